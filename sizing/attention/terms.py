@@ -1,0 +1,84 @@
+"""The terms in which an attention kind states itself: weight matrices, cache, work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.specs.model import Role
+
+Numeric = float | NDArray[np.float64]
+
+FLOPS_PER_MAC = 2  # one multiply and one add
+KEY_AND_VALUE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A weight matrix as one GPU holds it: `inputs` x `outputs`, `copies` alike (experts), and a bias vector's length."""
+
+    name: str
+    role: Role
+    inputs: float
+    outputs: float
+    copies: float = 1
+    bias: float = 0
+
+    @property
+    def parameters(self) -> float:
+        """Weights and biases of all copies."""
+        return self.copies * (self.inputs * self.outputs + self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Cache of one layer on one GPU: bytes a token, for at most `window_tokens` of them (None: all), and a fixed part."""
+
+    bytes_per_token: float = 0.0
+    window_tokens: int | None = None
+    fixed_bytes_per_sequence: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Attention work of one layer in one step on one GPU.
+
+    `flops` and `bytes` are of the whole batch; `rule` names the efficiency that times it; `head_dim` and `q_heads`
+    choose the measured row; `prompt_tokens` is the length that prefill efficiency depends on.
+    """
+
+    rule: str
+    flops: Numeric
+    bytes: Numeric
+    head_dim: int = 0
+    q_heads: int = 0
+    prompt_tokens: Numeric = 0.0
+
+
+def kv_heads_per_gpu(kv_heads: int, tp: int) -> int:
+    """Key/value heads on one GPU: split while they last, then replicated (vLLM, SGLang, TensorRT-LLM alike)."""
+    return max(1, kv_heads // tp)
+
+
+def heads_why_not(q_heads: int, kv_heads: int, tp: int) -> str | None:
+    """Return why `q_heads` and `kv_heads` cannot be split over `tp` GPUs, or None: the engines' own start-up check."""
+    if q_heads % tp:
+        return f"{q_heads} attention heads are not divisible by TP{tp}"
+    if kv_heads >= tp and kv_heads % tp:
+        return f"{kv_heads} KV heads are not divisible by TP{tp}"
+    if kv_heads < tp and tp % kv_heads:
+        return f"TP{tp} is not a multiple of the {kv_heads} KV heads, so they cannot be replicated evenly"
+    return None
+
+
+def causal_pairs(tokens: Numeric, prior_tokens: Numeric) -> Numeric:
+    """Query-key pairs of `tokens` new tokens after `prior_tokens`: each sees all before it and itself."""
+    return tokens * (prior_tokens + (tokens + 1) / 2)
+
+
+def windowed_pairs(tokens: Numeric, prior_tokens: Numeric, window_tokens: int) -> Numeric:
+    """Query-key pairs under a window: token j sees min(prior + j, window) keys, itself included."""
+    growing = np.clip(window_tokens - prior_tokens, 0.0, tokens)
+    return causal_pairs(growing, prior_tokens) + (tokens - growing) * window_tokens

@@ -1,0 +1,162 @@
+"""Layouts of a replica on one GPU type: what the engine accepts and what fits, each refused one with its reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sizing import architecture, memory, precision, settings
+from sizing.architecture import Layout
+from sizing.memory import MemoryUse
+from sizing.precision import PrecisionPlan
+from sizing.request import Data, GpuOption, Request
+from sizing.specs.engine import EngineSettings
+from sizing.specs.gpu import Gpu
+from sizing.specs.workload import Defaults
+from sizing.units import GIB, MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One layout of one GPU type and precision that the engine accepts and whose weights and cache fit."""
+
+    option: GpuOption
+    precision: str | None
+    layout: Layout
+    plan: PrecisionPlan
+    settings: EngineSettings
+    memory: MemoryUse
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A layout that won't do: a short reason, the detail in words, how far off it is (`shortfall`: 0.1 is 10 % over)."""
+
+    option: GpuOption
+    precision: str
+    layout: Layout
+    reason: str
+    detail: str
+    shortfall: float = math.inf
+
+
+def island_gpus(gpu: Gpu) -> int:
+    """GPUs that tensor parallelism may span: the link's domain, or the node over PCIe, whichever is larger."""
+    sheet = gpu.datasheet
+    return max(sheet.node.gpus, sheet.link.domain_gpus if sheet.link else 1)
+
+
+def layouts(request: Request, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
+    """Yield the layouts to try: every tp within an island, every pp, expert parallelism on and off for MoE.
+
+    A value given in `serving` is taken as it is, and alone.
+    """
+    serving = request.serving
+    most = defaults.max_gpus_per_replica
+    tps: Iterable[int] = [serving.tp] if serving.tp else range(1, min(island_gpus(gpu), most) + 1)
+    dp = serving.dp or 1
+    for tp in tps:
+        pps: Iterable[int] = (
+            [serving.pp] if serving.pp else range(1, min(defaults.max_pp, max(1, most // (tp * dp))) + 1)
+        )
+        for pp in pps:
+            for ep in _expert_sizes(request, tp * dp):
+                yield Layout(tp=tp, pp=pp, dp=dp, ep=ep)
+
+
+def _expert_sizes(request: Request, group: int) -> tuple[int, ...]:
+    if request.serving.ep:
+        return (request.serving.ep,)
+    return (1, group) if group > 1 and architecture.is_moe(request.model) else (1,)
+
+
+def resolve_settings(request: Request, gpu: Gpu, layout: Layout) -> EngineSettings:
+    """Return the engine's settings for a GPU and layout, the workload's own `serving` values over them."""
+    mem = gpu.datasheet.memory
+    smi_gib = mem.nvidia_smi_mib * MIB / GIB if mem.nvidia_smi_mib else mem.cuda_visible_gib
+    deployment = settings.Deployment(
+        gpu_name=gpu.name,
+        architecture=gpu.architecture,
+        memory_gib=smi_gib,
+        tp=layout.tp,
+        pp=layout.pp,
+        attention=architecture.attention_class(request.model),
+    )
+    resolved = settings.resolve(request.engine, request.engine_version, deployment)
+    given = {
+        name: value
+        for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens")
+        if (value := getattr(request.serving, name)) is not None
+    }
+    return resolved.model_copy(update=given) if given else resolved
+
+
+def candidates(
+    request: Request, option: GpuOption, precision_name: str | None, data: Data
+) -> Iterator[Candidate | Rejected]:
+    """Yield every layout of one GPU type and precision: as a candidate, or with the reason why not.
+
+    For each tp and ep, pipelines are tried from shallow to deep; once one fits, only those up to twice its depth
+    follow, since deeper ones add bubbles and nothing else.
+    """
+    deepest: dict[tuple[int, int, int], int] = {}
+    for layout in layouts(request, option.gpu, data.defaults):
+        row = (layout.tp, layout.dp, 1 if layout.ep == 1 else 2)
+        if layout.pp > deepest.get(row, layout.pp):
+            continue
+        found = _candidate(request, option, precision_name, layout, data)
+        if isinstance(found, Candidate):
+            deepest.setdefault(row, 2 * layout.pp)
+        yield found
+
+
+def _candidate(
+    request: Request, option: GpuOption, precision_name: str | None, layout: Layout, data: Data
+) -> Candidate | Rejected:
+    gpu, model = option.gpu, request.model
+    resolved = resolve_settings(request, gpu, layout)
+    plan = precision.plan(
+        model, gpu, resolved, data.formats, precision=precision_name, kv_precision=request.kv_precision
+    )
+
+    def no(reason: str, detail: str, shortfall: float = math.inf) -> Rejected:
+        return Rejected(option, plan.weight_format, layout, reason, detail, shortfall)
+
+    island = island_gpus(gpu)
+    if layout.tp * layout.dp > island:
+        return no(
+            "link", f"TP{layout.tp * layout.dp} spans more than the {island} GPUs that share a link or node"
+        )
+    if layout.gpus > island and gpu.datasheet.node.inter_node_gbit_per_s_per_gpu is None:
+        return no(
+            "link", f"{layout.gpus} GPUs need a network between nodes, which the profile does not state"
+        )
+    if (layout.tp * layout.dp) % layout.ep:
+        return no("experts", f"EP{layout.ep} does not divide the {layout.tp * layout.dp} GPUs of a stage")
+    refused = architecture.why_not(model, layout, resolved, block=plan.block and resolved.fp8_block)
+    if refused:
+        return no("layout", refused)
+    if not resolved.chunked_prefill and request.isl > resolved.max_num_batched_tokens:
+        return no(
+            "token_budget",
+            f"a prompt of {request.isl:,} tokens exceeds max_num_batched_tokens {resolved.max_num_batched_tokens:,} "
+            f"and this engine does not chunk prefill by default; raise --max-num-batched-tokens",
+        )
+    used = memory.use(
+        model,
+        gpu,
+        layout,
+        plan,
+        resolved,
+        max_model_len=request.max_model_len,
+        cuda_graphs_gib=request.serving.cuda_graphs_gib,
+    )
+    if not used.fits:
+        return no(
+            "memory",
+            f"needs {used.deficit_gib:,.1f} GiB more per GPU for weights and one sequence of "
+            f"{request.max_model_len:,} tokens",
+            used.deficit_gib / used.visible_gib,
+        )
+    return Candidate(option, precision_name, layout, plan, resolved, used)

@@ -1,0 +1,231 @@
+"""How a checkpoint's weights are stored, from `quantization_config` or ModelOpt's hf_quant_config.json.
+
+A method, algorithm or mix that is not listed here is refused: bytes and speed both hang on it, and a guess
+would look like knowledge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sizing.catalog.config_fields import Fields
+from sizing.catalog.config_kept import kept_roles
+from sizing.errors import nearest
+from sizing.specs.model import LayerKind, Quantisation
+
+SECTIONS = ("quantization_config", "compression_config")
+# Lists of modules left alone, by the names that the toolkits give them.
+EXCLUDED = (
+    "modules_to_not_convert",
+    "ignore",
+    "ignored_layers",
+    "exclude_modules",
+    "exclude",
+    "llm_int8_skip_modules",
+)
+# ModelOpt's algorithms (modelopt.torch.export, 0.45) and the precision of their weights.
+ALGORITHMS = {
+    "FP8": "fp8",
+    "FP8_PER_CHANNEL_PER_TOKEN": "fp8",
+    "FP8_PB_REAL": "fp8_block",
+    "FP8_PB_WO": "fp8_block",
+    "NVFP4": "nvfp4",
+    "NVFP4_AWQ": "nvfp4",
+    "W4A16_NVFP4": "nvfp4",
+    "W4A8_NVFP4_FP8": "nvfp4",
+    "MXFP4": "mxfp4",
+    "W4A8_MXFP4_FP8": "mxfp4",
+    "W4A16_AWQ": "int4",
+    "W4A8_AWQ": "int4",
+    "W8A16": "int8",
+    "W8A8_SQ_PER_CHANNEL": "int8",
+}
+CACHE_ALGORITHMS = {"FP8": "fp8", "INT8": "int8", "NVFP4": "nvfp4"}
+BITS = {4: "int4", 8: "int8"}
+# (type, bits) of a compressed-tensors group; four-bit floats differ by the group that shares a scale.
+GROUP_FORMATS = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}
+FLOAT4_BY_GROUP = {16: "nvfp4", 32: "mxfp4"}
+FP8_BLOCK = "fp8_block"
+WHOLE_CHANNEL = -1  # a group size written so means one scale for a whole channel
+METHODS = {
+    "fp8": "fp8",
+    "fbgemm_fp8": "fp8",
+    "modelopt": "algorithm",
+    "modelopt_fp4": "algorithm",
+    "compressed-tensors": "groups",
+    "gptq": "bits",
+    "gptq_marlin": "bits",
+    "awq": "bits",
+    "awq_marlin": "bits",
+    "auto-round": "bits",
+    "bitsandbytes": "loading",
+    "mxfp4": "mxfp4",
+}
+
+
+def read_quantisation(
+    fields: Fields,
+    layers: Sequence[LayerKind],
+    activation_precision: str,
+    hf_quant_config: Mapping[str, Any] | None = None,
+) -> Quantisation:
+    """Return how the weights are stored; unquantised checkpoints are in their activation precision.
+
+    What a checkpoint does not know to name is recorded as a fault in `fields`, and a stand-in returned.
+    """
+    section = next((found for key in SECTIONS if (found := fields.section(key)) is not None), None)
+    beside = _modelopt_file(fields, hf_quant_config)
+    if section is None or (
+        beside is not None and section.stated("quant_algo", "config_groups", "bits") is None
+    ):
+        section = beside if beside is not None else section
+    method = None if section is None else _method(section)
+    if section is None or method is None:
+        return Quantisation(precision=activation_precision)
+    precision, block = _weights(section, method)
+    kept = kept_roles(_excluded(section), layers)
+    if section.flag("lm_head"):
+        kept -= {"lm_head"}
+    return Quantisation(
+        precision=precision or activation_precision,
+        kept_16bit=frozenset(kept),
+        block=block,
+        kv_precision=_cache_precision(section),
+        method=method,
+    )
+
+
+def _fuller(section: Fields | None, beside: Fields | None) -> Fields | None:
+    """Return the config's section, or ModelOpt's file where the section lacks what the file states."""
+    if section is None or beside is None:
+        return section or beside
+    return section if section.stated("quant_algo", "config_groups", "bits", "weight_block_size") else beside
+
+
+def _modelopt_file(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
+    """Return the `quantization` part of ModelOpt's file, with faults recorded beside the config's."""
+    if hf_quant_config is None:
+        return None
+    outer = Fields(hf_quant_config, fields.where, fields.faults, fields.notes)
+    return outer.section("quantization") or outer
+
+
+def _method(section: Fields) -> str | None:
+    """Return the method's name; files of ModelOpt give the algorithm and leave the method out."""
+    method = section.text("quant_method")
+    if section.stated("quant_algo") and method in (None, "modelopt", "modelopt_fp4"):
+        return "modelopt"
+    if method is None and section.stated("config_groups"):
+        return "compressed-tensors"
+    if method not in METHODS:
+        known = list(METHODS)
+        section.fault(
+            "quant_method",
+            "missing" if method is None else f"unknown method {method!r}",
+            ", ".join(known),
+            nearest(method or "", known),
+        )
+        return None
+    return method
+
+
+def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
+    """Return the precision of the quantised weights.
+
+    And the block width of block-wise FP8, which limits splits.
+    """
+    mixed = section.stated("moe_quant_algo", "quantized_layers")
+    if mixed:
+        section.fault(
+            mixed, "weights of several precisions in one checkpoint are not modelled", "one precision"
+        )
+        return None, None
+    kind = METHODS[method]
+    if kind == "fp8":
+        block = section.sequence("weight_block_size")
+        return (FP8_BLOCK, _block_width(section, block)) if block else ("fp8", None)
+    if kind == "mxfp4":
+        return "mxfp4", None
+    if kind == "bits":
+        return _by_bits(section), None
+    if kind == "loading":
+        return ("int4" if section.flag("load_in_4bit") else "int8"), None
+    if kind == "groups" or section.stated("quant_algo") is None:
+        return _by_groups(section)
+    return _by_algorithm(section), None
+
+
+def _block_width(section: Fields, block: tuple[Any, ...]) -> int:
+    return Fields({"weight_block_size": block[-1]}, section.where, section.faults).integer(
+        "weight_block_size"
+    )
+
+
+def _by_bits(section: Fields) -> str | None:
+    bits = section.integer("bits", "w_bit")
+    if bits not in BITS:
+        section.fault("bits", f"{bits} bits are not modelled", ", ".join(map(str, BITS)))
+    return BITS.get(bits)
+
+
+def _by_algorithm(section: Fields) -> str | None:
+    algorithm = section.text("quant_algo") or ""
+    if algorithm not in ALGORITHMS:
+        known = list(ALGORITHMS)
+        section.fault(
+            "quant_algo", f"unknown algorithm {algorithm!r}", ", ".join(known), nearest(algorithm, known)
+        )
+    return ALGORITHMS.get(algorithm)
+
+
+def _by_groups(section: Fields) -> tuple[str | None, int | None]:
+    groups = section.section("config_groups")
+    if groups is None:
+        section.fault("config_groups", "missing, and no quant_algo either", "config_groups or quant_algo")
+        return None, None
+    found = {_group_format(group) for key in groups.names() if (group := groups.section(key)) is not None}
+    if len(found) != 1:
+        section.fault("config_groups", f"{len(found)} different weight formats", "one precision")
+        return None, None
+    return found.pop()
+
+
+def _group_format(group: Fields) -> tuple[str | None, int | None]:
+    weights = group.section("weights")
+    if weights is None:
+        group.fault("weights", "missing", "num_bits and type of the weights")
+        return None, None
+    form, bits = weights.text("type") or "", weights.integer("num_bits")
+    if (form, bits) == ("float", 8) and weights.text("strategy") == "block":
+        block = weights.sequence("block_structure")
+        return FP8_BLOCK, _block_width(weights, block) if block else None
+    size = (
+        None
+        if weights.value("group_size") == WHOLE_CHANNEL
+        else weights.optional_integer("group_size", least=1)
+    )
+    found = (
+        FLOAT4_BY_GROUP.get(size or 0) if (form, bits) == ("float", 4) else GROUP_FORMATS.get((form, bits))
+    )
+    if found is None:
+        known = "int4, int8, fp8, nvfp4 (groups of 16), mxfp4 (groups of 32)"
+        weights.fault(
+            "num_bits", f"{bits}-bit {form or 'untyped'} weights in groups of {size} are unknown", known
+        )
+    return found, None
+
+
+def _excluded(section: Fields) -> Iterable[str]:
+    return tuple(str(name) for key in EXCLUDED for name in section.sequence(key) or ())
+
+
+def _cache_precision(section: Fields) -> str | None:
+    """Return the cache precision that the checkpoint carries scales for, or None."""
+    scheme = section.section("kv_cache_scheme")
+    if scheme is not None:
+        return GROUP_FORMATS.get((scheme.text("type") or "", scheme.integer("num_bits")))
+    named = section.text("kv_cache_quant_algo", "kv_cache_scheme")
+    if named is not None and named not in CACHE_ALGORITHMS:
+        section.fault("kv_cache_quant_algo", f"unknown algorithm {named!r}", ", ".join(CACHE_ALGORITHMS))
+    return CACHE_ALGORITHMS.get(named or "")

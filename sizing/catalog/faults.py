@@ -1,0 +1,227 @@
+"""What a validation found, in plain words: every fault with its place, what is allowed and what was probably
+meant.
+
+The words come from the declared types (`a whole number above 0`), so a new field of a spec needs no new
+message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from sizing.errors import Fault, nearest
+
+Path = tuple[str | int, ...]
+# Where a field stands: file, line, the name to call it by, and its value as written, each where known.
+Place = tuple[str | None, int | None, str, str | None]
+
+_MAPPING = "a mapping of keys to values"
+_LIST = "a list"
+_SIMPLE = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: _MAPPING}
+# Longer values are cut in a message, which is one line.
+_MAX_QUOTED = 60
+
+
+def faults_of(
+    error: ValidationError, spec_type: type[BaseModel], data: Any, place: Callable[[Path], Place]
+) -> list[Fault]:
+    """Translate pydantic's findings on `data` into faults, in the order of their lines."""
+    faults = [_fault(finding, spec_type, data, place) for finding in error.errors(include_url=False)]
+    return sorted(faults, key=lambda fault: fault.line or 0)
+
+
+def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[[Path], Place]) -> Fault:
+    path, annotation = _follow(spec_type, finding["loc"], data)
+    kind, context = finding["type"], finding.get("ctx", {})
+    if kind.startswith("union_tag"):
+        return _tag_fault(path, annotation, finding["input"], context, place)
+    file, line, name, written = place(path)
+    if kind == "missing":
+        return Fault("is required", file=file, line=line, field=name)
+    if kind == "extra_forbidden":
+        known = list(_fields(annotation))
+        return Fault(
+            "unknown key", file, line, name, allowed=", ".join(known), nearest=nearest(str(path[-1]), known)
+        )
+    if kind == "value_error":
+        return Fault(str(context["error"]), file=file, line=line, field=name)
+    quoted = _quoted(finding["input"], written)
+    if kind == "literal_error":
+        choices = list(_choices(annotation))
+        return Fault(
+            f"is not known: {quoted}",
+            file,
+            line,
+            name,
+            ", ".join(choices),
+            nearest(str(finding["input"]), choices),
+        )
+    if kind == "finite_number":
+        return Fault(f"must be a finite number, not {quoted}", file, line, name)
+    if kind == "string_too_short":
+        return Fault("must not be empty", file, line, name)
+    hint = (
+        " (put it in quotes)" if kind == "string_type" and isinstance(finding["input"], (int, float)) else ""
+    )
+    return Fault(f"must be {_expected(annotation)}, not {quoted}{hint}", file, line, name)
+
+
+def _tag_fault(
+    path: Path, annotation: Any, value: Any, context: Any, place: Callable[[Path], Place]
+) -> Fault:
+    """Report a row whose deciding field (its `operation`) is missing or unknown."""
+    key = context["discriminator"].strip("'")
+    choices = [choice for member, _ in _members(annotation) for choice in _choices(_field_type(member, key))]
+    given = value.get(key) if isinstance(value, dict) else None
+    file, line, name, _ = place((*path, key))
+    if given is None:
+        return Fault("is required", file, line, name, allowed=", ".join(choices))
+    return Fault(
+        f"is not known: {_quoted(given, None)}",
+        file,
+        line,
+        name,
+        ", ".join(choices),
+        nearest(str(given), choices),
+    )
+
+
+def _follow(spec_type: type[BaseModel], loc: Sequence[str | int], data: Any) -> tuple[Path, Any]:
+    """Turn pydantic's location into a path of the data, and the type declared there (of the holder, for an
+    unknown key).
+
+    A step of the location that names the member of a union chosen by its tag is no step of the data.
+    """
+    path: list[str | int] = []
+    annotation: Any = spec_type
+    for index, step in enumerate(loc):
+        tagged = _tagged(annotation, step)
+        if tagged is not None and index < len(loc) - 1 and not (isinstance(data, dict) and step in data):
+            annotation = tagged
+            continue
+        path.append(step)
+        annotation = _child(annotation, step)
+        data = _item(data, step)
+    return tuple(path), annotation
+
+
+def _item(data: Any, step: str | int) -> Any:
+    if isinstance(data, dict):
+        return data.get(step)
+    if isinstance(data, (list, tuple)) and isinstance(step, int) and step < len(data):
+        return data[step]
+    return None
+
+
+def _members(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Yield the alternatives of a declared type with their constraints, None left out."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, *extra = get_args(annotation)
+        yield from _members(inner, (*metadata, *_flattened(extra)))
+    elif origin in (Union, UnionType):
+        for alternative in get_args(annotation):
+            yield from _members(alternative, metadata)
+    elif annotation is not NoneType:
+        yield annotation, metadata
+
+
+def _flattened(metadata: Sequence[Any]) -> Iterator[Any]:
+    for item in metadata:
+        yield item
+        if isinstance(item, FieldInfo):
+            yield from item.metadata
+
+
+def _is_spec(member: Any) -> bool:
+    return isinstance(member, type) and issubclass(member, BaseModel)
+
+
+def _field_type(member: Any, name: str) -> Any:
+    info = member.model_fields[name]
+    return Annotated[info.annotation, info] if info.metadata or info.description else info.annotation
+
+
+def _child(annotation: Any, step: str | int) -> Any:
+    """Return the type declared below a type at a key or an index; the holder itself for an unknown key."""
+    for member, _ in _members(annotation):
+        arguments = get_args(member)
+        if _is_spec(member) and step in member.model_fields:
+            return _field_type(member, str(step))
+        if get_origin(member) is dict:
+            return arguments[1]
+        if get_origin(member) in (tuple, list, frozenset) and isinstance(step, int):
+            return arguments[0]
+    return annotation
+
+
+def _tagged(annotation: Any, tag: str | int) -> Any:
+    """Return the member of a union that a tag chooses, or None where the step is no tag."""
+    members = [member for member, _ in _members(annotation) if _is_spec(member)]
+    if len(members) < 2:
+        return None
+    for member in members:
+        if any(tag in get_args(info.annotation) for info in member.model_fields.values()):
+            return member
+    return None
+
+
+def _fields(annotation: Any) -> Iterator[str]:
+    for member, _ in _members(annotation):
+        if _is_spec(member):
+            yield from member.model_fields
+
+
+def _choices(annotation: Any) -> Iterator[str]:
+    for member, _ in _members(annotation):
+        if get_origin(member) is Literal:
+            yield from map(str, get_args(member))
+        elif get_origin(member) in (tuple, list, frozenset):
+            yield from _choices(get_args(member)[0])
+
+
+def _expected(annotation: Any) -> str:
+    """Say what a declared type takes: `a whole number above 0`."""
+    return " or ".join(dict.fromkeys(_phrase(member, metadata) for member, metadata in _members(annotation)))
+
+
+def _phrase(member: Any, metadata: tuple[Any, ...]) -> str:
+    for item in metadata:
+        if isinstance(item, FieldInfo) and item.description:
+            return item.description
+    if get_origin(member) is Literal:
+        return "one of " + ", ".join(map(str, get_args(member)))
+    if _is_spec(member) or get_origin(member) is dict:
+        return _MAPPING
+    if get_origin(member) in (tuple, list, frozenset):
+        return _LIST
+    words = _SIMPLE.get(member, "a plain value")
+    bounds = [
+        text.format(getattr(item, name))
+        for name, text in (
+            ("gt", "above {}"),
+            ("ge", "of at least {}"),
+            ("lt", "below {}"),
+            ("le", "at most {}"),
+        )
+        for item in metadata
+        if getattr(item, name, None) is not None
+    ]
+    return " ".join((words, " and ".join(bounds))).strip()
+
+
+def _quoted(value: Any, written: str | None) -> str:
+    """Show a value as the user wrote it; a mapping or a list by its kind only."""
+    if isinstance(value, dict):
+        return _MAPPING
+    if isinstance(value, (list, tuple)):
+        return _LIST
+    if value is None:
+        return "empty"
+    text = str(value) if written is None else written
+    return repr(text if len(text) <= _MAX_QUOTED else text[:_MAX_QUOTED] + "...")

@@ -1,0 +1,199 @@
+"""Reading files: the only place that opens one. A file becomes a document of plain data; a document becomes a
+spec.
+
+Whatever stands in a file that a user names, the outcome is a spec or an InputError with one fault a mistake.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from sizing.errors import Fault, InputError, nearest
+
+if TYPE_CHECKING:
+    from sizing.catalog.yaml_text import Spot
+
+# The largest profile with measured rows is well below 1 MiB; a file beyond 4 MiB is a mix-up (weights, a
+# log), and reading it would only delay saying so.
+MAX_FILE_BYTES = 4 * 2**20
+
+# Control characters that neither YAML nor JSON text may hold: their presence means that the file is no text.
+_CONTROL = re.compile("[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+SpecT = TypeVar("SpecT", bound=BaseModel)
+FieldPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """The plain data of one file, and the way back from a field to its line.
+
+    `text` is kept so that lines are found only when there is a fault to report; finding them costs as much as
+    reading.
+    """
+
+    data: dict[str, Any]
+    file: str
+    text: str = field(repr=False)
+
+    def line(self, path: FieldPath) -> int | None:
+        """Return the line of a field, or of the nearest field around it when it is not in the file."""
+        around = (path[:end] for end in range(len(path), -1, -1))
+        return next((self._spots[part].line for part in around if part in self._spots), None)
+
+    def line_of_key(self, key: str) -> int | None:
+        """Return the line of a key wherever it stands, the outermost one; None where it does not occur."""
+        paths = sorted((path for path in self._spots if path and path[-1] == key), key=len)
+        return self._spots[paths[0]].line if paths else None
+
+    def place(self, path: FieldPath) -> tuple[str, int | None, str, str | None]:
+        """Return file, line, dotted name and, for a scalar, the text of a field as written."""
+        from sizing.catalog.yaml_text import dotted
+
+        exact = self._spots.get(path)
+        return self.file, self.line(path), dotted(path), exact.text if exact else None
+
+    @cached_property
+    def _spots(self) -> dict[FieldPath, Spot]:
+        """The places of all fields. JSON is YAML too, but for rarities whose lines then stay unknown."""
+        from sizing.catalog.yaml_text import spots
+
+        try:
+            return spots(self.text, self.file)
+        except InputError:
+            return {}
+
+
+@cache
+def data_folder(kind: str) -> Path:
+    """Return the folder of a kind of data: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "data" / kind
+    return installed if installed.is_dir() else package.parent / kind
+
+
+def read_yaml(path: Path | str) -> Document:
+    """Read one YAML file into plain data.
+
+    Raises InputError for a file that is missing, too large, no UTF-8 text, not valid YAML, empty, not a
+    mapping at the top, or that uses what plain data does not need: anchors, aliases, tags, several documents,
+    a key twice.
+    """
+    from sizing.catalog.yaml_text import parse
+
+    file = str(path)
+    text = read_text(path)
+    data = parse(text, file)
+    if data is None:
+        raise InputError(Fault("is empty", file=file))
+    if not isinstance(data, dict):
+        message = "must hold a mapping of keys to values at the top, as `name: ...`"
+        raise InputError(Fault(message, file=file, line=1))
+    return Document(data, file, text)
+
+
+def read_json(path: Path | str) -> Document:
+    """Read one JSON file, an object at the top; `NaN` and `Infinity` are let through, as published configs
+    hold them.
+
+    Raises InputError as `read_yaml` does.
+    """
+    file = str(path)
+    text = read_text(path)
+    if not text.strip():
+        raise InputError(Fault("is empty", file=file))
+    try:
+        data = json.loads(text, object_pairs_hook=_refuse_twice)
+    except json.JSONDecodeError as error:
+        raise InputError(Fault(f"is not valid JSON: {error.msg}", file=file, line=error.lineno)) from None
+    except _KeyTwiceError as error:
+        raise InputError(Fault("is given twice in one object", file=file, field=str(error))) from None
+    except RecursionError:
+        raise InputError(Fault("is nested too deep", file=file)) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InputError(Fault(f"is not valid JSON: {error}", file=file)) from None
+    if not isinstance(data, dict):
+        raise InputError(Fault("must hold an object at the top, as {...}", file=file, line=1))
+    return Document(data, file, text)
+
+
+def read_text(path: Path | str) -> str:
+    """Return the text of a file; raises InputError for a missing, too large or non-UTF-8 one, or a folder."""
+    file = str(path)
+    try:
+        with Path(path).open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError(_missing(Path(path))) from None
+    except IsADirectoryError:
+        raise InputError(Fault("is a folder, not a file", file=file)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(Fault(f"cannot be read: {reason}", file=file)) from None
+    if len(content) > MAX_FILE_BYTES:
+        raise InputError(
+            Fault(f"is larger than {MAX_FILE_BYTES // 2**20} MiB; no profile or workload is", file=file)
+        )
+    return _decoded(content, file)
+
+
+def validate(spec_type: type[SpecT], document: Document) -> SpecT:
+    """Turn a document into a spec; raises InputError with every fault of the document, ordered by line."""
+    try:
+        return spec_type.model_validate(document.data)
+    except ValidationError as error:
+        from sizing.catalog.faults import faults_of
+
+        raise InputError(faults_of(error, spec_type, document.data, document.place)) from None
+
+
+def _decoded(content: bytes, file: str) -> str:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(Fault("is not UTF-8 text", file=file, line=line)) from None
+    control = _CONTROL.search(text)
+    if control:
+        line = text.count("\n", 0, control.start()) + 1
+        raise InputError(Fault(f"is not text: it holds the character {control[0]!r}", file=file, line=line))
+    return text
+
+
+def _missing(path: Path) -> Fault:
+    """Say that a file is missing, with the file of that folder whose name is most like it."""
+    if not path.parent.is_dir():
+        return Fault(f"not found: there is no folder {str(path.parent)!r}", file=str(path))
+    try:
+        names = sorted(entry.name for entry in path.parent.iterdir())
+    except OSError:
+        names = []
+    near = nearest(path.name, names)
+    return Fault("not found", file=str(path), nearest=str(path.parent / near) if near else None)
+
+
+class _KeyTwiceError(Exception):
+    """A key stands twice in one JSON object."""
+
+
+def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    held = dict(pairs)
+    if len(held) < len(pairs):
+        raise _KeyTwiceError(next(_repeated(pairs)))
+    return held
+
+
+def _repeated(pairs: list[tuple[str, Any]]) -> Iterator[str]:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            yield key
+        seen.add(key)

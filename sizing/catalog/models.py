@@ -1,0 +1,198 @@
+"""Models: a catalogue name, a checkpoint's name, a config.json, or the folder of a checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+
+from sizing.catalog.checkpoint_names import (
+    NamedQuantisation,
+    candidates,
+    load_rules,
+    parsed,
+    without_organisation,
+)
+from sizing.catalog.config import read_model
+from sizing.catalog.files import Document, read_json, read_yaml, validate
+from sizing.catalog.names import (
+    YAML_SUFFIXES,
+    Entry,
+    Found,
+    Shelf,
+    by_stem,
+    chosen,
+    entries,
+    hyphenated,
+    ids,
+    is_path,
+    matched_from,
+    unknown,
+)
+from sizing.errors import Fault, InputError
+from sizing.specs.model import Model, ModelFile
+from sizing.specs.workload import KvPrecision, Precision
+
+SHELF = Shelf("model", "workloads", "models", "llmsize list models", dots_matter=True)
+
+CONFIG_FILE = "config.json"
+QUANTISATION_FILE = "hf_quant_config.json"
+INDEX_FILE = "model.safetensors.index.json"
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+\Z", re.ASCII)
+
+
+@dataclass(frozen=True)
+class FoundModel(Found[Model]):
+    """A model with what its profile and its name add.
+
+    `facts` is None for a user's config.json. `precision` and `kv_precision` are what the ending of a
+    checkpoint's name says (`-FP8-dynamic`), explained by `precision_note`; None and `auto` where the config
+    alone decides.
+    """
+
+    facts: ModelFile | None = None
+    precision: Precision | None = None
+    kv_precision: KvPrecision = "auto"
+    precision_note: str | None = None
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names (file stems) of all model profiles, sorted."""
+    return ids(SHELF)
+
+
+def load_model(text: str) -> FoundModel:
+    """Return the model that a name, a config.json, a model profile or a checkpoint's folder describes.
+
+    What exists as a path wins over a name when it has a separator, as `./config.json` or `org/model`. A Hub
+    id that is neither on disk nor in the catalogue is fetched (config.json only) when huggingface_hub is
+    installed. Raises InputError for an unknown or ambiguous name and for every fault of the files.
+    """
+    path = Path(text).expanduser()
+    if _means_path(text, path):
+        return _from_path(path)
+    direct = by_stem(without_organisation(text), SHELF)
+    if direct is not None:
+        return _from_profile(text, direct)
+    known = entries(SHELF)
+    hits = candidates(text, known, SHELF, load_rules())
+    if hits:
+        return _from_profile(text, chosen(text, hits, known, SHELF))
+    if (path / CONFIG_FILE).is_file():
+        return _from_path(path)
+    fault = unknown(text, known, SHELF)
+    if _HUB_ID.match(text):
+        return _from_hub(text, fault)
+    raise InputError(fault)
+
+
+def _means_path(text: str, path: Path) -> bool:
+    """A name has no separator but for a Hub id's one; a Hub id that exists on disk is meant as a path."""
+    if text.lower().endswith((*YAML_SUFFIXES, ".json")) or text.startswith((".", "~")):
+        return True
+    if not is_path(text):
+        return False
+    return not _HUB_ID.match(text) or path.exists()
+
+
+def _from_path(path: Path) -> FoundModel:
+    if path.suffix.lower() in YAML_SUFFIXES:
+        return _from_model_file(path, path.stem, None, None)
+    folder = path if path.is_dir() else path.parent
+    config = read_json(path / CONFIG_FILE if path.is_dir() else path)
+    return FoundModel(_read_config(config, folder), folder.resolve().name, Path(config.file))
+
+
+def _read_config(config: Document, folder: Path) -> Model:
+    """Read a checkpoint's config with what lies beside it: ModelOpt's quantisation, the weights' index."""
+    quantisation = folder / QUANTISATION_FILE
+    with _lines_of(config):
+        return read_model(
+            config.data,
+            name=folder.resolve().name,
+            source=config.file,
+            where=config.file,
+            hf_quant_config=read_json(quantisation).data if quantisation.is_file() else None,
+            checkpoint_bytes=_checkpoint_bytes(folder / INDEX_FILE),
+        )
+
+
+@contextmanager
+def _lines_of(document: Document) -> Iterator[None]:
+    """Add the lines to faults that know the document and the field only."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(_with_line(fault, document) for fault in error.faults) from None
+
+
+def _with_line(fault: Fault, document: Document) -> Fault:
+    if fault.file != document.file or fault.field is None or fault.line is not None:
+        return fault
+    return replace(fault, line=document.line_of_key(fault.field.rpartition(".")[2]))
+
+
+def _checkpoint_bytes(index: Path) -> int | None:
+    """Return the exact size of the weights that a checkpoint's index states, None without an index."""
+    if not index.is_file():
+        return None
+    document = read_json(index)
+    metadata = document.data.get("metadata")
+    size = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if isinstance(size, float) and size.is_integer():
+        size = int(size)
+    if isinstance(size, bool) or not isinstance(size, int) or size <= 0:
+        where = ("metadata", "total_size")
+        message = "must be the size of the weights in bytes, a whole number above 0"
+        raise InputError(Fault(message, document.file, document.line(where), ".".join(where)))
+    return size
+
+
+def _from_profile(text: str, entry: Entry) -> FoundModel:
+    name = without_organisation(text)
+    own = hyphenated(name) in (entry.id, hyphenated(without_organisation(entry.name)))
+    quantisation = None if own else parsed(name, load_rules()).quantisation
+    return _from_model_file(entry.path, entry.id, matched_from(text, entry), quantisation)
+
+
+def _from_model_file(
+    path: Path, name: str, asked: str | None, quantisation: NamedQuantisation | None
+) -> FoundModel:
+    document = read_yaml(path)
+    facts = validate(ModelFile, document)
+    with _lines_of(document):
+        model = read_model(facts.config, name=facts.name, source=facts.source, where=document.file)
+    if quantisation is None:
+        return FoundModel(model, name, path, asked, facts)
+    note = f"-{quantisation.suffix} in the name: {quantisation.says}"
+    return FoundModel(
+        model, name, path, asked, facts, quantisation.precision, quantisation.kv_precision, note
+    )
+
+
+def _from_hub(hub_id: str, fault: Fault) -> FoundModel:
+    """Fetch a model's config.json, and nothing else, where the optional huggingface_hub is installed."""
+    try:
+        hub = import_module("huggingface_hub")
+    except ImportError:
+        remedy = (
+            f"a name that `{SHELF.listing}` shows, or a file: download config.json from "
+            f"https://huggingface.co/{hub_id} and pass -m ./config.json, "
+            "or install llmsize[hub] to have it fetched"
+        )
+        raise InputError(replace(fault, allowed=remedy)) from None
+    try:
+        path = Path(hub.hf_hub_download(hub_id, CONFIG_FILE))
+    except Exception as error:
+        # The client raises its own, httpx's, requests' and OS errors; all mean that the file did not come.
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise InputError(Fault(f"{CONFIG_FILE} of {hub_id} could not be fetched: {reason}")) from None
+    config = read_json(path)
+    source = f"https://huggingface.co/{hub_id}"
+    with _lines_of(config):
+        model = read_model(config.data, name=hub_id, source=source, where=config.file)
+    return FoundModel(model, hub_id, path)

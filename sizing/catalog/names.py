@@ -1,0 +1,175 @@
+"""Names: what users call a GPU, an engine, a model or a workload, and which file of the catalogue is meant.
+
+A name is compared without case, spaces, hyphens and underscores. The stem of a file is opened directly; any
+other name costs a look at the first two lines (name and aliases) of each file of one folder, never more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from sizing.catalog.files import data_folder
+from sizing.errors import Fault, InputError, nearest
+
+T_co = TypeVar("T_co", covariant=True)
+
+_STEM = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}\Z")
+_LISTED = re.compile(r"""'([^']*)'|"([^"]*)"|([^,\[\]]+)""")
+_SEPARATORS = re.compile(r"[\s_:-]+")
+YAML_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Found(Generic[T_co]):
+    """A spec and its file. `id` is the file's stem, `matched_from` what was asked for where it differs."""
+
+    spec: T_co
+    id: str
+    path: Path
+    matched_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of the catalogue by its head lines: stem, display name, other names."""
+
+    id: str
+    path: Path
+    name: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that means this file."""
+        return (self.id, self.name, *self.aliases)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """One folder of the catalogue: what its files describe, where it lies, and the command that lists it.
+
+    `dots_matter` keeps dots in comparisons: Llama 3.1 is not Llama 31, but a GPU has no such names.
+    """
+
+    label: str
+    kind: str
+    folder: str
+    listing: str
+    dots_matter: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The folder itself."""
+        return data_folder(self.kind) / self.folder
+
+    def key(self, name: str) -> str:
+        """Reduce a name to what counts in a comparison."""
+        dropped = "-" if self.dots_matter else "-."
+        return hyphenated(name).translate(str.maketrans("", "", dropped))
+
+
+def hyphenated(name: str) -> str:
+    """Lower a name and join its words by single hyphens, the spelling of file stems."""
+    return _SEPARATORS.sub("-", name.strip().lower()).strip("-")
+
+
+def is_path(text: str) -> bool:
+    """Tell whether a user means a file: the text has a separator or a YAML suffix."""
+    return "/" in text or "\\" in text or text.lower().endswith(YAML_SUFFIXES)
+
+
+def ids(shelf: Shelf) -> tuple[str, ...]:
+    """Return the stems of a folder, sorted; files that begin with an underscore are no entries."""
+    return tuple(sorted(path.stem for path in shelf.path.glob("*.yaml") if not path.name.startswith("_")))
+
+
+def entries(shelf: Shelf) -> tuple[Entry, ...]:
+    """Read the head lines of every file of a folder."""
+    return tuple(_entry(shelf.path / f"{stem}.yaml") for stem in ids(shelf))
+
+
+def find(query: str, shelf: Shelf) -> Entry:
+    """Return the file that a name means; raises InputError when it means none or several."""
+    direct = by_stem(query, shelf)
+    return direct or match(query, entries(shelf), shelf)
+
+
+def by_stem(query: str, shelf: Shelf) -> Entry | None:
+    """Return the file whose stem is the name, without looking at the others."""
+    stem = hyphenated(query)
+    if not _STEM.match(stem):
+        return None
+    path = shelf.path / f"{stem}.yaml"
+    return _entry(path) if path.is_file() else None
+
+
+def match(query: str, known: Sequence[Entry], shelf: Shelf) -> Entry:
+    """Return the one entry that a name means: one of its names exactly, or else the beginning of one.
+
+    Raises InputError that lists the candidates when there are several, or the nearest name when there is
+    none.
+    """
+    key = shelf.key(query)
+    hits = equal(key, known, shelf.key) or beginning(key, known, shelf.key)
+    return chosen(query, hits, known, shelf)
+
+
+def equal(key: str, known: Sequence[Entry], reduce: Callable[[str], str]) -> tuple[Entry, ...]:
+    """Return the entries one of whose names reduces to the key."""
+    return tuple(entry for entry in known if key in map(reduce, entry.names))
+
+
+def beginning(key: str, known: Sequence[Entry], reduce: Callable[[str], str]) -> tuple[Entry, ...]:
+    """Return the entries one of whose names begins with the key."""
+    return tuple(
+        entry for entry in known if key and any(reduce(name).startswith(key) for name in entry.names)
+    )
+
+
+def chosen(query: str, hits: Sequence[Entry], known: Sequence[Entry], shelf: Shelf) -> Entry:
+    """Return the only hit; raises InputError for none or several."""
+    if len(hits) == 1:
+        return hits[0]
+    if hits:
+        listed = ", ".join(entry.id for entry in hits)
+        raise InputError(Fault(f"{shelf.label} {query!r} fits several", allowed=listed))
+    raise InputError(unknown(query, known, shelf))
+
+
+def unknown(query: str, known: Sequence[Entry], shelf: Shelf) -> Fault:
+    """Say that no entry has a name, with the nearest one and the command that lists them all."""
+    names = [name for entry in known for name in entry.names]
+    return Fault(
+        f"unknown {shelf.label} {query!r}",
+        allowed=f"a name that `{shelf.listing}` shows, or the path of a file",
+        nearest=nearest(query, names),
+    )
+
+
+def matched_from(query: str, entry: Entry) -> str | None:
+    """Return what was asked for when it is not simply the entry's own name."""
+    return None if hyphenated(query) in (entry.id, hyphenated(entry.name)) else query
+
+
+def _entry(path: Path) -> Entry:
+    """Read name and aliases from the first two lines of a profile: a value, and a list on one line."""
+    with path.open(encoding="utf-8") as stream:
+        head = dict(_head_line(stream.readline()) for _ in range(2))
+    name = next(_listed(head.get("name", "")), path.stem)
+    return Entry(path.stem, path, name, tuple(_listed(head.get("aliases", ""))))
+
+
+def _head_line(line: str) -> tuple[str, str]:
+    key, _, value = line.partition(":")
+    return key.strip(), value.strip()
+
+
+def _listed(text: str) -> Iterator[str]:
+    for groups in _LISTED.findall(text):
+        word = "".join(groups).strip()
+        if word:
+            yield word

@@ -1,0 +1,88 @@
+"""Workloads: ready ones by name, a user's own by path, and what the command line changes in either."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sizing.catalog.files import FieldPath, data_folder, read_yaml, validate
+from sizing.catalog.names import YAML_SUFFIXES, Found, Shelf, find, ids, is_path, matched_from
+from sizing.errors import InputError
+from sizing.specs.workload import Defaults, Workload
+
+SHELF = Shelf("workload", "workloads", "traffic", "llmsize list workloads")
+
+
+def workload_names() -> tuple[str, ...]:
+    """Return the names (file stems) of all ready workloads, sorted."""
+    return ids(SHELF)
+
+
+def load_workload(path_or_name: str) -> Found[Workload]:
+    """Return the workload in a file, or the ready one of that name (`chat`, `chat.yaml`).
+
+    A file of the working folder wins over a ready one. Raises InputError for an unknown or ambiguous name and
+    for every fault of the file.
+    """
+    path = Path(path_or_name)
+    ready = SHELF.path / f"{path.stem}.yaml"
+    bare = path.name == path_or_name and path.suffix.lower() in YAML_SUFFIXES
+    if bare and not path.exists() and path.stem in ids(SHELF):
+        return Found(validate(Workload, read_yaml(ready)), ready.stem, ready, None)
+    if is_path(path_or_name):
+        return Found(validate(Workload, read_yaml(path)), path.stem, path)
+    entry = find(path_or_name, SHELF)
+    return Found(
+        validate(Workload, read_yaml(entry.path)), entry.id, entry.path, matched_from(path_or_name, entry)
+    )
+
+
+def load_defaults() -> Found[Defaults]:
+    """Return the planning rules that hold where a workload is silent."""
+    path = data_folder("workloads") / "_defaults.yaml"
+    return Found(validate(Defaults, read_yaml(path)), path.stem, path)
+
+
+def override(workload: Workload | None, overrides: Mapping[str, Any], options: Mapping[str, str]) -> Workload:
+    """Return a workload with fields replaced, or one made of the given fields alone.
+
+    `overrides` maps dotted fields to values (`tokens.isl`: 2000); a mapping replaces a field wholly
+    (`demand`), None leaves it as it is. `options` names the command-line option of each dotted field, for the
+    faults. Raises InputError with every fault of the result.
+    """
+    data = {} if workload is None else workload.model_dump(exclude_unset=True)
+    given = {field: value for field, value in overrides.items() if value is not None}
+    for field, value in given.items():
+        _set(data, field.split("."), copy.deepcopy(value))
+    try:
+        return Workload.model_validate(data)
+    except ValidationError as error:
+        from sizing.catalog.faults import faults_of
+
+        def place(path: FieldPath) -> tuple[None, None, str, None]:
+            return None, None, _option(path, given, options), None
+
+        raise InputError(faults_of(error, Workload, data, place)) from None
+
+
+def _set(data: dict[str, Any], steps: list[str], value: Any) -> None:
+    """Set a nested field. A value that is no mapping on the way there gives way: the later field decides."""
+    *holders, last = steps
+    for step in holders:
+        if not isinstance(data.get(step), dict):
+            data[step] = {}
+        data = data[step]
+    data[last] = value
+
+
+def _option(path: FieldPath, given: Mapping[str, Any], options: Mapping[str, str]) -> str:
+    """Name the options behind a field: its own, that of a field around it, or those given inside it."""
+    dotted = ".".join(map(str, path))
+    around = [".".join(map(str, path[:end])) for end in range(len(path), 0, -1)]
+    own = next((options[field] for field in around if field in options), None)
+    inside = [options[field] for field in given if field in options and field.startswith(f"{dotted}.")]
+    return own or ", ".join(inside) or dotted

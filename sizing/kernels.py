@@ -1,0 +1,321 @@
+"""The measured constants of one GPU, chosen for one engine and precision plan, and the time of each operation.
+
+A row is looked for in this order: the engine's own on this GPU, another engine's on this GPU, the assumed set of
+the GPU's architecture. What was chosen is remembered, so that a result can list which constants were measured and
+which borrowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sizing import network, roofline
+from sizing.attention.terms import Numeric
+from sizing.errors import Fault, InputError
+from sizing.operations import Operation
+from sizing.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
+from sizing.specs.engine import EngineSettings
+from sizing.specs.gpu import Assumptions, EfficiencyRow, Gpu
+from sizing.units import BITS_PER_BYTE, GIGA, MICRO
+
+# Which measured precision stands in where the wanted one has no row: same width first, then wider.
+STAND_INS = {
+    "fp32": ("fp32", "bf16", "fp16"),
+    "fp16": ("fp16", "bf16"),
+    "bf16": ("bf16", "fp16"),
+    "fp8": ("fp8", "fp8_block", "bf16", "fp16"),
+    "fp8_block": ("fp8_block", "fp8", "bf16", "fp16"),
+    "int8": ("int8", "fp8", "bf16", "fp16"),
+    "nvfp4": ("nvfp4", "fp8", "bf16"),
+    "mxfp4_bf16": ("mxfp4_bf16", "int4", "bf16", "fp16"),
+    "mxfp4_fp8": ("mxfp4_fp8", "nvfp4", "fp8", "bf16"),
+}
+WEIGHT_ONLY_ROWS = {"int4": ("int4",), "int8": ("int8_weight_only",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A row chosen for an operation, and whether it was measured on this GPU or borrowed."""
+
+    row: Any
+    borrowed_from: str | None
+
+
+@dataclass
+class Kernels:
+    """Constants of one GPU for one engine and plan. `seconds` times any operation; `used` remembers what it took."""
+
+    gpu: Gpu
+    assumptions: Assumptions
+    engine: str
+    settings: EngineSettings
+    plan: PrecisionPlan
+    used: dict[tuple[str, str], Choice] = field(default_factory=dict)
+    _picked: dict[tuple[Any, ...], Choice] = field(default_factory=dict)
+    _timers: dict[str, Callable[[Operation], Numeric]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Bind each rule to its timer."""
+        self._timers = {
+            "gemm": self._gemm,
+            "moe": self._moe,
+            "small": self._small,
+            "state": self._state,
+            "decode_attention": self._decode_attention,
+            "mla_decode": self._mla_decode,
+            "prefill_attention": self._prefill_attention,
+            "send": self._send,
+        }
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """Memory bandwidth of the datasheet."""
+        return self.gpu.datasheet.memory.bandwidth_gb_per_s * GIGA
+
+    def peak(self, precision: str) -> float:
+        """Dense peak of a precision in FLOP/s."""
+        return peak_flops(self.gpu.datasheet.dense_tflops, precision)
+
+    def compute_precision(self, operation: Operation) -> str:
+        """Return in which precision an operation multiplies."""
+        if operation.rule == "moe":
+            return self.plan.moe
+        if operation.rule in ("prefill_attention", "decode_attention", "mla_decode"):
+            return self.plan.attention
+        if operation.rule == "gemm" and self.plan.is_quantised(operation.role):
+            return self.plan.gemm
+        return self.plan.activation
+
+    def seconds(self, operation: Operation) -> Numeric:
+        """Return the seconds of one execution of an operation; zero work in attention takes no time at all."""
+        timer = self._timers.get(operation.rule, self._collective)
+        return timer(operation)
+
+    # --- choosing rows -------------------------------------------------------------------------------------------
+
+    def _choose(
+        self,
+        operation: str,
+        precisions: Iterable[str],
+        *,
+        distance: Callable[[Any], float] = lambda row: 0.0,
+        accept: Callable[[Any], bool] = lambda row: True,
+        key: tuple[Any, ...] = (),
+    ) -> Choice:
+        wanted = tuple(precisions)
+        memo = (operation, wanted, *key)
+        if memo not in self._picked:
+            self._picked[memo] = self._search(operation, wanted, distance, accept)
+            self.used[operation, wanted[0]] = self._picked[memo]
+        return self._picked[memo]
+
+    def _search(
+        self,
+        operation: str,
+        precisions: tuple[str, ...],
+        distance: Callable[[Any], float],
+        accept: Callable[[Any], bool],
+    ) -> Choice:
+        borrowed = next(
+            (a for a in self.assumptions.architectures if a.architecture == self.gpu.architecture), None
+        )
+        pools: list[tuple[Iterable[EfficiencyRow], str | None]] = [(self.gpu.efficiency, None)]
+        if borrowed is not None:
+            pools.append((borrowed.efficiency, borrowed.borrowed_from))
+        for rows, source in pools:
+            for precision in precisions:
+                found = [
+                    row
+                    for row in rows
+                    if row.operation == operation
+                    and getattr(row, "precision", precision) == precision
+                    and accept(row)
+                ]
+                if found:
+                    best = min(found, key=lambda row: (distance(row), self._engine_rank(row.engine)))
+                    return Choice(best, source)
+        raise InputError(
+            Fault(
+                f"no measured or assumed {operation} efficiency for {self.gpu.name} ({self.gpu.architecture}) in "
+                f"{' or '.join(precisions)}",
+                field="efficiency",
+                allowed="a row in the GPU's profile or a set for its architecture in _assumed.yaml",
+            )
+        )
+
+    def _engine_rank(self, engine: str) -> int:
+        return 0 if engine == self.engine else (1 if engine == "any" else 2)
+
+    # --- timing --------------------------------------------------------------------------------------------------
+
+    def _product(self, operation: Operation, kind: str, precision: str, weight_format: str) -> Numeric:
+        weight_only = weight_format not in SIXTEEN_BIT and precision in SIXTEEN_BIT
+        rows = WEIGHT_ONLY_ROWS.get(weight_format, ()) if weight_only else ()
+        stand_ins = STAND_INS.get(precision, (precision, "bf16"))
+        choice = self._choose(kind, (*rows, *stand_ins))
+        row = choice.row
+        derate = self.assumptions.weight_only_compute if weight_only and row.precision not in rows else 1.0
+        t0_us = row.t0_us
+        if kind == "gemm" and precision not in SIXTEEN_BIT and self.settings.fused_activation_quantisation:
+            # The measured row launches a separate kernel to quantise its input; the engine fuses that into the norm.
+            t0_us = min(t0_us, self._choose(kind, STAND_INS["bf16"]).row.t0_us)
+        return roofline.combined_s(
+            operation.flops,
+            operation.bytes,
+            peak_flops=self.peak(precision),
+            compute=row.compute * derate,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            memory=row.memory,
+            p=row.p,
+            t0_s=t0_us * MICRO,
+        )
+
+    def _gemm(self, operation: Operation) -> Numeric:
+        quantised = self.plan.is_quantised(operation.role)
+        weight_format = self.plan.weight_format if quantised else self.plan.activation
+        return self._product(operation, "gemm", self.compute_precision(operation), weight_format)
+
+    def _moe(self, operation: Operation) -> Numeric:
+        return self._product(operation, "moe", self.plan.moe, self.plan.weight_format)
+
+    def _small(self, operation: Operation) -> Numeric:
+        constants = self.assumptions.small_kernels
+        return roofline.streamed_s(
+            operation.bytes,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            memory=constants.memory,
+            t0_s=constants.t0_us * MICRO,
+        )
+
+    def _state(self, operation: Operation) -> Numeric:
+        """Recurrent state: traffic and products at the small kernels' share of bandwidth, 16-bit share of the peak."""
+        constants = self.assumptions.small_kernels
+        row = self._choose("gemm", STAND_INS["bf16"]).row
+        busy = roofline.combined_s(
+            operation.flops,
+            operation.bytes,
+            peak_flops=self.peak(self.plan.activation),
+            compute=row.compute,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            memory=constants.memory,
+            p=row.p,
+            t0_s=constants.t0_us * MICRO,
+        )
+        return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
+
+    def _decode_attention(self, operation: Operation) -> Numeric:
+        row = self._choose(
+            "decode_attention",
+            (self.plan.kv_format, *STAND_INS.get(self.plan.kv_format, ("bf16",))),
+            distance=lambda row: abs(row.head_dim - operation.head_dim),
+            key=(operation.head_dim,),
+        ).row
+        busy = roofline.streamed_s(
+            operation.bytes,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            memory=row.memory,
+            t0_s=row.t0_us * MICRO,
+        )
+        return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
+
+    def _mla_decode(self, operation: Operation) -> Numeric:
+        """Latent attention: the slower of reading the latents and multiplying them, each at its measured share.
+
+        A row states the one that binds in its measurements; the other is bounded by what the same GPU reaches with
+        fewer heads (memory) or in a 16-bit product (compute).
+        """
+        precisions = (self.plan.kv_format, *STAND_INS.get(self.plan.kv_format, ("bf16",)))
+
+        def near(row: Any) -> float:
+            return abs(float(np.log2(row.q_heads / operation.q_heads)))
+
+        row = self._choose("mla_decode", precisions, distance=near, key=("row", operation.q_heads)).row
+        by_memory = self._choose(
+            "mla_decode",
+            precisions,
+            distance=near,
+            accept=lambda row: row.memory is not None,
+            key=("memory", operation.q_heads),
+        ).row
+        compute = row.compute or self._choose("gemm", STAND_INS["bf16"]).row.compute
+        memory_s = operation.bytes / (self.bandwidth_bytes_per_s * (row.memory or by_memory.memory))
+        compute_s = operation.flops / (self.peak(self.plan.activation) * compute)
+        busy = row.t0_us * MICRO + np.maximum(memory_s, compute_s)
+        return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
+
+    def _prefill_attention(self, operation: Operation) -> Numeric:
+        wanted = self.plan.attention
+        cache = "fp8" if self.plan.kv_format == "fp8" else "bf16"
+        row = self._choose(
+            "prefill_attention",
+            STAND_INS.get(wanted, (wanted, "bf16")),
+            distance=lambda row: (
+                abs(row.head_dim - operation.head_dim) + (0 if row.cache_precision == cache else 1)
+            ),
+            key=(operation.head_dim, cache),
+        ).row
+        share = roofline.curve_share(operation.prompt_tokens, row.tokens, row.flop_fraction)
+        compute_s = operation.flops / (self.peak(row.precision) * np.maximum(share, 1e-6))
+        memory_s = operation.bytes / self.bandwidth_bytes_per_s
+        busy = row.t0_us * MICRO + np.maximum(compute_s, memory_s)
+        return np.where(np.asarray(operation.flops) > 0, busy, 0.0)
+
+    @property
+    def island_gpus(self) -> int:
+        """GPUs that reach each other without the network between nodes: a node, or a larger link domain."""
+        sheet = self.gpu.datasheet
+        return max(sheet.node.gpus, sheet.link.domain_gpus if sheet.link else 1)
+
+    def link(self, gpus: int) -> tuple[str, float, float]:
+        """Return (kind, bytes/s per direction at its usual share, alpha in s) of the narrowest link among `gpus`."""
+        sheet, assumed = self.gpu.datasheet, self.assumptions
+        if sheet.link is not None and gpus <= sheet.link.domain_gpus:
+            share = assumed.link_efficiency * sheet.link.gb_per_s_per_direction * GIGA
+            return sheet.link.kind, share, assumed.link_alpha_us * MICRO
+        if gpus <= sheet.node.gpus:
+            share = assumed.link_efficiency * sheet.node.pcie_gb_per_s_per_direction * GIGA
+            return "PCIe", share, assumed.pcie_alpha_us * MICRO
+        return self.inter_node_link()
+
+    def inter_node_link(self) -> tuple[str, float, float]:
+        """Return (kind, bytes/s, alpha in s) of the network between nodes, one GPU's share."""
+        gbit = self.gpu.datasheet.node.inter_node_gbit_per_s_per_gpu
+        if gbit is None:
+            raise InputError(
+                Fault(
+                    f"{self.gpu.name}'s profile states no network between nodes",
+                    field="datasheet.node.inter_node_gbit_per_s_per_gpu",
+                )
+            )
+        share = self.assumptions.inter_node_efficiency * gbit * GIGA / BITS_PER_BYTE
+        return "network", share, self.assumptions.inter_node_alpha_us * MICRO
+
+    def _collective(self, operation: Operation) -> Numeric:
+        link = self.gpu.datasheet.link
+        rows = [
+            row
+            for row in self.gpu.efficiency
+            if row.operation == operation.rule and row.gpus >= operation.gpus  # type: ignore[union-attr]
+        ]
+        if link is not None and operation.gpus <= link.domain_gpus and rows:
+            row = self._choose(
+                operation.rule,
+                ("any",),
+                distance=lambda row: row.gpus,
+                accept=lambda row: row.gpus >= operation.gpus,
+                key=(operation.gpus,),
+            ).row
+            return network.measured_s(operation.message_bytes, row.kib, row.us)
+        _, bytes_per_s, alpha_s = self.link(operation.gpus)
+        return network.ring_s(
+            operation.message_bytes, operation.rule, operation.gpus, alpha_s=alpha_s, bytes_per_s=bytes_per_s
+        )
+
+    def _send(self, operation: Operation) -> Numeric:
+        crosses = operation.gpus * (operation.count + 1) > self.island_gpus
+        _, bytes_per_s, alpha_s = self.inter_node_link() if crosses else self.link(operation.gpus * 2)
+        return network.send_s(operation.message_bytes, alpha_s=alpha_s, bytes_per_s=bytes_per_s)

@@ -1,0 +1,237 @@
+"""The operations of one step: what runs, how often, with which FLOPs, bytes and messages, on one GPU of a layout.
+
+Four builders, so that closed form, simulator and the `step` command share them: `body` (all that depends on the
+number of tokens alone), `head` (rows that get logits), `decode_attention` and `prefill_attention`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sizing import architecture
+from sizing.architecture import Layout
+from sizing.attention import pick
+from sizing.attention.terms import FLOPS_PER_MAC, Matrix, Numeric, Work
+from sizing.precision import PrecisionPlan
+from sizing.specs.engine import EngineSettings
+from sizing.specs.model import DenseMlp, LayerKind, Model, MoeMlp
+
+ACTIVATION_BYTES = 2  # activations travel between kernels at 16 bit
+NORM_PASSES = 4  # a fused residual-add and norm reads two tensors and writes two
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation on one GPU: `count` times a step, each with `flops`, memory traffic `bytes` and `message_bytes`.
+
+    `rule` names how it is timed; `role` whose weights it reads; `gpus` how many take part in a collective;
+    `head_dim`, `q_heads`, `prompt_tokens` choose the measured row of attention.
+    """
+
+    name: str
+    rule: str
+    count: float
+    flops: Numeric = 0.0
+    bytes: Numeric = 0.0
+    message_bytes: Numeric = 0.0
+    role: str = ""
+    gpus: int = 1
+    head_dim: int = 0
+    q_heads: int = 0
+    prompt_tokens: Numeric = 0.0
+
+
+def expected_experts(experts: float, experts_per_token: int, tokens: Numeric) -> Numeric:
+    """Distinct experts hit by `tokens` under uniform routing: N*(1-(1-k/N)^T). Skew makes it lower."""
+    return experts * (1 - np.power(1 - experts_per_token / experts, tokens))
+
+
+def gemm(matrix: Matrix, tokens: Numeric, count: float, plan: PrecisionPlan) -> Operation:
+    """A dense product of `tokens` rows with one matrix: weights read once, inputs read and outputs written."""
+    input_bytes = plan.input_bytes(matrix.role)
+    return Operation(
+        name=matrix.name,
+        rule="gemm",
+        count=count,
+        flops=FLOPS_PER_MAC * tokens * matrix.inputs * matrix.outputs,
+        bytes=matrix.inputs * matrix.outputs * plan.weight_bytes(matrix.role)
+        + tokens * (matrix.inputs * input_bytes + matrix.outputs * ACTIVATION_BYTES),
+        role=matrix.role,
+    )
+
+
+def moe(
+    mlp: MoeMlp, hidden_size: int, layout: Layout, tokens: Numeric, count: float, plan: PrecisionPlan
+) -> Operation:
+    """The routed experts of one layer, fused: `tokens` of the whole replica, experts balanced over ep."""
+    experts = architecture.expert_matrices(mlp, hidden_size, layout)
+    weights_per_expert = sum(matrix.inputs * matrix.outputs for matrix in experts)
+    pairs = tokens * mlp.experts_per_token / layout.ep
+    hit = expected_experts(mlp.experts, mlp.experts_per_token, tokens) / layout.ep
+    return Operation(
+        name="experts",
+        rule="moe",
+        count=count,
+        flops=FLOPS_PER_MAC * pairs * weights_per_expert,
+        bytes=hit * weights_per_expert * plan.weight_bytes("expert")
+        + 2 * tokens * (mlp.latent or hidden_size) * ACTIVATION_BYTES,
+        role="expert",
+    )
+
+
+def small(name: str, bytes_: Numeric, count: float) -> Operation:
+    """A kernel that only moves activations: norm, rotary embedding and cache write, activation function, routing."""
+    return Operation(name=name, rule="small", count=count, bytes=bytes_)
+
+
+def body(
+    model: Model, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, tokens: Numeric
+) -> tuple[Operation, ...]:
+    """Return the operations of all layers that depend on the number of tokens alone, for `tokens` of one replica."""
+    tokens_per_rank = tokens / layout.dp
+    found: list[Operation] = [small("embed", 2 * tokens_per_rank * model.hidden_size * ACTIVATION_BYTES, 1)]
+    if layout.tp > 1:
+        found.append(_all_reduce("embed_all_reduce", model, layout.tp, tokens_per_rank, 1))
+    for index, count in architecture.whole(model).layers:
+        found += _layer(model, index, count, layout, plan, tokens, tokens_per_rank)
+    if layout.pp > 1:
+        message = tokens_per_rank * model.hidden_size * ACTIVATION_BYTES / layout.tp
+        found.append(
+            Operation(
+                "pipeline_send", "send", layout.pp - 1, message_bytes=message, gpus=layout.tp * layout.dp
+            )
+        )
+    return tuple(found)
+
+
+def _layer(
+    model: Model,
+    index: int,
+    count: int,
+    layout: Layout,
+    plan: PrecisionPlan,
+    tokens: Numeric,
+    rank_tokens: Numeric,
+) -> list[Operation]:
+    kind = model.kinds[index]
+    norm_bytes = NORM_PASSES * rank_tokens * model.hidden_size * ACTIVATION_BYTES
+    found = [small("norms", norm_bytes, count * architecture.norm_count(kind, model))]
+    for matrix in architecture.layer_matrices(model, index, layout):
+        if matrix.role not in ("norm", "expert"):
+            found.append(gemm(matrix, rank_tokens, count, plan))
+    if kind.mixer is not None:
+        qkv = sum(
+            m.outputs for m in architecture.layer_matrices(model, index, layout) if m.name.startswith("qkv")
+        )
+        found.append(small("rope_and_cache_write", 2 * rank_tokens * qkv * ACTIVATION_BYTES, count))
+    for mlp in kind.mlps:
+        found += _mlp(mlp, model.hidden_size, layout, plan, tokens, rank_tokens, count)
+    return found + _layer_collectives(model, kind, count, layout, tokens, rank_tokens)
+
+
+def _mlp(
+    mlp: DenseMlp | MoeMlp,
+    hidden_size: int,
+    layout: Layout,
+    plan: PrecisionPlan,
+    tokens: Numeric,
+    rank_tokens: Numeric,
+    count: int,
+) -> list[Operation]:
+    if isinstance(mlp, DenseMlp):
+        width = mlp.intermediate / layout.tp * (3 if mlp.gated else 2)
+        return [small("activation", rank_tokens * width * ACTIVATION_BYTES, count)]
+    routed = small("route", rank_tokens * mlp.experts * ACTIVATION_BYTES * 2, count)
+    return [routed, moe(mlp, hidden_size, layout, tokens, count, plan)]
+
+
+def _all_reduce(name: str, model: Model, gpus: int, tokens: Numeric, count: float) -> Operation:
+    message = tokens * model.hidden_size * ACTIVATION_BYTES
+    return Operation(name, "all_reduce", count, message_bytes=message, gpus=gpus)
+
+
+def _layer_collectives(
+    model: Model, kind: LayerKind, count: int, layout: Layout, tokens: Numeric, rank_tokens: Numeric
+) -> list[Operation]:
+    """One all-reduce after the mixer and one after the MLPs; experts of several attention ranks gather and scatter."""
+    found: list[Operation] = []
+    routed = any(isinstance(mlp, MoeMlp) for mlp in kind.mlps)
+    if layout.tp > 1 and kind.mixer is not None and not (model.parallel_blocks and kind.mlps):
+        found.append(_all_reduce("mixer_all_reduce", model, layout.tp, rank_tokens, count))
+    if layout.dp > 1 and routed:
+        message = tokens * model.hidden_size * ACTIVATION_BYTES
+        group = layout.tp * layout.dp
+        found += [
+            Operation("experts_all_gather", "all_gather", count, message_bytes=message, gpus=group),
+            Operation("experts_reduce_scatter", "reduce_scatter", count, message_bytes=message, gpus=group),
+        ]
+    elif layout.tp > 1 and kind.mlps:
+        found.append(_all_reduce("mlp_all_reduce", model, layout.tp, rank_tokens, count))
+    return found
+
+
+def head(
+    model: Model, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, rows: Numeric
+) -> tuple[Operation, ...]:
+    """Return final norm, output head and sampling for `rows` rows of one replica."""
+    rank_rows = rows / layout.dp
+    matrix = architecture.head_matrix(model, layout.tp, settings.vocabulary_padding)
+    found = [
+        small("final_norm", NORM_PASSES * rank_rows * model.hidden_size * ACTIVATION_BYTES, 1),
+        gemm(matrix, rank_rows, 1, plan),
+        small("sample", rank_rows * model.vocab_size * settings.sampler_bytes_per_logit, 1),
+    ]
+    if layout.tp > 1:
+        message = rank_rows * model.vocab_size * ACTIVATION_BYTES
+        found.append(Operation("logits_all_gather", "all_gather", 1, message_bytes=message, gpus=layout.tp))
+    return tuple(found)
+
+
+def _attention(name: str, work: Work, count: int) -> Operation:
+    return Operation(
+        name=name,
+        rule=work.rule,
+        count=count,
+        flops=work.flops,
+        bytes=work.bytes,
+        head_dim=work.head_dim,
+        q_heads=work.q_heads,
+        prompt_tokens=work.prompt_tokens,
+    )
+
+
+def decode_attention(
+    model: Model, layout: Layout, plan: PrecisionPlan, sequences: Numeric, context_tokens: Numeric
+) -> tuple[Operation, ...]:
+    """Return the decode attention of all layers for `sequences` of one replica at a mean context."""
+    found = []
+    for index, count in architecture.whole(model).layers:
+        mixer = model.kinds[index].mixer
+        if mixer is not None:
+            work = pick(mixer.kind).decode(
+                mixer, layout.tp, plan.kv_bytes, sequences / layout.dp, context_tokens
+            )
+            found.append(_attention(f"decode_{mixer.kind}", work, count))
+    return tuple(found)
+
+
+def prefill_attention(
+    model: Model,
+    layout: Layout,
+    plan: PrecisionPlan,
+    sequences: Numeric,
+    tokens: Numeric,
+    prior_tokens: Numeric,
+) -> tuple[Operation, ...]:
+    """Return the prefill attention of all layers: `tokens` new ones in each of `sequences`, `prior_tokens` cached."""
+    found = []
+    for index, count in architecture.whole(model).layers:
+        mixer = model.kinds[index].mixer
+        if mixer is not None:
+            work = pick(mixer.kind).prefill(
+                mixer, layout.tp, plan.kv_bytes, sequences / layout.dp, tokens, prior_tokens
+            )
+            found.append(_attention(f"prefill_{mixer.kind}", work, count))
+    return tuple(found)

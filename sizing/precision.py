@@ -1,0 +1,160 @@
+"""Which formats weights, cache and activations have on a given GPU, and in which precision each product runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sizing.specs.engine import EngineSettings
+from sizing.specs.gpu import DenseTflops, Gpu
+from sizing.specs.model import Model, Quantisation
+from sizing.specs.workload import Formats
+from sizing.units import BITS_PER_BYTE
+
+SIXTEEN_BIT = ("fp32", "fp16", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionPlan:
+    """Formats and precisions of one deployment.
+
+    `weight_format` is how quantised roles are stored; roles in `kept_16bit` stay at `activation`. `gemm` and `moe`
+    name the precision in which quantised dense and expert products run; `weight_only` says that they are
+    dequantised to 16 bit first. `attention` is the precision of attention products.
+    """
+
+    weight_format: str
+    weight_bits: float
+    activation: str
+    activation_bits: float
+    kept_16bit: frozenset[str]
+    kv_format: str
+    kv_bits: float
+    gemm: str
+    moe: str
+    attention: str
+    block: int | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kv_bytes(self) -> float:
+        """Bytes of one cached value."""
+        return self.kv_bits / BITS_PER_BYTE
+
+    @property
+    def weight_only(self) -> bool:
+        """Whether quantised weights are multiplied at 16 bit."""
+        return self.weight_format not in SIXTEEN_BIT and self.gemm in SIXTEEN_BIT
+
+    def is_quantised(self, role: str) -> bool:
+        """Whether a role's weights have the quantised format."""
+        return self.weight_format not in SIXTEEN_BIT and role not in self.kept_16bit
+
+    def weight_bytes(self, role: str) -> float:
+        """Bytes of one weight of a role, scales included."""
+        bits = self.weight_bits if role not in self.kept_16bit else self.activation_bits
+        return bits / BITS_PER_BYTE
+
+    def input_bytes(self, role: str) -> float:
+        """Bytes of one value entering a product of a role: 16 bit, or 8 where the product runs in 8 bit or less."""
+        compute = self.moe if role == "expert" else self.gemm
+        narrow = self.is_quantised(role) and compute not in SIXTEEN_BIT
+        return 1.0 if narrow else self.activation_bits / BITS_PER_BYTE
+
+
+def peak_of(precision: str) -> str:
+    """Return which dense peak a precision runs on: `fp8_block` on fp8, `nvfp4` on fp4, `mxfp4_bf16` on bf16."""
+    return {
+        "fp8_block": "fp8",
+        "nvfp4": "fp4",
+        "mxfp4": "fp4",
+        "mxfp4_bf16": "bf16",
+        "mxfp4_fp8": "fp8",
+    }.get(precision, precision)
+
+
+def peak_flops(tflops: DenseTflops, precision: str) -> float:
+    """Return the dense peak of a precision in FLOP/s; bf16 falls back to fp16 on hardware before Ampere."""
+    name = peak_of(precision)
+    value = getattr(tflops, name)
+    if value is None and name == "bf16":
+        value = tflops.fp16
+    if value is None:
+        raise ValueError(f"no {name} peak")
+    return float(value) * 1e12
+
+
+def requested(quantisation: Quantisation, precision: str | None) -> Quantisation:
+    """Return the checkpoint's own quantisation, or the one that a requested precision means.
+
+    Asking for the family that the checkpoint already has (FP8 for block FP8, any 16-bit for 16-bit) keeps its
+    details; anything else re-quantises every linear layer and leaves embeddings, head, norms and router at 16 bit.
+    """
+    own = quantisation.precision
+    if precision is None or precision == own or (precision == "fp8" and own == "fp8_block"):
+        return quantisation
+    fresh = Quantisation(precision=precision, kv_precision=None, method="requested")
+    return replace(fresh, kept_16bit=frozenset()) if precision in SIXTEEN_BIT else fresh
+
+
+def _compute(
+    format_name: str, formats: Formats, tflops: DenseTflops, settings: EngineSettings, *, experts: bool
+) -> str | None:
+    """Return the precision key in which a quantised product runs natively, or None where it is weight-only."""
+    if format_name == "mxfp4":
+        if experts and settings.fp4_activation == "fp8" and tflops.fp4 is not None:
+            return "mxfp4_fp8"
+        return "mxfp4_bf16" if experts else None
+    native = formats.formats[format_name].compute
+    return format_name if any(getattr(tflops, peak) is not None for peak in native) else None
+
+
+def plan(
+    model: Model,
+    gpu: Gpu,
+    settings: EngineSettings,
+    formats: Formats,
+    *,
+    precision: str | None = None,
+    kv_precision: str = "auto",
+) -> PrecisionPlan:
+    """Resolve formats and compute precisions for a model on a GPU.
+
+    The cache is as asked, else as the checkpoint states, else at activation precision. A format that the hardware
+    cannot multiply is weight-only.
+    """
+    quantisation = requested(model.quantisation, precision)
+    tflops = gpu.datasheet.dense_tflops
+    notes: list[str] = []
+    wanted = quantisation.precision if quantisation.precision in SIXTEEN_BIT else model.activation_precision
+    activation = wanted
+    if activation == "bf16" and tflops.bf16 is None:
+        activation = "fp16"
+        notes.append(f"{gpu.name} has no BF16: 16-bit math runs as FP16")
+    weight_format = activation if quantisation.precision in SIXTEEN_BIT else quantisation.precision
+    gemm = moe = activation
+    if weight_format not in SIXTEEN_BIT:
+        gemm = _compute(weight_format, formats, tflops, settings, experts=False) or activation
+        moe = _compute(weight_format, formats, tflops, settings, experts=True) or activation
+        if gemm in SIXTEEN_BIT and moe in (*SIXTEEN_BIT, "mxfp4_bf16"):
+            notes.append(
+                f"{weight_format.upper()} is weight-only on {gpu.name}: weights shrink, products run at the "
+                f"{activation.upper()} peak"
+            )
+    kv_format = kv_precision if kv_precision != "auto" else (quantisation.kv_precision or activation)
+    attention = activation
+    if kv_format == "fp8" and settings.fp8_attention and tflops.fp8 is not None:
+        attention = "fp8"
+    return PrecisionPlan(
+        weight_format=weight_format,
+        weight_bits=formats.formats[weight_format].bits,
+        activation=activation,
+        activation_bits=formats.formats[activation].bits,
+        kept_16bit=quantisation.kept_16bit,
+        kv_format=kv_format,
+        kv_bits=formats.formats[kv_format].bits,
+        gemm=gemm,
+        moe=moe,
+        attention=attention,
+        block=quantisation.block if weight_format.startswith("fp8") else None,
+        notes=tuple(notes),
+    )

@@ -1,0 +1,149 @@
+"""What is asked, resolved: a workload with its model, engine version and planning rules filled in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sizing import capacity
+from sizing.errors import Fault, InputError
+from sizing.specs.engine import Engine
+from sizing.specs.gpu import Assumptions, Gpu
+from sizing.specs.model import Model
+from sizing.specs.workload import DailyUsers, Defaults, Demand, Formats, Limits, Objective, Serving, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOption:
+    """A GPU type under consideration, with the id of its profile and the price to plan with."""
+
+    id: str
+    gpu: Gpu
+    usd_per_gpu_hour: float | None
+    price_source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked, resolved: lengths, demand (at most one kind), limits, rules. Rates carry headroom already."""
+
+    model: Model
+    isl: int
+    osl: int
+    max_model_len: int
+    requests_per_s: float | None
+    concurrency: int | None
+    gpu_budget: int | None
+    limits: Limits
+    offline: bool
+    max_utilisation: float
+    headroom: float
+    objective: Objective
+    serving: Serving
+    engine: Engine
+    engine_version: str
+    kv_precision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The data files that every evaluation reads."""
+
+    assumptions: Assumptions
+    formats: Formats
+    defaults: Defaults
+
+
+def users_of(demand: DailyUsers | None, defaults: Defaults) -> tuple[float, float, float]:
+    """Return (requests per user and day, active hours, peak over mean): the demand's own, else the defaults."""
+    given = demand or DailyUsers(users=1.0)
+    return (
+        given.requests_per_user_per_day or defaults.requests_per_user_per_day,
+        given.active_hours or defaults.active_hours,
+        given.peak_to_mean or defaults.peak_to_mean,
+    )
+
+
+def rate_of(demand: Demand | None, defaults: Defaults) -> float | None:
+    """Return the peak requests/s that a demand means, or None for a demand in requests in flight and for no demand."""
+    if demand is None or demand.concurrency is not None:
+        return None
+    users = demand.daily_active_users
+    if users is None:
+        return demand.requests_per_s
+    return capacity.requests_per_s(users.users, *users_of(users, defaults))
+
+
+def resolve(
+    workload: Workload,
+    model: Model,
+    engine: Engine,
+    engine_version: str,
+    defaults: Defaults,
+    *,
+    gpu_budget: int | None = None,
+) -> Request:
+    """Fill a workload's gaps from the defaults.
+
+    Raises InputError where lengths exceed the model's maximum, or where nothing says how much to serve.
+    """
+    tokens, serving, planning = workload.tokens, workload.serving, workload.planning
+    longest = serving.max_model_len or tokens.longest
+    _check_lengths(workload, model, longest)
+    if workload.demand is None and gpu_budget is None and workload.mode != "offline":
+        raise InputError(
+            Fault(
+                "nothing says how much to serve",
+                field="demand",
+                allowed="one of --rps, --concurrency, --dau (or demand: in the workload), or --gpus alone for what N GPUs serve",
+            )
+        )
+    return Request(
+        model=model,
+        isl=tokens.isl,
+        osl=tokens.osl,
+        max_model_len=longest,
+        requests_per_s=rate_of(workload.demand, defaults),
+        concurrency=workload.demand.concurrency if workload.demand else None,
+        gpu_budget=gpu_budget,
+        limits=workload.limits if workload.mode != "offline" else Limits(),
+        offline=workload.mode == "offline",
+        max_utilisation=planning.max_utilisation or defaults.max_utilisation,
+        headroom=defaults.headroom if planning.headroom is None else planning.headroom,
+        objective=planning.objective or "gpus",
+        serving=serving,
+        engine=engine,
+        engine_version=engine_version,
+        kv_precision=workload.kv_precision,
+    )
+
+
+def _check_lengths(workload: Workload, model: Model, longest: int) -> None:
+    tokens = workload.tokens
+    faults = []
+    if tokens.longest > model.max_position:
+        faults.append(
+            Fault(
+                f"{tokens.longest:,} tokens (ISL + OSL at their longest) exceed the {model.max_position:,} positions "
+                f"of {model.name}",
+                field="tokens",
+                allowed=f"at most {model.max_position:,}",
+            )
+        )
+    if workload.serving.max_model_len and workload.serving.max_model_len > model.max_position:
+        faults.append(
+            Fault(
+                f"{workload.serving.max_model_len:,} exceeds the {model.max_position:,} positions of {model.name}",
+                field="serving.max_model_len",
+                allowed=f"at most {model.max_position:,}",
+            )
+        )
+    elif longest < tokens.longest:
+        faults.append(
+            Fault(
+                f"{longest:,} is shorter than the longest sequence served, {tokens.longest:,} tokens",
+                field="serving.max_model_len",
+                allowed=f"{tokens.longest:,} to {model.max_position:,}",
+            )
+        )
+    if faults:
+        raise InputError(faults)

@@ -1,0 +1,58 @@
+"""Formulas for one operation on one GPU: numbers or arrays in, seconds out.
+
+The combined form t = t0 + ((flops/(P*ec))^p + (bytes/(W*em))^p)^(1/p) is a roofline whose corner is rounded by p;
+with p large it is max(compute, memory). t0 is what remains at zero work (launch, tail, synchronisation).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sizing.attention.terms import Numeric
+
+
+def combined_s(
+    flops: Numeric,
+    bytes_: Numeric,
+    *,
+    peak_flops: float,
+    compute: float,
+    bandwidth_bytes_per_s: float,
+    memory: float,
+    p: float,
+    t0_s: float,
+) -> Numeric:
+    """Seconds of a product with `flops` and memory traffic `bytes_`.
+
+    `compute` and `memory` are the shares of the two peaks that long products reach (measured). Written as
+    max * (1 + (min/max)^p)^(1/p), which neither overflows nor loses precision for large p.
+    """
+    compute_s = np.asarray(flops / (peak_flops * compute), dtype=float)
+    memory_s = np.asarray(bytes_ / (bandwidth_bytes_per_s * memory), dtype=float)
+    longer = np.maximum(compute_s, memory_s)
+    shorter = np.minimum(compute_s, memory_s)
+    ratio = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
+    return t0_s + longer * np.power(1 + np.power(ratio, p), 1 / p)
+
+
+def streamed_s(bytes_: Numeric, *, bandwidth_bytes_per_s: float, memory: float, t0_s: float) -> Numeric:
+    """Seconds of a kernel that only moves `bytes_`: launch plus traffic at a share of the bandwidth."""
+    return t0_s + bytes_ / (bandwidth_bytes_per_s * memory)
+
+
+def curve_share(prompt_tokens: Numeric, tokens: tuple[int, ...], shares: tuple[float, ...]) -> Numeric:
+    """Share of the peak at a prompt length, between measured points on a logarithmic length axis.
+
+    Below the first point the share falls in proportion to length (time stays about constant); above the last it
+    stays.
+    """
+    length = np.maximum(np.asarray(prompt_tokens, dtype=float), 1.0)
+    inside = np.interp(
+        np.log(length), np.log(np.asarray(tokens, dtype=float)), np.asarray(shares, dtype=float)
+    )
+    return inside * np.minimum(1.0, length / tokens[0])
+
+
+def attained(flops: Numeric, seconds: Numeric, peak: float) -> Numeric:
+    """Share of a peak that `flops` (or bytes) in `seconds` reach: MFU against FLOP/s, MBU against bytes/s."""
+    return flops / (seconds * peak)

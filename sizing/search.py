@@ -1,0 +1,155 @@
+"""Every layout on every GPU type, evaluated; the fewest GPUs that meet demand and limits; why each other one did not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sizing import capacity
+from sizing.candidates import Candidate, Rejected, candidates
+from sizing.load import Load, Most, solo_over
+from sizing.request import Data, GpuOption, Request
+from sizing.specs.workload import Objective
+from sizing.steady_state import Point
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A candidate that meets demand and limits, at the load that each of its replicas gets.
+
+    `point` holds that one operating point (arrays of length 1). `most_per_replica` is the highest rate (or
+    concurrency, where demand is one) that a replica serves within all limits, and `binding` what stops it there.
+    """
+
+    candidate: Candidate
+    replicas: int
+    point: Point
+    most_per_replica: float
+    most_requests_per_s: float
+    binding: str
+    load: Load
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs of the deployment."""
+        return self.replicas * self.candidate.layout.gpus
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests/s over all replicas at this operating point."""
+        return float(self.point.requests_per_s[0]) * self.replicas
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Price of all GPUs an hour, or None without a price."""
+        price = self.candidate.option.usd_per_gpu_hour
+        return None if price is None else price * self.gpus
+
+    @property
+    def power_w(self) -> float:
+        """Thermal design power of all GPUs."""
+        return self.candidate.option.gpu.datasheet.tdp_w * self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that a search found, best first, and all that it turned down."""
+
+    request: Request
+    ranked: tuple[Evaluated, ...]
+    rejected: tuple[Rejected, ...]
+
+    @property
+    def best(self) -> Evaluated | None:
+        """The answer, or None when nothing meets the demand."""
+        return self.ranked[0] if self.ranked else None
+
+
+def evaluate(candidate: Candidate, request: Request, data: Data) -> Evaluated | Rejected:
+    """Return what a candidate serves within the limits, and how many replicas the demand takes."""
+    load = Load.of(candidate, request, data)
+    over = solo_over(load, request.limits)
+    if over is not None:
+        name, value_s, limit_s = over
+        return _reject(
+            candidate,
+            name,
+            f"{name.upper()} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms",
+            value_s / limit_s - 1,
+        )
+    most = load.most(request)
+    if most is None:
+        return _reject(candidate, "capacity", "no load meets all limits at a stable utilisation", 1.0)
+    count = _replicas(request, candidate, most)
+    if count == 0:
+        return _reject(
+            candidate,
+            "gpu_budget",
+            f"one replica takes {candidate.layout.gpus} GPUs, the budget is {request.gpu_budget}",
+            candidate.layout.gpus / (request.gpu_budget or 1) - 1,
+        )
+    return Evaluated(
+        candidate=candidate,
+        replicas=count,
+        point=load.at(request, most, count),
+        most_per_replica=most.amount,
+        most_requests_per_s=most.requests_per_s,
+        binding=most.binding,
+        load=load,
+    )
+
+
+def _reject(candidate: Candidate, reason: str, detail: str, shortfall: float) -> Rejected:
+    return Rejected(
+        candidate.option, candidate.plan.weight_format, candidate.layout, reason, detail, shortfall
+    )
+
+
+def _replicas(request: Request, candidate: Candidate, most: Most) -> int:
+    """Replicas that the demand takes, or that the GPU budget allows where there is no demand."""
+    if request.concurrency is not None:
+        return capacity.replicas_for(request.concurrency * (1 + request.headroom), most.amount)
+    if request.requests_per_s is not None:
+        return capacity.replicas_for(request.requests_per_s * (1 + request.headroom), most.amount)
+    return (request.gpu_budget or candidate.layout.gpus) // candidate.layout.gpus
+
+
+def objective_key(found: Evaluated, objective: Objective) -> tuple[float, ...]:
+    """Order of the objective: what is asked first, then GPUs, cost and latency as tie breakers."""
+    cost = math.inf if found.usd_per_hour is None else found.usd_per_hour
+    latency = float(found.point.e2e_s["mean"][0])
+    # Among equals the plainer layout: fewer pipeline stages, no expert parallelism.
+    plain = (found.candidate.layout.pp, found.candidate.layout.ep)
+    first = {"gpus": float(found.gpus), "cost": cost, "energy": found.power_w}[objective]
+    return (first, found.gpus, cost, latency, *plain)
+
+
+def rank(found: Sequence[Evaluated], request: Request) -> tuple[Evaluated, ...]:
+    """Best first. Where only a GPU budget is given, or no limits (offline), throughput comes first."""
+    if request.requests_per_s is None and request.concurrency is None:
+        if request.gpu_budget is not None:
+            return tuple(
+                sorted(found, key=lambda e: (-e.requests_per_s, *objective_key(e, request.objective)))
+            )
+        return tuple(
+            sorted(found, key=lambda e: (-e.requests_per_s / e.gpus, *objective_key(e, request.objective)))
+        )
+    return tuple(sorted(found, key=lambda e: objective_key(e, request.objective)))
+
+
+def search(
+    request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data
+) -> Outcome:
+    """Evaluate every layout of every GPU type and precision; best first, each rejected one with its reason."""
+    found: list[Evaluated] = []
+    rejected: list[Rejected] = []
+    for option in options:
+        for name in precisions:
+            for entry in candidates(request, option, name, data):
+                result = evaluate(entry, request, data) if isinstance(entry, Candidate) else entry
+                if isinstance(result, Evaluated):
+                    found.append(result)
+                else:
+                    rejected.append(result)
+    return Outcome(request, rank(found, request), tuple(rejected))

@@ -1,0 +1,158 @@
+"""From an engine profile to the settings of one version on one deployment: the first row that holds wins."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from pydantic import ValidationError
+
+from sizing.errors import Fault, InputError, nearest
+from sizing.specs.engine import Engine, EngineSettings, Row, When
+
+_VERSION = re.compile(
+    r"v?(?P<release>[0-9]+(?:\.[0-9]+)*)"
+    r"(?P<pre>(?:a|b|rc)[0-9]+)?"
+    r"(?:\.?post(?P<post>[0-9]+))?"
+    r"(?:\.dev[0-9]*)?"
+    r"(?:\+[a-z0-9.]+)?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What the defaults of an engine depend on: the card, its memory, the layout and the kind of attention.
+
+    `memory_gib` is the total that nvidia-smi reports; `architecture` the word of the GPU profile.
+    """
+
+    gpu_name: str
+    architecture: str
+    memory_gib: float
+    tp: int
+    pp: int
+    attention: Literal["mla", "hybrid", "other"]
+
+
+@cache
+def parse_version(text: str) -> tuple[int, ...]:
+    """Read a version into comparable numbers: `0.4.6.post5` is (0, 4, 6, 5), `1.2.0rc5` is (1, 2, 0).
+
+    A pre-release or development build orders as its release, whose code it has. Raises ValueError.
+    """
+    match = _VERSION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a version, as 0.19, 0.4.6.post5 or 1.2.0rc5")
+    release = tuple(int(part) for part in match["release"].split("."))
+    return (*release, int(match["post"])) if match["post"] and not match["pre"] else release
+
+
+def check_version(engine: Engine, version: str | None) -> str:
+    """Return the version to resolve, the newest known when None is given.
+
+    `0.19` means 0.19.0. Raises InputError, listing the known range, for anything else.
+    """
+    if version is None:
+        return engine.newest
+    try:
+        message = None if _within(parse_version(version), engine.oldest, engine.newest) else "is not known"
+    except ValueError:
+        message = "is not a version"
+    if message is not None:
+        raise InputError(
+            Fault(
+                f"{engine.name} {version} {message}",
+                field="engine version",
+                allowed=f"{engine.oldest} to {engine.newest}",
+            )
+        )
+    return version.strip()
+
+
+@cache
+def resolve(engine: Engine, version: str, deployment: Deployment) -> EngineSettings:
+    """Return every setting of one engine version on one deployment; equal arguments share one result.
+
+    Raises InputError for an unknown version; for a profile that leaves settings open or wrong, one fault each.
+    """
+    rows = {
+        setting: _first_row(engine, version, deployment, setting) for setting in EngineSettings.model_fields
+    }
+    faults = [_no_row(engine, version, setting) for setting, row in rows.items() if row is None]
+    if faults:
+        raise InputError(faults)
+    try:
+        return EngineSettings.model_validate({setting: row.value for setting, row in rows.items() if row})
+    except ValidationError as error:
+        faults = [_wrong_value(engine, version, item["loc"], item["msg"]) for item in error.errors()]
+        raise InputError(faults) from error
+
+
+def source_of(engine: Engine, version: str, deployment: Deployment, setting: str) -> Row:
+    """Return the row that decides `setting`, with source, evidence and note. Raises InputError."""
+    known = list(EngineSettings.model_fields)
+    if setting not in known:
+        raise InputError(
+            Fault(
+                f"{setting!r} is not an engine setting",
+                field="setting",
+                allowed=", ".join(known),
+                nearest=nearest(setting, known),
+            )
+        )
+    row = _first_row(engine, version, deployment, setting)
+    if row is None:
+        raise InputError(_no_row(engine, version, setting))
+    return row
+
+
+def _first_row(engine: Engine, version: str, deployment: Deployment, setting: str) -> Row | None:
+    """Return the first row of a setting whose versions and condition hold."""
+    parts = parse_version(check_version(engine, version))
+    rows = engine.settings.get(setting, ())
+    held = (row for row in rows if _within(parts, row.since, row.until) and _holds(row.when, deployment))
+    return next(held, None)
+
+
+def _within(version: tuple[int, ...], since: str, until: str | None) -> bool:
+    """Whether since <= version <= until; `until` covers what it is a prefix of, missing parts are 0."""
+    first = parse_version(since)
+    if _padded(version, len(first)) < first:
+        return False
+    if until is None:
+        return True
+    last = parse_version(until)
+    return _padded(version, len(last))[: len(last)] <= last
+
+
+def _padded(version: tuple[int, ...], length: int) -> tuple[int, ...]:
+    return version + (0,) * (length - len(version))
+
+
+def _holds(when: When, deployment: Deployment) -> bool:
+    """Whether a deployment meets every condition that is given."""
+    gpus = deployment.tp * deployment.pp
+    name = deployment.gpu_name.lower()
+    return (
+        (when.min_memory_gib is None or deployment.memory_gib >= when.min_memory_gib)
+        and (when.below_memory_gib is None or deployment.memory_gib < when.below_memory_gib)
+        and (when.min_gpus is None or gpus >= when.min_gpus)
+        and (when.max_gpus is None or gpus <= when.max_gpus)
+        and (when.min_tp is None or deployment.tp >= when.min_tp)
+        and (when.min_pp is None or deployment.pp >= when.min_pp)
+        and (not when.gpu_contains or any(part.lower() in name for part in when.gpu_contains))
+        and not any(part.lower() in name for part in when.gpu_lacks)
+        and (not when.architecture or deployment.architecture in when.architecture)
+        and (when.attention is None or deployment.attention == when.attention)
+    )
+
+
+def _no_row(engine: Engine, version: str, setting: str) -> Fault:
+    return Fault(f"{engine.name} {version} has no row for this deployment", field=f"settings.{setting}")
+
+
+def _wrong_value(engine: Engine, version: str, place: tuple[int | str, ...], message: str) -> Fault:
+    return Fault(f"{engine.name} {version}: {message}", field=".".join(map(str, ("settings", *place))))

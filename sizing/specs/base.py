@@ -1,0 +1,22 @@
+"""What every spec shares: frozen, unknown keys forbidden, numbers finite and of the right kind."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[float, Field(gt=0, strict=True)]
+NonNegative = Annotated[float, Field(ge=0, strict=True)]
+Fraction = Annotated[float, Field(gt=0, le=1, strict=True)]
+PositiveInt = Annotated[int, Field(gt=0, strict=True)]
+NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
+Text = Annotated[str, Field(min_length=1, strict=True)]
+
+Kind = Literal["measured", "datasheet", "derived", "assumed"]
+
+
+class Spec(BaseModel):
+    """Base of every type that is read from a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

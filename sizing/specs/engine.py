@@ -1,0 +1,155 @@
+"""A serving engine: its settings by version, and the settings resolved for one version on one deployment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from sizing.specs.base import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text
+
+
+class When(Spec):
+    """Where a row of a setting holds, beyond its version range; an absent condition always holds.
+
+    Memory is the smallest total that nvidia-smi reports, in GiB. `gpus` counts tp x pp of one replica.
+    """
+
+    min_memory_gib: Positive | None = None
+    below_memory_gib: Positive | None = None
+    min_gpus: PositiveInt | None = None
+    max_gpus: PositiveInt | None = None
+    min_tp: PositiveInt | None = None
+    min_pp: PositiveInt | None = None
+    gpu_contains: tuple[Text, ...] = ()
+    gpu_lacks: tuple[Text, ...] = ()
+    architecture: tuple[Text, ...] = ()
+    attention: Literal["mla", "hybrid", "other"] | None = None
+
+
+class Row(Spec):
+    """One value of a setting: versions `since`..`until` (inclusive; `0.19` covers every 0.19.x), condition, source."""
+
+    since: Text
+    until: Text | None = None
+    when: When = When()
+    value: Any
+    source: Text
+    evidence: Literal["read", "inferred", "from memory", "measured", "assumed"]
+    note: Text | None = None
+
+
+class GraphMemory(Spec):
+    """CUDA-graph memory of one GPU in GiB: a value to plan with and the range seen."""
+
+    gib: NonNegative
+    low_gib: NonNegative
+    high_gib: NonNegative
+
+
+class ForwardActivation(Spec):
+    """Peak of one forward pass: tokens * (per_hidden * hidden + per_intermediate * intermediate/tp) bytes."""
+
+    per_hidden_bytes: NonNegative
+    per_intermediate_bytes: NonNegative
+
+
+class Reserve(Spec):
+    """SGLang's reserve in MiB, kept out of weights and pool together; the fraction is 1 - reserve/memory.
+
+    reserve = base + per_chunk_token*max(chunk, min_chunk_tokens) + per_graph_sequence*graph_batch + per_gpu*gpus
+    + per_prefill_graph*prefill_graphs (+ mla when the model has latent attention), at least `floor` where
+    memory exceeds `floor_above_gib`.
+    """
+
+    base_mib: NonNegative
+    per_chunk_token_mib: NonNegative = 0.0
+    min_chunk_tokens: NonNegativeInt = 0
+    per_graph_sequence_mib: NonNegative = 0.0
+    per_gpu_mib: NonNegative = 0.0
+    prefill_graphs_mib: NonNegative = 0.0
+    prefill_graphs_mla_mib: NonNegative = 0.0
+    floor_mib: NonNegative = 0.0
+    floor_above_gib: NonNegative = 0.0
+
+
+class GraphSizes(Spec):
+    """Batch sizes captured as CUDA graphs: `head`, then steps of `step` to `step_until`, then `wide_step` to `most`."""
+
+    head: tuple[PositiveInt, ...]
+    step: PositiveInt
+    step_until: PositiveInt
+    wide_step: PositiveInt
+    most: PositiveInt
+
+
+class HostTime(Spec):
+    """Host time of one step: t = per_step + per_sequence * running sequences; `overlapped` hides it under the GPU."""
+
+    per_step_us: NonNegative
+    per_sequence_us: NonNegative
+    overlapped: Annotated[bool, Field(strict=True)]
+    points: PositiveInt | None = None
+    spread: NonNegative | None = None
+
+
+Flag = Annotated[bool, Field(strict=True)]
+
+
+class EngineSettings(Spec):
+    """Every setting the model needs, resolved for one engine version, GPU and layout.
+
+    `pool_rule` says how the cache pool follows from memory: `utilisation` (vLLM: visible * fraction less all use),
+    `free_before_load` (SGLang: free after load less (1-fraction) of free before), `free_after_load`
+    (TensorRT-LLM: a fraction of what is left). `admission`: `prompt` admits when the prompt's blocks are free,
+    `first_chunk` when those of its first chunk are, `reserve` when prompt and output are, `estimate` by SGLang's
+    running estimate. `budget_covers_context` raises max_num_batched_tokens to the context length where that
+    is longer.
+    """
+
+    pool_rule: Literal["utilisation", "free_before_load", "free_after_load"]
+    memory_fraction: Fraction | None = None
+    reserve: Reserve | None = None
+    graphs_in_budget: Flag
+    cuda_graphs: GraphMemory
+    sampler_bytes_per_logit: NonNegative
+    forward_activation: ForwardActivation
+    non_torch_gib: NonNegative
+    block_tokens: PositiveInt
+    blocks_lost: NonNegativeInt
+    vocabulary_padding: PositiveInt
+    mxfp4_width_padding: PositiveInt
+    fp8_block: PositiveInt
+    pp_remainder: Literal["last", "before_last", "tail", "head", "must_divide"]
+    max_num_seqs: PositiveInt
+    max_num_batched_tokens: PositiveInt
+    budget_covers_context: Flag = False
+    chunked_prefill: Flag
+    step_order: Literal["mixed", "prefill_first", "decode_first"]
+    admission: Literal["prompt", "first_chunk", "reserve", "estimate"]
+    preemption: Literal["recompute_last", "retract_shortest_output", "never"]
+    prefix_caching: Flag
+    graph_sizes: GraphSizes | None = None
+    full_decode_graph: Flag
+    fused_activation_quantisation: Flag
+    fp4_activation: Literal["bf16", "fp8", "fp4"]
+    fp8_attention: Flag
+    host: HostTime
+
+
+class Engine(Spec):
+    """One engine profile, a file of hardware_profiles/engines: `settings` maps each setting to its rows, first match wins."""
+
+    name: Text
+    aliases: tuple[Text, ...] = ()
+    oldest: Text
+    newest: Text
+    kept_16bit: tuple[Literal["embedding", "lm_head", "norm", "router"], ...]
+    settings: dict[str, tuple[Row, ...]]
+    source: Text
+    date: Text
+    note: Text | None = None
+
+    def __hash__(self) -> int:
+        """Hash what names the profile, for `settings` is a mapping; resolved settings are cached by engine."""
+        return hash((self.name, self.oldest, self.newest))

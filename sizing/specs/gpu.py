@@ -1,0 +1,211 @@
+"""A GPU as its profile states it: datasheet peaks (dense only), measured efficiency, prices; all with sources."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sizing.specs.base import NonNegative, Positive, PositiveInt, Spec, Text
+
+# A kernel's fitted share of a peak may exceed 1 where the fit over-counts traffic (L2 hits, skewed experts).
+Efficiency = Annotated[float, Field(gt=0, le=2, strict=True)]
+
+
+class Memory(Spec):
+    """Device memory. `cuda_visible_gib` is what the CUDA (or HIP) runtime reports, the base of every engine's budget."""
+
+    marketed_gb: Positive
+    cuda_visible_gib: Positive
+    nvidia_smi_mib: Positive | None = None
+    bandwidth_gb_per_s: Positive
+    type: Text
+
+
+class Link(Spec):
+    """The GPU-to-GPU link. `domain_gpus` is how many GPUs it joins at full speed (2 for a bridge, 72 for NVL72)."""
+
+    kind: Text
+    gb_per_s_per_direction: Positive
+    domain_gpus: PositiveInt
+
+
+class Node(Spec):
+    """The usual server: GPUs in it, the PCIe link of each, and the network share of each towards other nodes."""
+
+    gpus: PositiveInt
+    pcie_gb_per_s_per_direction: Positive
+    inter_node_gbit_per_s_per_gpu: Positive | None = None
+
+
+class DenseTflops(Spec):
+    """Dense peaks (no 2:4 sparsity) in TFLOPS or TOPS; a precision that the hardware lacks is left out."""
+
+    fp32: Positive
+    tf32: Positive | None = None
+    fp16: Positive
+    bf16: Positive | None = None
+    fp8: Positive | None = None
+    int8: Positive | None = None
+    fp4: Positive | None = None
+
+
+class Datasheet(Spec):
+    """Vendor facts, with where they come from and what was doubtful about them."""
+
+    memory: Memory
+    dense_tflops: DenseTflops
+    link: Link | None = None
+    node: Node
+    tdp_w: Positive
+    evidence: Text
+    sources: tuple[Text, ...]
+    date: Text
+    note: Text | None = None
+
+
+class _Measured(Spec):
+    """Where a row of constants comes from and how well it fits: engine and version, points, error, source."""
+
+    engine: Literal["vllm", "tensorrt-llm", "sglang", "any"]
+    version: Text
+    points: PositiveInt | None = None
+    median_error: NonNegative | None = None
+    p90_error: NonNegative | None = None
+    source: Text
+    date: Text
+
+
+class GemmRow(_Measured):
+    """t = t0 + ((flops/(peak*compute))^p + (bytes/(bandwidth*memory))^p)^(1/p) for a dense matrix product."""
+
+    operation: Literal["gemm"]
+    precision: Text
+    t0_us: NonNegative
+    compute: Efficiency
+    memory: Efficiency
+    p: Positive
+
+
+class MoeRow(_Measured):
+    """The same form for the fused expert products, with the bytes of the experts that a step hits."""
+
+    operation: Literal["moe"]
+    precision: Text
+    t0_us: NonNegative
+    compute: Efficiency
+    memory: Efficiency
+    p: Positive
+
+
+class DecodeAttentionRow(_Measured):
+    """t = t0 + bytes of cache read/(bandwidth*memory), one layer, whole batch. `precision` is that of the cache."""
+
+    operation: Literal["decode_attention"]
+    precision: Text
+    head_dim: PositiveInt
+    t0_us: NonNegative
+    memory: Efficiency
+
+
+class MlaDecodeRow(_Measured):
+    """Decode attention over a latent cache: bytes and, where the heads are many, FLOPs; by heads on this GPU."""
+
+    operation: Literal["mla_decode"]
+    precision: Text
+    q_heads: PositiveInt
+    t0_us: NonNegative
+    memory: Efficiency | None = None
+    compute: Efficiency | None = None
+
+
+class PrefillAttentionRow(_Measured):
+    """Share of the dense peak reached by causal attention, against prompt length (`tokens` ascending)."""
+
+    operation: Literal["prefill_attention"]
+    precision: Text
+    cache_precision: Text
+    head_dim: PositiveInt
+    t0_us: NonNegative
+    compute: Efficiency
+    tokens: tuple[PositiveInt, ...]
+    flop_fraction: tuple[Efficiency, ...]
+
+
+class CollectiveRow(_Measured):
+    """Time of a collective over `gpus` at message sizes `kib` (ascending); beyond them alpha and bus bandwidth."""
+
+    operation: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+    backend: Text
+    gpus: PositiveInt
+    alpha_us: NonNegative
+    bus_gb_per_s: Positive
+    kib: tuple[Positive, ...]
+    us: tuple[Positive, ...]
+
+
+EfficiencyRow = Annotated[
+    GemmRow | MoeRow | DecodeAttentionRow | MlaDecodeRow | PrefillAttentionRow | CollectiveRow,
+    Field(discriminator="operation"),
+]
+
+
+class Price(Spec):
+    """What one GPU costs an hour (`usd_per_gpu_hour`) or a whole server costs to buy (`purchase_usd`)."""
+
+    provider: Text
+    sku: Text
+    kind: Text
+    usd_per_gpu_hour: Positive | None = None
+    purchase_usd: Positive | None = None
+    gpus: PositiveInt
+    date: Text
+    source: Text
+    confidence: Text | None = None
+
+
+class Gpu(Spec):
+    """One GPU profile, a file of hardware_profiles/gpus."""
+
+    name: Text
+    aliases: tuple[Text, ...] = ()
+    vendor: Text
+    architecture: Text
+    compute_capability: Text
+    datasheet: Datasheet
+    efficiency: tuple[EfficiencyRow, ...] = ()
+    prices: tuple[Price, ...] = ()
+
+
+class AssumedEfficiency(Spec):
+    """Constants for GPUs without measurements: one set an architecture, borrowed from its nearest measured relative."""
+
+    architecture: Text
+    borrowed_from: Text
+    efficiency: tuple[EfficiencyRow, ...]
+    source: Text
+    date: Text
+
+
+class SmallKernels(Spec):
+    """Norms, rotary embedding, activation, cache write, residual: launch floor in a graph and share of bandwidth."""
+
+    t0_us: NonNegative
+    memory: Efficiency
+    source: Text
+    date: Text
+
+
+class Assumptions(Spec):
+    """The file hardware_profiles/_assumed.yaml: what stands in where a GPU has nothing measured."""
+
+    architectures: tuple[AssumedEfficiency, ...]
+    small_kernels: SmallKernels
+    link_efficiency: Efficiency
+    link_alpha_us: NonNegative
+    pcie_alpha_us: NonNegative
+    inter_node_efficiency: Efficiency
+    inter_node_alpha_us: NonNegative
+    weight_only_compute: Efficiency
+    source: Text
+    date: Text

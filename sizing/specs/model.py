@@ -1,0 +1,183 @@
+"""A model as its config states it: attention and MLP kinds by layer, vocabulary, precision. Read by `sizing.config`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sizing.specs.base import Positive, Spec, Text
+
+# What a weight matrix belongs to; quantised checkpoints name the ones that stay in 16 bit.
+Role = Literal["attention", "dense_mlp", "shared_expert", "expert", "router", "embedding", "lm_head", "norm"]
+
+
+@dataclass(frozen=True, slots=True)
+class GqaAttention:
+    """Grouped-query attention (multi-head where kv_heads = q_heads, multi-query where 1), head_dim explicit.
+
+    `output_gate` adds a gate as wide as the query projection; `shared_kv` (key = value) stores and projects one of
+    the two; `reuses_cache` marks a layer that reads an earlier layer's cache and has no K/V of its own.
+    """
+
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    bias: bool = False
+    output_gate: bool = False
+    shared_kv: bool = False
+    reuses_cache: bool = False
+    kind: Literal["gqa"] = "gqa"
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindowAttention:
+    """Grouped-query attention that sees the last `window` tokens only (chunked attention counts as a window)."""
+
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    window: int
+    bias: bool = False
+    output_gate: bool = False
+    shared_kv: bool = False
+    reuses_cache: bool = False
+    kind: Literal["sliding_window"] = "sliding_window"
+
+
+@dataclass(frozen=True, slots=True)
+class MlaAttention:
+    """Multi-head latent attention: one latent of kv_lora_rank + rope per token, shared by all heads.
+
+    `index_heads`, `index_head_dim` and `index_topk` describe a sparse-attention indexer (DeepSeek-V3.2, GLM-5); 0 where absent.
+    """
+
+    q_heads: int
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    index_heads: int = 0
+    index_head_dim: int = 0
+    index_topk: int = 0
+    output_gate: bool = False
+    kind: Literal["mla"] = "mla"
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAttention:
+    """Gated delta rule and its kin: a fixed state of value_heads x key_head_dim x value_head_dim per sequence.
+
+    `gate_rank` > 0 means that output and decay gates are low-rank (Kimi linear attention), else full width.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+    gate_rank: int = 0
+    state_bytes: int = 4
+    kind: Literal["linear"] = "linear"
+
+
+@dataclass(frozen=True, slots=True)
+class SsmAttention:
+    """Mamba-2: a fixed state of heads x head_dim x state_size per sequence, and a short convolution's tail."""
+
+    heads: int
+    head_dim: int
+    groups: int
+    state_size: int
+    conv_kernel: int
+    state_bytes: int = 4
+    kind: Literal["ssm"] = "ssm"
+
+
+Attention = GqaAttention | SlidingWindowAttention | MlaAttention | LinearAttention | SsmAttention
+
+
+@dataclass(frozen=True, slots=True)
+class DenseMlp:
+    """Two projections, or three where gated (SwiGLU and its kin)."""
+
+    intermediate: int
+    gated: bool
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MoeMlp:
+    """Routed experts, `experts_per_token` of them hit by each token, beside an always-on shared expert (0: none).
+
+    `latent` is the width in which the routed experts work where it differs from the hidden size.
+    """
+
+    experts: int
+    experts_per_token: int
+    intermediate: int
+    gated: bool
+    shared_intermediate: int = 0
+    shared_gate: bool = False
+    latent: int | None = None
+    bias: bool = False
+
+
+Mlp = DenseMlp | MoeMlp
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """A kind of layer: a mixer (attention, linear, state space) or none, and the MLPs that follow it, if any."""
+
+    mixer: Attention | None
+    mlps: tuple[Mlp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """How a checkpoint stores its weights: precision, the roles that stay in 16 bit, block width, cache precision."""
+
+    precision: str
+    kept_16bit: frozenset[str] = frozenset({"embedding", "lm_head", "norm", "router"})
+    block: int | None = None
+    kv_precision: str | None = None
+    method: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model's architecture. `layers` indexes into `kinds`, one entry a layer, first to last.
+
+    `extra_parameters` are held in 16 bit on every pipeline stage's first rank and take no part in a text step
+    (learned positions, a vision tower). `checkpoint_bytes` is the exact size of the weights where an index gives it.
+    """
+
+    name: str
+    kinds: tuple[LayerKind, ...]
+    layers: tuple[int, ...]
+    hidden_size: int
+    vocab_size: int
+    tied_embeddings: bool
+    max_position: int
+    activation_precision: Literal["fp32", "fp16", "bf16"]
+    quantisation: Quantisation
+    parallel_blocks: bool = False
+    extra_parameters: int = 0
+    checkpoint_bytes: int | None = None
+    source: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+
+class ModelFile(Spec):
+    """One model profile, a file of workloads/models: names, sources, and `config` with keys as published in config.json."""
+
+    name: Text
+    aliases: tuple[Text, ...] = ()
+    config: dict[str, Any]
+    parameters_b: Positive
+    active_parameters_b: Positive | None = None
+    quality: Text
+    source: Text
+    date: Text
+    note: Text | None = None

@@ -1,0 +1,187 @@
+"""A workload: the model, its precision, tokens, demand, latency limits and serving options, as a user states them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from sizing.specs.base import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
+from sizing.units import parse_duration_s, parse_limit, parse_share
+
+Precision = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4", "nvfp4", "mxfp4"]
+KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
+Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
+Objective = Literal["gpus", "cost", "energy"]
+
+
+def _limit(value: Any) -> Any:
+    """Accept `500ms`, `p95:500ms` and `{p95: 500ms}` alike."""
+    if isinstance(value, str):
+        statistic, seconds = parse_limit(value)
+        return {"statistic": statistic, "seconds": seconds}
+    if isinstance(value, dict) and set(value) != {"statistic", "seconds"}:
+        if len(value) != 1:
+            raise ValueError("a limit is one duration, as 500ms or {p95: 500ms}")
+        ((statistic, duration),) = value.items()
+        if not isinstance(duration, str):
+            raise ValueError("a duration needs its unit, as 500ms or 1.5s")
+        return {"statistic": statistic, "seconds": parse_duration_s(duration)}
+    if isinstance(value, (int, float)):
+        raise ValueError("a duration needs its unit, as 500ms or 1.5s")
+    return value
+
+
+def _share(value: Any) -> Any:
+    return parse_share(value) if isinstance(value, str) else value
+
+
+def _one_or_several(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+class Limit(Spec):
+    """An upper bound on one statistic of a latency, in seconds."""
+
+    statistic: Statistic
+    seconds: Positive
+
+
+LatencyLimit = Annotated[
+    Limit,
+    BeforeValidator(_limit),
+    Field(description="a duration with its unit (500ms), or a statistic and one (p95:500ms)"),
+]
+
+
+class Limits(Spec):
+    """Latency limits; an absent one does not bind."""
+
+    ttft: LatencyLimit | None = None
+    itl: LatencyLimit | None = None
+    e2e: LatencyLimit | None = None
+
+
+class Tokens(Spec):
+    """Mean prompt and output lengths in tokens (ISL, OSL); `*_max` are the longest served, the mean where absent."""
+
+    isl: PositiveInt
+    osl: PositiveInt
+    isl_max: PositiveInt | None = None
+    osl_max: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Tokens:
+        for name in ("isl", "osl"):
+            longest = getattr(self, f"{name}_max")
+            if longest is not None and longest < getattr(self, name):
+                raise ValueError(f"{name}_max ({longest}) is below the mean {name} ({getattr(self, name)})")
+        return self
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence served, prompt and output."""
+        return (self.isl_max or self.isl) + (self.osl_max or self.osl)
+
+
+class DailyUsers(Spec):
+    """Daily active users, and how they turn into a peak rate: requests each, active hours, peak over mean."""
+
+    users: Positive
+    requests_per_user_per_day: Positive | None = None
+    active_hours: Annotated[float, Field(gt=0, le=24, strict=True)] | None = None
+    peak_to_mean: Annotated[float, Field(ge=1, strict=True)] | None = None
+
+
+class Demand(Spec):
+    """Exactly one of: requests per second, requests in flight over all replicas, daily active users."""
+
+    requests_per_s: Positive | None = None
+    concurrency: PositiveInt | None = None
+    daily_active_users: DailyUsers | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Demand:
+        given = [
+            n for n in ("requests_per_s", "concurrency", "daily_active_users") if getattr(self, n) is not None
+        ]
+        if len(given) != 1:
+            raise ValueError(
+                "state exactly one of requests_per_s, concurrency, daily_active_users"
+                + (f" (given: {', '.join(given)})" if given else "")
+            )
+        return self
+
+
+class Serving(Spec):
+    """How the engine is run; everything absent takes the engine version's own default."""
+
+    engine: Text = "vllm"
+    tp: PositiveInt | None = None
+    pp: PositiveInt | None = None
+    ep: PositiveInt | None = None
+    dp: PositiveInt | None = None
+    memory_fraction: Fraction | None = None
+    max_model_len: PositiveInt | None = None
+    max_num_seqs: PositiveInt | None = None
+    max_num_batched_tokens: PositiveInt | None = None
+    cuda_graphs_gib: NonNegative | None = None
+
+
+class Planning(Spec):
+    """Rules of sizing: how full replicas may run, and what a user does in a day where the demand does not say."""
+
+    max_utilisation: Annotated[Fraction, BeforeValidator(_share)] | None = None
+    headroom: Annotated[NonNegative, BeforeValidator(_share)] | None = None
+    objective: Objective | None = None
+
+
+class Workload(Spec):
+    """One workload, a file of workloads/traffic or a user's own. `gpu` names one GPU type or several to compare."""
+
+    name: Text | None = None
+    description: Text | None = None
+    model: Text
+    gpu: Annotated[tuple[Text, ...], BeforeValidator(_one_or_several)] = ()
+    precision: Precision | None = None
+    kv_precision: KvPrecision = "auto"
+    tokens: Tokens
+    demand: Demand | None = None
+    limits: Limits = Limits()
+    mode: Literal["streaming", "sequential", "offline"] = "streaming"
+    serving: Serving = Serving()
+    planning: Planning = Planning()
+    source: Text | None = None
+
+
+class Defaults(Spec):
+    """The file workloads/_defaults.yaml: planning rules that hold where a workload is silent, with their reasons."""
+
+    max_utilisation: Fraction
+    requests_per_user_per_day: Positive
+    active_hours: Positive
+    peak_to_mean: Positive
+    headroom: NonNegative
+    max_gpus_per_replica: PositiveInt
+    max_pp: PositiveInt
+    source: Text
+    date: Text
+
+
+class PrecisionFormat(Spec):
+    """How a weight or cache format is stored and computed.
+
+    `bits` is the mean storage of one value with its scales; `compute` names the dense peaks that can multiply it,
+    best first; where the hardware has none of them the format is weight-only and multiplies at 16 bit.
+    """
+
+    bits: Positive
+    compute: tuple[Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"], ...]
+    source: Text
+
+
+class Formats(Spec):
+    """The file hardware_profiles/_formats.yaml."""
+
+    formats: dict[str, PrecisionFormat]
+    date: Text

@@ -1,0 +1,57 @@
+"""Units: constants, and reading what people write (`500ms`, `p95:1.5s`, `20%`) into base units.
+
+GB is 10^9 bytes, GiB is 2^30; tera is 10^12. Seconds, bytes and FLOPs are the base units inside; human units
+stand in file keys and on the screen only, and every name says which one it carries.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+GIGA = 1e9
+TERA = 1e12
+MICRO = 1e-6
+MILLI = 1e-3
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+SECONDS_PER_HOUR = 3600.0
+HOURS_PER_DAY = 24.0
+BITS_PER_BYTE = 8
+
+_DURATION_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]+)\s*$")
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+def parse_duration_s(text: str) -> float:
+    """Read a duration with its unit into seconds: `500ms`, `0.5 s`, `2min`.
+
+    Raises ValueError when the unit is missing or unknown, or the value is not finite and above zero.
+    """
+    match = _DURATION.match(text)
+    if match is None or match[2] not in _DURATION_S:
+        raise ValueError(f"{text!r} is not a duration with a unit, as 500ms, 1.5s or 2min")
+    seconds = float(match[1]) * _DURATION_S[match[2]]
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise ValueError(f"{text!r} must be finite and above zero")
+    return seconds
+
+
+def parse_limit(text: str) -> tuple[str, float]:
+    """Read a latency limit into (statistic, seconds): `500ms` limits the mean, `p95:500ms` a percentile."""
+    statistic, _, duration = text.rpartition(":")
+    statistic = statistic.strip().lower() or "mean"
+    if statistic not in STATISTICS:
+        raise ValueError(f"{statistic!r} is not a statistic ({', '.join(STATISTICS)})")
+    return statistic, parse_duration_s(duration)
+
+
+def parse_share(text: str) -> float:
+    """Read a share as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError outside 0..1."""
+    stripped = text.strip()
+    value = float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
+    if not 0 <= value <= 1:
+        raise ValueError(f"{text!r} is not between 0 and 1 (0 % and 100 %)")
+    return value

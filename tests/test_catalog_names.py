@@ -1,0 +1,200 @@
+"""Names: what people write finds the right profile, and nothing else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sizing.catalog import engines, gpus, models, workloads
+from sizing.catalog.files import data_folder, read_yaml
+from sizing.catalog.names import Entry, Shelf, by_stem, entries, ids, match, matched_from
+from sizing.errors import InputError
+
+SHELF = Shelf("GPU", "hardware_profiles", "gpus", "llmsize list gpus")
+A100_40 = Entry("a100-sxm-40gb", Path("a"), "A100 SXM 40GB", ("A100 40GB",))
+A100_80 = Entry("a100-sxm-80gb", Path("b"), "A100 SXM 80GB", ("A100 80GB", "NVIDIA A100-SXM4-80GB"))
+H100 = Entry("h100-sxm", Path("c"), "H100 SXM 80GB", ("H100", "NVIDIA H100 80GB HBM3"))
+H100_NVL = Entry("h100-nvl", Path("d"), "H100 NVL", ())
+L40S = Entry("l40s", Path("e"), "L40S", ())
+L4 = Entry("l4", Path("f"), "L4", ())
+KNOWN = (A100_40, A100_80, H100, H100_NVL, L40S, L4)
+
+
+@pytest.mark.parametrize(
+    ("query", "entry"),
+    [
+        ("h100-sxm", H100),
+        ("H100 SXM", H100),
+        ("h100_sxm", H100),
+        ("H100SXM", H100),
+        (" h100 ", H100),  # exact as an alias, though h100-nvl begins with it too
+        ("nvidia h100 80gb hbm3", H100),
+        ("h100n", H100_NVL),  # the beginning of one name only
+        ("L4", L4),  # exact, though l40s begins with it
+        ("L40", L40S),
+        ("a100-80gb", A100_80),
+        ("nvidia-a100-sxm4-80gb", A100_80),
+    ],
+)
+def test_a_name_finds_its_entry(query: str, entry: Entry) -> None:
+    assert match(query, KNOWN, SHELF) is entry
+
+
+@pytest.mark.parametrize(
+    ("query", "listed"),
+    [("A100", "a100-sxm-40gb, a100-sxm-80gb"), ("nvidia", "a100-sxm-80gb, h100-sxm"), ("l", "l40s, l4")],
+)
+def test_the_beginning_of_several_names_lists_them(query: str, listed: str) -> None:
+    with pytest.raises(InputError) as caught:
+        match(query, KNOWN, SHELF)
+    assert str(caught.value) == f"GPU {query!r} fits several; allowed: {listed}"
+
+
+def test_an_alias_of_two_entries_is_ambiguous() -> None:
+    twin = Entry("h100-twin", Path("t"), "Twin", ("H100",))
+    with pytest.raises(InputError, match="fits several; allowed: h100-sxm, h100-twin"):
+        match("H100", (*KNOWN, twin), SHELF)
+
+
+def test_an_unknown_name_gets_the_nearest_and_the_command() -> None:
+    with pytest.raises(InputError) as caught:
+        match("h100-sxn", KNOWN, SHELF)
+    assert str(caught.value) == (
+        "unknown GPU 'h100-sxn'; allowed: a name that `llmsize list gpus` shows, or the path of a file; "
+        "did you mean h100-sxm?"
+    )
+
+
+@pytest.mark.parametrize("query", ["", " ", "-", "zzz", "../secrets", "_assumed", "h100\0", "x" * 300])
+def test_what_is_no_name_is_unknown(query: str) -> None:
+    assert by_stem(query, SHELF) is None
+    with pytest.raises(InputError, match="unknown GPU"):
+        match(query, KNOWN, SHELF)
+
+
+def test_dots_count_where_the_shelf_says_so() -> None:
+    entry = Entry("llama-3.1", Path("m"), "Llama-3.1", ())
+    strict = Shelf("model", "workloads", "models", "", dots_matter=True)
+    assert match("llama31", (entry,), SHELF) is entry
+    with pytest.raises(InputError):
+        match("llama31", (entry,), strict)
+
+
+def test_what_matched_is_told_only_where_it_differs() -> None:
+    assert matched_from("H100 SXM", H100) is None
+    assert matched_from("h100 sxm 80gb", H100) is None
+    assert matched_from("H100", H100) == "H100"
+
+
+SHELVES = [gpus.SHELF, engines.SHELF, models.SHELF, workloads.SHELF]
+
+
+@pytest.mark.parametrize("shelf", SHELVES, ids=lambda shelf: shelf.label)
+def test_head_lines_agree_with_the_whole_file(shelf: Shelf) -> None:
+    for entry in entries(shelf):
+        data = read_yaml(entry.path).data
+        assert (entry.name, list(entry.aliases)) == (data["name"], data.get("aliases", []))
+
+
+@pytest.mark.parametrize("shelf", SHELVES, ids=lambda shelf: shelf.label)
+def test_no_two_files_share_a_name(shelf: Shelf) -> None:
+    owners: dict[str, set[str]] = {}
+    for entry in entries(shelf):
+        for name in entry.names:
+            owners.setdefault(shelf.key(name), set()).add(entry.id)
+    assert {name: who for name, who in owners.items() if len(who) > 1} == {}
+
+
+@pytest.mark.parametrize("shelf", SHELVES, ids=lambda shelf: shelf.label)
+def test_every_file_is_found_by_every_name_it_has(shelf: Shelf) -> None:
+    known = entries(shelf)
+    assert all(match(name, known, shelf) == entry for entry in known for name in entry.names)
+
+
+@pytest.mark.parametrize("kind", ["hardware_profiles", "workloads"])
+def test_our_reading_of_yaml_differs_from_the_common_one_in_dates_only(kind: str) -> None:
+    paths = sorted(data_folder(kind).rglob("*.yaml"))
+    assert paths
+    for path in paths:
+        common = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        assert _texts(read_yaml(path).data) == _texts(common), path
+
+
+def _texts(data: object) -> object:
+    """Reduce plain data to its shape and its texts; numbers and truth values, which BaseLoader leaves as text, to 0."""
+    if isinstance(data, dict):
+        return {key: _texts(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_texts(value) for value in data]
+    if isinstance(data, str):
+        resolved = yaml.safe_load(data) if data and data[0] in "-+.0123456789tfynonTFYNO~" and len(data) < 20 else data
+        return data if isinstance(resolved, str) and not _is_number(data) else 0
+    return 0
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def test_gpus_are_loaded_by_name_alias_and_path(tmp_path: Path) -> None:
+    by_name = gpus.load_gpu("h100-sxm")
+    by_alias = gpus.load_gpu("NVIDIA H100 80GB HBM3")
+    own = tmp_path / "my-h100.yaml"
+    own.write_text(by_name.path.read_text().replace("name: H100 SXM 80GB", "name: Mine"))
+    by_path = gpus.load_gpu(str(own))
+    assert by_name.id == by_alias.id == "h100-sxm"
+    assert by_name.spec == by_alias.spec
+    assert (by_name.matched_from, by_alias.matched_from) == (None, "NVIDIA H100 80GB HBM3")
+    assert (by_path.id, by_path.spec.name, by_path.path) == ("my-h100", "Mine", own)
+    assert by_path.spec.datasheet == by_name.spec.datasheet
+
+
+def test_faults_of_a_users_gpu_name_their_line(tmp_path: Path) -> None:
+    own = tmp_path / "my.yaml"
+    text = gpus.load_gpu("h100-sxm").path.read_text()
+    line = next(number for number, row in enumerate(text.splitlines(), 1) if row.strip().startswith("tdp_w:"))
+    own.write_text(text.replace("tdp_w:", "tdp_watt:"))
+    with pytest.raises(InputError) as caught:
+        gpus.load_gpu(str(own))
+    unknown = next(fault for fault in caught.value.faults if fault.message == "unknown key")
+    assert (unknown.line, unknown.field, unknown.nearest) == (line, "datasheet.tdp_watt", "tdp_w")
+
+
+@pytest.mark.parametrize(
+    ("text", "engine", "version"),
+    [("vllm", "vllm", None), ("vLLM:0.19.0", "vllm", "0.19.0"), ("NIM", "tensorrt-llm", None)],
+)
+def test_engines_are_loaded_with_or_without_a_version(text: str, engine: str, version: str | None) -> None:
+    found, given = engines.load_engine(text)
+    assert (found.id, given) == (engine, version)
+
+
+def test_an_engine_by_path_keeps_its_version(tmp_path: Path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_text(engines.load_engine("vllm")[0].path.read_text())
+    found, version = engines.load_engine(f"{own}:0.19")
+    assert (found.id, version) == ("mine", "0.19")
+
+
+@pytest.mark.parametrize("text", ["vllm:", "", ":0.19"])
+def test_an_engine_without_name_or_version_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        engines.load_engine(text)
+
+
+def test_every_profile_of_the_catalogue_loads() -> None:
+    for name in gpus.gpu_names():
+        assert gpus.load_gpu(name).id == name
+    for name in engines.engine_names():
+        assert engines.load_engine(name)[0].id == name
+    for name in models.model_names():
+        assert models.load_model(name).id == name
+    assert gpus.load_assumptions().spec.architectures
+    assert "bf16" in gpus.load_formats().spec.formats
+    assert "_assumed" not in ids(gpus.SHELF)
