@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 from sizing.attention import pick
 from sizing.attention.terms import Cache, Matrix
 from sizing.specs.engine import EngineSettings
-from sizing.specs.model import DenseMlp, LayerKind, Mlp, Model, MoeMlp
+from sizing.specs.model import DenseMlp, LayerKind, Mlp, Model, MoeMlp, Role
 
 GATE_AND_UP = 2
 NORMS_PER_BLOCK = 1
@@ -62,7 +63,7 @@ def dense_matrices(mlp: DenseMlp, hidden_size: int, tp: int, *, name: str = "mlp
     """Return up (and gate) and down projection of one GPU."""
     width = mlp.intermediate / tp
     up = width * (GATE_AND_UP if mlp.gated else 1)
-    role = "shared_expert" if name == "shared_expert" else "dense_mlp"
+    role: Role = "shared_expert" if name == "shared_expert" else "dense_mlp"
     return (
         Matrix(f"{name}_up", role, hidden_size, up, bias=up if mlp.bias else 0),
         Matrix(f"{name}_down", role, width, hidden_size, bias=hidden_size if mlp.bias else 0),
@@ -226,7 +227,7 @@ def is_moe(model: Model) -> bool:
     return any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps)
 
 
-def attention_class(model: Model) -> str:
+def attention_class(model: Model) -> Literal["mla", "hybrid", "other"]:
     """Return what engines' settings depend on: `mla`, `hybrid` (a fixed state beside a cache), or `other`."""
     kinds = {kind.mixer.kind for kind in model.kinds if kind.mixer}
     if "mla" in kinds:
@@ -260,10 +261,10 @@ def _mixers_why_not(model: Model, layout: Layout, settings: EngineSettings, bloc
 def _widths_why_not(model: Model, layout: Layout, settings: EngineSettings, block: int | None) -> str | None:
     for kind in model.kinds:
         for mlp in kind.mlps:
-            routed = isinstance(mlp, MoeMlp)
-            split = layout.moe_tp if routed else layout.tp
-            label = "expert width" if routed else "MLP width"
-            if routed and mlp.experts % layout.ep:
+            split, label = layout.tp, "MLP width"
+            if isinstance(mlp, MoeMlp):
+                split, label = layout.moe_tp, "expert width"
+            if isinstance(mlp, MoeMlp) and mlp.experts % layout.ep:
                 return f"{mlp.experts} experts are not divisible by EP{layout.ep}"
             if mlp.intermediate % split:
                 return f"{label} {mlp.intermediate:,} is not divisible by {split}"

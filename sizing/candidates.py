@@ -71,11 +71,11 @@ def _expert_sizes(request: Request, group: int) -> tuple[int, ...]:
     return (1, group) if group > 1 and architecture.is_moe(request.model) else (1,)
 
 
-def resolve_settings(request: Request, gpu: Gpu, layout: Layout) -> EngineSettings:
-    """Return the engine's settings for a GPU and layout, the workload's own `serving` values over them."""
+def deployment_of(request: Request, gpu: Gpu, layout: Layout) -> settings.Deployment:
+    """Return what an engine's settings depend on. Engines compare with the total that nvidia-smi reports."""
     mem = gpu.datasheet.memory
     smi_gib = mem.nvidia_smi_mib * MIB / GIB if mem.nvidia_smi_mib else mem.cuda_visible_gib
-    deployment = settings.Deployment(
+    return settings.Deployment(
         gpu_name=gpu.name,
         architecture=gpu.architecture,
         memory_gib=smi_gib,
@@ -83,7 +83,15 @@ def resolve_settings(request: Request, gpu: Gpu, layout: Layout) -> EngineSettin
         pp=layout.pp,
         attention=architecture.attention_class(request.model),
     )
+
+
+def resolve_settings(request: Request, gpu: Gpu, layout: Layout) -> EngineSettings:
+    """Return the engine's settings for a GPU and layout, the workload's own `serving` values over them."""
+    deployment = deployment_of(request, gpu, layout)
     resolved = settings.resolve(request.engine, request.engine_version, deployment)
+    if resolved.budget_covers_context:  # unchunked prompts: the budget is stretched to the longest of them
+        stretched = max(resolved.max_num_batched_tokens, request.max_model_len)
+        resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
     given = {
         name: value
         for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens")

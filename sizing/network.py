@@ -30,7 +30,8 @@ def measured_s(message_bytes: Numeric, kib: tuple[float, ...], us: tuple[float, 
     size = np.maximum(np.asarray(message_bytes, dtype=float), 1.0)
     last_bytes = kib[-1] * KIB
     inside = np.interp(np.log(size), np.log(np.asarray(kib) * KIB), np.log(np.asarray(us) * 1e-6))
-    return np.exp(inside) * np.maximum(1.0, size / last_bytes)
+    seconds: Numeric = np.exp(inside) * np.maximum(1.0, size / last_bytes)
+    return seconds
 
 
 def send_s(message_bytes: Numeric, *, alpha_s: float, bytes_per_s: float) -> Numeric:

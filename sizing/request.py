@@ -9,7 +9,7 @@ from sizing.errors import Fault, InputError
 from sizing.specs.engine import Engine
 from sizing.specs.gpu import Assumptions, Gpu
 from sizing.specs.model import Model
-from sizing.specs.workload import DailyUsers, Defaults, Demand, Formats, Limits, Objective, Serving, Workload
+from sizing.specs.workload import Defaults, Formats, Limits, Objective, Planning, Serving, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +53,23 @@ class Data:
     defaults: Defaults
 
 
-def users_of(demand: DailyUsers | None, defaults: Defaults) -> tuple[float, float, float]:
-    """Return (requests per user and day, active hours, peak over mean): the demand's own, else the defaults."""
-    given = demand or DailyUsers(users=1.0)
+def users_of(planning: Planning, defaults: Defaults) -> tuple[float, float, float]:
+    """Return (requests per user and day, active hours, peak over mean): the workload's own, else the defaults."""
     return (
-        given.requests_per_user_per_day or defaults.requests_per_user_per_day,
-        given.active_hours or defaults.active_hours,
-        given.peak_to_mean or defaults.peak_to_mean,
+        planning.requests_per_user_per_day or defaults.requests_per_user_per_day,
+        planning.active_hours or defaults.active_hours,
+        planning.peak_to_mean or defaults.peak_to_mean,
     )
 
 
-def rate_of(demand: Demand | None, defaults: Defaults) -> float | None:
+def rate_of(workload: Workload, defaults: Defaults) -> float | None:
     """Return the peak requests/s that a demand means, or None for a demand in requests in flight and for no demand."""
+    demand = workload.demand
     if demand is None or demand.concurrency is not None:
         return None
-    users = demand.daily_active_users
-    if users is None:
+    if demand.daily_active_users is None:
         return demand.requests_per_s
-    return capacity.requests_per_s(users.users, *users_of(users, defaults))
+    return capacity.requests_per_s(demand.daily_active_users, *users_of(workload.planning, defaults))
 
 
 def resolve(
@@ -102,7 +101,7 @@ def resolve(
         isl=tokens.isl,
         osl=tokens.osl,
         max_model_len=longest,
-        requests_per_s=rate_of(workload.demand, defaults),
+        requests_per_s=rate_of(workload, defaults),
         concurrency=workload.demand.concurrency if workload.demand else None,
         gpu_budget=gpu_budget,
         limits=workload.limits if workload.mode != "offline" else Limits(),
@@ -111,6 +110,32 @@ def resolve(
         headroom=defaults.headroom if planning.headroom is None else planning.headroom,
         objective=planning.objective or "gpus",
         serving=serving,
+        engine=engine,
+        engine_version=engine_version,
+        kv_precision=workload.kv_precision,
+    )
+
+
+def without_demand(
+    workload: Workload, model: Model, engine: Engine, engine_version: str, defaults: Defaults
+) -> Request:
+    """Return a request that asks nothing of a layout but what it holds: at the model's maximum length unless stated."""
+    length = workload.serving.max_model_len or model.max_position
+    _check_lengths(workload, model, length)
+    return Request(
+        model=model,
+        isl=length,
+        osl=1,
+        max_model_len=length,
+        requests_per_s=None,
+        concurrency=None,
+        gpu_budget=None,
+        limits=Limits(),
+        offline=True,
+        max_utilisation=defaults.max_utilisation,
+        headroom=defaults.headroom,
+        objective="gpus",
+        serving=workload.serving,
         engine=engine,
         engine_version=engine_version,
         kv_precision=workload.kv_precision,

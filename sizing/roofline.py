@@ -32,7 +32,8 @@ def combined_s(
     longer = np.maximum(compute_s, memory_s)
     shorter = np.minimum(compute_s, memory_s)
     ratio = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
-    return t0_s + longer * np.power(1 + np.power(ratio, p), 1 / p)
+    seconds: Numeric = t0_s + longer * np.power(1 + np.power(ratio, p), 1 / p)
+    return seconds
 
 
 def streamed_s(bytes_: Numeric, *, bandwidth_bytes_per_s: float, memory: float, t0_s: float) -> Numeric:
@@ -50,7 +51,8 @@ def curve_share(prompt_tokens: Numeric, tokens: tuple[int, ...], shares: tuple[f
     inside = np.interp(
         np.log(length), np.log(np.asarray(tokens, dtype=float)), np.asarray(shares, dtype=float)
     )
-    return inside * np.minimum(1.0, length / tokens[0])
+    share: Numeric = inside * np.minimum(1.0, length / tokens[0])
+    return share
 
 
 def attained(flops: Numeric, seconds: Numeric, peak: float) -> Numeric:

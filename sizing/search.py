@@ -81,7 +81,7 @@ def evaluate(candidate: Candidate, request: Request, data: Data) -> Evaluated | 
     most = load.most(request)
     if most is None:
         return _reject(candidate, "capacity", "no load meets all limits at a stable utilisation", 1.0)
-    count = _replicas(request, candidate, most)
+    count = replicas(request, candidate, most)
     if count == 0:
         return _reject(
             candidate,
@@ -106,7 +106,7 @@ def _reject(candidate: Candidate, reason: str, detail: str, shortfall: float) ->
     )
 
 
-def _replicas(request: Request, candidate: Candidate, most: Most) -> int:
+def replicas(request: Request, candidate: Candidate, most: Most) -> int:
     """Replicas that the demand takes, or that the GPU budget allows where there is no demand."""
     if request.concurrency is not None:
         return capacity.replicas_for(request.concurrency * (1 + request.headroom), most.amount)

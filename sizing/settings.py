@@ -76,7 +76,7 @@ def check_version(engine: Engine, version: str | None) -> str:
 def resolve(engine: Engine, version: str, deployment: Deployment) -> EngineSettings:
     """Return every setting of one engine version on one deployment; equal arguments share one result.
 
-    Raises InputError for an unknown version; for a profile that leaves settings open or wrong, one fault each.
+    Raises InputError for an unknown version, and for a profile with open or wrong settings, one fault each.
     """
     rows = {
         setting: _first_row(engine, version, deployment, setting) for setting in EngineSettings.model_fields

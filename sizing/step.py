@@ -208,4 +208,5 @@ def lookup(grid: NDArray[np.float64], seconds: NDArray[np.float64], at: Numeric)
     """Seconds at any number of tokens: linear between grid points, the first below, extended linearly above."""
     inside = np.interp(at, grid, seconds)
     slope = (seconds[-1] - seconds[-2]) / (grid[-1] - grid[-2])
-    return inside + slope * np.maximum(0.0, np.asarray(at) - grid[-1])
+    extended: Numeric = inside + slope * np.maximum(0.0, np.asarray(at) - grid[-1])
+    return extended

@@ -51,7 +51,10 @@ def parse_limit(text: str) -> tuple[str, float]:
 def parse_share(text: str) -> float:
     """Read a share as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError outside 0..1."""
     stripped = text.strip()
-    value = float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
-    if not 0 <= value <= 1:
+    try:
+        value = float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:  # NaN fails too
         raise ValueError(f"{text!r} is not between 0 and 1 (0 % and 100 %)")
     return value

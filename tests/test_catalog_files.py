@@ -1,4 +1,4 @@
-"""Reading files: every mistake is named with its line, and no bytes whatever lead to anything but an InputError."""
+"""Reading files: every mistake is named with its line, and no bytes lead to anything but an InputError."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from sizing.specs.gpu import Gpu
 from sizing.specs.workload import Workload
 
 GOOD = "model: m\ntokens: {isl: 2000, osl: 200}\n"
+ON_TOP = "must hold a mapping of keys to values at the top"
+TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
+COUNT = "must be a whole number above 0, not "
+RATE = f"{GOOD}demand:\n  requests_per_s: "
+FINITE = "must be a finite number, not "
 
 
 def faults_in(tmp_path: Path, content: str | bytes, name: str = "w.yaml") -> list[Any]:
@@ -38,8 +43,8 @@ BAD_FILES = {
     "empty": ("", None, None, "is empty"),
     "comments only": ("# nothing\n\n", None, None, "is empty"),
     "a null": ("~\n", None, None, "is empty"),
-    "a list on top": ("- a\n- b\n", 1, None, "must hold a mapping of keys to values at the top"),
-    "a word on top": ("hello\n", 1, None, "must hold a mapping of keys to values at the top"),
+    "a list on top": ("- a\n- b\n", 1, None, ON_TOP),
+    "a word on top": ("hello\n", 1, None, ON_TOP),
     "unclosed list": ("model: m\ntokens: [1,\n", 3, None, "is not valid YAML"),
     "colon in a plain value": ("model: a: b\n", 1, None, "mapping values are not allowed"),
     "tab as indent": ("model: m\ntokens:\n\tisl: 1\n", 3, None, "indent with spaces, not with tabs"),
@@ -50,11 +55,21 @@ BAD_FILES = {
     "python tag": (f"{GOOD}name: !!python/name:os.system x\n", 3, None, "has the YAML tag"),
     "own tag": (f"{GOOD}name: !secret x\n", 3, None, "has the YAML tag !secret"),
     "key twice": (f"{GOOD}model: n\n", 3, "model", "is given twice"),
-    "inner key twice": ("model: m\ntokens:\n  isl: 1\n  isl: 2\n  osl: 1\n", 4, "tokens.isl", "is given twice"),
+    "inner key twice": (
+        "model: m\ntokens:\n  isl: 1\n  isl: 2\n  osl: 1\n",
+        4,
+        "tokens.isl",
+        "is given twice",
+    ),
     "list as key": ("model: m\n? [a, b]\n: 1\n", 2, None, "a key must be text"),
-    "flow depth": (f"{GOOD}name: {'[' * 100_000}", 3, None, f"nested more than {MAX_DEPTH} levels deep"),
-    "block depth": (f"{GOOD}name:\n  {'- ' * 100_000}", 4, None, f"nested more than {MAX_DEPTH} levels deep"),
-    "closed depth": (f"{GOOD}name: {'[' * 40}{']' * 40}\n", 3, None, f"nested more than {MAX_DEPTH} levels deep"),
+    "flow depth": (f"{GOOD}name: {'[' * 100_000}", 3, None, TOO_DEEP),
+    "block depth": (f"{GOOD}name:\n  {'- ' * 100_000}", 4, None, TOO_DEEP),
+    "closed depth": (
+        f"{GOOD}name: {'[' * 40}{']' * 40}\n",
+        3,
+        None,
+        TOO_DEEP,
+    ),
     "latin-1": (f"{GOOD}name: ".encode() + b"caf\xe9\n", 3, None, "is not UTF-8 text"),
     "binary": (b"\x7fELF\x02\x01\x00\x00", 1, None, "is not text"),
     "null byte": (f"{GOOD}name: a\x00b\n", 3, None, "is not text"),
@@ -72,20 +87,20 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, case: str) -> None:
 
 # (the fields beside a good model and tokens, line, field, whole message)
 BAD_FIELDS = {
-    "text for a number": ("tokens: {isl: abc, osl: 1}", 2, "tokens.isl", "must be a whole number above 0, not 'abc'"),
-    "zero": ("tokens: {isl: 0, osl: 1}", 2, "tokens.isl", "must be a whole number above 0, not '0'"),
-    "negative": ("tokens:\n  isl: 5\n  osl: -1", 4, "tokens.osl", "must be a whole number above 0, not '-1'"),
-    "fraction": ("tokens: {isl: 1.5, osl: 1}", 2, "tokens.isl", "must be a whole number above 0, not '1.5'"),
-    "yes": ("tokens: {isl: yes, osl: 1}", 2, "tokens.isl", "must be a whole number above 0, not 'yes'"),
-    "octal": ("tokens: {isl: 010, osl: 1}", 2, "tokens.isl", "must be a whole number above 0, not '010'"),
-    "sexagesimal": ("tokens: {isl: 1:30, osl: 1}", 2, "tokens.isl", "must be a whole number above 0, not '1:30'"),
-    "nothing": ("tokens: {isl: , osl: 1}", 2, "tokens.isl", "must be a whole number above 0, not empty"),
-    "a list": ("tokens:\n  isl:\n  - 5\n  osl: 1", 3, "tokens.isl", "must be a whole number above 0, not a list"),
+    "text for a number": ("tokens: {isl: abc, osl: 1}", 2, "tokens.isl", f"{COUNT}'abc'"),
+    "zero": ("tokens: {isl: 0, osl: 1}", 2, "tokens.isl", f"{COUNT}'0'"),
+    "negative": ("tokens:\n  isl: 5\n  osl: -1", 4, "tokens.osl", f"{COUNT}'-1'"),
+    "fraction": ("tokens: {isl: 1.5, osl: 1}", 2, "tokens.isl", f"{COUNT}'1.5'"),
+    "yes": ("tokens: {isl: yes, osl: 1}", 2, "tokens.isl", f"{COUNT}'yes'"),
+    "octal": ("tokens: {isl: 010, osl: 1}", 2, "tokens.isl", f"{COUNT}'010'"),
+    "sexagesimal": ("tokens: {isl: 1:30, osl: 1}", 2, "tokens.isl", f"{COUNT}'1:30'"),
+    "nothing": ("tokens: {isl: , osl: 1}", 2, "tokens.isl", f"{COUNT}empty"),
+    "a list": ("tokens:\n  isl:\n  - 5\n  osl: 1", 3, "tokens.isl", f"{COUNT}a list"),
     "no mapping": ("tokens: 5", 2, "tokens", "must be a mapping of keys to values, not '5'"),
     "missing inside": ("tokens:\n  isl: 5", 2, "tokens.osl", "is required"),
-    "infinite": (f"{GOOD}demand: {{requests_per_s: 1e400}}", 4, "demand.requests_per_s", "must be a finite number, not '1e400'"),
-    ".inf": (f"{GOOD}demand: {{requests_per_s: .inf}}", 4, "demand.requests_per_s", "must be a finite number, not '.inf'"),
-    ".nan": (f"{GOOD}demand: {{requests_per_s: .nan}}", 4, "demand.requests_per_s", "must be a finite number, not '.nan'"),
+    "infinite": (f"{RATE}1e400", 5, "demand.requests_per_s", f"{FINITE}'1e400'"),
+    ".inf": (f"{RATE}.inf", 5, "demand.requests_per_s", f"{FINITE}'.inf'"),
+    ".nan": (f"{RATE}.nan", 5, "demand.requests_per_s", f"{FINITE}'.nan'"),
     "bounds": (
         f"{GOOD}serving: {{memory_fraction: 1.5}}",
         4,
@@ -94,7 +109,12 @@ BAD_FIELDS = {
     ),
     "number for text": (f"{GOOD}name: 4090", 4, "name", "must be text, not '4090' (put it in quotes)"),
     "empty text": (f"{GOOD}name: ''", 4, "name", "must not be empty"),
-    "no unit": (f"{GOOD}limits:\n  ttft: 500", 5, "limits.ttft", "a duration needs its unit, as 500ms or 1.5s"),
+    "no unit": (
+        f"{GOOD}limits:\n  ttft: 500",
+        5,
+        "limits.ttft",
+        "a duration needs its unit, as 500ms or 1.5s",
+    ),
     "a list as limit": (
         f"{GOOD}limits:\n  ttft: [1]",
         5,
@@ -111,9 +131,10 @@ BAD_FIELDS = {
         f"{GOOD}demand:\n  concurrency: 5\n  requests_per_s: 1.0",
         4,
         "demand",
-        "state exactly one of requests_per_s, concurrency, daily_active_users (given: requests_per_s, concurrency)",
+        "state exactly one of requests_per_s, concurrency, daily_active_users "
+        "(given: requests_per_s, concurrency)",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD_FIELDS)
@@ -162,10 +183,14 @@ def test_a_row_of_a_tagged_union_is_named_by_its_place_in_the_file(tmp_path: Pat
     row = "operation: gemm, precision: fp8, t0_us: -1, compute: 0.8, memory: 0.9, p: 3.0"
     made = "engine: any, version: '1', source: s, date: '2025'"
     path = tmp_path / "g.yaml"
-    path.write_text(f"efficiency:\n  - {{{row}, {made}, sped: 1}}\n  - {{operation: gem}}\n  - {{t0_us: 1}}\n")
+    path.write_text(
+        f"efficiency:\n  - {{{row}, {made}, sped: 1}}\n  - {{operation: gem}}\n  - {{t0_us: 1}}\n"
+    )
     with pytest.raises(InputError) as caught:
         validate(Gpu, read_yaml(path))
-    found = {fault.field: fault for fault in caught.value.faults if fault.field and "efficiency" in fault.field}
+    found = {
+        fault.field: fault for fault in caught.value.faults if fault.field and "efficiency" in fault.field
+    }
     assert {field: fault.line for field, fault in found.items()} == {
         "efficiency[0].t0_us": 2,
         "efficiency[0].sped": 2,
@@ -180,7 +205,9 @@ def test_a_row_of_a_tagged_union_is_named_by_its_place_in_the_file(tmp_path: Pat
 
 def test_numbers_and_words_are_read_as_people_mean_them(tmp_path: Path) -> None:
     path = tmp_path / "v.yaml"
-    path.write_text("a: 1e3\nb: 1.5E-2\nc: 2025-01-31\nd: off\ne: '1'\nf: 0.90\ng: -.5\nh: 1_000\ni: <<\nj: 5.\n")
+    path.write_text(
+        "a: 1e3\nb: 1.5E-2\nc: 2025-01-31\nd: off\ne: '1'\nf: 0.90\ng: -.5\nh: 1_000\ni: <<\nj: 5.\n"
+    )
     assert read_yaml(path).data == {
         "a": 1000.0,
         "b": 0.015,
@@ -252,7 +279,9 @@ def test_bad_json_is_refused(tmp_path: Path, case: str) -> None:
 
 def test_json_lets_infinity_through_and_knows_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    path.write_text('{\n  "time_step_limit": [0.0, Infinity],\n\t"text_config": {\n    "hidden_size": 8\n  }\n}\n')
+    path.write_text(
+        '{\n  "time_step_limit": [0.0, Infinity],\n\t"text_config": {\n    "hidden_size": 8\n  }\n}\n'
+    )
     document = read_json(path)
     assert document.data["time_step_limit"] == [0.0, float("inf")]
     assert document.line(("text_config", "hidden_size")) == 4
@@ -268,10 +297,11 @@ def test_lines_are_found_only_on_demand() -> None:
 
 
 LINES = st.sampled_from(
-    ["model: m", "tokens: {isl: 5, osl: 2}", "tokens:", "  isl: 1e9", "  osl: [", "demand: {concurrency: 1}", "- x"]
-    + ["limits: {ttft: 1s}", "limits: {itl: {p95: 2}}", "a: &b 1", "c: *b", "? x", "{", "}", "---", "...", "'", "mode: 3"]
-    + ["precision: fp8", "planning: {headroom: 20%}", "planning: {max_utilisation: x}", "%YAML 1.1", "<<: {a: 1}", "\t"]
-)  # fmt: skip
+    """model: m|tokens: {isl: 5, osl: 2}|tokens:|  isl: 1e9|  osl: [|demand: {concurrency: 1}|- x
+limits: {ttft: 1s}|limits: {itl: {p95: 2}}|a: &b 1|c: *b|? x|{|}|---|...|'|mode: 3|precision: fp8
+planning: {headroom: 20%}
+planning: {max_utilisation: x}|%YAML 1.1|<<: {a: 1}|\t""".replace("\n", "|").split("|")
+)
 
 
 def reads_or_refuses(tmp_path: Path, content: bytes) -> None:
@@ -302,6 +332,8 @@ def test_any_text_is_read_or_refused(scratch: Path, content: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(lines=st.lists(LINES, max_size=10), inner=st.text(max_size=10))
-def test_any_mixture_of_plausible_lines_is_read_or_refused(scratch: Path, lines: list[str], inner: str) -> None:
+def test_any_mixture_of_plausible_lines_is_read_or_refused(
+    scratch: Path, lines: list[str], inner: str
+) -> None:
     text = "\n".join([*lines, inner])
     reads_or_refuses(scratch, text.encode("utf-8", "surrogatepass"))

@@ -46,7 +46,7 @@ def test_a_ready_workload_fits_the_context_of_its_model(name: str) -> None:
 
 
 def test_the_call_centre_demand_is_the_published_one() -> None:
-    # 30e6 calls/year * 10 min * 1 question/min * 3 requests = 9e8 requests in 31,536,000 s: 28.539/s; 7x: 199.77/s.
+    # 30e6 calls/year * 10 min * 1 question/min * 3 requests = 9e8 in 31,536,000 s: 28.539/s, 7x 199.77.
     demand = load_workload("call-centre").spec.demand
     assert demand is not None
     assert demand.requests_per_s == pytest.approx(7 * 30e6 * 10 * 3 / 31_536_000, abs=0.005)
@@ -57,7 +57,9 @@ def test_the_defaults_give_the_published_daily_users() -> None:
     rules = load_defaults().spec
     users = 70.747 * rules.active_hours * 3600 / rules.requests_per_user_per_day / rules.peak_to_mean
     assert users == pytest.approx(679_171, abs=0.5)
-    assert rules.max_utilisation / (2 * (1 - rules.max_utilisation)) == pytest.approx(2.0)  # M/D/1 wait, service times
+    assert rules.max_utilisation / (2 * (1 - rules.max_utilisation)) == pytest.approx(
+        2.0
+    )  # M/D/1 wait, service times
 
 
 def test_a_ready_workload_is_found_with_its_suffix_unless_a_file_is_there(
@@ -72,9 +74,9 @@ def test_a_ready_workload_is_found_with_its_suffix_unless_a_file_is_there(
 
 def test_unknown_workloads_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="unknown workload 'chatt'.*did you mean chat"):
+    with pytest.raises(InputError, match=r"unknown workload 'chatt'.*did you mean chat"):
         load_workload("chatt")
-    with pytest.raises(InputError, match="chatt.yaml: not found"):
+    with pytest.raises(InputError, match=r"chatt\.yaml: not found"):
         load_workload("chatt.yaml")
     with pytest.raises(InputError, match="fits several; allowed: call-centre, chat, code-completion"):
         load_workload("c")

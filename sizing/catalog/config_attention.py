@@ -32,6 +32,7 @@ KV_HEADS = (
     "kv_n_heads",
     "num_attention_groups",
 )
+KV_HEADS_BY_LAYER = "num_key_value_heads_per_layer"
 HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
 WINDOW = ("sliding_window", "sliding_window_size")
 BIAS = ("attention_bias", "qkv_bias", "add_qkv_bias", "enable_bias")
@@ -120,10 +121,11 @@ def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
     Falcon writes a head count that only its newer decoder uses; `multi_query` rules where that decoder is
     off.
     """
-    by_layer = fields.sequence("num_key_value_heads_per_layer")
+    by_layer = fields.sequence(KV_HEADS_BY_LAYER)
     if by_layer is not None:
-        layer = Fields({"heads": by_layer[index] if index < len(by_layer) else None}, None, fields.faults)
-        return layer.integer("heads")
+        place = f"{KV_HEADS_BY_LAYER}[{index}]"
+        heads = by_layer[index] if index < len(by_layer) else None
+        return Fields({place: heads}, fields.where, fields.faults).integer(place)
     if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
         return 1
     stated = fields.stated(*KV_HEADS)

@@ -9,7 +9,7 @@ import math
 
 from sizing.catalog.config_attention import HIDDEN, Q_HEADS
 from sizing.catalog.config_fields import Fields
-from sizing.catalog.config_layers import LAYERS
+from sizing.catalog.config_layers import layer_count
 from sizing.catalog.config_mlp import is_gated
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind
 
@@ -22,7 +22,7 @@ LINEAR_KEY = "replace_with_linear"
 def read_blocks(fields: Fields) -> tuple[LayerKind, ...]:
     """Return every layer of `block_configs`, first to last."""
     listed = fields.sequence("block_configs") or ()
-    count = fields.integer(*LAYERS)
+    count = layer_count(fields)
     if len(listed) != count:
         fields.fault("block_configs", f"{len(listed)} blocks do not agree with {count} layers")
     return tuple(_block(fields, block, index) for index, block in enumerate(listed))

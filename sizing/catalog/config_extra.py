@@ -15,7 +15,10 @@ VISION_HIDDEN = ("hidden_size", "vt_hidden_size", "embed_dim")
 VISION_LAYERS = ("num_hidden_layers", "depth", "vt_num_hidden_layers")
 VISION_WIDTH = ("intermediate_size", "vt_intermediate_size")
 VISION_OUTPUT = ("out_hidden_size", "text_hidden_size", "projection_dim")
+VISION_ACTIVATION = ("hidden_act", "hidden_activation")
 COLOURS = 3
+PLAIN_MATRICES, GATED_MATRICES = 2, 3
+PER_LAYER_PROJECTIONS = 3  # one from the input embedding, a gate and a way back in each layer
 ATTENTION_MATRICES = 4  # query, key, value and output, each hidden x hidden
 
 
@@ -50,7 +53,8 @@ def _vision(fields: Fields) -> int:
         )
         return 0
     frames = vision.optional_integer("temporal_patch_size", least=1) or 1
-    mlp_matrices = 3 if is_gated(vision) and vision.stated("hidden_activation") else 2
+    gated = vision.stated(*VISION_ACTIVATION) is not None and is_gated(vision)
+    mlp_matrices = GATED_MATRICES if gated else PLAIN_MATRICES
     blocks = depth * (ATTENTION_MATRICES * hidden * hidden + mlp_matrices * hidden * width)
     positions = vision.optional_integer("num_position_embeddings") or 0
     embeddings = patch * patch * COLOURS * frames * hidden + positions * hidden
@@ -59,12 +63,14 @@ def _vision(fields: Fields) -> int:
 
 
 def _merger(vision: Fields, hidden: int) -> int:
+    """Return the two matrices that join patches, once for the output and once for each layer also tapped."""
     merge = vision.optional_integer("spatial_merge_size", least=1)
     output = vision.optional_integer(*VISION_OUTPUT, least=1)
     if merge is None or output is None:
         return 0
+    mergers = 1 + len(vision.sequence("deepstack_visual_indexes") or ())
     merged = merge * merge * hidden
-    return merged * merged + merged * output
+    return mergers * (merged * merged + merged * output)
 
 
 def _learned_positions(fields: Fields) -> int:
@@ -86,7 +92,7 @@ def _per_layer_embeddings(fields: Fields, layers: int) -> int:
     hidden = fields.integer(*HIDDEN)
     vocabulary = fields.integer("vocab_size_per_layer_input", "vocab_size")
     fields.note("per-layer embeddings counted as resident parameters outside the layers")
-    return layers * (vocabulary * width + 3 * hidden * width)
+    return layers * (vocabulary + PER_LAYER_PROJECTIONS * hidden) * width
 
 
 def _block_indexers(fields: Fields) -> int:

@@ -46,6 +46,10 @@ CHUNKED_INTERVAL = 4
 HYBRID_CACHE_PERIOD = 2
 
 
+# Deeper than any model; a larger count is a typing error.
+MOST_LAYERS = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """One layer: its mixer, or None, and the MLPs that follow."""
@@ -61,7 +65,7 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
         count = fields.optional_integer(*LAYERS, least=1) or len(blocks)
         _check_length(fields, "num_hidden_layers", count, len(blocks))
         return tuple(_block_slot(fields, block) for block in blocks)
-    count = fields.integer(*LAYERS)
+    count = layer_count(fields)
     mixers = _mixers(fields, count) if blocks is None else _named(fields, "layers_block_type", blocks)
     _check_length(fields, fields.stated(*LISTED_MIXERS) or "layer_types", len(mixers), count)
     has_experts = bool(fields.optional_integer(*EXPERTS)) and fields.flag("enable_moe_block") is not False
@@ -71,6 +75,15 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
     return tuple(
         Slot(mixer, beside if routed else ("dense",)) for mixer, routed in zip(mixers, moe, strict=False)
     )
+
+
+def layer_count(fields: Fields) -> int:
+    """Return the stated number of layers."""
+    count = fields.integer(*LAYERS)
+    if count > MOST_LAYERS:
+        fields.fault(fields.stated(*LAYERS) or LAYERS[0], f"{count} layers", f"at most {MOST_LAYERS}")
+        return 1
+    return count
 
 
 def _check_length(fields: Fields, key: str, found: int, expected: int) -> None:
@@ -98,11 +111,11 @@ def _block_slot(fields: Fields, block: str) -> Slot:
 
 
 def _named(fields: Fields, key: str, names: tuple[Any, ...]) -> tuple[Mixer, ...]:
-    for name in names:
+    known = list(LAYER_TYPES)
+    for name in map(str, names):
         if name not in LAYER_TYPES:
-            known = list(LAYER_TYPES)
-            fields.fault(key, f"unknown layer type {name!r}", ", ".join(known), nearest(str(name), known))
-    return tuple(LAYER_TYPES.get(name, "full") for name in names)
+            fields.fault(key, f"unknown layer type {name!r}", ", ".join(known), nearest(name, known))
+    return tuple(LAYER_TYPES.get(str(name), "full") for name in names)
 
 
 def _mixers(fields: Fields, count: int) -> tuple[Mixer, ...]:
@@ -117,6 +130,7 @@ def _mixers(fields: Fields, count: int) -> tuple[Mixer, ...]:
 
 
 def _or(full: bool, other: Mixer) -> Mixer:
+    """Return full attention or the other mixer of a layout that has two."""
     return "full" if full else other
 
 
@@ -140,7 +154,7 @@ def _by_ssm_indices(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
     if listed is None:
         allowed = "hybrid_override_pattern, layers_block_type, layer_types or attn_layer_indices"
         fields.fault("layer_types", "state-space fields without a layout of their layers", allowed)
-        return tuple(_or(False, "ssm") for _ in range(count))
+        listed = ()
     return tuple(_or(index in listed, "ssm") for index in range(count))
 
 

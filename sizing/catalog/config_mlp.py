@@ -85,7 +85,7 @@ def is_gated(fields: Fields) -> bool:
         activation = activation.get("name")
     if activation is None:
         return fields.stated("intermediate_size", "moe_intermediate_size") is not None
-    return activation in GATED_ACTIVATIONS or GLU in str(activation)
+    return str(activation) in GATED_ACTIVATIONS or GLU in str(activation)
 
 
 def _dense_width(fields: Fields) -> int:

@@ -10,7 +10,7 @@ from sizing.catalog.names import Found, Shelf, find, ids, is_path, matched_from
 from sizing.errors import Fault, InputError
 from sizing.specs.engine import Engine
 
-SHELF = Shelf("engine", "hardware_profiles", "engines", "llmsize list engines")
+SHELF = Shelf("engine", "hardware_profiles", "engines", "llmsize engines")
 
 # The version follows the last colon; a drive letter's colon is followed by a separator and is none.
 _VERSIONED = re.compile(r"(?P<name>.+?)(?::(?P<version>[^:/\\]*))?\Z", re.DOTALL)

@@ -122,7 +122,8 @@ def read_json(path: Path | str) -> Document:
         raise InputError(Fault(f"is not valid JSON: {error}", file=file)) from None
     if not isinstance(data, dict):
         raise InputError(Fault("must hold an object at the top, as {...}", file=file, line=1))
-    return Document(data, file, text)
+    # Lines are found by reading the text as YAML, which knows no tabs between tokens.
+    return Document(data, file, text.replace("\t", " "))
 
 
 def read_text(path: Path | str) -> str:

@@ -9,7 +9,7 @@ from sizing.catalog.names import Found, Shelf, find, ids, is_path, matched_from
 from sizing.specs.gpu import Assumptions, Gpu
 from sizing.specs.workload import Formats
 
-SHELF = Shelf("GPU", "hardware_profiles", "gpus", "llmsize list gpus")
+SHELF = Shelf("GPU", "hardware_profiles", "gpus", "llmsize gpus")
 
 
 def gpu_names() -> tuple[str, ...]:

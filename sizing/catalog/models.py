@@ -36,7 +36,7 @@ from sizing.errors import Fault, InputError
 from sizing.specs.model import Model, ModelFile
 from sizing.specs.workload import KvPrecision, Precision
 
-SHELF = Shelf("model", "workloads", "models", "llmsize list models", dots_matter=True)
+SHELF = Shelf("model", "workloads", "models", "llmsize models", dots_matter=True)
 
 CONFIG_FILE = "config.json"
 QUANTISATION_FILE = "hf_quant_config.json"
@@ -154,7 +154,7 @@ def _checkpoint_bytes(index: Path) -> int | None:
 
 def _from_profile(text: str, entry: Entry) -> FoundModel:
     name = without_organisation(text)
-    own = hyphenated(name) in (entry.id, hyphenated(without_organisation(entry.name)))
+    own = hyphenated(name) in map(hyphenated, (entry.id, without_organisation(entry.name)))
     quantisation = None if own else parsed(name, load_rules()).quantisation
     return _from_model_file(entry.path, entry.id, matched_from(text, entry), quantisation)
 

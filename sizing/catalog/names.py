@@ -17,8 +17,8 @@ from sizing.errors import Fault, InputError, nearest
 
 T_co = TypeVar("T_co", covariant=True)
 
-_STEM = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}\Z")
-_LISTED = re.compile(r"""'([^']*)'|"([^"]*)"|([^,\[\]]+)""")
+_STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}\Z")
+_LISTED = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)"|([^,\[\]]+))""")
 _SEPARATORS = re.compile(r"[\s_:-]+")
 YAML_SUFFIXES = (".yaml", ".yml")
 
@@ -100,11 +100,11 @@ def find(query: str, shelf: Shelf) -> Entry:
 
 def by_stem(query: str, shelf: Shelf) -> Entry | None:
     """Return the file whose stem is the name, without looking at the others."""
-    stem = hyphenated(query)
-    if not _STEM.match(stem):
-        return None
-    path = shelf.path / f"{stem}.yaml"
-    return _entry(path) if path.is_file() else None
+    for stem in (query.strip().lower(), hyphenated(query)):
+        path = shelf.path / f"{stem}.yaml"
+        if _STEM.match(stem) and path.is_file():
+            return _entry(path)
+    return None
 
 
 def match(query: str, known: Sequence[Entry], shelf: Shelf) -> Entry:
@@ -152,7 +152,7 @@ def unknown(query: str, known: Sequence[Entry], shelf: Shelf) -> Fault:
 
 def matched_from(query: str, entry: Entry) -> str | None:
     """Return what was asked for when it is not simply the entry's own name."""
-    return None if hyphenated(query) in (entry.id, hyphenated(entry.name)) else query
+    return None if hyphenated(query) in map(hyphenated, (entry.id, entry.name)) else query
 
 
 def _entry(path: Path) -> Entry:

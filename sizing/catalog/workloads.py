@@ -14,7 +14,7 @@ from sizing.catalog.names import YAML_SUFFIXES, Found, Shelf, find, ids, is_path
 from sizing.errors import InputError
 from sizing.specs.workload import Defaults, Workload
 
-SHELF = Shelf("workload", "workloads", "traffic", "llmsize list workloads")
+SHELF = Shelf("workload", "workloads", "traffic", "llmsize workloads")
 
 
 def workload_names() -> tuple[str, ...]:

@@ -84,21 +84,12 @@ class Tokens(Spec):
         return (self.isl_max or self.isl) + (self.osl_max or self.osl)
 
 
-class DailyUsers(Spec):
-    """Daily active users, and how they turn into a peak rate: requests each, active hours, peak over mean."""
-
-    users: Positive
-    requests_per_user_per_day: Positive | None = None
-    active_hours: Annotated[float, Field(gt=0, le=24, strict=True)] | None = None
-    peak_to_mean: Annotated[float, Field(ge=1, strict=True)] | None = None
-
-
 class Demand(Spec):
     """Exactly one of: requests per second, requests in flight over all replicas, daily active users."""
 
     requests_per_s: Positive | None = None
     concurrency: PositiveInt | None = None
-    daily_active_users: DailyUsers | None = None
+    daily_active_users: Positive | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Demand:
@@ -129,11 +120,14 @@ class Serving(Spec):
 
 
 class Planning(Spec):
-    """Rules of sizing: how full replicas may run, and what a user does in a day where the demand does not say."""
+    """Rules of sizing: how full replicas may run, and what a user does in a day (peak over mean of the active hours)."""
 
     max_utilisation: Annotated[Fraction, BeforeValidator(_share)] | None = None
     headroom: Annotated[NonNegative, BeforeValidator(_share)] | None = None
     objective: Objective | None = None
+    requests_per_user_per_day: Positive | None = None
+    active_hours: Annotated[float, Field(gt=0, le=24, strict=True)] | None = None
+    peak_to_mean: Annotated[float, Field(ge=1, strict=True)] | None = None
 
 
 class Workload(Spec):

@@ -1,0 +1,19 @@
+"""Entry point of `llmsize` and `python -m sizing`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line and exit with its code: 0 done, 1 infeasible, 2 bad input."""
+    # Nothing here multiplies large matrices, and starting BLAS threads costs more than the whole estimate.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from sizing.cli.main import run
+
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

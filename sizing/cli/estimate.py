@@ -1,0 +1,63 @@
+"""`llmsize estimate`: from a workload to the fewest GPUs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from sizing.cli.options import (
+    DEMAND_OPTIONS,
+    EXPLAIN_OPTIONS,
+    FORMAT_OPTIONS,
+    LIMIT_OPTIONS,
+    MODEL_OPTIONS,
+    PLANNING_OPTIONS,
+    QUIET_OPTIONS,
+    SERVING_OPTIONS,
+    takes,
+)
+
+WORKLOAD_OPTIONS = (*MODEL_OPTIONS, *DEMAND_OPTIONS, *LIMIT_OPTIONS, *SERVING_OPTIONS, *PLANNING_OPTIONS)
+
+
+@takes((*WORKLOAD_OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
+def command(
+    workload: Annotated[
+        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
+    ] = None,
+    **values: Any,
+) -> None:
+    """Find the fewest GPUs that serve a demand within latency limits.
+
+    Exit codes: 0 feasible, 1 infeasible, 2 bad input.
+    """
+    from sizing import advice
+    from sizing.cli.output import chosen_format, print_text, write
+    from sizing.cli.resolve import question, workload_of
+    from sizing.report.estimate import build, within_budget
+    from sizing.search import search
+
+    output = chosen_format(values)
+    resolved, name = workload_of(workload, WORKLOAD_OPTIONS, values)
+    asked = question(resolved, name, values)
+    outcome = search(asked.request, asked.options, asked.precisions, asked.data)
+    feasible = within_budget(outcome)
+    suggestions = () if feasible else advice.suggestions(outcome, asked.options, asked.precisions, asked.data)
+    document = build(
+        outcome,
+        asked.asked,
+        relaxation=advice.relaxation(outcome) if feasible else None,
+        suggestions=suggestions,
+        explained=values["explain"],
+    )
+    if values["quiet"]:
+        if document.deployment is not None:
+            print_text(str(document.deployment.gpus))
+        else:
+            print(f"llmsize: infeasible: {document.limiting.detail}", file=sys.stderr)
+    else:
+        write(document, output)
+    if not feasible:
+        raise typer.Exit(1)

@@ -1,0 +1,111 @@
+"""`llmsize gpus`, `models`, `engines`, `workloads`: what is known, or one entry with its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+Name = Annotated[
+    str | None, typer.Argument(help="Show one entry with its sources; all are listed without it.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON in place of a table.")]
+
+
+def _list(title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]], as_json: bool) -> None:
+    from sizing.cli.output import write
+    from sizing.report.documents import Listing
+
+    write(Listing(title, columns, tuple(rows)), "json" if as_json else "table")
+
+
+def _show(title: str, path: Any, entry: Any, as_json: bool) -> None:
+    from sizing.cli.output import write
+    from sizing.report.documents import Entry
+
+    write(Entry(title, str(path), entry), "json" if as_json else "table")
+
+
+def gpus(name: Name = None, json: AsJson = False) -> None:
+    """List the GPU types known, or show one with its sources."""
+    from sizing.catalog import gpus as catalogue
+
+    if name:
+        found = catalogue.load_gpu(name)
+        _show(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True), json)
+        return
+    columns = (
+        "name",
+        "memory_gib",
+        "bandwidth_gb_per_s",
+        "bf16_tflops",
+        "fp8_tflops",
+        "link",
+        "measured",
+        "aliases",
+    )
+    rows = []
+    for id_ in catalogue.gpu_names():
+        gpu = catalogue.load_gpu(id_).spec
+        sheet = gpu.datasheet
+        link = f"{sheet.link.kind} x{sheet.link.domain_gpus}" if sheet.link else "PCIe"
+        rows.append(
+            (id_, sheet.memory.cuda_visible_gib, sheet.memory.bandwidth_gb_per_s, sheet.dense_tflops.bf16 or sheet.dense_tflops.fp16,
+             sheet.dense_tflops.fp8, link, bool(gpu.efficiency), ", ".join(gpu.aliases))
+        )  # fmt: skip
+    _list("gpus", columns, rows, json)
+
+
+def models(name: Name = None, json: AsJson = False) -> None:
+    """List the models known, or show one with its sources."""
+    from sizing.catalog import models as catalogue
+
+    if name:
+        found = catalogue.load_model(name)
+        facts = (
+            found.facts.model_dump(mode="json", exclude_none=True)
+            if found.facts
+            else {"config": str(found.path)}
+        )
+        _show(found.id, found.path.name, facts, json)
+        return
+    columns = ("name", "parameters_b", "active_parameters_b", "model", "aliases")
+    rows = []
+    for id_ in catalogue.model_names():
+        facts_ = catalogue.load_model(id_).facts
+        if facts_ is not None:
+            rows.append(
+                (id_, facts_.parameters_b, facts_.active_parameters_b, facts_.name, ", ".join(facts_.aliases))
+            )
+    _list("models", columns, rows, json)
+
+
+def engines(name: Name = None, json: AsJson = False) -> None:
+    """List the serving engines known with their versions, or show one with its settings."""
+    from sizing.catalog import engines as catalogue
+
+    if name:
+        found, _ = catalogue.load_engine(name)
+        _show(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True), json)
+        return
+    rows = []
+    for id_ in catalogue.engine_names():
+        engine = catalogue.load_engine(id_)[0].spec
+        rows.append((id_, engine.oldest, engine.newest, ", ".join(engine.aliases)))
+    _list("engines", ("name", "oldest", "newest", "aliases"), rows, json)
+
+
+def workloads(name: Name = None, json: AsJson = False) -> None:
+    """List the ready workloads, or show one."""
+    from sizing.catalog import workloads as catalogue
+
+    if name:
+        found = catalogue.load_workload(name)
+        _show(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True), json)
+        return
+    rows = []
+    for id_ in catalogue.workload_names():
+        spec = catalogue.load_workload(id_).spec
+        rows.append((id_, spec.model, spec.tokens.isl, spec.tokens.osl, spec.mode, spec.description or ""))
+    _list("workloads", ("name", "model", "isl", "osl", "mode", "description"), rows, json)

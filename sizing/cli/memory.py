@@ -1,0 +1,26 @@
+"""`llmsize memory`: what one GPU's memory holds, and whether a sequence fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MODEL_OPTIONS, SERVING_OPTIONS, takes
+
+
+@takes((*MODEL_OPTIONS, *SERVING_OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS))
+def command(**values: Any) -> None:
+    """Show the memory of one GPU: weights, activation, KV cache, and the longest sequence that fits.
+
+    Exit codes: 0 fits, 1 does not fit, 2 bad input. The length is the model's maximum without --max-model-len.
+    """
+    from sizing.cli.deploy import deployment
+    from sizing.cli.output import chosen_format, write
+    from sizing.report.memory import build
+
+    output = chosen_format(values)
+    document = build(deployment(values), explained=values["explain"])
+    write(document, output)
+    if not document.fits:
+        raise typer.Exit(1)

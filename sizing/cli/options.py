@@ -1,0 +1,138 @@
+"""Options that commands share: declared once, with the field of a workload that each one sets."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+
+@dataclass(frozen=True)
+class Opt:
+    """One option: parameter name, type, spellings, help, the workload field it sets (None: handled by the command)."""
+
+    name: str
+    type: Any
+    flags: tuple[str, ...]
+    help: str
+    panel: str
+    field: str | None = None
+
+
+MODEL = "Model and GPUs"
+DEMAND = "Tokens and demand"
+LIMITS = "Latency limits"
+SERVING = "Serving"
+PLANNING = "Planning and cost"
+OUTPUT = "Output"
+
+TEXT, WHOLE, NUMBER = str | None, int | None, float | None
+
+MODEL_OPTIONS = (
+    Opt("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
+    Opt("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, or all.", MODEL, "gpu"),
+    Opt("precision", TEXT, ("--precision",), "Weights: fp32, fp16, bf16, fp8, int8, int4, nvfp4, mxfp4; several with commas. Default: the checkpoint's own.", MODEL),
+    Opt("kv_precision", TEXT, ("--kv-precision", "--kv-cache-dtype"), "KV cache: auto, fp32, fp16, bf16, fp8, int8, nvfp4.", MODEL, "kv_precision"),
+)  # fmt: skip
+SERVING_OPTIONS = (
+    Opt("engine", TEXT, ("--engine",), "vllm, sglang, tensorrt-llm (nim, trtllm), or name:version.", SERVING, "serving.engine"),
+    Opt("tp", WHOLE, ("--tp",), "Tensor parallelism; all are tried without it.", SERVING, "serving.tp"),
+    Opt("pp", WHOLE, ("--pp",), "Pipeline parallelism.", SERVING, "serving.pp"),
+    Opt("ep", WHOLE, ("--ep",), "Expert parallelism (MoE).", SERVING, "serving.ep"),
+    Opt("dp", WHOLE, ("--dp",), "Attention data parallelism inside a replica.", SERVING, "serving.dp"),
+    Opt("memory_fraction", NUMBER, ("--gpu-memory-utilization", "--memory-fraction"), "The engine's share of GPU memory.", SERVING, "serving.memory_fraction"),
+    Opt("max_model_len", WHOLE, ("--max-model-len",), "Longest sequence to hold.", SERVING, "serving.max_model_len"),
+    Opt("max_num_seqs", WHOLE, ("--max-num-seqs",), "Most sequences running at once.", SERVING, "serving.max_num_seqs"),
+    Opt("max_num_batched_tokens", WHOLE, ("--max-num-batched-tokens",), "Token budget of one step.", SERVING, "serving.max_num_batched_tokens"),
+    Opt("cuda_graphs_gib", NUMBER, ("--cuda-graphs-gib",), "CUDA-graph memory from the engine's log.", SERVING, "serving.cuda_graphs_gib"),
+)  # fmt: skip
+DEMAND_OPTIONS = (
+    Opt("isl", WHOLE, ("--isl",), "Mean prompt length in tokens.", DEMAND, "tokens.isl"),
+    Opt("osl", WHOLE, ("--osl",), "Mean output length in tokens.", DEMAND, "tokens.osl"),
+    Opt("isl_max", WHOLE, ("--isl-max",), "Longest prompt.", DEMAND, "tokens.isl_max"),
+    Opt("osl_max", WHOLE, ("--osl-max",), "Longest output.", DEMAND, "tokens.osl_max"),
+    Opt("rps", NUMBER, ("--rps",), "Demand in requests/s at the peak.", DEMAND, "demand.requests_per_s"),
+    Opt("concurrency", WHOLE, ("--concurrency",), "Demand in requests in flight, over all replicas.", DEMAND, "demand.concurrency"),
+    Opt("dau", NUMBER, ("--dau",), "Demand in daily active users.", DEMAND, "demand.daily_active_users"),
+    Opt("requests_per_user", NUMBER, ("--requests-per-user",), "Requests of a user in a day.", DEMAND, "planning.requests_per_user_per_day"),
+    Opt("active_hours", NUMBER, ("--active-hours",), "Hours of a day in which users are active.", DEMAND, "planning.active_hours"),
+    Opt("peak_to_mean", NUMBER, ("--peak-to-mean",), "Peak over mean within the active hours.", DEMAND, "planning.peak_to_mean"),
+    Opt("mode", TEXT, ("--mode",), "streaming, sequential or offline.", DEMAND, "mode"),
+    Opt("gpus", WHOLE, ("--gpus",), "Budget of GPUs; without a demand: what they can serve.", DEMAND),
+)  # fmt: skip
+LIMIT_OPTIONS = (
+    Opt("ttft", TEXT, ("--ttft",), "Time to first token: 500ms (mean), p95:500ms.", LIMITS, "limits.ttft"),
+    Opt("itl", TEXT, ("--itl",), "Inter-token latency (TPOT): 30ms, p99:50ms.", LIMITS, "limits.itl"),
+    Opt("e2e", TEXT, ("--e2e",), "End-to-end latency: 5s.", LIMITS, "limits.e2e"),
+)
+PLANNING_OPTIONS = (
+    Opt("max_utilisation", TEXT, ("--max-utilisation",), "Share of the highest stable rate to run at: 0.8, 80%.", PLANNING, "planning.max_utilisation"),
+    Opt("headroom", TEXT, ("--headroom",), "Growth to add to the demand: 0.2, 20%.", PLANNING, "planning.headroom"),
+    Opt("objective", TEXT, ("--objective",), "gpus, cost or energy.", PLANNING, "planning.objective"),
+    Opt("price", NUMBER, ("--price",), "$ per GPU-hour in place of the profile's.", PLANNING),
+)  # fmt: skip
+FORMAT_OPTIONS = (
+    Opt("format", TEXT, ("--format",), "table, json, csv or markdown.", OUTPUT),
+    Opt("json", bool, ("--json",), "Short for --format json.", OUTPUT),
+)
+EXPLAIN_OPTIONS = (
+    Opt("explain", bool, ("--explain",), "Show formula, values and sources of each number.", OUTPUT),
+)
+QUIET_OPTIONS = (Opt("quiet", bool, ("--quiet", "-q"), "Print the GPU count alone.", OUTPUT),)
+
+
+def takes(options: Iterable[Opt]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command shared options after its own parameters; it receives them as keywords."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        shared = [
+            inspect.Parameter(
+                option.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=False if option.type is bool else None,
+                annotation=Annotated[
+                    option.type, typer.Option(*option.flags, help=option.help, rich_help_panel=option.panel)
+                ],
+            )
+            for option in options
+        ]
+        command.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+        return command
+
+    return decorate
+
+
+def overrides(options: Iterable[Opt], values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return (workload field -> value given, workload field -> option), for the options that set a field.
+
+    A demand option replaces the file's whole demand, so the demand fields come as one mapping.
+    """
+    fields = {option.field: option for option in options if option.field}
+    given: dict[str, Any] = {}
+    demand: dict[str, Any] = {}
+    for field, option in fields.items():
+        value = values.get(option.name)
+        if value is None:
+            continue
+        if field.startswith("demand."):
+            demand[field.removeprefix("demand.")] = value
+        else:
+            given[field] = comma_separated(value) if field == "gpu" else value
+    if demand:
+        given["demand"] = demand
+    names = {field: option.flags[0] for field, option in fields.items()}
+    names["demand"] = (
+        ", ".join(fields[f"demand.{key}"].flags[0] for key in demand) or "--rps, --concurrency, --dau"
+    )
+    return given, names
+
+
+def comma_separated(text: str) -> list[str]:
+    """Split a list given with commas; empty parts vanish."""
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,0 +1,44 @@
+"""`llmsize step`: one step, operation by operation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sizing.cli.options import FORMAT_OPTIONS, MODEL_OPTIONS, SERVING_OPTIONS, takes
+
+
+@takes((*MODEL_OPTIONS, *SERVING_OPTIONS, *FORMAT_OPTIONS))
+def command(
+    decode: Annotated[int, typer.Option("--decode", min=0, max=1_000_000, help="Sequences that decode.")] = 0,
+    context: Annotated[
+        int, typer.Option("--context", min=0, max=1_000_000_000, help="Their mean context in tokens.")
+    ] = 0,
+    prefill: Annotated[
+        int, typer.Option("--prefill", min=0, max=10_000_000, help="New prompt tokens of one prompt.")
+    ] = 0,
+    prior: Annotated[
+        int, typer.Option("--prior", min=0, max=1_000_000_000, help="Tokens of that prompt cached before.")
+    ] = 0,
+    **values: Any,
+) -> None:
+    """Time one step: decoding sequences, prompt tokens, or both, operation by operation."""
+    from sizing.cli.deploy import deployment
+    from sizing.cli.output import chosen_format, write
+    from sizing.errors import Fault, InputError
+    from sizing.report.step import build
+
+    output = chosen_format(values)
+    if decode == 0 and prefill == 0:
+        raise InputError(
+            Fault("the step is empty", field="--decode, --prefill", allowed="at least one above zero")
+        )
+    if decode and context == 0:
+        raise InputError(
+            Fault("decoding sequences need a context", field="--context", allowed="tokens above zero")
+        )
+    write(
+        build(deployment(values), decode=decode, context=context, prefill=prefill, prior=prior),
+        output,
+    )

@@ -1,0 +1,60 @@
+"""One model on one layout of one GPU type, resolved: what `memory` and `step` look at without a demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sizing import architecture, memory, precision
+from sizing.architecture import Layout
+from sizing.candidates import resolve_settings
+from sizing.kernels import Kernels
+from sizing.memory import MemoryUse
+from sizing.precision import PrecisionPlan
+from sizing.request import Data, GpuOption, Request
+from sizing.specs.engine import EngineSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A request for one layout, with settings, precision plan and memory; `refused` says why the engine won't start it."""
+
+    request: Request
+    option: GpuOption
+    layout: Layout
+    settings: EngineSettings
+    plan: PrecisionPlan
+    memory: MemoryUse
+    refused: str | None
+    data: Data
+
+    def kernels(self) -> Kernels:
+        """Return the timing constants of this deployment."""
+        return Kernels(
+            self.option.gpu, self.data.assumptions, self.request.engine.name, self.settings, self.plan
+        )
+
+
+def resolve(
+    request: Request, option: GpuOption, layout: Layout, precision_name: str | None, data: Data
+) -> Resolved:
+    """Resolve one layout. What the engine refuses is reported, not raised: the sizes are still worth seeing."""
+    resolved = resolve_settings(request, option.gpu, layout)
+    plan = precision.plan(
+        request.model,
+        option.gpu,
+        resolved,
+        data.formats,
+        precision=precision_name,
+        kv_precision=request.kv_precision,
+    )
+    refused = architecture.why_not(request.model, layout, resolved, block=plan.block and resolved.fp8_block)
+    used = memory.use(
+        request.model,
+        option.gpu,
+        layout,
+        plan,
+        resolved,
+        max_model_len=request.max_model_len,
+        cuda_graphs_gib=request.serving.cuda_graphs_gib,
+    )
+    return Resolved(request, option, layout, resolved, plan, used, refused, data)

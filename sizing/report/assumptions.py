@@ -1,0 +1,120 @@
+"""The assumptions that a result lists: each input that it rests on, with its value, kind and source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sizing import settings
+from sizing.candidates import Candidate, deployment_of
+from sizing.kernels import Kernels
+from sizing.report.documents import Assumption
+from sizing.report.inputs import Asked
+from sizing.request import Request
+from sizing.specs.base import Kind
+
+KIND_OF_EVIDENCE: dict[str, Kind] = {
+    "read": "datasheet",
+    "measured": "measured",
+    "inferred": "derived",
+    "from memory": "assumed",
+    "assumed": "assumed",
+}
+
+
+def of_model(request: Request, asked: Asked) -> Iterator[Assumption]:
+    """Yield where the architecture is from, and what its reader noted."""
+    model = request.model
+    yield Assumption("model architecture", model.name, "", "datasheet", model.source)
+    for note in (*model.notes, *asked.notes):
+        yield Assumption("note on the model", note, "", "assumed", model.source)
+
+
+def of_memory(request: Request, chosen: Candidate) -> Iterator[Assumption]:
+    """Yield the engine's memory rules and the card's visible memory."""
+    sheet = chosen.option.gpu.datasheet
+    yield Assumption(
+        "CUDA-visible memory", sheet.memory.cuda_visible_gib, "GiB", "datasheet", "; ".join(sheet.sources)
+    )
+    given = {
+        "memory_fraction": request.serving.memory_fraction,
+        "max_num_seqs": request.serving.max_num_seqs,
+        "max_num_batched_tokens": request.serving.max_num_batched_tokens,
+        "cuda_graphs": request.serving.cuda_graphs_gib,
+    }
+    fraction = "reserve" if chosen.settings.memory_fraction is None else "memory_fraction"
+    for name in (
+        fraction,
+        "non_torch_gib",
+        "sampler_bytes_per_logit",
+        "cuda_graphs",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+    ):
+        if given.get(name) is None:
+            yield _of_setting(request, chosen, name)
+    for note in chosen.plan.notes:
+        yield Assumption("precision", note, "", "derived", "; ".join(sheet.sources))
+
+
+def _of_setting(request: Request, chosen: Candidate, name: str) -> Assumption:
+    row = settings.source_of(
+        request.engine, request.engine_version, deployment_of(request, chosen.option.gpu, chosen.layout), name
+    )
+    value = row.value
+    shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+    unit = "GiB" if name == "non_torch_gib" else ""
+    what = f"{request.engine.name} {request.engine_version} {name}"
+    return Assumption(what, shown, unit, KIND_OF_EVIDENCE[row.evidence], row.source)
+
+
+def of_time(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[Assumption]:
+    """Yield peaks, each kernel efficiency that was used (measured here or borrowed), and the host's time."""
+    sheet = chosen.option.gpu.datasheet
+    sources = "; ".join(sheet.sources)
+    yield Assumption("memory bandwidth", sheet.memory.bandwidth_gb_per_s, "GB/s", "datasheet", sources)
+    for precision in dict.fromkeys((chosen.plan.gemm, chosen.plan.activation)):
+        yield Assumption(
+            f"dense {precision} peak", kernels.peak(precision) / 1e12, "TFLOPS", "datasheet", sources
+        )
+    for (operation, wanted), choice in kernels.used.items():
+        row = choice.row
+        had = getattr(row, "precision", "")
+        label = f"{operation} efficiency" + (f", {had}" if had else "")
+        if had and had != wanted:
+            label += f" in place of {wanted}"
+        if choice.borrowed_from:
+            yield Assumption(label, f"borrowed from {choice.borrowed_from}", "", "assumed", row.source)
+        else:
+            yield Assumption(label, f"{row.engine} {row.version}", "", "measured", row.source)
+    small = kernels.assumptions.small_kernels
+    yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
+    yield _of_setting(request, chosen, "host")
+
+
+def of_planning(request: Request, asked: Asked, chosen: Candidate) -> Iterator[Assumption]:
+    """Yield the rules of planning and the price."""
+    defaults = asked.defaults
+    if request.requests_per_s is not None and not request.offline:
+        stated = asked.workload.planning.max_utilisation is not None
+        yield Assumption(
+            "highest stable utilisation",
+            request.max_utilisation,
+            "",
+            "assumed",
+            "as asked" if stated else defaults.source,
+        )
+        yield Assumption("arrivals", "Poisson", "", "assumed", "open loop: a demand in requests/s or users")
+    if request.concurrency is not None:
+        yield Assumption(
+            "arrivals",
+            "all requests start together and stay grouped",
+            "",
+            "assumed",
+            "closed loop: a demand in requests in flight",
+        )
+    for name in ("requests_per_user_per_day", "active_hours", "peak_to_mean"):
+        if getattr(asked.workload.planning, name) is None:
+            yield Assumption(name.replace("_", " "), getattr(defaults, name), "", "assumed", defaults.source)
+    if chosen.option.usd_per_gpu_hour is not None:
+        price = chosen.option.usd_per_gpu_hour
+        yield Assumption("price", price, "$ per GPU-hour", "datasheet", chosen.option.price_source or "")

@@ -1,0 +1,19 @@
+"""CSV: the rows of a document, RFC 4180, empty where a value does not apply."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from sizing.report import rows
+
+
+def render(document: Any) -> str:
+    """Return the document's rows as CSV text without a trailing newline."""
+    table = rows.of(document)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows(["" if value is None else value for value in row] for row in table.rows)
+    return out.getvalue().removesuffix("\n")

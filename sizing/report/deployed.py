@@ -1,0 +1,46 @@
+"""The `inputs` of a document about one layout, and the assumptions that it rests on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sizing.candidates import Candidate
+from sizing.deployment import Resolved
+
+
+def candidate_of(resolved: Resolved) -> Candidate:
+    """Return the layout as a candidate, the form in which assumptions are listed."""
+    return Candidate(
+        resolved.option,
+        resolved.plan.weight_format,
+        resolved.layout,
+        resolved.plan,
+        resolved.settings,
+        resolved.memory,
+    )
+
+
+def inputs(resolved: Resolved) -> dict[str, Any]:
+    """Return the resolved inputs of one layout."""
+    request, plan, settings, layout = resolved.request, resolved.plan, resolved.settings, resolved.layout
+    return {
+        "model": request.model.name,
+        "gpu": resolved.option.gpu.name,
+        "gpu_id": resolved.option.id,
+        "engine": request.engine.name,
+        "engine_version": request.engine_version,
+        "weight_precision": plan.weight_format,
+        "kv_precision": plan.kv_format,
+        "activation_precision": plan.activation,
+        "layout": str(layout),
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "ep": layout.ep,
+        "dp": layout.dp,
+        "max_model_len": request.max_model_len,
+        "memory_fraction": settings.memory_fraction
+        or resolved.memory.budget_gib / resolved.memory.visible_gib,
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "cuda_graphs_gib": resolved.memory.cuda_graphs_gib,
+    }

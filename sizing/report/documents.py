@@ -1,0 +1,310 @@
+"""The neutral documents that every format writes: plain values with their units in the names, ready for JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from sizing import __version__
+from sizing.specs.base import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """A number that the result rests on, and how it is known."""
+
+    what: str
+    value: float | str
+    unit: str
+    kind: Kind
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a printed number came about: its formula, the values put in, and where those are from."""
+
+    what: str
+    value: float | str
+    unit: str
+    kind: Kind
+    formula: str
+    inputs: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """A latency in ms: its mean and percentiles; null where the model has none."""
+
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What to run: GPUs in all, replicas, and the layout of one."""
+
+    gpu: str
+    gpu_id: str
+    gpus: int
+    replicas: int
+    gpus_per_replica: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFigures:
+    """The load that the deployment runs at, and how much more it could take."""
+
+    requests_per_s: float
+    concurrency: float
+    concurrency_per_replica: float
+    max_requests_per_s: float
+    headroom: float
+    utilisation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Throughput at that load."""
+
+    requests_per_s_per_replica: float
+    requests_per_s_per_gpu: float
+    output_tokens_per_s: float
+    output_tokens_per_s_per_gpu: float
+    total_tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Latencies under load, and of a request that is alone."""
+
+    ttft_ms: Statistics
+    itl_ms: Statistics
+    e2e_ms: Statistics
+    solo_ttft_ms: float
+    solo_itl_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFigures:
+    """Memory of one GPU of the tightest rank, and what its cache pool holds over the replica."""
+
+    visible_gib: float
+    budget_gib: float
+    weights_gib: float
+    activation_gib: float
+    non_torch_gib: float
+    cuda_graphs_gib: float
+    cuda_graphs_in_budget: bool
+    kv_cache_gib: float
+    kv_bytes_per_token: float
+    state_bytes_per_sequence: float
+    kv_cache_tokens: int
+    max_concurrency: float
+    sequence_gib: float
+    max_model_len: int
+    max_model_len_that_fits: int
+    fits: bool
+    deficit_gib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Utilisation:
+    """Shares of the peaks that a prefill step and a decode step reach, and which of the two peaks is nearer."""
+
+    prefill_mfu: float
+    prefill_bound: str
+    decode_mbu: float | None
+    decode_mfu: float | None
+    decode_bound: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """Daily active users that the load means, never without what a user does."""
+
+    daily_active_users: float
+    requests_per_user_per_day: float
+    active_hours: float
+    peak_to_mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Cost at the load above, around the clock at that load."""
+
+    usd_per_hour: float | None
+    usd_per_million_output_tokens: float | None
+    usd_per_gpu_hour: float | None
+    price_source: str | None
+    power_w: float
+    kwh_per_million_output_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limiting:
+    """What keeps a replica from serving more, or the demand from being met, and what would change it."""
+
+    limit: str
+    statistic: str | None
+    value_ms: float | None
+    limit_ms: float | None
+    detail: str
+    relaxed_limit_ms: float | None
+    relaxed_gpus: int | None
+    suggestions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another layout that also meets the demand."""
+
+    gpu: str
+    weight_precision: str
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    replicas: int
+    gpus: int
+    requests_per_s_per_gpu: float
+    ttft_ms: float
+    itl_ms: float
+    e2e_ms: float
+    usd_per_hour: float | None
+    power_w: float
+    limit: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedLayout:
+    """A layout that won't do, and why."""
+
+    gpu: str
+    weight_precision: str
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The document of `llmsize estimate`."""
+
+    feasible: bool
+    inputs: dict[str, Any]
+    deployment: Deployment | None
+    load: LoadFigures | None
+    throughput: Throughput | None
+    latency: Latency | None
+    memory: MemoryFigures | None
+    utilisation: Utilisation | None
+    users: Users | None
+    cost: Cost | None
+    limiting: Limiting
+    alternatives: tuple[Alternative, ...]
+    rejected: tuple[RejectedLayout, ...]
+    assumptions: tuple[Assumption, ...]
+    explanations: tuple[Explanation, ...] = ()
+    schema: str = "llmsize.estimate/1"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """The document of `llmsize memory`."""
+
+    fits: bool
+    inputs: dict[str, Any]
+    memory: MemoryFigures
+    reason: str | None
+    suggestions: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
+    explanations: tuple[Explanation, ...] = ()
+    schema: str = "llmsize.memory/1"
+
+
+@dataclass(frozen=True, slots=True)
+class StepOperation:
+    """One operation of a step: executions, work of all of them, seconds of all of them."""
+
+    name: str
+    count: float
+    flops: float
+    bytes: float
+    message_bytes: float
+    seconds: float
+    share: float
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """The document of `llmsize step`."""
+
+    inputs: dict[str, Any]
+    total_s: float
+    gpu_s: float
+    host_s: float
+    mbu: float
+    mfu: float
+    operations: tuple[StepOperation, ...]
+    assumptions: tuple[Assumption, ...]
+    schema: str = "llmsize.step/1"
+
+
+def plain(value: Any) -> Any:
+    """Turn a document into JSON's own types: dataclasses to objects, schema and version first, never NaN or infinity.
+
+    Optional explanations are left out where empty.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        body = {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        if not body.get("explanations", True):
+            del body["explanations"]
+        if "schema" in body:
+            return {"schema": body.pop("schema"), "version": __version__, **body}
+        return body
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float):
+        return _finite(value)
+    return value
+
+
+def _finite(value: float) -> float | None:
+    """Twelve significant digits: more is noise, and differs between machines."""
+    return float(f"{value:.12g}") if math.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list of what is known: column names and rows."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    schema: str = "llmsize.listing/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the catalogue as its file states it."""
+
+    name: str
+    file: str
+    entry: dict[str, Any]
+    schema: str = "llmsize.entry/1"

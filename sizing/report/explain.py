@@ -1,0 +1,167 @@
+"""How each number of an estimate came about: formula, values put in, where those are from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sizing.report.documents import Estimate, Explanation, MemoryFigures
+from sizing.report.inputs import Asked
+from sizing.search import Evaluated, Outcome
+from sizing.specs.engine import EngineSettings
+from sizing.step import Step
+from sizing.units import MILLI
+
+POOL_FORMULAS = {
+    "utilisation": "visible * memory_fraction - weights - activation - non_torch{graphs}",
+    "free_before_load": "(visible - non_torch) * memory_fraction - weights; activation and graphs live in the rest",
+    "free_after_load": "(visible - weights - activation - non_torch - graphs) * memory_fraction",
+}
+
+
+def with_explanations(
+    document: Estimate, best: Evaluated, outcome: Outcome, asked: Asked, prefill: Step, decode: Step | None
+) -> Estimate:
+    """Return the document with an explanation for each of its numbers."""
+    memory = document.memory
+    assert memory is not None  # a feasible document has one
+    found = (
+        *_of_deployment(document, best, outcome),
+        *_of_memory(memory, best.candidate.settings, best.candidate.plan.kv_format),
+        *_of_latency(document, best, outcome, prefill, decode),
+        *_of_money(document, best, outcome, asked),
+    )
+    return replace(document, explanations=found)
+
+
+def of_memory(memory: MemoryFigures, settings: EngineSettings, kv_format: str) -> tuple[Explanation, ...]:
+    """Explain the parts of one GPU's memory."""
+    return tuple(_of_memory(memory, settings, kv_format))
+
+
+def _of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> Iterator[Explanation]:
+    yield Explanation(
+        "weights", m.weights_gib, "GiB", "derived",
+        "sum over weight matrices of inputs * outputs * bytes of their format, as split over this GPU",
+        "matrices and formats of the model's config", "config.json",
+    )  # fmt: skip
+    yield Explanation(
+        "activation", m.activation_gib, "GiB", "derived",
+        "max(tokens * (a*hidden + b*intermediate/tp), rows * vocabulary * sampler_bytes + 2*tokens*hidden)",
+        f"tokens = max_num_batched_tokens = {settings.max_num_batched_tokens:,}, rows = min(max_num_seqs "
+        f"{settings.max_num_seqs:,}, tokens), sampler_bytes = {settings.sampler_bytes_per_logit}, "
+        f"a = {settings.forward_activation.per_hidden_bytes}, b = {settings.forward_activation.per_intermediate_bytes}",
+        "engine profile",
+    )  # fmt: skip
+    graphs = " - graphs" if settings.graphs_in_budget else " (graphs come on top)"
+    yield Explanation(
+        "KV cache", m.kv_cache_gib, "GiB", "derived",
+        POOL_FORMULAS[settings.pool_rule].format(graphs=graphs),
+        f"visible {m.visible_gib:.2f}, memory_fraction {m.budget_gib / m.visible_gib:.3f}, weights {m.weights_gib:.2f}, "
+        f"activation {m.activation_gib:.2f}, non_torch {m.non_torch_gib:.2f}, graphs {m.cuda_graphs_gib:.2f}",
+        "engine profile, GPU profile",
+    )  # fmt: skip
+    yield Explanation(
+        "max concurrency", m.max_concurrency, "sequences", "derived",
+        "(KV cache - reserved blocks) / cache of one sequence of max_model_len tokens, in whole blocks",
+        f"KV cache {m.kv_cache_gib:.2f} GiB, one sequence of {m.max_model_len:,} tokens {m.sequence_gib:.4f} GiB, "
+        f"{m.kv_bytes_per_token:,.0f} bytes a token ({kv_format}), block {settings.block_tokens} tokens",
+        "model's config, engine profile",
+    )  # fmt: skip
+
+
+def _of_deployment(document: Estimate, best: Evaluated, outcome: Outcome) -> Iterator[Explanation]:
+    request, load = outcome.request, document.load
+    assert load is not None
+    wanted = request.concurrency or request.requests_per_s
+    unit = "in flight" if request.concurrency else "requests/s"
+    if wanted is not None:
+        yield Explanation(
+            "GPUs", best.gpus, "", "derived",
+            "ceil(demand * (1 + headroom) / most per replica) * GPUs per replica",
+            f"demand {wanted:,.4g} {unit}, headroom {request.headroom:g}, most per replica "
+            f"{best.most_per_replica:,.4g} {unit}, {best.candidate.layout.gpus} GPUs per replica",
+            "search over layouts",
+        )  # fmt: skip
+    yield Explanation(
+        "most per replica", best.most_per_replica, unit, "derived",
+        "highest load at which every limit holds, slots suffice and utilisation stays stable",
+        f"binding: {best.binding}; slots {best.load.slots} ({best.load.slots_bound}); "
+        f"utilisation <= {request.max_utilisation:g} of the highest stable rate",
+        "closed form of in-flight batching",
+    )  # fmt: skip
+    yield Explanation(
+        "concurrency per replica", load.concurrency_per_replica, "requests", "derived",
+        "Little's law: requests/s * E2E",
+        f"{best.requests_per_s / best.replicas:.4g} requests/s, E2E {float(best.point.e2e_s['mean'][0]):.4g} s",
+        "Little (1961)",
+    )  # fmt: skip
+
+
+def _of_latency(
+    document: Estimate, best: Evaluated, outcome: Outcome, prefill: Step, decode: Step | None
+) -> Iterator[Explanation]:
+    latency, request, service = document.latency, outcome.request, best.load.service
+    assert latency is not None
+    chunks = request.isl / service.chunk_tokens
+    waiting = (
+        "(rounds + 1)/2 * prefill of one round; all requests start together (closed loop)"
+        if request.concurrency is not None
+        else "prefill with the decodes beside it + rest of a step + M/D/1 wait rho*s/(2(1-rho)) for prompts ahead"
+    )
+    yield Explanation(
+        "TTFT", latency.ttft_ms.mean or 0.0, "ms", "derived", waiting,
+        f"alone {latency.solo_ttft_ms:.4g} ms; {chunks:.3g} chunks of {service.chunk_tokens:,.0f} tokens; prefill fills "
+        f"{float(best.point.prefill_share[0]):.3f} of the time",
+        "closed form of in-flight batching; Pollaczek-Khinchine",
+    )  # fmt: skip
+    yield Explanation(
+        "prefill step", prefill.total_s / MILLI, "ms", "derived", "sum of operations, then the host's share",
+        _largest(prefill), "llmsize step shows every operation",
+    )  # fmt: skip
+    if decode is None:
+        return
+    yield Explanation(
+        "ITL", latency.itl_ms.mean or 0.0, "ms", "derived",
+        "decode step + decoding * (what a prompt delays them) / (OSL - 1)",
+        f"decode step {decode.total_s / MILLI:.4g} ms at {float(best.point.decoding[0]):.4g} sequences of "
+        f"{request.isl + request.osl / 2:,.0f} tokens",
+        "closed form of in-flight batching",
+    )  # fmt: skip
+    yield Explanation(
+        "decode step", decode.total_s / MILLI, "ms", "derived", "sum of operations, then the host's share",
+        _largest(decode), "llmsize step shows every operation",
+    )  # fmt: skip
+    yield Explanation(
+        "E2E", latency.e2e_ms.mean or 0.0, "ms", "derived", "TTFT + ITL * (OSL - 1)",
+        f"TTFT {latency.ttft_ms.mean:.4g} ms, ITL {latency.itl_ms.mean:.4g} ms, OSL {request.osl:,}", "definition",
+    )  # fmt: skip
+
+
+def _largest(step: Step, most: int = 4) -> str:
+    ordered = sorted(step.operations, key=lambda o: -o.seconds)[:most]
+    parts = [f"{o.operation.name} {o.seconds / MILLI:.3g}" for o in ordered]
+    return f"largest, in ms: {', '.join(parts)}; host {step.host_s / MILLI:.3g}; MFU {step.mfu:.3f}, MBU {step.mbu:.3f}"
+
+
+def _of_money(document: Estimate, best: Evaluated, outcome: Outcome, asked: Asked) -> Iterator[Explanation]:
+    users, cost = document.users, document.cost
+    assert users is not None
+    assert cost is not None
+    yield Explanation(
+        "daily active users", users.daily_active_users, "users", "derived",
+        "requests/s * 3600 * active hours / (requests per user and day * peak to mean)",
+        f"{best.requests_per_s:.4g} requests/s, {users.active_hours:g} h, {users.requests_per_user_per_day:g} requests, "
+        f"peak {users.peak_to_mean:g} x mean",
+        asked.defaults.source,
+    )  # fmt: skip
+    if cost.usd_per_hour is not None and cost.usd_per_million_output_tokens is not None:
+        yield Explanation(
+            "$/h", cost.usd_per_hour, "$/h", "derived", "GPUs * price",
+            f"{best.gpus} GPUs at {cost.usd_per_gpu_hour:.4g} $ per GPU-hour", cost.price_source or "",
+        )  # fmt: skip
+        yield Explanation(
+            "$ per million output tokens", cost.usd_per_million_output_tokens, "$", "derived",
+            "$/h / (output tokens/s * 3600) * 1e6",
+            f"{cost.usd_per_hour:.4g} $/h, {best.requests_per_s * outcome.request.osl:,.4g} output tokens/s", "definition",
+        )  # fmt: skip

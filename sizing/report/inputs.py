@@ -1,0 +1,113 @@
+"""The `inputs` of every document: everything resolved, defaults too, so that a result can be reproduced from itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sizing import request as requests
+from sizing.candidates import Candidate
+from sizing.request import GpuOption, Request
+from sizing.specs.workload import Defaults, Workload
+from sizing.units import MILLI
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user wrote, beside what it was resolved to: for the names that a result repeats."""
+
+    workload: Workload
+    workload_name: str | None
+    model_id: str
+    model_matched_from: str | None
+    options: tuple[GpuOption, ...]
+    gpus_matched_from: dict[str, str]
+    precisions: tuple[str | None, ...]
+    defaults: Defaults
+    notes: tuple[str, ...] = ()
+
+
+def inputs(asked: Asked, request: Request, chosen: Candidate | None) -> dict[str, Any]:
+    """Return the resolved inputs; what depends on the chosen layout is that layout's, null where none was found."""
+    workload = asked.workload
+    return {
+        "workload": asked.workload_name,
+        "model": request.model.name,
+        "model_id": asked.model_id,
+        "model_asked": asked.model_matched_from or asked.model_id,
+        "gpu": [option.gpu.name for option in asked.options],
+        "gpu_ids": [option.id for option in asked.options],
+        "gpu_asked": asked.gpus_matched_from,
+        "engine": request.engine.name,
+        "engine_version": request.engine_version,
+        "weight_precision": _chosen_precision(asked.precisions, chosen, request),
+        "kv_precision": chosen.plan.kv_format if chosen else request.kv_precision,
+        "activation_precision": chosen.plan.activation if chosen else request.model.activation_precision,
+        "isl": request.isl,
+        "osl": request.osl,
+        "isl_max": workload.tokens.isl_max or request.isl,
+        "osl_max": workload.tokens.osl_max or request.osl,
+        "max_model_len": request.max_model_len,
+        "mode": workload.mode,
+        "demand": demand(asked, request),
+        "limits": limits(request),
+        "gpu_budget": request.gpu_budget,
+        "objective": request.objective,
+        "max_utilisation": request.max_utilisation,
+        "headroom": request.headroom,
+        "serving": serving(request, chosen),
+    }
+
+
+def _chosen_precision(precisions: Sequence[str | None], chosen: Candidate | None, request: Request) -> str:
+    if chosen is not None:
+        return chosen.plan.weight_format
+    return ", ".join(name or request.model.quantisation.precision for name in precisions)
+
+
+def demand(asked: Asked, request: Request) -> dict[str, Any]:
+    """Return the demand: the rate or concurrency to serve, and the users that it came from."""
+    stated = asked.workload.demand
+    per_user, hours, peak = requests.users_of(asked.workload.planning, asked.defaults)
+    return {
+        "requests_per_s": request.requests_per_s,
+        "concurrency": request.concurrency,
+        "daily_active_users": stated.daily_active_users if stated else None,
+        "requests_per_user_per_day": per_user,
+        "active_hours": hours,
+        "peak_to_mean": peak,
+    }
+
+
+def limits(request: Request) -> dict[str, Any]:
+    """Return the limits in ms with the statistic that they bound; null where none is set."""
+    found: dict[str, Any] = {}
+    for name in ("ttft", "itl", "e2e"):
+        limit = getattr(request.limits, name)
+        found[f"{name}_ms"] = (
+            None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
+        )
+    return found
+
+
+def serving(request: Request, chosen: Candidate | None) -> dict[str, Any]:
+    """Return the engine settings that matter for the answer, as asked or as the engine version defaults."""
+    asked = request.serving.model_dump()
+    if chosen is None:
+        return asked
+    resolved = chosen.settings
+    return {
+        **asked,
+        "tp": chosen.layout.tp,
+        "pp": chosen.layout.pp,
+        "ep": chosen.layout.ep,
+        "dp": chosen.layout.dp,
+        "max_model_len": request.max_model_len,
+        "memory_fraction": resolved.memory_fraction or chosen.memory.budget_gib / chosen.memory.visible_gib,
+        "max_num_seqs": resolved.max_num_seqs,
+        "max_num_batched_tokens": resolved.max_num_batched_tokens,
+        "cuda_graphs_gib": chosen.memory.cuda_graphs_gib,
+        "chunked_prefill": resolved.chunked_prefill,
+        "prefix_caching": resolved.prefix_caching,
+    }

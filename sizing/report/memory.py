@@ -1,0 +1,81 @@
+"""The document of `llmsize memory`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sizing import deployment as deployments
+from sizing.architecture import Layout
+from sizing.candidates import island_gpus
+from sizing.deployment import Resolved
+from sizing.report import assumptions, explain
+from sizing.report.deployed import candidate_of, inputs
+from sizing.report.documents import MemoryReport
+from sizing.report.estimate import memory_figures
+
+
+def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
+    """Return the memory of one layout; where a sequence does not fit, what is missing and what would make it fit."""
+    figures = memory_figures(resolved.memory)
+    fits = resolved.memory.fits and resolved.refused is None
+    report = MemoryReport(
+        fits=fits,
+        inputs=inputs(resolved),
+        memory=figures,
+        reason=_reason(resolved),
+        suggestions=() if fits else tuple(_suggestions(resolved)),
+        assumptions=tuple(assumptions.of_memory(resolved.request, candidate_of(resolved))),
+    )
+    if not explained:
+        return report
+    return replace(
+        report, explanations=explain.of_memory(figures, resolved.settings, resolved.plan.kv_format)
+    )
+
+
+def _reason(resolved: Resolved) -> str | None:
+    if resolved.refused is not None:
+        return f"the engine refuses {resolved.layout}: {resolved.refused}"
+    if resolved.memory.fits:
+        return None
+    return (
+        f"does not fit: one sequence of {resolved.memory.max_model_len:,} tokens needs "
+        f"{resolved.memory.deficit_gib:,.1f} GiB more per GPU"
+    )
+
+
+def _suggestions(resolved: Resolved) -> list[str]:
+    """Return the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
+    found = []
+    longest = resolved.memory.max_model_len_that_fits
+    if resolved.refused is None and longest > 0:
+        found.append(f"--max-model-len {longest:,}".replace(",", ""))
+    for tp in range(resolved.layout.tp + 1, island_gpus(resolved.option.gpu) + 1):
+        if _fits(resolved, layout=replace(resolved.layout, tp=tp)):
+            found.append(f"--tp {tp}")
+            break
+    if resolved.plan.weight_bits > 8 and _fits(resolved, precision="fp8"):
+        found.append("--precision fp8")
+    if resolved.plan.kv_bits > 8 and _fits(resolved, kv_precision="fp8"):
+        found.append("--kv-precision fp8")
+    return found
+
+
+def _fits(
+    resolved: Resolved,
+    *,
+    layout: Layout | None = None,
+    precision: str | None = None,
+    kv_precision: str | None = None,
+) -> bool:
+    request = (
+        resolved.request if kv_precision is None else replace(resolved.request, kv_precision=kv_precision)
+    )
+    tried = deployments.resolve(
+        request,
+        resolved.option,
+        layout or resolved.layout,
+        precision or resolved.plan.weight_format,
+        resolved.data,
+    )
+    return tried.refused is None and tried.memory.fits

@@ -1,0 +1,49 @@
+"""`llmsize memory` for the terminal, and the memory line that other reports share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sizing.report.documents import MemoryFigures, MemoryReport
+from sizing.report.footnotes import assumed, explained
+from sizing.report.lines import Block, Line, gib, number
+
+
+def memory_line(m: MemoryFigures) -> Line:
+    """One GPU's memory on a line: parts, pool, budget, visible."""
+    graphs = f"CUDA graphs {gib(m.cuda_graphs_gib)}" + ("" if m.cuda_graphs_in_budget else " on top")
+    return Line(
+        f"weights {gib(m.weights_gib)} | activation {gib(m.activation_gib)} | other {gib(m.non_torch_gib)} | {graphs} | "
+        f"KV cache {gib(m.kv_cache_gib)} of {gib(m.budget_gib)} GiB budget ({gib(m.visible_gib)} visible)",
+        "Memory per GPU",
+    )
+
+
+def blocks(document: MemoryReport) -> Iterator[Block]:
+    """Yield the blocks of a memory report."""
+    i, m = document.inputs, document.memory
+    verdict = f"fits: one sequence of {m.max_model_len:,} tokens takes {gib(m.sequence_gib)} GiB of the pool per GPU"
+    if not document.fits:
+        verdict = document.reason or f"does not fit: {gib(m.deficit_gib)} GiB more per GPU are needed"
+    lines = [
+        Line(verdict, style="bold"),
+        Line(
+            f"{i['model']}  {i['weight_precision'].upper()} (KV {i['kv_precision'].upper()})  {i['layout']}  {i['gpu']}  "
+            f"{i['engine']} {i['engine_version']}"
+        ),
+        memory_line(m),
+        Line(
+            f"{m.kv_cache_tokens:,} tokens; {number(m.max_concurrency)} sequences of {m.max_model_len:,} tokens; longest "
+            f"that fits {m.max_model_len_that_fits:,}",
+            "Cache holds",
+        ),
+        Line(
+            f"{m.kv_bytes_per_token:,.0f} bytes a token per GPU"
+            + (f", {m.state_bytes_per_sequence:,.0f} bytes a sequence" if m.state_bytes_per_sequence else ""),
+            "Cache grows",
+        ),
+    ]
+    lines += [Line(text, "What would help" if n == 0 else " ") for n, text in enumerate(document.suggestions)]
+    yield Block(tuple(lines))
+    yield from explained(document.explanations)
+    yield Block(tuple(assumed(document.assumptions)))
