@@ -242,14 +242,21 @@ def why_not(
 
     `block` is the block width of block-quantised weights, whose every split must be a multiple of it.
     """
-    for check in (_mixers_why_not, _widths_why_not, _vocabulary_why_not, _pipeline_why_not):
-        reason = check(model, layout, settings, block)
-        if reason:
-            return reason
-    return None
+    return split_why_not(model, layout, settings, block=block) or pipeline_why_not(model, layout, settings)
 
 
-def _mixers_why_not(model: Model, layout: Layout, settings: EngineSettings, block: int | None) -> str | None:
+def split_why_not(
+    model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None
+) -> str | None:
+    """Return why the engine refuses to split a layer so, or None; the same for every pipeline depth."""
+    return (
+        _mixers_why_not(model, layout)
+        or _widths_why_not(model, layout, block)
+        or _vocabulary_why_not(model, layout, settings)
+    )
+
+
+def _mixers_why_not(model: Model, layout: Layout) -> str | None:
     for kind in model.kinds:
         if kind.mixer is not None:
             reason = pick(kind.mixer.kind).why_not(kind.mixer, layout.tp)
@@ -258,7 +265,7 @@ def _mixers_why_not(model: Model, layout: Layout, settings: EngineSettings, bloc
     return None
 
 
-def _widths_why_not(model: Model, layout: Layout, settings: EngineSettings, block: int | None) -> str | None:
+def _widths_why_not(model: Model, layout: Layout, block: int | None) -> str | None:
     for kind in model.kinds:
         for mlp in kind.mlps:
             split, label = layout.tp, "MLP width"
@@ -276,18 +283,15 @@ def _widths_why_not(model: Model, layout: Layout, settings: EngineSettings, bloc
     return None
 
 
-def _vocabulary_why_not(
-    model: Model, layout: Layout, settings: EngineSettings, block: int | None
-) -> str | None:
+def _vocabulary_why_not(model: Model, layout: Layout, settings: EngineSettings) -> str | None:
     padded = int(_padded(model.vocab_size, settings.vocabulary_padding))
     if padded % layout.tp:
         return f"vocabulary {padded:,} is not divisible by TP{layout.tp}"
     return None
 
 
-def _pipeline_why_not(
-    model: Model, layout: Layout, settings: EngineSettings, block: int | None
-) -> str | None:
+def pipeline_why_not(model: Model, layout: Layout, settings: EngineSettings) -> str | None:
+    """Return why the layers cannot be split over so many pipeline stages, or None."""
     layers = len(model.layers)
     if layout.pp > layers:
         return f"PP{layout.pp} is more than the model's {layers} layers"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sizing import architecture, memory, precision, settings
 from sizing.architecture import Layout
@@ -15,6 +15,8 @@ from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu
 from sizing.specs.workload import Defaults
 from sizing.units import GIB, MIB
+
+SPLIT_REASONS = ("link", "split", "token_budget")  # the same at every deeper pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +49,27 @@ def island_gpus(gpu: Gpu) -> int:
     return max(sheet.node.gpus, sheet.link.domain_gpus if sheet.link else 1)
 
 
-def layouts(request: Request, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
-    """Yield the layouts to try: every tp within an island, every pp, expert parallelism on and off for MoE.
+def splits(request: Request, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
+    """Yield the ways to split a layer (at pp 1): every tp within an island, expert parallelism on and off for MoE.
 
-    A value given in `serving` is taken as it is, and alone.
+    Values given in `serving` are taken as they are.
     """
     serving = request.serving
     most = defaults.max_gpus_per_replica
-    tps: Iterable[int] = [serving.tp] if serving.tp else range(1, min(island_gpus(gpu), most) + 1)
     dp = serving.dp or 1
-    for tp in tps:
-        pps: Iterable[int] = (
-            [serving.pp] if serving.pp else range(1, min(defaults.max_pp, max(1, most // (tp * dp))) + 1)
-        )
-        for pp in pps:
-            for ep in _expert_sizes(request, tp * dp):
-                yield Layout(tp=tp, pp=pp, dp=dp, ep=ep)
+    for tp in [serving.tp] if serving.tp else range(1, min(island_gpus(gpu), most) // dp + 1):
+        for ep in _expert_sizes(request, tp * dp):
+            yield Layout(tp=tp, dp=dp, ep=ep)
+
+
+def depths(request: Request, split: Layout, defaults: Defaults) -> Iterable[int]:
+    """Return the pipeline depths to try for a split: the one given; 1 where tp is given; else all that the caps allow."""
+    serving = request.serving
+    if serving.pp:
+        return (serving.pp,)
+    if serving.tp:
+        return (1,)
+    return range(1, min(defaults.max_pp, max(1, defaults.max_gpus_per_replica // split.gpus)) + 1)
 
 
 def _expert_sizes(request: Request, group: int) -> tuple[int, ...]:
@@ -105,18 +112,20 @@ def candidates(
 ) -> Iterator[Candidate | Rejected]:
     """Yield every layout of one GPU type and precision: as a candidate, or with the reason why not.
 
-    For each tp and ep, pipelines are tried from shallow to deep; once one fits, only those up to twice its depth
-    follow, since deeper ones add bubbles and nothing else.
+    A split that the engine refuses is refused at every pipeline depth, so it is yielded once. Depths are tried from
+    shallow to deep; once one fits, only those up to twice its depth follow: deeper ones add bubbles and nothing else.
     """
-    deepest: dict[tuple[int, int, int], int] = {}
-    for layout in layouts(request, option.gpu, data.defaults):
-        row = (layout.tp, layout.dp, 1 if layout.ep == 1 else 2)
-        if layout.pp > deepest.get(row, layout.pp):
-            continue
-        found = _candidate(request, option, precision_name, layout, data)
-        if isinstance(found, Candidate):
-            deepest.setdefault(row, 2 * layout.pp)
-        yield found
+    for split in splits(request, option.gpu, data.defaults):
+        deepest = data.defaults.max_pp
+        for pp in depths(request, split, data.defaults):
+            if pp > deepest:
+                break
+            found = _candidate(request, option, precision_name, replace(split, pp=pp), data)
+            yield found
+            if isinstance(found, Candidate):
+                deepest = min(deepest, 2 * pp)
+            elif found.reason in SPLIT_REASONS:
+                break
 
 
 def _candidate(
@@ -131,26 +140,9 @@ def _candidate(
     def no(reason: str, detail: str, shortfall: float = math.inf) -> Rejected:
         return Rejected(option, plan.weight_format, layout, reason, detail, shortfall)
 
-    island = island_gpus(gpu)
-    if layout.tp * layout.dp > island:
-        return no(
-            "link", f"TP{layout.tp * layout.dp} spans more than the {island} GPUs that share a link or node"
-        )
-    if layout.gpus > island and gpu.datasheet.node.inter_node_gbit_per_s_per_gpu is None:
-        return no(
-            "link", f"{layout.gpus} GPUs need a network between nodes, which the profile does not state"
-        )
-    if (layout.tp * layout.dp) % layout.ep:
-        return no("experts", f"EP{layout.ep} does not divide the {layout.tp * layout.dp} GPUs of a stage")
-    refused = architecture.why_not(model, layout, resolved, block=plan.block and resolved.fp8_block)
-    if refused:
-        return no("layout", refused)
-    if not resolved.chunked_prefill and request.isl > resolved.max_num_batched_tokens:
-        return no(
-            "token_budget",
-            f"a prompt of {request.isl:,} tokens exceeds max_num_batched_tokens {resolved.max_num_batched_tokens:,} "
-            f"and this engine does not chunk prefill by default; raise --max-num-batched-tokens",
-        )
+    refused = _refused(request, gpu, layout, resolved, plan)
+    if refused is not None:
+        return no(*refused)
     used = memory.use(
         model,
         gpu,
@@ -168,3 +160,32 @@ def _candidate(
             used.deficit_gib / used.visible_gib,
         )
     return Candidate(option, precision_name, layout, plan, resolved, used)
+
+
+def _refused(
+    request: Request, gpu: Gpu, layout: Layout, resolved: EngineSettings, plan: PrecisionPlan
+) -> tuple[str, str] | None:
+    """Return (reason, detail) of what the hardware or the engine refuses whatever the memory, or None."""
+    island, group = island_gpus(gpu), layout.tp * layout.dp
+    if group > island:
+        return "link", f"TP{group} spans more than the {island} GPUs that share a link or node"
+    if group % layout.ep:
+        return "split", f"EP{layout.ep} does not divide the {group} GPUs of a stage"
+    split = architecture.split_why_not(
+        request.model, layout, resolved, block=plan.block and resolved.fp8_block
+    )
+    if split:
+        return "split", split
+    if layout.gpus > island and gpu.datasheet.node.inter_node_gbit_per_s_per_gpu is None:
+        return "link", f"{layout.gpus} GPUs need a network between nodes, which the profile does not state"
+    pipeline = architecture.pipeline_why_not(request.model, layout, resolved)
+    if pipeline:
+        return "pipeline", pipeline
+    if not resolved.chunked_prefill and request.isl > resolved.max_num_batched_tokens:
+        return (
+            "token_budget",
+            f"a prompt of {request.isl:,} tokens exceeds max_num_batched_tokens "
+            f"{resolved.max_num_batched_tokens:,} and this engine does not chunk prefill by default; raise "
+            "--max-num-batched-tokens",
+        )
+    return None

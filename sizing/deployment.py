@@ -27,6 +27,17 @@ class Resolved:
     refused: str | None
     data: Data
 
+    def longest_that_fits(self) -> int:
+        """Return the longest sequence that alone fits the pool."""
+        return memory.longest_that_fits(
+            self.request.model,
+            self.option.gpu,
+            self.layout,
+            self.plan,
+            self.settings,
+            cuda_graphs_gib=self.request.serving.cuda_graphs_gib,
+        )
+
     def kernels(self) -> Kernels:
         """Return the timing constants of this deployment."""
         return Kernels(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ from sizing.steady_state import Point, Service
 
 LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm
 REFINED_POINTS = 48  # loads tried again between the last that meets the limits and the next
+SOLVING_POINTS, SOLVING_ROUNDS = 48, 4  # brackets narrow 47-fold a round; the last is interpolated
 LIGHTEST_LOAD = 1e-3  # of a layout's slots: practically one request at a time
 
 
@@ -104,7 +104,7 @@ class Load:
 
     def _most_in_flight(self, request: Request) -> Most | None:
         in_flight = np.arange(1.0, self.slots + 1)
-        point = steady_state.closed_loop(self.curves, self.service, in_flight)
+        point = steady_state.closed_loop(self.curves, self.service, in_flight, _quantiles(request.limits))
         ok = within(point, request.limits)
         if not ok[0]:
             return None
@@ -138,7 +138,7 @@ class Load:
         self, grid: NDArray[np.float64], request: Request, stable_per_s: float
     ) -> tuple[Point, int]:
         """Evaluate ascending loads; return them and the index of the heaviest allowed before the first refused, or -1."""
-        point = steady_state.open_loop(self.curves, self.service, grid)
+        point = steady_state.open_loop(self.curves, self.service, grid, _quantiles(request.limits))
         allowed = within(point, request.limits) & point.stable & (point.requests_per_s <= stable_per_s)
         return point, _last_of_leading(allowed & (point.running <= self.slots))
 
@@ -159,13 +159,22 @@ class Load:
         return self._at_rate(request.requests_per_s / replicas, most)
 
     def _at_rate(self, rate: float, most: Most) -> Point:
-        """Solve for the load whose throughput is `rate`, by bisection in the logarithm (throughput grows with load)."""
-        low, high = LIGHTEST_LOAD * most.decoding * 1e-3, most.decoding
-        for _ in range(60):
-            middle = math.sqrt(low * high)
-            reached = steady_state.open_loop(self.curves, self.service, np.array([middle])).requests_per_s[0]
-            low, high = (middle, high) if reached < rate else (low, middle)
-        return steady_state.open_loop(self.curves, self.service, np.array([high]))
+        """Solve for the load whose throughput is `rate` by narrowing a bracket (throughput grows with load)."""
+        low, high = LIGHTEST_LOAD**2 * most.decoding, most.decoding
+        grid = np.geomspace(low, high, SOLVING_POINTS)
+        for _ in range(SOLVING_ROUNDS):
+            reached = steady_state.open_loop(self.curves, self.service, grid, {}).requests_per_s
+            above = int(np.clip(np.searchsorted(reached, rate), 1, grid.size - 1))
+            exact = float(np.interp(rate, reached[above - 1 : above + 1], grid[above - 1 : above + 1]))
+            grid = np.linspace(grid[above - 1], grid[above], SOLVING_POINTS)
+        return steady_state.open_loop(self.curves, self.service, np.array([exact]))
+
+
+def _quantiles(limits: Limits) -> dict[str, float]:
+    """Return the percentiles that limits bound: a search over loads needs no others."""
+    bounded = (limits.ttft, limits.itl, limits.e2e)
+    wanted = {limit.statistic for limit in bounded if limit is not None}
+    return {name: q for name, q in steady_state.PERCENTILES.items() if name in wanted}
 
 
 def within(point: Point, limits: Limits) -> NDArray[np.bool_]:

@@ -46,7 +46,6 @@ class MemoryUse:
     max_concurrency: float
     sequence_gib: float
     max_model_len: int
-    max_model_len_that_fits: int
     fits: bool
     deficit_gib: float
 
@@ -231,7 +230,7 @@ def use(
     """Return the memory of the tightest stage of a layout, for sequences of up to `max_model_len` tokens."""
     found = [
         _stage_use(model, gpu, stage, layout, plan, settings, max_model_len, cuda_graphs_gib)
-        for stage in architecture.stages(model, layout.pp, settings.pp_remainder)
+        for stage in dict.fromkeys(architecture.stages(model, layout.pp, settings.pp_remainder))
     ]
     return min(found, key=lambda stage: (stage.max_concurrency, -stage.deficit_gib))
 
@@ -284,7 +283,6 @@ def _stage_use(
         max_concurrency=concurrency,
         sequence_gib=needed / GIB,
         max_model_len=max_model_len,
-        max_model_len_that_fits=_longest(model, stage, layout, plan, settings, usable),
         fits=usable >= needed,
         deficit_gib=max(0.0, needed - pool) / GIB if usable < needed else 0.0,
     )
@@ -306,17 +304,26 @@ def _scaled(model: Model, layout: Layout, plan: PrecisionPlan, computed: float) 
     return computed * model.checkpoint_bytes / whole
 
 
-def _longest(
-    model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan, settings: EngineSettings, usable: float
+def longest_that_fits(
+    model: Model,
+    gpu: Gpu,
+    layout: Layout,
+    plan: PrecisionPlan,
+    settings: EngineSettings,
+    *,
+    cuda_graphs_gib: float | None = None,
 ) -> int:
     """Longest sequence that alone fits the pool, at most the model's maximum, by bisection (need grows with length)."""
+
+    def fits(tokens: int) -> bool:
+        return use(
+            model, gpu, layout, plan, settings, max_model_len=tokens, cuda_graphs_gib=cuda_graphs_gib
+        ).fits
+
     low, high = 0, model.max_position
-    if sequence_bytes(model, stage, layout, plan, settings, high) <= usable:
+    if fits(high):
         return high
     while high - low > 1:
         middle = (low + high) // 2
-        if sequence_bytes(model, stage, layout, plan, settings, middle) <= usable:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low

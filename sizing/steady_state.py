@@ -16,6 +16,7 @@ number of prefills that a request sits through) and are approximations.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -27,6 +28,7 @@ from sizing.step import Curves, lookup, with_host_s
 
 Array = NDArray[np.float64]
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+Quantiles = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def _rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
     )
 
 
-def open_loop(curves: Curves, service: Service, decoding: Array) -> Point:
+def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quantiles = PERCENTILES) -> Point:
     """Operating points under Poisson arrivals, as many as keep `decoding` sequences decoding on average.
 
     With OSL 1 nothing decodes, and `decoding` is the utilisation of the prefill capacity, below 1.
@@ -156,7 +158,7 @@ def open_loop(curves: Curves, service: Service, decoding: Array) -> Point:
     base_s = rates.prompt_s + rest_s
     ttft_s = {"mean": base_s + wait_s}
     itl_s = {"mean": rates.step_s if service.osl > 1 else np.zeros_like(rates.step_s)}
-    for name, q in PERCENTILES.items():
+    for name, q in quantiles.items():
         ttft_s[name] = base_s + _wait_quantile_s(wait_s, share, q)
         itl_s[name] = _itl_quantile_s(rates, service, q)
     after_first = max(service.osl - 1, 0)
@@ -191,7 +193,9 @@ def _itl_quantile_s(rates: _Rates, service: Service, q: float) -> Array:
     return np.maximum(rates.decode_s, rates.step_s + NormalDist().inv_cdf(q) * spread_s)
 
 
-def closed_loop(curves: Curves, service: Service, in_flight: Array) -> Point:
+def closed_loop(
+    curves: Curves, service: Service, in_flight: Array, quantiles: Quantiles = PERCENTILES
+) -> Point:
     """Operating points with a fixed number of requests in flight that start together and have equal lengths.
 
     The group is prefilled prompt after prompt, as many in a step as the budget takes, then decodes together; early
@@ -206,10 +210,10 @@ def closed_loop(curves: Curves, service: Service, in_flight: Array) -> Point:
     prefill_s = rounds * round_s
     e2e_mean = prefill_s + after_first * np.asarray(decode_step_s(curves, service, in_flight))
     ttft_s = {"mean": (rounds + 1) / 2 * round_s}
-    for name, q in PERCENTILES.items():
+    for name, q in quantiles.items():
         ttft_s[name] = np.ceil(q * rounds) * round_s
     itl_s = {"mean": _per_token(e2e_mean - ttft_s["mean"], after_first)}
-    for name, q in PERCENTILES.items():
+    for name, q in quantiles.items():
         # The prompt that is prefilled first waits longest for its second token.
         first_token_s = np.maximum(1, np.ceil((1 - q) * rounds)) * round_s
         itl_s[name] = _per_token(e2e_mean - first_token_s, after_first)
@@ -219,7 +223,7 @@ def closed_loop(curves: Curves, service: Service, in_flight: Array) -> Point:
         running=in_flight,
         ttft_s=ttft_s,
         itl_s=itl_s,
-        e2e_s=dict.fromkeys(("mean", *PERCENTILES), e2e_mean),
+        e2e_s=dict.fromkeys(("mean", *quantiles), e2e_mean),
         prefill_share=prefill_s / e2e_mean,
         stable=np.ones(in_flight.shape, dtype=bool),
     )

@@ -7,6 +7,7 @@ A file offers the functions of `Kind`; `pick` imports the one that a layer names
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from typing import Any, Protocol, cast
 
 from sizing.attention.terms import Cache, Matrix, Numeric, Work
@@ -35,6 +36,7 @@ class Kind(Protocol):
         """Return why this kind cannot be split over `tp` GPUs, or None when it can."""
 
 
+@cache
 def pick(kind: str) -> Kind:
     """Return the module of an attention kind, importing only that one."""
     return cast(Kind, importlib.import_module(f"sizing.attention.{kind}"))

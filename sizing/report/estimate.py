@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sizing import capacity
+from sizing import capacity, memory
 from sizing import request as requests
 from sizing import step as step_model
 from sizing.advice import Relaxation, Suggestion, nearest_miss
@@ -86,7 +86,7 @@ def build(
         load=load,
         throughput=throughput(best, outcome),
         latency=latency(best),
-        memory=memory_figures(chosen.memory),
+        memory=memory_figures(chosen.memory, _longest(best, outcome)),
         utilisation=utilisation(prefill, decode),
         users=_users(best, asked),
         cost=_cost(best, outcome),
@@ -128,6 +128,18 @@ def _deployment(best: Evaluated) -> Deployment:
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
+    )
+
+
+def _longest(best: Evaluated, outcome: Outcome) -> int:
+    chosen, request = best.candidate, outcome.request
+    return memory.longest_that_fits(
+        request.model,
+        chosen.option.gpu,
+        chosen.layout,
+        chosen.plan,
+        chosen.settings,
+        cuda_graphs_gib=request.serving.cuda_graphs_gib,
     )
 
 
@@ -180,8 +192,8 @@ def _statistics(point: Point, name: str) -> Statistics:
     return Statistics(**{key: float(values[key][0]) / MILLI for key in ("mean", "p50", "p90", "p95", "p99")})
 
 
-def memory_figures(used: MemoryUse) -> MemoryFigures:
-    """Return the memory of a layout under the names of the contract."""
+def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
+    """Return the memory of a layout under the names of the contract, and the longest sequence that fits."""
     return MemoryFigures(
         visible_gib=used.visible_gib,
         budget_gib=used.budget_gib,
@@ -197,7 +209,7 @@ def memory_figures(used: MemoryUse) -> MemoryFigures:
         max_concurrency=used.max_concurrency,
         sequence_gib=used.sequence_gib,
         max_model_len=used.max_model_len,
-        max_model_len_that_fits=used.max_model_len_that_fits,
+        max_model_len_that_fits=longest,
         fits=used.fits,
         deficit_gib=used.deficit_gib,
     )

@@ -16,7 +16,7 @@ from sizing.report.estimate import memory_figures
 
 def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
     """Return the memory of one layout; where a sequence does not fit, what is missing and what would make it fit."""
-    figures = memory_figures(resolved.memory)
+    figures = memory_figures(resolved.memory, resolved.longest_that_fits())
     fits = resolved.memory.fits and resolved.refused is None
     report = MemoryReport(
         fits=fits,
@@ -47,7 +47,7 @@ def _reason(resolved: Resolved) -> str | None:
 def _suggestions(resolved: Resolved) -> list[str]:
     """Return the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
     found = []
-    longest = resolved.memory.max_model_len_that_fits
+    longest = resolved.longest_that_fits()
     if resolved.refused is None and longest > 0:
         found.append(f"--max-model-len {longest:,}".replace(",", ""))
     for tp in range(resolved.layout.tp + 1, island_gpus(resolved.option.gpu) + 1):

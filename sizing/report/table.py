@@ -20,7 +20,9 @@ LABEL_WIDTH = 16
 
 def write(document: Any, out: TextIO) -> None:
     """Write a document for people to a stream. Colour only on a terminal, and never with NO_COLOR."""
-    console = Console(file=cast(IO[str], _Encodable(out)), width=_width(out), highlight=False, emoji=False, markup=False)
+    console = Console(
+        file=cast(IO[str], _Encodable(out)), width=_width(out), highlight=False, emoji=False, markup=False
+    )
     for index, block in enumerate(_blocks(document)):
         if index:
             console.print()

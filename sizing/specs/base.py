@@ -19,4 +19,5 @@ Kind = Literal["measured", "datasheet", "derived", "assumed"]
 class Spec(BaseModel):
     """Base of every type that is read from a file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Validators are built when first used: most commands read a few of these types.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)

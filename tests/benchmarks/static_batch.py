@@ -1,10 +1,10 @@
-"""Compare the step-time model with measured static batches: one batch of equal requests, no queue, no scheduler.
+"""Compare the step-time model with measured static batches: one batch of equal requests, no queue.
 
-    python tests/benchmarks/static_batch.py static_batch.csv [--gpu h100-sxm] [--engine vllm] [--by gpu,tp,batch]
+    python tests/benchmarks/static_batch.py static_batch.csv [--gpu h100-sxm] [--engine vllm] [--by gpu,tp]
 
 TTFT is the prefill of the whole batch, ITL a decode step at the mean context (it is linear in context), and
-E2E = TTFT + ITL * (OSL - 1). Where a source states only E2E (or only output tokens/s, from which E2E follows),
-ITL is what remains of it per token after the predicted prefill, provided that the prefill is at most a quarter.
+E2E = TTFT + ITL * (OSL - 1). Where a source states only E2E (or only output tokens/s, from which E2E
+follows), ITL is what remains of it per token after the predicted prefill, if that is at most a quarter.
 `--host`, `--launch`, `--small` and `--fused` replace constants in memory, for experiments.
 """
 
@@ -35,10 +35,12 @@ from sizing.kernels import Kernels
 from sizing.specs.engine import Engine, EngineSettings, HostTime
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import Model
-from sizing.units import GIB, MIB
+from sizing.units import GIB, MIB, MICRO
 
 MILLI = 1e-3
-WHOLE_BATCH = ("tensorrt-llm",)  # its static sessions prefill the whole batch at once, beyond any token budget
+WHOLE_BATCH = (
+    "tensorrt-llm",
+)  # its static sessions prefill the whole batch at once, beyond any token budget
 PRECISIONS = {
     "awq-int4": "int4",
     "gptq-int4": "int4",
@@ -50,12 +52,24 @@ PRECISIONS = {
 UNSTATED_VERSIONS = {"vllm": "0.6.1", "tensorrt-llm": "0.11.0"}
 DATED_VERSIONS = {"2023": "0.4.0", "2023-10": "0.4.0", "main 2024-10 (build 9515)": "0.6.3"}
 MOST_PREFILL_SHARE = 0.25
-KEYS = ("gpu", "weight_precision", "engine", "version", "tp", "batch", "model", "source", "kv_precision", "isl", "osl")
+KEYS = (
+    "gpu",
+    "weight_precision",
+    "engine",
+    "version",
+    "tp",
+    "batch",
+    "model",
+    "source",
+    "kv_precision",
+    "isl",
+    "osl",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """Constants replaced in memory: host time, a launch time a kernel, small kernels' floor, fused quantisation."""
+    """Constants replaced in memory: host time, a gap after every kernel, small kernels' floor, fusion."""
 
     host: HostTime | None = None
     launch_us: float = 0.0
@@ -100,7 +114,7 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A row with what is predicted and what was measured, seconds; `itl_implied` where ITL is derived from E2E."""
+    """A row, predicted and measured, in seconds; `itl_implied` where ITL is derived from E2E."""
 
     row: Row
     deployed: Deployed
@@ -243,7 +257,7 @@ def deploy(
 
 
 def prefill_batches(deployed: Deployed, row: Row) -> Iterator[step.Batch]:
-    """The prefill-only steps of a batch: all at once, or whole prompts within the budget, or one prompt's chunks."""
+    """The prefill-only steps of a batch: all at once, whole prompts within the budget, or chunks of one."""
     budget = row.budget_tokens or deployed.settings.max_num_batched_tokens
     if deployed.settings.budget_covers_context:
         budget = max(budget, deployed.model.max_position)
@@ -252,7 +266,9 @@ def prefill_batches(deployed: Deployed, row: Row) -> Iterator[step.Batch]:
     if row.isl > budget and deployed.settings.chunked_prefill:
         for start in np.arange(0.0, row.isl, budget):
             tokens = min(budget, row.isl - start)
-            chunk = step.Batch(prefill_sequences=1, prefill_tokens=tokens, prefill_prior_tokens=start, finishing=1)
+            chunk = step.Batch(
+                prefill_sequences=1, prefill_tokens=tokens, prefill_prior_tokens=start, finishing=1
+            )
             yield from [chunk] * int(row.batch)
         return
     together = max(1.0, budget // row.isl)
@@ -265,8 +281,10 @@ def seconds(deployed: Deployed, batch: step.Batch, launch_us: float) -> tuple[fl
     """Return (total, GPU) seconds of a step and the kernels it launches."""
     timed = step.step(deployed.model, deployed.layout, deployed.kernels, batch)
     kernels = sum(timed_.operation.count for timed_ in timed.operations)
-    gpu_s = max(timed.gpu_s, kernels * launch_us * 1e-6)
-    total_s = float(step.with_host_s(gpu_s, deployed.settings.host, batch.decode_sequences + batch.prefill_sequences))
+    gpu_s = timed.gpu_s + kernels * launch_us * MICRO
+    total_s = float(
+        step.with_host_s(gpu_s, deployed.settings.host, batch.decode_sequences + batch.prefill_sequences)
+    )
     return total_s, timed.gpu_s, kernels
 
 
@@ -283,11 +301,18 @@ def compare(row: Row, experiment: Experiment = Experiment()) -> Compared:
         experiment,
     )
     refuse_waves(deployed, row)
-    ttft_s = sum(seconds(deployed, batch, experiment.launch_us)[0] for batch in prefill_batches(deployed, row))
+    ttft_s = sum(
+        seconds(deployed, batch, experiment.launch_us)[0] for batch in prefill_batches(deployed, row)
+    )
     decode = step.Batch(decode_sequences=row.batch, decode_context_tokens=row.isl + row.osl / 2)
     itl_s, gpu_itl_s, kernels = seconds(deployed, decode, experiment.launch_us)
     measured_itl_s, implied = row.itl_s, False
-    if row.itl_s is None and row.e2e_s is not None and row.osl > 1 and ttft_s < MOST_PREFILL_SHARE * row.e2e_s:
+    if (
+        row.itl_s is None
+        and row.e2e_s is not None
+        and row.osl > 1
+        and ttft_s < MOST_PREFILL_SHARE * row.e2e_s
+    ):
         measured_itl_s, implied = (row.e2e_s - ttft_s) / (row.osl - 1), True
     return Compared(
         row=row,
@@ -305,7 +330,7 @@ def compare(row: Row, experiment: Experiment = Experiment()) -> Compared:
 
 
 def refuse_waves(deployed: Deployed, row: Row) -> None:
-    """Raise InputError where the engine would serve the batch in waves: too many for its slots or its cache."""
+    """Raise InputError where the engine would serve the batch in waves: its cache does not hold it."""
     if deployed.engine.name in WHOLE_BATCH and row.ttft_s is not None:
         return  # the source ran it as one batch, with a cache sized for the run
     use = memory.use(
@@ -354,21 +379,26 @@ def _cell(compared: list[Compared], metric: str) -> str:
     if errors.size == 0:
         return "-"
     absolute = 100 * np.abs(errors)
-    return (
-        f"{np.median(absolute):5.1f} {100 * np.median(errors):+6.1f} {np.percentile(absolute, 90):6.1f} {errors.size:5d}"
-    )
+    median, bias, p90 = np.median(absolute), 100 * np.median(errors), np.percentile(absolute, 90)
+    return f"{median:5.1f} {bias:+6.1f} {p90:6.1f} {errors.size:5d}"
 
 
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("path", type=Path, help="static_batch.csv")
     parser.add_argument("--gpu", help="only this GPU, by any of its names")
     parser.add_argument("--engine", help="only this engine, by any of its names")
     parser.add_argument("--source", help="only sources that contain this text")
-    parser.add_argument("--by", default="gpu,weight_precision,engine", help=f"grouping keys: {', '.join(KEYS)}")
+    parser.add_argument(
+        "--by", default="gpu,weight_precision,engine", help=f"grouping keys: {', '.join(KEYS)}"
+    )
     parser.add_argument("--host", help="per_step_us,per_sequence_us[,overlapped] in place of the engine's")
-    parser.add_argument("--launch", type=float, default=0.0, help="us that the host takes to launch a kernel")
+    parser.add_argument(
+        "--launch", type=float, default=0.0, help="us added to every kernel, as without CUDA graphs"
+    )
     parser.add_argument("--small", type=float, help="floor of small kernels in us")
     parser.add_argument("--fused", choices=("true", "false"), help="fused activation quantisation")
     return parser.parse_args()
@@ -380,7 +410,9 @@ def experiment_of(options: argparse.Namespace) -> Experiment:
     if options.host:
         parts = options.host.split(",")
         host = HostTime(
-            per_step_us=float(parts[0]), per_sequence_us=float(parts[1]), overlapped=parts[2:] == ["overlapped"]
+            per_step_us=float(parts[0]),
+            per_sequence_us=float(parts[1]),
+            overlapped=parts[2:] == ["overlapped"],
         )
     return Experiment(host, options.launch, options.small, {"true": True, "false": False}.get(options.fused))
 
