@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
 
 def main() -> None:
     """Run the command line and exit with its code: 0 done, 1 infeasible, 2 bad input."""
+    # A command is over before collecting pays: it would only walk what the command has just built and still needs.
+    gc.disable()
     # Nothing here multiplies large matrices, and starting BLAS threads costs more than the whole estimate.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from sizing.cli.main import run

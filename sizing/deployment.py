@@ -41,7 +41,12 @@ class Resolved:
     def kernels(self) -> Kernels:
         """Return the timing constants of this deployment."""
         return Kernels(
-            self.option.gpu, self.data.assumptions, self.request.engine.name, self.settings, self.plan
+            self.option.gpu,
+            self.data.assumptions,
+            self.data.borrowed,
+            self.request.engine.name,
+            self.settings,
+            self.plan,
         )
 
 

@@ -7,7 +7,7 @@ which borrowed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from sizing.errors import Fault, InputError
 from sizing.operations import Operation
 from sizing.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.specs.engine import EngineSettings
-from sizing.specs.gpu import Assumptions, EfficiencyRow, Gpu
+from sizing.specs.gpu import AssumedEfficiency, Assumptions, EfficiencyRow, Gpu
 from sizing.units import BITS_PER_BYTE, GIGA, MICRO
 
 # Which measured precision stands in where the wanted one has no row: same width first, then wider.
@@ -34,6 +34,7 @@ STAND_INS = {
     "mxfp4_bf16": ("mxfp4_bf16", "int4", "bf16", "fp16"),
     "mxfp4_fp8": ("mxfp4_fp8", "nvfp4", "fp8", "bf16"),
 }
+QUANTISE_BYTES = 3  # a quantise kernel reads 16 bits and writes 8 for each input value
 WEIGHT_ONLY_ROWS = {"int4": ("int4",), "int8": ("int8_weight_only",)}
 
 
@@ -51,6 +52,7 @@ class Kernels:
 
     gpu: Gpu
     assumptions: Assumptions
+    borrowed: Callable[[str], AssumedEfficiency | None]
     engine: str
     settings: EngineSettings
     plan: PrecisionPlan
@@ -92,8 +94,9 @@ class Kernels:
 
     def seconds(self, operation: Operation) -> Numeric:
         """Return the seconds of one execution of an operation; zero work in attention takes no time at all."""
-        timer = self._timers.get(operation.rule, self._collective)
-        return timer(operation)
+        busy_s = self._timers.get(operation.rule, self._collective)(operation)
+        gap_s = self.settings.host.per_kernel_us * MICRO
+        return np.where(np.asarray(busy_s) > 0, busy_s + gap_s, 0.0) if gap_s else busy_s
 
     # --- choosing rows -------------------------------------------------------------------------------------------
 
@@ -102,7 +105,7 @@ class Kernels:
         operation: str,
         precisions: Iterable[str],
         *,
-        distance: Callable[[Any], float] = lambda row: 0.0,
+        distance: Callable[[Any], Any] = lambda row: 0.0,
         accept: Callable[[Any], bool] = lambda row: True,
         key: tuple[Any, ...] = (),
     ) -> Choice:
@@ -117,16 +120,10 @@ class Kernels:
         self,
         operation: str,
         precisions: tuple[str, ...],
-        distance: Callable[[Any], float],
+        distance: Callable[[Any], Any],
         accept: Callable[[Any], bool],
     ) -> Choice:
-        borrowed = next(
-            (a for a in self.assumptions.architectures if a.architecture == self.gpu.architecture), None
-        )
-        pools: list[tuple[Iterable[EfficiencyRow], str | None]] = [(self.gpu.efficiency, None)]
-        if borrowed is not None:
-            pools.append((borrowed.efficiency, borrowed.borrowed_from))
-        for rows, source in pools:
+        for rows, source in self._pools():
             for precision in precisions:
                 found = [
                     row
@@ -147,6 +144,13 @@ class Kernels:
             )
         )
 
+    def _pools(self) -> Iterator[tuple[Iterable[EfficiencyRow], str | None]]:
+        """Yield the GPU's own rows, then those of its architecture's set, read only when the own ones lack something."""
+        yield self.gpu.efficiency, None
+        assumed = self.borrowed(self.gpu.architecture)
+        if assumed is not None:
+            yield assumed.efficiency, assumed.borrowed_from
+
     def _engine_rank(self, engine: str) -> int:
         return 0 if engine == self.engine else (1 if engine == "any" else 2)
 
@@ -159,11 +163,7 @@ class Kernels:
         choice = self._choose(kind, (*rows, *stand_ins))
         row = choice.row
         derate = self.assumptions.weight_only_compute if weight_only and row.precision not in rows else 1.0
-        t0_us = row.t0_us
-        if kind == "gemm" and precision not in SIXTEEN_BIT and self.settings.fused_activation_quantisation:
-            # The measured row launches a separate kernel to quantise its input; the engine fuses that into the norm.
-            t0_us = min(t0_us, self._choose(kind, STAND_INS["bf16"]).row.t0_us)
-        return roofline.combined_s(
+        measured = roofline.combined_s(
             operation.flops,
             operation.bytes,
             peak_flops=self.peak(precision),
@@ -171,8 +171,33 @@ class Kernels:
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             memory=row.memory,
             p=row.p,
-            t0_s=t0_us * MICRO,
+            t0_s=row.t0_us * MICRO,
         )
+        narrow = kind == "gemm" and precision not in SIXTEEN_BIT
+        if narrow and self.settings.fused_activation_quantisation:
+            return self._without_quantise_kernel(operation, precision, measured, row.t0_us * MICRO)
+        return measured
+
+    def _without_quantise_kernel(
+        self, operation: Operation, precision: str, measured_s: Numeric, t0_s: float
+    ) -> Numeric:
+        """Take the separate kernel that quantises a product's input out of a measured row: its launch and its traffic.
+
+        The engine fuses it into the norm or activation before. What stays is at least a 16-bit product's launch and
+        the bare roofline.
+        """
+        launch_s = min(t0_s, self._choose("gemm", STAND_INS["bf16"]).row.t0_us * MICRO)
+        streamed_s = roofline.streamed_s(
+            QUANTISE_BYTES * operation.input_values,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            memory=self.assumptions.small_kernels.memory,
+            t0_s=t0_s - launch_s,
+        )
+        bare_s = np.maximum(
+            operation.flops / self.peak(precision), operation.bytes / self.bandwidth_bytes_per_s
+        )
+        fused: Numeric = np.maximum(measured_s - streamed_s, launch_s + bare_s)
+        return fused
 
     def _gemm(self, operation: Operation) -> Numeric:
         quantised = self.plan.is_quantised(operation.role)
@@ -301,12 +326,14 @@ class Kernels:
             for row in self.gpu.efficiency
             if row.operation == operation.rule and row.gpus >= operation.gpus  # type: ignore[union-attr]
         ]
+        plain = self.settings.collectives == "nccl"  # rows of engine `any` are NCCL's own
+        rows = [row for row in rows if not plain or row.engine == "any"]
         if link is not None and operation.gpus <= link.domain_gpus and rows:
             row = self._choose(
                 operation.rule,
                 ("any",),
-                distance=lambda row: row.gpus,
-                accept=lambda row: row.gpus >= operation.gpus,
+                distance=lambda row: (row.gpus, row.engine == "any" and not plain),
+                accept=lambda row: row.gpus >= operation.gpus and (row.engine == "any" or not plain),
                 key=(operation.gpus,),
             ).row
             return network.measured_s(operation.message_bytes, row.kib, row.us)

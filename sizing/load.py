@@ -45,7 +45,12 @@ class Load:
     def of(cls, candidate: Candidate, request: Request, data: Data) -> Load:
         """Tabulate the step time of a candidate for the request's lengths."""
         kernels = Kernels(
-            candidate.option.gpu, data.assumptions, request.engine.name, candidate.settings, candidate.plan
+            candidate.option.gpu,
+            data.assumptions,
+            data.borrowed,
+            request.engine.name,
+            candidate.settings,
+            candidate.plan,
         )
         layout, resolved = candidate.layout, candidate.settings
         budget = resolved.max_num_batched_tokens
@@ -154,7 +159,7 @@ class Load:
         if request.concurrency is not None:
             share = np.array([max(1.0, request.concurrency / replicas)])
             return steady_state.closed_loop(self.curves, self.service, share)
-        if request.requests_per_s is None or request.offline:
+        if request.requests_per_s is None:
             return steady_state.open_loop(self.curves, self.service, np.array([most.decoding]))
         return self._at_rate(request.requests_per_s / replicas, most)
 

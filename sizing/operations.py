@@ -27,7 +27,7 @@ class Operation:
     """One operation on one GPU: `count` times a step, each with `flops`, memory traffic `bytes` and `message_bytes`.
 
     `rule` names how it is timed; `role` whose weights it reads; `gpus` how many take part in a collective;
-    `head_dim`, `q_heads`, `prompt_tokens` choose the measured row of attention.
+    `input_values` is how many values enter a product; `head_dim`, `q_heads`, `prompt_tokens` choose the measured row of attention.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Operation:
     count: float
     flops: Numeric = 0.0
     bytes: Numeric = 0.0
+    input_values: Numeric = 0.0
     message_bytes: Numeric = 0.0
     role: str = ""
     gpus: int = 1
@@ -58,6 +59,7 @@ def gemm(matrix: Matrix, tokens: Numeric, count: float, plan: PrecisionPlan) -> 
         flops=FLOPS_PER_MAC * tokens * matrix.inputs * matrix.outputs,
         bytes=matrix.inputs * matrix.outputs * plan.weight_bytes(matrix.role)
         + tokens * (matrix.inputs * input_bytes + matrix.outputs * ACTIVATION_BYTES),
+        input_values=tokens * matrix.inputs,
         role=matrix.role,
     )
 

@@ -97,14 +97,18 @@ def requested(quantisation: Quantisation, precision: str | None) -> Quantisation
 
 
 def _compute(
-    format_name: str, formats: Formats, tflops: DenseTflops, settings: EngineSettings, *, experts: bool
+    format_name: str, formats: Formats, gpu: Gpu, settings: EngineSettings, *, experts: bool
 ) -> str | None:
     """Return the precision key in which a quantised product runs natively, or None where it is weight-only."""
+    tflops = gpu.datasheet.dense_tflops
     if format_name == "mxfp4":
         if experts and settings.fp4_activation == "fp8" and tflops.fp4 is not None:
             return "mxfp4_fp8"
         return "mxfp4_bf16" if experts else None
-    native = formats.formats[format_name].compute
+    stored = formats.formats[format_name]
+    if stored.vendors and gpu.vendor not in stored.vendors:
+        return None
+    native = stored.compute
     return format_name if any(getattr(tflops, peak) is not None for peak in native) else None
 
 
@@ -133,8 +137,9 @@ def plan(
     weight_format = activation if quantisation.precision in SIXTEEN_BIT else quantisation.precision
     gemm = moe = activation
     if weight_format not in SIXTEEN_BIT:
-        gemm = _compute(weight_format, formats, tflops, settings, experts=False) or activation
-        moe = _compute(weight_format, formats, tflops, settings, experts=True) or activation
+        if not quantisation.weight_only:
+            gemm = _compute(weight_format, formats, gpu, settings, experts=False) or activation
+            moe = _compute(weight_format, formats, gpu, settings, experts=True) or activation
         if gemm in SIXTEEN_BIT and moe in (*SIXTEEN_BIT, "mxfp4_bf16"):
             notes.append(
                 f"{weight_format.upper()} is weight-only on {gpu.name}: weights shrink, products run at the "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sizing import capacity
 from sizing.errors import Fault, InputError
 from sizing.specs.engine import Engine
-from sizing.specs.gpu import Assumptions, Gpu
+from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.model import Model
 from sizing.specs.workload import Defaults, Formats, Limits, Objective, Planning, Serving, Workload
 
@@ -46,9 +47,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The data files that every evaluation reads."""
+    """The data files that every evaluation reads, and how to look up the efficiencies that a GPU borrows."""
 
     assumptions: Assumptions
+    borrowed: Callable[[str], AssumedEfficiency | None]
     formats: Formats
     defaults: Defaults
 

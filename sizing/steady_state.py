@@ -1,17 +1,18 @@
 """In-flight batching in closed form: from the step time to TTFT, ITL, E2E and throughput at any load.
 
-Let b sequences decode, each with o-1 tokens to come after its first, prompts of i tokens be prefilled c at a time, d(b)
-be a decode step and m(b, c) a step that carries a chunk. A finished prompt costs the running sequences p = (i/c)(m-d)
-seconds (mixed steps) or (i/c)*prefill(c) (prefill-only steps). With X prompts a second a step lasts S = d + X*S*p on
-average, and b = X*(o-1)*S, so
+Let b sequences decode, each with o-1 tokens to come after its first. At X requests/s and S seconds a step, b = X*(o-1)*S:
+so b/(o-1) prompts finish in a step. A prompt takes i/c chunks of c tokens (the budget of a step); where the budget takes
+several prompts, k = b/(o-1) of them share a step, at least one and at most what the budget holds. Let d be a decode step
+and m a step that carries such a chunk. A prompt lengthens the steps of the sequences beside it by p = (i/c)(m-d)/k seconds
+(mixed steps; the whole of m for prefill-only steps), so
 
     ITL = S = d(b) + b*p/(o-1),    X = b/((o-1)*S).
 
-All is explicit in b; arrays over b (or over layouts) go through unchanged. Waiting: under Poisson arrivals prompts queue
-for the prefill capacity as M/D/1 (Pollaczek-Khinchine with constant service); in a closed loop whose requests start
-together and have equal lengths they stay grouped, so a prompt waits for half of the group's prefill on average.
-Percentiles follow from the same picture (exponential tail of the wait with the exact mean; normal spread of the
-number of prefills that a request sits through) and are approximations.
+All is explicit in b; arrays over b go through unchanged. Waiting under Poisson arrivals: the rest of the step in progress,
+then the prompts ahead, as M/D/1 (Pollaczek-Khinchine with constant service) on the prefill capacity of full budgets. In a
+closed loop whose requests start together and have equal lengths they stay grouped, so a prompt waits for half of the
+group's prefill on average. Percentiles follow from the same picture (exponential tail of the queue with the exact mean;
+normal spread of the number of prefills that a request sits through) and are approximations.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sizing.attention.terms import Numeric
 from sizing.step import Curves, lookup, with_host_s
 
 Array = NDArray[np.float64]
+PACKING_ROUNDS = 32  # of a fixed point that at most 0.8 utilisation contracts to below 0.1 %
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 Quantiles = Mapping[str, float]
 
@@ -46,6 +48,21 @@ class Service:
     prefill_only: bool
     pp: int = 1
     dp: int = 1
+
+    @property
+    def chunks(self) -> float:
+        """Steps that one prompt's prefill takes."""
+        return self.isl / self.chunk_tokens
+
+    @property
+    def most_together(self) -> float:
+        """Prompts that fit one step's budget, 1 where a prompt takes several steps."""
+        return max(1.0, self.budget_tokens / self.isl)
+
+    @property
+    def ranks(self) -> int:
+        """Prompts that are prefilled at once by different GPUs: one a pipeline stage and attention-data rank."""
+        return self.pp * self.dp
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +95,26 @@ def decode_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeri
     return with_host_s(gpu_s, curves.host, micro)
 
 
-def prefill_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeric:
-    """Seconds of a step that carries a chunk of prefill, with `decoding` sequences beside it (0: prefill only)."""
+def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
+    """Seconds of a step that carries prefill, with `decoding` sequences beside it (0: prefill only).
+
+    `together` prompts share the step on every attention-data rank (a step lasts as long as its fullest rank); where a
+    prompt takes several chunks, one of them.
+    """
     micro = np.asarray(decoding, dtype=float) / service.pp
-    chunks = service.isl / service.chunk_tokens
-    tokens = micro + service.chunk_tokens
     attention_s = np.where(micro > 0, curves.decode_floor_s + curves.decode_slope_s * micro, 0.0)
     gpu_s = (
-        lookup(curves.grid, curves.body_s, tokens)
-        + lookup(curves.grid, curves.head_s, np.maximum(micro + 1 / chunks, 1.0))
+        lookup(curves.grid, curves.body_s, micro + service.dp * service.chunk_tokens * together)
+        + lookup(curves.grid, curves.head_s, np.maximum(micro + service.dp * together / service.chunks, 1.0))
         + attention_s
-        + curves.prompt_attention_s / chunks
+        + curves.prompt_attention_s / service.chunks * together
     )
-    return with_host_s(gpu_s, curves.host, micro + 1)
+    return with_host_s(gpu_s, curves.host, micro + together)
 
 
 def solo_ttft_s(curves: Curves, service: Service) -> float:
     """Seconds to the first token of a request that is alone."""
-    return float(service.isl / service.chunk_tokens * prefill_step_s(curves, service, 0.0))
+    return float(service.chunks * prefill_step_s(curves, service, 0.0))
 
 
 def solo_itl_s(curves: Curves, service: Service) -> float:
@@ -105,41 +124,70 @@ def solo_itl_s(curves: Curves, service: Service) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """The quantities that both kinds of load share, for arrays of decoding sequences."""
+    """The quantities of an open loop, for arrays of decoding sequences.
+
+    `prompt_s` is from the start of a prompt's prefill to its first token, `hit_s` what one step with prefill adds to a
+    decode step, `hits` how many of them a request sits through; `in_prefill` is the share of time in such steps, `busy`
+    the share of the prefill capacity that full budgets would have.
+    """
 
     step_s: Array
     decode_s: Array
+    chunk_s: Array
     prompt_s: Array
-    delay_s: Array
-    requests_per_s: Array
+    hit_s: Array
     hits: Array
-    prefill_share: Array
+    requests_per_s: Array
+    in_prefill: Array
+    busy: Array
 
 
 def _rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
-    chunks = service.isl / service.chunk_tokens
     decode_s = np.asarray(decode_step_s(curves, service, decoding))
     beside = np.zeros_like(decoding) if service.prefill_only else decoding
-    chunk_s = np.asarray(prefill_step_s(curves, service, beside))
-    lengthening_s = chunk_s if service.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
-    # A pipeline prefills pp prompts at once, one a stage, and attention-data ranks one each.
-    parallel = service.pp * service.dp
-    delay_s = chunks * lengthening_s / parallel
-    after_first = max(service.osl - 1, 0)
-    step_s = decode_s + (decoding * delay_s / after_first if after_first else 0.0)
-    occupied_s = chunks * chunk_s / parallel
-    if after_first:
-        requests_per_s = decoding / (after_first * step_s)
-    else:
-        requests_per_s = decoding / occupied_s  # `decoding` then is the prefill's utilisation, 0..1
+    # One prompt in a step on each rank and stage, unless more arrive within a step than that.
+    together = np.clip(decoding / ((service.osl - 1) * service.ranks), 1.0, service.most_together)
+    chunk_s = np.asarray(prefill_step_s(curves, service, beside, together))
+    full_s = np.asarray(prefill_step_s(curves, service, beside, service.most_together))
+    hit_s = chunk_s if service.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
+    delay_s = service.chunks * hit_s / together / service.ranks
+    step_s = decode_s + decoding * delay_s / (service.osl - 1)
+    requests_per_s = decoding / ((service.osl - 1) * step_s)
+    steps_per_s = requests_per_s * service.chunks / service.ranks
     return _Rates(
         step_s=step_s,
         decode_s=decode_s,
-        prompt_s=chunks * chunk_s,
-        delay_s=delay_s,
+        chunk_s=chunk_s,
+        prompt_s=service.chunks * chunk_s,
+        hit_s=hit_s,
+        hits=steps_per_s / together * (service.osl - 1) * step_s,
         requests_per_s=requests_per_s,
-        hits=requests_per_s * after_first * step_s * chunks / parallel,
-        prefill_share=requests_per_s * occupied_s,
+        in_prefill=steps_per_s * chunk_s / together,
+        busy=steps_per_s * full_s / service.most_together,
+    )
+
+
+def _prefill_rates(curves: Curves, service: Service, utilisation: Array) -> _Rates:
+    """The same where nothing decodes (OSL 1): `utilisation` is the share of the capacity that full budgets have."""
+    nothing = np.zeros_like(utilisation)
+    full_s = np.asarray(prefill_step_s(curves, service, nothing, service.most_together))
+    requests_per_s = utilisation * service.most_together * service.ranks / (service.chunks * full_s)
+    per_rank = requests_per_s * service.chunks / service.ranks
+    together = np.ones_like(utilisation)
+    chunk_s = full_s
+    for _ in range(PACKING_ROUNDS):  # prompts that arrive within a step share the next one
+        chunk_s = np.asarray(prefill_step_s(curves, service, nothing, together))
+        together = np.clip(per_rank * chunk_s, 1.0, service.most_together)
+    return _Rates(
+        step_s=nothing,
+        decode_s=nothing,
+        chunk_s=chunk_s,
+        prompt_s=service.chunks * chunk_s,
+        hit_s=chunk_s,
+        hits=nothing,
+        requests_per_s=requests_per_s,
+        in_prefill=np.minimum(1.0, per_rank * chunk_s / together),
+        busy=utilisation,
     )
 
 
@@ -148,29 +196,30 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
 
     With OSL 1 nothing decodes, and `decoding` is the utilisation of the prefill capacity, below 1.
     """
-    rates = _rates(curves, service, decoding)
-    busy = rates.prefill_share
-    stable = busy < 1
-    share = np.where(stable, busy, 0.0)
+    decodes = service.osl > 1
+    rates = (_rates if decodes else _prefill_rates)(curves, service, decoding)
+    stable = (rates.busy < 1) & (rates.in_prefill <= 1)
+    busy = np.where(stable, rates.busy, 0.0)
+    share = np.minimum(rates.in_prefill, 1.0)
     # An arrival waits for the rest of the step in progress, then for the prompts before it.
-    wait_s = share * rates.prompt_s / (2 * (1 - share))
-    rest_s = (1 - share) * rates.decode_s / 2 if service.osl > 1 else 0.0
+    rest_s = ((1 - share) * rates.decode_s + share * rates.chunk_s) / 2
+    queue_s = busy**2 * rates.prompt_s / (2 * (1 - busy))
     base_s = rates.prompt_s + rest_s
-    ttft_s = {"mean": base_s + wait_s}
-    itl_s = {"mean": rates.step_s if service.osl > 1 else np.zeros_like(rates.step_s)}
+    ttft_s = {"mean": base_s + queue_s}
+    itl_s = {"mean": rates.step_s}
     for name, q in quantiles.items():
-        ttft_s[name] = base_s + _wait_quantile_s(wait_s, share, q)
+        ttft_s[name] = base_s + _wait_quantile_s(queue_s, busy, q)
         itl_s[name] = _itl_quantile_s(rates, service, q)
-    after_first = max(service.osl - 1, 0)
+    after_first = service.osl - 1
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
     return Point(
         requests_per_s=rates.requests_per_s,
-        decoding=decoding if service.osl > 1 else np.zeros_like(decoding),
+        decoding=decoding if decodes else np.zeros_like(decoding),
         running=rates.requests_per_s * e2e_s["mean"],
         ttft_s=ttft_s,
         itl_s=itl_s,
         e2e_s=e2e_s,
-        prefill_share=busy,
+        prefill_share=rates.in_prefill,
         stable=stable,
     )
 
@@ -184,12 +233,9 @@ def _wait_quantile_s(mean_s: Array, busy: Array, q: float) -> Array:
 
 def _itl_quantile_s(rates: _Rates, service: Service, q: float) -> Array:
     """Quantile over requests of a request's mean ITL: the prefills it sits through are about Poisson, so normal."""
-    after_first = max(service.osl - 1, 0)
-    if not after_first:
+    if service.osl <= 1:
         return np.zeros_like(rates.step_s)
-    chunks = service.isl / service.chunk_tokens
-    one_hit_s = rates.delay_s * service.pp * service.dp / chunks
-    spread_s = one_hit_s * np.sqrt(rates.hits) / after_first
+    spread_s = rates.hit_s * np.sqrt(rates.hits) / (service.osl - 1)
     return np.maximum(rates.decode_s, rates.step_s + NormalDist().inv_cdf(q) * spread_s)
 
 
@@ -201,8 +247,8 @@ def closed_loop(
     The group is prefilled prompt after prompt, as many in a step as the budget takes, then decodes together; early
     prompts wait for late ones while they decode. Little's law gives the throughput: X = n/E2E.
     """
-    together = np.maximum(1.0, np.floor(service.budget_tokens / service.isl))
-    per_rank = np.maximum(in_flight / (service.pp * service.dp), 1.0)
+    together = np.floor(service.most_together)
+    per_rank = np.maximum(in_flight / service.ranks, 1.0)
     rounds = np.ceil(per_rank / together)
     batch = np.minimum(per_rank, together)
     round_s = _prompts_step_s(curves, service, batch)
@@ -231,12 +277,7 @@ def closed_loop(
 
 def _prompts_step_s(curves: Curves, service: Service, prompts: Array) -> Array:
     """Seconds to prefill `prompts` whole prompts together, in as many steps as the budget asks for."""
-    chunks = service.isl / service.chunk_tokens
-    tokens = np.where(chunks > 1, service.chunk_tokens, prompts * service.isl)
-    gpu_s = chunks * (
-        lookup(curves.grid, curves.body_s, tokens) + lookup(curves.grid, curves.head_s, prompts)
-    )
-    return np.asarray(with_host_s(gpu_s + prompts * curves.prompt_attention_s, curves.host, prompts))
+    return np.asarray(service.chunks * prefill_step_s(curves, service, np.zeros_like(prompts), prompts))
 
 
 def _per_token(seconds: Array, after_first: float) -> Array:
@@ -244,12 +285,12 @@ def _per_token(seconds: Array, after_first: float) -> Array:
 
 
 def decoding_limit(service: Service, running: float) -> float:
-    """Most sequences that can decode at once: `running` slots, and what one chunk a step can replenish (f <= 1).
+    """Most sequences that can decode at once: `running` slots, and what prefill can replenish.
 
-    Every step carries at most one chunk a pipeline stage, so prompts arrive in decode at most at
-    chunk/isl a step, and leave after osl-1 steps.
+    A full budget finishes most_together/chunks prompts a step on each rank and stage, and sequences leave after osl-1
+    steps. With OSL 1 the limit is the utilisation 1.
     """
     if service.osl <= 1:
         return 1.0
-    replenished = service.chunk_tokens / service.isl * (service.osl - 1) * service.pp * service.dp
+    replenished = service.most_together / service.chunks * (service.osl - 1) * service.ranks
     return float(running) if service.prefill_only else min(float(running), replenished)

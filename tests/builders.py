@@ -1,4 +1,6 @@
-"""Shared builders: models of a few layers, a GPU of round numbers, requests, and the real catalogue, read once."""
+"""Shared builders: models of a few layers, a GPU of round numbers, requests, and the real catalogue, read
+once.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from sizing.specs.workload import Workload
 def data() -> Data:
     """The data files that every evaluation reads."""
     return Data(
-        gpus.load_assumptions().spec, gpus.load_formats().spec, workloads.load_defaults().spec
+        gpus.load_assumptions().spec, gpus.borrowed, gpus.load_formats().spec, workloads.load_defaults().spec
     )
 
 
@@ -135,7 +137,7 @@ def kernels_for(
     """Kernels of a GPU for a model, engine and precision."""
     resolved = settings_for(model, gpu, layout or Layout(), engine)
     plan = plan_for(model, gpu, resolved, precision_name, kv)
-    return Kernels(gpu, data().assumptions, engine.partition(":")[0], resolved, plan)
+    return Kernels(gpu, data().assumptions, gpus.borrowed, engine.partition(":")[0], resolved, plan)
 
 
 def toy_model(
@@ -164,8 +166,14 @@ def toy_model(
 
 
 def sequence_bytes(
-    model: Model, tokens: int, *, gpu: str = "h100-sxm", engine: str = "vllm:0.19.0", tp: int = 1,
-    kv: str = "auto", **changes: Any
+    model: Model,
+    tokens: int,
+    *,
+    gpu: str = "h100-sxm",
+    engine: str = "vllm:0.19.0",
+    tp: int = 1,
+    kv: str = "auto",
+    **changes: Any,
 ) -> float:
     """Cache bytes of one sequence on one GPU, the whole model on one stage."""
     layout = Layout(tp=tp)

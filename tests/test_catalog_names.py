@@ -190,6 +190,7 @@ def test_every_profile_of_the_catalogue_loads() -> None:
         assert engines.load_engine(name)[0].id == name
     for name in models.model_names():
         assert models.load_model(name).id == name
-    assert gpus.load_assumptions().spec.architectures
+    assert gpus.load_assumptions().spec.small_kernels
+    assert gpus.load_assumed().spec.architectures
     assert "bf16" in gpus.load_formats().spec.formats
     assert "_assumed" not in ids(gpus.SHELF)

@@ -34,7 +34,12 @@ from sizing.units import GIB
 
 
 def refusal(
-    model: Model, layout: Layout, *, gpu: str = "h100-sxm", engine: str = "vllm:0.19.0", name: str | None = None
+    model: Model,
+    layout: Layout,
+    *,
+    gpu: str = "h100-sxm",
+    engine: str = "vllm:0.19.0",
+    name: str | None = None,
 ) -> str | None:
     """Why an engine refuses a layout, asked as the search asks."""
     settings = settings_for(model, real_gpu(gpu), layout, engine)
@@ -47,11 +52,13 @@ def block_fp8(name: str) -> Model:
     return replace(real_model(name), quantisation=Quantisation("fp8_block", block=128))
 
 
-# --- what engines refuse -------------------------------------------------------------------------------------------
+# --- what engines refuse --------------------------------------------------------------------------
 
 
 def test_heads_must_divide() -> None:
-    """64 heads do not divide by 3; by 4 they do, and 80 layers take three stages. vllm-project/vllm issue 5003."""
+    """64 heads do not divide by 3; by 4 they do, and 80 layers take three stages. vllm-project/vllm issue
+    5003.
+    """
     model = real_model("llama-3-70b")
     assert "64 attention heads" in (refusal(model, Layout(tp=3), gpu="a100-sxm-80gb") or "")
     assert refusal(model, Layout(tp=4), gpu="a100-sxm-80gb") is None
@@ -63,7 +70,8 @@ def test_the_vocabulary_must_divide_even_where_heads_do() -> None:
     model = real_model("qwen3-14b")
     assert refusal(model, Layout(tp=5)) is not None
     assert refusal(model, Layout(tp=4)) is None
-    # Every other width divides by 5 here: 40 and 5 heads, 4,000; the vocabulary of 151,935 is padded to 151,936.
+    # Every other width divides by 5 here: 40 and 5 heads, 4,000; the vocabulary of 151,935 is padded to
+    # 151,936.
     toy = toy_model(
         mixer=GqaAttention(40, 5, 64), mlp=DenseMlp(4000, gated=True), hidden_size=2560, vocab_size=151_935
     )
@@ -80,7 +88,8 @@ def test_the_vocabulary_must_divide_even_where_heads_do() -> None:
         ("qwen3-235b-a22b", [Layout(tp=8)], [Layout(tp=4), Layout(tp=8, ep=8)]),
         # 768/4 = 192, 768/2 = 384. https://github.com/vllm-project/vllm/issues/25292
         ("qwen3-30b-a3b", [Layout(tp=4)], [Layout(tp=2), Layout(tp=4, ep=4)]),
-        # 18,432/32 = 576 = 4.5 x 128, 18,432/16 = 1152 = 9 x 128. https://github.com/sgl-project/sglang/issues/3345
+        # 18,432/32 = 576 = 4.5 x 128, 18,432/16 = 1152 = 9 x 128. https://github.com/sgl-
+        # project/sglang/issues/3345
         ("deepseek-r1", [Layout(tp=32), Layout(tp=32, ep=32)], [Layout(tp=16)]),
     ],
 )
@@ -95,7 +104,9 @@ def test_block_scaled_weights_split_into_whole_blocks(
 
 @pytest.mark.parametrize(("name", "tp"), [("Qwen/Qwen3-235B-A22B-FP8", 8), ("Qwen/Qwen3-30B-A3B-FP8", 4)])
 def test_a_block_scaled_checkpoint_is_known_by_its_name(name: str, tp: int) -> None:
-    """Both checkpoints' config.json states weight_block_size [128, 128]; users name them, as the engine errors show."""
+    """Both checkpoints' config.json states weight_block_size [128, 128]; users give the
+    name alone.
+    """
     found = found_model(name)
     assert refusal(found.spec, Layout(tp=tp), name=found.precision) is not None
 
@@ -112,7 +123,7 @@ def test_the_cache_is_split_with_the_heads() -> None:
     assert sequence_bytes(real_model("qwen3-32b"), 16_000, tp=16) == whole / 8
 
 
-# --- cache of one request ------------------------------------------------------------------------------------------
+# --- cache of one request -------------------------------------------------------------------------
 
 
 def test_one_long_request_of_an_8b_takes_16_gib() -> None:
@@ -122,7 +133,9 @@ def test_one_long_request_of_an_8b_takes_16_gib() -> None:
 
 @pytest.mark.parametrize(("budget", "gib"), [(1024, 4.54), (8192, 4.79)])
 def test_windows_hold_the_chunk_in_flight_too(budget: int, gib: float) -> None:
-    """gpt-oss-120b: 18 full layers x 131,072 and 18 windowed x (127 + budget, in blocks, and one); 9.0 if all were full.
+    """gpt-oss-120b: 18 full layers x 131,072 tokens, 18 windowed x (127 + budget, in blocks, and one more).
+
+    9.0 GiB if all were full.
 
     https://github.com/vllm-project/vllm/issues/27508
     """
@@ -141,7 +154,7 @@ def test_blocks_are_rounded_up_and_counted_whole() -> None:
     one_block = sequence_bytes(model, 128, block_tokens=128)
     assert sequence_bytes(model, 1, block_tokens=128) == one_block
     assert sequence_bytes(model, 15_049, block_tokens=128) == 118 * one_block
-    assert 118 / 1444 == pytest.approx(0.0817, abs=5e-5)
+    assert pytest.approx(0.0817, abs=5e-5) == 118 / 1444
 
 
 def test_concurrency_is_tokens_over_length() -> None:
@@ -149,7 +162,7 @@ def test_concurrency_is_tokens_over_length() -> None:
     used = memory_of(real_model("llama-3.2-1b"), real_gpu("h100-sxm"), max_model_len=2048)
     assert used.max_concurrency == pytest.approx(used.kv_cache_tokens / 2048, abs=16 / 2048)
     assert 127_626 * 16 == 2_042_016
-    assert 2_042_016 / 2048 == pytest.approx(997.08, abs=0.005)
+    assert pytest.approx(997.08, abs=0.005) == 2_042_016 / 2048
 
 
 def test_sixteen_gib_of_a_7b_cache() -> None:
@@ -179,7 +192,9 @@ def test_layers_without_a_cache_hold_none_and_states_do_not_grow() -> None:
 
 
 def test_cuda_graphs_are_planned_with_a_range() -> None:
-    """2,464 MiB measured at 0.5.4 (vllm-project/vllm issue 7553); 4.7 to 16.9 GiB for a large MoE (pull 51590)."""
+    """2,464 MiB measured at 0.5.4 (vllm-project/vllm issue 7553); 4.7 to 16.9 GiB for a large MoE (pull
+    51590).
+    """
     old = settings_for(real_model("yi-34b"), real_gpu("rtx-4090"), Layout(tp=4), "vllm:0.5.4").cuda_graphs
     assert old.low_gib <= old.gib <= old.high_gib
     assert 0.5 <= old.gib <= 2.5
@@ -190,15 +205,19 @@ def test_cuda_graphs_are_planned_with_a_range() -> None:
 
 
 def test_on_old_versions_graphs_come_on_top_of_the_budget() -> None:
-    old = memory_of(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine="vllm:0.19.0", memory_fraction=0.9)
-    new = memory_of(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine="vllm:0.21.0", memory_fraction=0.9)
+    old = memory_of(
+        real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine="vllm:0.19.0", memory_fraction=0.9
+    )
+    new = memory_of(
+        real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine="vllm:0.21.0", memory_fraction=0.9
+    )
     assert not old.graphs_in_budget
     assert new.graphs_in_budget
     parts = new.weights_gib + new.activation_gib + new.non_torch_gib + new.cuda_graphs_gib
     assert new.kv_cache_gib == pytest.approx(new.budget_gib - parts)
 
 
-# --- input that is refused -----------------------------------------------------------------------------------------
+# --- input that is refused ------------------------------------------------------------------------
 
 
 def _resolve(name: str, isl: int, osl: int, **serving: int) -> request.Request:
@@ -224,7 +243,7 @@ def test_lengths_beyond_the_models_positions_are_refused_with_the_limit() -> Non
 
 
 def test_a_served_length_below_the_longest_sequence_is_refused() -> None:
-    with pytest.raises(InputError, match="serving.max_model_len"):
+    with pytest.raises(InputError, match=r"serving\.max_model_len"):
         _resolve("phi-2", 1000, 200, max_model_len=1199)
 
 
@@ -283,7 +302,7 @@ def test_an_unset_fraction_is_the_engine_versions_own() -> None:
     assert candidates.resolve_settings(stated, gpu, Layout()).memory_fraction == 0.5
 
 
-# --- units ---------------------------------------------------------------------------------------------------------
+# --- units ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -314,7 +333,13 @@ def test_memory_is_what_the_card_reports(name: str, smi_mib: int | None, visible
 
 @pytest.mark.parametrize(
     ("name", "tflops"),
-    [("a100-sxm-80gb", 312), ("a100-sxm-40gb", 312), ("h100-sxm", 989), ("gh200-96gb", 989), ("gh200-144gb", 989)],
+    [
+        ("a100-sxm-80gb", 312),
+        ("a100-sxm-40gb", 312),
+        ("h100-sxm", 989),
+        ("gh200-96gb", 989),
+        ("gh200-144gb", 989),
+    ],
 )
 def test_peaks_are_dense_tensor_core_peaks(name: str, tflops: float) -> None:
     """Neither CUDA-core (19.5, 51.7), nor sparse (1979), nor halved twice (156); tera is 10^12, not 2^40."""
@@ -330,7 +355,7 @@ def test_no_profile_states_a_sparse_peak() -> None:
             assert 0.99 <= peaks.fp8 / peaks.bf16 <= 2.05, name
 
 
-# --- capacity and cost ---------------------------------------------------------------------------------------------
+# --- capacity and cost ----------------------------------------------------------------------------
 
 
 def test_peak_rate_of_users() -> None:
@@ -339,7 +364,7 @@ def test_peak_rate_of_users() -> None:
 
 
 def test_replicas_are_whole_and_forgive_floating_point() -> None:
-    """10 requests/s with 20 % headroom at 3 a replica: 12/3 = 4, although 10 * 1.2 / 3 may exceed 4 in binary."""
+    """10 requests/s with 20 % headroom at 3 a replica: 12/3 = 4, whatever binary fractions say."""
     assert capacity.replicas_for(10 * 1.2, 3) == 4
     assert capacity.replicas_for(0.1 + 0.2, 0.1) == 3  # 0.30000000000000004
     assert capacity.replicas_for(12.001, 3) == 5
@@ -372,7 +397,11 @@ def test_a_candidate_is_never_offered_without_room_for_one_sequence() -> None:
     verdicts = {}
     for length in (16_000, 32_000):
         asked = ask(
-            real_model("qwen3-32b"), engine="vllm:0.11.0", isl=length - 100, osl=100, serving={"tp": 1, "pp": 1}
+            real_model("qwen3-32b"),
+            engine="vllm:0.11.0",
+            isl=length - 100,
+            osl=100,
+            serving={"tp": 1, "pp": 1},
         )
         (verdicts[length],) = candidates.candidates(asked, option("h100-sxm"), None, data())
     assert isinstance(verdicts[16_000], Candidate)

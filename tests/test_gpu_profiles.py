@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from sizing.specs.gpu import (
+    AssumedEfficiencies,
     Assumptions,
     CollectiveRow,
     DecodeAttentionRow,
@@ -32,7 +33,8 @@ def _load(path: Path) -> object:
 
 
 GPUS = {stem: Gpu.model_validate(_load(path)) for stem, path in FILES.items()}
-ASSUMED = Assumptions.model_validate(_load(HARDWARE / "_assumed.yaml"))
+GENERAL = Assumptions.model_validate(_load(HARDWARE / "_general.yaml"))
+ASSUMED = AssumedEfficiencies.model_validate(_load(HARDWARE / "_assumed.yaml"))
 FORMATS = Formats.model_validate(_load(HARDWARE / "_formats.yaml")).formats
 SETS = {entry.architecture: entry for entry in ASSUMED.architectures}
 
@@ -501,16 +503,16 @@ def test_general_shares_agree_with_the_measured_all_reduce() -> None:
                 shares.append(row.bus_gb_per_s / link.gb_per_s_per_direction)
                 alphas.append(row.alpha_us)
     middle = len(shares) // 2
-    assert ASSUMED.link_efficiency == pytest.approx(sorted(shares)[middle], rel=0.05)
-    assert ASSUMED.link_alpha_us == pytest.approx(sorted(alphas)[middle], rel=0.1)
-    assert ASSUMED.pcie_alpha_us > ASSUMED.link_alpha_us
-    assert ASSUMED.inter_node_alpha_us > ASSUMED.pcie_alpha_us
+    assert GENERAL.link_efficiency == pytest.approx(sorted(shares)[middle], rel=0.05)
+    assert GENERAL.link_alpha_us == pytest.approx(sorted(alphas)[middle], rel=0.1)
+    assert GENERAL.pcie_alpha_us > GENERAL.link_alpha_us
+    assert GENERAL.inter_node_alpha_us > GENERAL.pcie_alpha_us
 
 
 def test_general_shares_by_hand() -> None:
     # H100 DGX over 400 Gbit/s = 50 GB/s: 36 GB/s seen, 0.72. Weight-only: 0.803/0.834 = 0.963.
-    assert ASSUMED.inter_node_efficiency == pytest.approx(36 / 50)
-    assert ASSUMED.weight_only_compute == pytest.approx(0.803 / 0.834, abs=0.005)
+    assert GENERAL.inter_node_efficiency == pytest.approx(36 / 50)
+    assert GENERAL.weight_only_compute == pytest.approx(0.803 / 0.834, abs=0.005)
 
 
 # --- formats ----------------------------------------------------------------------------------------------

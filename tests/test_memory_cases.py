@@ -91,7 +91,9 @@ def test_case(case: dict[str, Any], name: str, expected: Any) -> None:
 
 
 def test_the_planned_sequences_of_a_rank_are_no_more_than_its_engine_admits() -> None:
-    """The engine admits 28.98 sequences a rank; more would queue. https://github.com/ai-dynamo/aiconfigurator/issues/1396"""
+    """The engine admits 28.98 sequences a rank; more would queue.
+    https://github.com/ai-dynamo/aiconfigurator/issues/1396
+    """
     case = next(c for c in CASES if c["id"] == "MF32")
     assert _value(_use(case), "rank_concurrency", case) <= 28.98
 
@@ -111,22 +113,26 @@ def test_every_case_names_its_source_once() -> None:
 
 
 def test_latent_attention_keeps_far_less_than_its_heads_would() -> None:
-    """DeepSeek-V2-Lite: 27 layers x 576 x 2 B = 31,104 against 27 x 16 heads x 256 x 2 x 2 B = 442,368, 14.2 x."""
+    """DeepSeek-V2-Lite: 27 layers x 576 x 2 B = 31,104 against 27 x 16 heads x 256 x 2 x 2 B = 442,368, 14.2
+    x.
+    """
     latent = memory_of(found_model("deepseek-v2-lite").spec, real_gpu("h100-sxm")).kv_bytes_per_token
     assert 27 * 16 * 256 * 2 * 2 / latent == pytest.approx(14.2, abs=0.05)
 
 
 def test_latent_attention_is_24_9_times_below_the_multi_head_formula() -> None:
-    """DeepSeek-R1: 61 x 576 x 2 B = 70,272; 2 x 61 x 128 x (7168 // 128) x 2 B = 1,748,992 as multi-head attention."""
-    latent = memory_of(
-        found_model("deepseek-r1").spec, real_gpu("h200-sxm"), Layout(tp=8)
-    ).kv_bytes_per_token
+    """DeepSeek-R1: 61 x 576 x 2 B = 70,272; 2 x 61 x 128 x (7168 // 128) x 2 B = 1,748,992 as multi-head
+    attention.
+    """
+    latent = memory_of(found_model("deepseek-r1").spec, real_gpu("h200-sxm"), Layout(tp=8)).kv_bytes_per_token
     assert latent == 70_272
     assert 2 * 61 * 128 * (7168 // 128) * 2 / latent == pytest.approx(24.9, abs=0.05)
 
 
 def test_attention_data_ranks_hold_six_to_eight_times_the_latents_of_tensor_ranks() -> None:
-    """TP8 replicates the latent, DP8 does not; 7.7 x measured on a sister model, vllm-project/vllm issue 51454."""
+    """TP8 replicates the latent, DP8 does not; 7.7 x measured on a sister model, vllm-project/vllm issue
+    51454.
+    """
     model, gpu = found_model("deepseek-r1").spec, real_gpu("b200")
     tensor = memory_of(model, gpu, Layout(tp=8), engine="vllm:0.25.0", kv="fp8")
     data_ranks = memory_of(model, gpu, Layout(dp=8, ep=8), engine="vllm:0.25.0", kv="fp8")

@@ -1,4 +1,6 @@
-"""Published and hand-worked numbers: the sizing course's, Databricks', and each formula at a point worked on paper."""
+"""Published and hand-worked numbers: the sizing course's, Databricks', and each formula at a point worked on
+paper.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,7 @@ from sizing.steady_state import Service
 from sizing.step import Curves, token_grid
 from sizing.units import GIB, KIB, parse_limit
 
-COURSE = "DLI course S-FX-18, 'Sizing LLM Inference Systems'"
-DATABRICKS = "databricks.com/blog/llm-inference-performance-engineering-best-practices"
-
-
-# --- weights and cache ---------------------------------------------------------------------------------------------
+# --- weights and cache ----------------------------------------------------------------------------
 
 
 def test_model_bandwidth_utilisation_of_a_7b() -> None:
@@ -80,7 +78,7 @@ def test_expected_distinct_experts(experts: int, hit: int, tokens: int, distinct
     assert operations.expected_experts(experts, hit, 1) == pytest.approx(hit)
 
 
-# --- demand, cost, energy ------------------------------------------------------------------------------------------
+# --- demand, cost, energy -------------------------------------------------------------------------
 
 
 def test_daily_users_of_a_rate() -> None:
@@ -105,13 +103,15 @@ def test_the_call_centre_demand() -> None:
 
 
 def test_servers_for_the_call_centre() -> None:
-    """At 300 ms 5.195 requests/s a GPU: 200 / 41.56 = 4.81, five DGX; at 500 ms 200 / 70.747 = 2.83, three."""
+    """At 300 ms 200 / (8 x 5.195) = 4.81, five DGX; at 500 ms 200 / 70.747 = 2.83, three."""
     assert capacity.replicas_for(200, 8 * 5.195) == 5
     assert capacity.replicas_for(200, 70.747) == 3
 
 
 def test_dollars_and_energy_of_a_million_tokens() -> None:
-    """$3/h at 1,000 tok/s: 0.8333; at 5,000: 0.1667. 10,200 W x PUE 1.3 at 70.747 x 200 = 14,149 tok/s: 0.2603 kWh."""
+    """$3/h at 1,000 tok/s: 0.8333; at 5,000: 0.1667. 10,200 W x PUE 1.3 at 70.747 x 200 tok/s:
+    0.2603 kWh.
+    """
     assert capacity.usd_per_million_tokens(3.0, 1000) == pytest.approx(0.8333, abs=5e-5)
     assert capacity.usd_per_million_tokens(3.0, 5000) == pytest.approx(0.1667, abs=5e-5)
     assert capacity.kwh_per_million_tokens(10_200 * 1.3, 70.747 * 200) == pytest.approx(0.2603, abs=5e-5)
@@ -122,7 +122,7 @@ def test_a_limit_is_on_the_mean_unless_a_percentile_is_named() -> None:
     assert parse_limit("p95:1.5s") == ("p95", 1.5)
 
 
-# --- one operation, one collective ---------------------------------------------------------------------------------
+# --- one operation, one collective ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,9 @@ def test_a_limit_is_on_the_mean_unless_a_percentile_is_named() -> None:
     [(1, 3.0), (2, math.sqrt(5)), (3, 9 ** (1 / 3)), (500, 2.0)],
 )
 def test_the_rounded_corner_of_the_roofline(p: float, busy_ms: float) -> None:
-    """1e12 / (1e15 x 0.5) = 2 ms and 2.4e9 / (3e12 x 0.8) = 1 ms: (2^p + 1)^(1/p), and max for large p; 10 us on top."""
+    """1e12 / (1e15 x 0.5) = 2 ms and 2.4e9 / (3e12 x 0.8) = 1 ms: (2^p + 1)^(1/p), and max for large p; 10 us
+    on top.
+    """
     seconds = roofline.combined_s(
         1e12, 2.4e9, peak_flops=1e15, compute=0.5, bandwidth_bytes_per_s=3e12, memory=0.8, p=p, t0_s=10e-6
     )
@@ -138,7 +140,14 @@ def test_the_rounded_corner_of_the_roofline(p: float, busy_ms: float) -> None:
 
 
 def test_the_roofline_is_symmetric_and_keeps_zero_work() -> None:
-    peaks = {"peak_flops": 1e15, "compute": 1.0, "bandwidth_bytes_per_s": 1e12, "memory": 1.0, "p": 2.0, "t0_s": 5e-6}
+    peaks = {
+        "peak_flops": 1e15,
+        "compute": 1.0,
+        "bandwidth_bytes_per_s": 1e12,
+        "memory": 1.0,
+        "p": 2.0,
+        "t0_s": 5e-6,
+    }
     assert float(roofline.combined_s(3e12, 4e9, **peaks)) == pytest.approx(5e-3 + 5e-6)  # 3 and 4 ms
     assert float(roofline.combined_s(4e12, 3e9, **peaks)) == pytest.approx(5e-3 + 5e-6)
     assert float(roofline.combined_s(0.0, 0.0, **peaks)) == 5e-6
@@ -148,11 +157,13 @@ def test_the_roofline_is_symmetric_and_keeps_zero_work() -> None:
 
 def test_streamed_bytes() -> None:
     """2 GB at 80 % of 2 TB/s: 1.25 ms, and 3 us of launch."""
-    assert roofline.streamed_s(2e9, bandwidth_bytes_per_s=2e12, memory=0.8, t0_s=3e-6) == pytest.approx(1.253e-3)
+    assert roofline.streamed_s(2e9, bandwidth_bytes_per_s=2e12, memory=0.8, t0_s=3e-6) == pytest.approx(
+        1.253e-3
+    )
 
 
 def test_the_share_of_prefill_attention_between_its_points() -> None:
-    """Points (1,000, 0.2) and (4,000, 0.6): their geometric middle is 2,000, at 0.4; 0.1 at 500; 0.6 beyond."""
+    """Points (1,000, 0.2) and (4,000, 0.6): their geometric middle is 2,000, at 0.4."""
     points = ((1000, 4000), (0.2, 0.6))
     at = np.array([500.0, 1000.0, 2000.0, 4000.0, 100_000.0])
     assert roofline.curve_share(at, *points) == pytest.approx([0.1, 0.2, 0.4, 0.6, 0.6])
@@ -160,7 +171,9 @@ def test_the_share_of_prefill_attention_between_its_points() -> None:
 
 
 def test_a_measured_collective_at_between_and_beyond_its_points() -> None:
-    """(1 KiB, 10 us), (4 KiB, 40 us): 20 us at 2 KiB on log axes; 10 us below; 80 us at 8 KiB, linear in bytes."""
+    """(1 KiB, 10 us), (4 KiB, 40 us): 20 us at 2 KiB on log axes; 10 us below; 80 us at 8 KiB, linear in
+    bytes.
+    """
     kib, us = (1.0, 4.0), (10.0, 40.0)
     at = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0]) * KIB
     assert network.measured_s(at, kib, us) * 1e6 == pytest.approx([10, 10, 10, 20, 40, 80])
@@ -174,7 +187,9 @@ def test_measured_rows_of_the_profiles_are_reproduced() -> None:
 
 
 def test_ring_collectives() -> None:
-    """All-reduce of 80 MB over 8 at 100 GB/s: 2 x 7/8 x 0.8 ms = 1.4 ms; all-gather half of it; 10 us latency each."""
+    """All-reduce of 80 MB over 8 at 100 GB/s: 2 x 7/8 x 0.8 ms = 1.4 ms; all-gather half of it; 10 us latency
+    each.
+    """
     given = {"alpha_s": 10e-6, "bytes_per_s": 100e9}
     assert network.ring_s(80e6, "all_reduce", 8, **given) == pytest.approx(1.41e-3)
     assert network.ring_s(80e6, "all_gather", 8, **given) == pytest.approx(0.71e-3)
@@ -182,20 +197,22 @@ def test_ring_collectives() -> None:
     assert network.send_s(80e6, **given) == pytest.approx(0.81e-3)
 
 
-# --- attention pairs -----------------------------------------------------------------------------------------------
+# --- attention pairs ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 7, 64])
 @pytest.mark.parametrize("prior", [0, 1, 5, 300])
 def test_query_key_pairs_against_a_loop(tokens: int, prior: int) -> None:
-    """Token j of a chunk sees what is cached, the chunk before it, and itself; under a window the last w of these."""
+    """Token j of a chunk sees what is cached, the chunk before it, and itself; under a window the last w of
+    these.
+    """
     assert causal_pairs(tokens, prior) == sum(prior + j for j in range(1, tokens + 1))
     for window in (1, 4, 5, 6, 40, 1000):
         wanted = sum(min(prior + j, window) for j in range(1, tokens + 1))
         assert windowed_pairs(tokens, prior, window) == wanted, window
 
 
-# --- pipeline stages -----------------------------------------------------------------------------------------------
+# --- pipeline stages ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -235,7 +252,7 @@ def test_the_split_of_each_engine(engine: str, sizes: tuple[int, ...]) -> None:
 
 
 def test_embedding_and_head_sit_on_the_end_stages() -> None:
-    """Llama-3.1-8B, PP4: 8 layers x 218.1e6 and 128,256 x 4,096 on the ends: 4.23 GiB; 3.25 GiB in the middle."""
+    """Llama-3.1-8B, PP4: 8 layers x 218.1e6, 128,256 x 4,096 on the ends: 4.23 GiB, in the middle 3.25."""
     first, second, _, last = architecture.stages(real_model("llama-3.1-8b"), 4, "before_last")
     gib = []
     for stage in (first, second, last):
@@ -248,11 +265,11 @@ def test_embedding_and_head_sit_on_the_end_stages() -> None:
     assert gib[2] == pytest.approx(2 * (end + 4096) / GIB)  # the final norm
 
 
-# --- from steps to latencies ---------------------------------------------------------------------------------------
+# --- from steps to latencies ----------------------------------------------------------------------
 
 
 def flat_curves(decode_s: float, prefill_s: float, *, chunk: float = 1000.0) -> Curves:
-    """Steps of a constant time: `decode_s` below half a chunk of tokens, `prefill_s` with a chunk in the step."""
+    """Steps of a constant time: `decode_s` below half a chunk of tokens, `prefill_s` with a chunk in it."""
     grid = token_grid()
     return Curves(
         grid=grid,
@@ -265,7 +282,9 @@ def flat_curves(decode_s: float, prefill_s: float, *, chunk: float = 1000.0) -> 
     )
 
 
-def service(*, osl: float, pp: int = 1, dp: int = 1, prefill_only: bool = True, isl: float = 1000.0) -> Service:
+def service(
+    *, osl: float, pp: int = 1, dp: int = 1, prefill_only: bool = True, isl: float = 1000.0
+) -> Service:
     return Service(
         isl=isl, osl=osl, chunk_tokens=1000.0, budget_tokens=1000.0, prefill_only=prefill_only, pp=pp, dp=dp
     )
@@ -273,7 +292,7 @@ def service(*, osl: float, pp: int = 1, dp: int = 1, prefill_only: bool = True, 
 
 @pytest.mark.parametrize(("busy", "waits"), [(0.5, 0.5), (0.8, 2.0), (0.9, 4.5), (0.95, 9.5)])
 def test_the_wait_for_prefill_is_that_of_constant_service(busy: float, waits: float) -> None:
-    """M/D/1: rho / (2 (1 - rho)) services of 0.1 s. With OSL 1 the load is the utilisation of prefill itself."""
+    """M/D/1: rho / (2 (1 - rho)) services of 0.1 s. With OSL 1 the load is prefill's utilisation."""
     point = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=1), np.array([busy]))
     assert point.prefill_share[0] == pytest.approx(busy)
     assert point.requests_per_s[0] == pytest.approx(busy / 0.1)
@@ -293,7 +312,9 @@ def test_the_wait_of_a_pipeline_is_that_of_its_slowest_stage(busy: float) -> Non
 
 
 def test_the_wait_of_attention_ranks_is_that_of_separate_queues() -> None:
-    """Two ranks with half of the arrivals each: M/D/1 at the same utilisation, and with the whole service time."""
+    """Two ranks with half of the arrivals each: M/D/1 at the same utilisation, and with the whole service
+    time.
+    """
     one = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=1), np.array([0.8]))
     two = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=1, dp=2), np.array([0.8]))
     assert two.requests_per_s[0] == pytest.approx(2 * one.requests_per_s[0])
@@ -303,7 +324,7 @@ def test_the_wait_of_attention_ranks_is_that_of_separate_queues() -> None:
 def test_the_closed_form_worked_by_hand() -> None:
     """Prefill-only steps: d = 10 ms, a prompt 100 ms, OSL 101, 20 decoding.
 
-    ITL = 10 + 20 x 100/100 = 30 ms; X = 20 / (100 x 0.03) = 6.667/s; prefill takes 0.667 of the time. An arrival
+    ITL = 10 + 20 x 100/100 = 30 ms; X = 20 / (100 x 0.03) = 6.667/s; prefill takes 0.667 of the time. It
     waits for (1 - 0.667) x 10/2 = 1.667 ms and 0.667/(2 x 0.333) x 100 = 100 ms: TTFT 201.667 ms.
     E2E = TTFT + 100 x 30 ms.
     """
@@ -327,7 +348,9 @@ def test_mixed_steps_cost_decodes_the_lengthening_only() -> None:
 
 @pytest.mark.parametrize("prompts", [1, 2, 5, 8])
 def test_prompts_that_arrive_together_wait_for_half_of_each_other(prompts: int) -> None:
-    """Mean TTFT of b prompts, one a step: (1 + ... + b)/b = (b+1)/2 prefills. ai-dynamo/aiconfigurator pull 1165"""
+    """Mean TTFT of b prompts, one a step: (1 + ... + b)/b = (b+1)/2 prefills. ai-dynamo/aiconfigurator pull
+    1165
+    """
     point = steady_state.closed_loop(flat_curves(0.01, 0.1), service(osl=31), np.array([float(prompts)]))
     assert point.ttft_s["mean"][0] == pytest.approx((prompts + 1) / 2 * 0.1)
     assert point.e2e_s["mean"][0] == pytest.approx(prompts * 0.1 + 30 * 0.01)
@@ -335,7 +358,7 @@ def test_prompts_that_arrive_together_wait_for_half_of_each_other(prompts: int) 
 
 
 def test_the_time_per_output_token_leaves_the_first_out() -> None:
-    """TTFT 50 ms, then 31 gaps of 10 ms, OSL 32: E2E 360 ms, ITL 10.000 ms = (360 - 50)/31, and not 360/32."""
+    """TTFT 50 ms, then 31 gaps of 10 ms, OSL 32: E2E 360 ms, ITL 10.000 ms = (360 - 50)/31."""
     point = steady_state.closed_loop(flat_curves(0.01, 0.05), service(osl=32), np.array([1.0]))
     assert point.e2e_s["mean"][0] == pytest.approx(0.360)
     assert point.itl_s["mean"][0] == pytest.approx(0.010)

@@ -93,6 +93,7 @@ def read_quantisation(
         block=block,
         kv_precision=_cache_precision(section),
         method=method,
+        weight_only=METHODS[method] == "bits",
     )
 
 

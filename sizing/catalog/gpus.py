@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from sizing.catalog.files import data_folder, read_yaml, validate
 from sizing.catalog.names import Found, Shelf, find, ids, is_path, matched_from
-from sizing.specs.gpu import Assumptions, Gpu
+from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.workload import Formats
 
 SHELF = Shelf("GPU", "hardware_profiles", "gpus", "llmsize gpus")
@@ -32,9 +33,22 @@ def load_gpu(name_or_path: str) -> Found[Gpu]:
 
 
 def load_assumptions() -> Found[Assumptions]:
-    """Return what stands in where a GPU has nothing measured."""
-    path = data_folder("hardware_profiles") / "_assumed.yaml"
+    """Return what holds for every GPU: small kernels, links, the network between nodes."""
+    path = data_folder("hardware_profiles") / "_general.yaml"
     return Found(validate(Assumptions, read_yaml(path)), path.stem, path)
+
+
+@cache
+def load_assumed() -> Found[AssumedEfficiencies]:
+    """Return the sets of rows that stand in where a GPU has nothing measured. A large file, read when needed."""
+    path = data_folder("hardware_profiles") / "_assumed.yaml"
+    return Found(validate(AssumedEfficiencies, read_yaml(path)), path.stem, path)
+
+
+def borrowed(architecture: str) -> AssumedEfficiency | None:
+    """Return the rows that GPUs of an architecture borrow where they lack their own, or None without such a set."""
+    sets = load_assumed().spec.architectures
+    return next((entry for entry in sets if entry.architecture == architecture), None)
 
 
 def load_formats() -> Found[Formats]:

@@ -75,7 +75,7 @@ def load_model(text: str) -> FoundModel:
     path = Path(text).expanduser()
     if _means_path(text, path):
         return _from_path(path)
-    direct = by_stem(without_organisation(text), SHELF)
+    direct = by_stem(without_organisation(text), SHELF) or _by_part(text)
     if direct is not None:
         return _from_profile(text, direct)
     known = entries(SHELF)
@@ -88,6 +88,15 @@ def load_model(text: str) -> FoundModel:
     if _HUB_ID.match(text):
         return _from_hub(text, fault)
     raise InputError(fault)
+
+
+def _by_part(text: str) -> Entry | None:
+    """Return the profile whose stem is the name without its quantisation, or the bare architecture.
+
+    What `candidates` finds too, for every name of the catalogue; only quicker, as no other file is looked at.
+    """
+    parts = parsed(text, load_rules())
+    return by_stem(parts.unquantised, SHELF) or by_stem(parts.bare, SHELF)
 
 
 def _means_path(text: str, path: Path) -> bool:

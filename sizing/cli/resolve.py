@@ -72,7 +72,9 @@ def precisions_of(values: Mapping[str, Any]) -> tuple[str | None, ...]:
 
 def data() -> Data:
     """Return the data files that every evaluation reads."""
-    return Data(gpus.load_assumptions().spec, gpus.load_formats().spec, workloads.load_defaults().spec)
+    return Data(
+        gpus.load_assumptions().spec, gpus.borrowed, gpus.load_formats().spec, workloads.load_defaults().spec
+    )
 
 
 def gpu_options(names: Iterable[str], price: float | None) -> tuple[tuple[GpuOption, ...], dict[str, str]]:

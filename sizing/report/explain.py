@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from sizing.report.documents import Estimate, Explanation, MemoryFigures
 from sizing.report.inputs import Asked
@@ -31,7 +30,7 @@ def with_explanations(
         *_of_latency(document, best, outcome, prefill, decode),
         *_of_money(document, best, outcome, asked),
     )
-    return replace(document, explanations=found)
+    return document._replace(explanations=found)
 
 
 def of_memory(memory: MemoryFigures, settings: EngineSettings, kv_format: str) -> tuple[Explanation, ...]:

@@ -28,8 +28,8 @@ def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
     )
     if not explained:
         return report
-    return replace(
-        report, explanations=explain.of_memory(figures, resolved.settings, resolved.plan.kv_format)
+    return report._replace(
+        explanations=explain.of_memory(figures, resolved.settings, resolved.plan.kv_format)
     )
 
 

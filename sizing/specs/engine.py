@@ -84,10 +84,14 @@ class GraphSizes(Spec):
 
 
 class HostTime(Spec):
-    """Host time of one step: t = per_step + per_sequence * running sequences; `overlapped` hides it under the GPU."""
+    """Host time of one step: t = per_step + per_sequence * running sequences; `overlapped` hides it under the GPU.
+
+    `per_kernel_us` is the gap before each kernel of an engine that launches them one by one, without CUDA graphs.
+    """
 
     per_step_us: NonNegative
     per_sequence_us: NonNegative
+    per_kernel_us: NonNegative = 0.0
     overlapped: Annotated[bool, Field(strict=True)]
     points: PositiveInt | None = None
     spread: NonNegative | None = None
@@ -131,6 +135,7 @@ class EngineSettings(Spec):
     prefix_caching: Flag
     graph_sizes: GraphSizes | None = None
     full_decode_graph: Flag
+    collectives: Literal["custom", "nccl"]
     fused_activation_quantisation: Flag
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag

@@ -196,10 +196,17 @@ class SmallKernels(Spec):
     date: Text
 
 
-class Assumptions(Spec):
+class AssumedEfficiencies(Spec):
     """The file hardware_profiles/_assumed.yaml: what stands in where a GPU has nothing measured."""
 
     architectures: tuple[AssumedEfficiency, ...]
+    source: Text
+    date: Text
+
+
+class Assumptions(Spec):
+    """The file hardware_profiles/_general.yaml: what holds for every GPU, measured on some."""
+
     small_kernels: SmallKernels
     link_efficiency: Efficiency
     link_alpha_us: NonNegative

@@ -136,13 +136,17 @@ class LayerKind:
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """How a checkpoint stores its weights: precision, the roles that stay in 16 bit, block width, cache precision."""
+    """How a checkpoint stores its weights: precision, the roles that stay in 16 bit, block width, cache precision.
+
+    `weight_only` marks methods whose products run at 16 bit whatever the hardware (GPTQ, AWQ).
+    """
 
     precision: str
     kept_16bit: frozenset[str] = frozenset({"embedding", "lm_head", "norm", "router"})
     block: int | None = None
     kv_precision: str | None = None
     method: str | None = None
+    weight_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,11 +166,13 @@ class PrecisionFormat(Spec):
     """How a weight or cache format is stored and computed.
 
     `bits` is the mean storage of one value with its scales; `compute` names the dense peaks that can multiply it,
-    best first; where the hardware has none of them the format is weight-only and multiplies at 16 bit.
+    best first; where the hardware has none of them, or is not of one of `vendors` (empty: any), the format is
+    weight-only and multiplies at 16 bit.
     """
 
     bits: Positive
     compute: tuple[Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"], ...]
+    vendors: tuple[Text, ...] = ()
     source: Text
 
 

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from sizing import architecture, memory, precision, settings, step
 from sizing.architecture import Layout
 from sizing.catalog.engines import load_engine
-from sizing.catalog.gpus import load_assumptions, load_formats, load_gpu
+from sizing.catalog.gpus import borrowed, load_assumptions, load_formats, load_gpu
 from sizing.catalog.models import FoundModel, load_model
 from sizing.errors import Fault, InputError
 from sizing.kernels import Kernels
@@ -252,7 +252,7 @@ def deploy(
         small = assumptions.small_kernels.model_copy(update={"t0_us": experiment.small_us})
         assumptions = assumptions.model_copy(update={"small_kernels": small})
     return Deployed(
-        model, layout, gpu, engine, version, resolved, Kernels(gpu, assumptions, engine.name, resolved, plan)
+        model, layout, gpu, engine, version, resolved, Kernels(gpu, assumptions, borrowed, engine.name, resolved, plan)
     )
 
 
