@@ -33,7 +33,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A layout that won't do: a short reason, the detail in words, how far off it is (`shortfall`: 0.1 is 10 % over)."""
+    """A layout that won't do: a short reason, the detail in words, how far off it is (`shortfall`: 0.1 is 10 % over).
+
+    `sized` is the layout with its memory, where the engine accepts it and only its size is the matter.
+    """
 
     option: GpuOption
     precision: str
@@ -41,6 +44,7 @@ class Rejected:
     reason: str
     detail: str
     shortfall: float = math.inf
+    sized: Candidate | None = None
 
 
 def island_gpus(gpu: Gpu) -> int:
@@ -152,14 +156,14 @@ def _candidate(
         max_model_len=request.max_model_len,
         cuda_graphs_gib=request.serving.cuda_graphs_gib,
     )
-    if not used.fits:
-        return no(
-            "memory",
-            f"needs {used.deficit_gib:,.1f} GiB more per GPU for weights and one sequence of "
-            f"{request.max_model_len:,} tokens",
-            used.deficit_gib / used.visible_gib,
-        )
-    return Candidate(option, precision_name, layout, plan, resolved, used)
+    sized = Candidate(option, precision_name, layout, plan, resolved, used)
+    if used.fits:
+        return sized
+    detail = (
+        f"needs {used.deficit_gib:,.1f} GiB more per GPU for weights and one sequence of "
+        f"{request.max_model_len:,} tokens"
+    )
+    return replace(no("memory", detail, used.deficit_gib / used.visible_gib), sized=sized)
 
 
 def _refused(

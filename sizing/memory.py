@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sizing import architecture
 from sizing.architecture import Layout, Stage
@@ -148,15 +149,25 @@ def sequence_bytes(
     sliding-window manager); a state layer a fixed state.
     """
     block = settings.block_tokens
+    cut = settings.unlike_windows == "windowed" or not _unlike_windows(model)
     total = 0.0
     for index, count in stage.layers:
         held = architecture.layer_cache(model.kinds[index], layout.tp, plan.kv_bytes)
         blocks = math.ceil(tokens / block)
-        if held.window_tokens is not None:
+        if held.window_tokens is not None and cut:
             in_flight = min(held.window_tokens - 1 + settings.max_num_batched_tokens, tokens)
             blocks = min(blocks, math.ceil(in_flight / block) + 1)
         total += count * (blocks * block * held.bytes_per_token + held.fixed_bytes_per_sequence)
     return total
+
+
+@lru_cache(maxsize=256)
+def _unlike_windows(model: Model) -> bool:
+    """Return whether windowed layers cache another number of bytes a token than full ones do."""
+    caches = [architecture.layer_cache(kind, 1, 1.0) for kind in model.kinds]
+    windowed = {held.bytes_per_token for held in caches if held.window_tokens is not None}
+    full = {held.bytes_per_token for held in caches if held.window_tokens is None and held.bytes_per_token}
+    return bool(full) and bool(windowed - full)
 
 
 def rate_bytes(model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan) -> tuple[float, float]:

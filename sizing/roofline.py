@@ -42,15 +42,14 @@ def streamed_s(bytes_: Numeric, *, bandwidth_bytes_per_s: float, memory: float, 
 
 
 def curve_share(prompt_tokens: Numeric, tokens: tuple[int, ...], shares: tuple[float, ...]) -> Numeric:
-    """Share of the peak at a prompt length, between measured points on a logarithmic length axis.
+    """Share of the peak at a prompt length, log-log between measured points.
 
-    Below the first point the share falls in proportion to length (time stays about constant); above the last it
+    (A straight line over the logarithm would let the share rise faster than the work, and longer prompts come out
+    faster.) Below the first point the share falls in proportion to length: time stays about constant. Above the last it
     stays.
     """
     length = np.maximum(np.asarray(prompt_tokens, dtype=float), 1.0)
-    inside = np.interp(
-        np.log(length), np.log(np.asarray(tokens, dtype=float)), np.asarray(shares, dtype=float)
-    )
+    inside = np.exp(np.interp(np.log(length), np.log(np.asarray(tokens)), np.log(np.asarray(shares))))
     share: Numeric = inside * np.minimum(1.0, length / tokens[0])
     return share
 

@@ -102,7 +102,8 @@ def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together
     prompt takes several chunks, one of them.
     """
     micro = np.asarray(decoding, dtype=float) / service.pp
-    attention_s = np.where(micro > 0, curves.decode_floor_s + curves.decode_slope_s * micro, 0.0)
+    # The floor is paid where anything decodes; on average that is less than always below one sequence.
+    attention_s = curves.decode_floor_s * np.minimum(micro, 1.0) + curves.decode_slope_s * micro
     gpu_s = (
         lookup(curves.grid, curves.body_s, micro + service.dp * service.chunk_tokens * together)
         + lookup(curves.grid, curves.head_s, np.maximum(micro + service.dp * together / service.chunks, 1.0))
@@ -201,9 +202,11 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
     stable = (rates.busy < 1) & (rates.in_prefill <= 1)
     busy = np.where(stable, rates.busy, 0.0)
     share = np.minimum(rates.in_prefill, 1.0)
-    # An arrival waits for the rest of the step in progress, then for the prompts before it.
-    rest_s = ((1 - share) * rates.decode_s + share * rates.chunk_s) / 2
-    queue_s = busy**2 * rates.prompt_s / (2 * (1 - busy))
+    # An arrival waits for the rest of the step in progress, if the engine is not idle, then for the prompts before it. A
+    # pipeline's first stage is free again after a pp-th of a step.
+    decoding_at_all = 1 - np.exp(-decoding) if decodes else np.zeros_like(decoding)
+    rest_s = ((1 - share) * decoding_at_all * rates.decode_s + share * rates.chunk_s) / (2 * service.pp)
+    queue_s = busy**2 * rates.prompt_s / service.pp / (2 * (1 - busy))
     base_s = rates.prompt_s + rest_s
     ttft_s = {"mean": base_s + queue_s}
     itl_s = {"mean": rates.step_s}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 
+MEGA = 1e6
 GIGA = 1e9
 TERA = 1e12
 MICRO = 1e-6

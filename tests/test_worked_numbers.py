@@ -163,10 +163,10 @@ def test_streamed_bytes() -> None:
 
 
 def test_the_share_of_prefill_attention_between_its_points() -> None:
-    """Points (1,000, 0.2) and (4,000, 0.6): their geometric middle is 2,000, at 0.4."""
+    """Points (1,000, 0.2) and (4,000, 0.6): their geometric middle is 2,000, at sqrt(0.2 x 0.6)."""
     points = ((1000, 4000), (0.2, 0.6))
     at = np.array([500.0, 1000.0, 2000.0, 4000.0, 100_000.0])
-    assert roofline.curve_share(at, *points) == pytest.approx([0.1, 0.2, 0.4, 0.6, 0.6])
+    assert roofline.curve_share(at, *points) == pytest.approx([0.1, 0.2, 0.12**0.5, 0.6, 0.6])
     assert float(roofline.curve_share(0.0, *points)) > 0
 
 

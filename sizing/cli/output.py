@@ -10,6 +10,9 @@ from sizing.errors import Fault, InputError, nearest
 
 FORMATS = ("table", "json", "csv", "markdown")
 
+# What stands in for characters that a terminal's encoding lacks; any other becomes a question mark.
+PLAINER = str.maketrans({"×": "x", "–": "-", "—": "-", "‑": "-", "µ": "u", "’": "'", "≥": ">=", "≤": "<="})
+
 
 def chosen_format(values: Mapping[str, Any]) -> str:
     """Return the output format that the options ask for. Raises InputError for an unknown one."""
@@ -47,12 +50,20 @@ def write(document: Any, name: str) -> None:
 
         print_text(render_markdown(document))
     else:
-        from sizing.report.table import write as write_table
+        from sizing.report.table import render_for
 
-        write_table(document, sys.stdout)
+        print_text(render_for(document, sys.stdout))
 
 
 def print_text(text: str) -> None:
-    """Print text and a newline; characters that the terminal's encoding lacks become `?` rather than a crash."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding) + "\n")
+    """Print text and a newline; characters that the terminal's encoding lacks give way rather than crash."""
+    sys.stdout.write(encodable(text, sys.stdout.encoding or "utf-8") + "\n")
+
+
+def encodable(text: str, encoding: str) -> str:
+    """Return text that an encoding can write: as it is, else with plainer characters."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(PLAINER).encode(encoding, errors="replace").decode(encoding)
+    return text

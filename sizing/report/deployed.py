@@ -28,6 +28,7 @@ def inputs(resolved: Resolved) -> dict[str, Any]:
         "gpu": resolved.option.gpu.name,
         "gpu_id": resolved.option.id,
         "engine": request.engine.name,
+        "engine_title": request.engine.title,
         "engine_version": request.engine_version,
         "weight_precision": plan.weight_format,
         "kv_precision": plan.kv_format,

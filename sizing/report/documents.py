@@ -175,7 +175,7 @@ class Alternative(NamedTuple):
 
 
 class RejectedLayout(NamedTuple):
-    """A layout that won't do, and why."""
+    """A layout that won't do, why, and by how much: 0.1 is 10 % over a limit or the memory, null where no size helps."""
 
     gpu: str
     weight_precision: str
@@ -185,6 +185,7 @@ class RejectedLayout(NamedTuple):
     dp: int
     reason: str
     detail: str
+    shortfall: float | None
 
 
 class Estimate(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from sizing import request as requests
 from sizing import step as step_model
 from sizing.advice import Relaxation, Suggestion, nearest_miss
 from sizing.attention.terms import Numeric
-from sizing.candidates import Rejected
+from sizing.candidates import Candidate, Rejected
 from sizing.memory import MemoryUse
 from sizing.report import assumptions, explain
 from sizing.report.documents import (
@@ -31,20 +32,12 @@ from sizing.report.documents import (
     Utilisation,
 )
 from sizing.report.inputs import Asked, inputs
+from sizing.report.lines import milliseconds, percent
+from sizing.request import Request
 from sizing.search import Evaluated, Outcome
-from sizing.specs.workload import Limits
 from sizing.steady_state import Point
 from sizing.step import Batch, Step
 from sizing.units import MILLI
-
-LIMIT_NAMES = {
-    "ttft": "TTFT",
-    "itl": "ITL",
-    "e2e": "E2E latency",
-    "kv_cache": "KV cache",
-    "max_num_seqs": "max_num_seqs",
-    "utilisation": "stable utilisation",
-}
 
 
 def build(
@@ -67,7 +60,7 @@ def build(
             load=None,
             throughput=None,
             latency=None,
-            memory=None,
+            memory=_lacking(outcome),
             utilisation=None,
             users=None,
             cost=None,
@@ -86,11 +79,11 @@ def build(
         load=load,
         throughput=throughput(best, outcome),
         latency=latency(best),
-        memory=memory_figures(chosen.memory, _longest(best, outcome)),
+        memory=memory_figures(chosen.memory, _longest(chosen, outcome)),
         utilisation=utilisation(prefill, decode),
         users=_users(best, asked),
         cost=_cost(best, outcome),
-        limiting=_limiting(best, request.limits, relaxation),
+        limiting=_limiting(best, request, relaxation),
         alternatives=tuple(map(_alternative, outcome.ranked[1:])),
         rejected=turned_down,
         assumptions=_assumptions(best, outcome, asked),
@@ -131,8 +124,16 @@ def _deployment(best: Evaluated) -> Deployment:
     )
 
 
-def _longest(best: Evaluated, outcome: Outcome) -> int:
-    chosen, request = best.candidate, outcome.request
+def _lacking(outcome: Outcome) -> MemoryFigures | None:
+    """Return the memory of the nearest miss where memory is what it lacks."""
+    miss = nearest_miss(outcome) if outcome.best is None else None
+    if miss is None or miss.sized is None:
+        return None
+    return memory_figures(miss.sized.memory, _longest(miss.sized, outcome))
+
+
+def _longest(chosen: Candidate, outcome: Outcome) -> int:
+    request = outcome.request
     return memory.longest_that_fits(
         request.model,
         chosen.option.gpu,
@@ -268,25 +269,22 @@ def _cost(best: Evaluated, outcome: Outcome) -> Cost:
     )
 
 
-def _limiting(best: Evaluated, limits: Limits, relaxation: Relaxation | None) -> Limiting:
-    limit = getattr(limits, best.binding, None)
-    name = LIMIT_NAMES[best.binding]
-    value_ms = limit_ms = None
-    statistic = None
-    detail = f"{name} is what keeps a replica from serving more"
-    if limit is not None:
+def _limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -> Limiting:
+    limit = getattr(request.limits, best.binding, None)
+    value_ms = limit_ms = statistic = None
+    if limit is None:
+        detail = _capacity_words(best, request)
+    else:
         statistic = limit.statistic
         value_ms = float(getattr(best.point, f"{best.binding}_s")[statistic][0]) / MILLI
         limit_ms = limit.seconds / MILLI
-        detail = f"{name} ({statistic}) of {value_ms:,.0f} ms against a limit of {limit_ms:,.0f} ms"
+        detail = (
+            f"{best.binding.upper()} ({statistic}) {milliseconds(value_ms)}, limit {milliseconds(limit_ms)}"
+        )
         if relaxation is None:
-            detail += "; relaxing it alone would not save a GPU"
+            detail += "; relaxing it alone saves no GPU"
         else:
-            detail += f"; a limit of {relaxation.seconds / MILLI:,.0f} ms would need {relaxation.gpus} GPUs"
-    elif best.binding == "utilisation":
-        detail += ": beyond it queues grow without bound in bursts (--max-utilisation)"
-    elif best.binding == "kv_cache":
-        detail += ": more memory per GPU, a larger TP or an FP8 cache would hold more sequences"
+            detail += f"; a limit of {milliseconds(relaxation.seconds / MILLI)} takes {relaxation.gpus} GPUs"
     return Limiting(
         limit=best.binding,
         statistic=statistic,
@@ -297,6 +295,16 @@ def _limiting(best: Evaluated, limits: Limits, relaxation: Relaxation | None) ->
         relaxed_gpus=relaxation.gpus if relaxation else None,
         suggestions=(),
     )
+
+
+def _capacity_words(best: Evaluated, request: Request) -> str:
+    """Say which capacity of a replica binds, and what raises it."""
+    if best.binding == "utilisation":
+        return f"stable utilisation ({percent(request.max_utilisation)}): beyond it queues grow in bursts; --max-utilisation"
+    if best.binding == "kv_cache":
+        return "KV cache: more memory per GPU, a larger TP or an FP8 cache holds more sequences"
+    most = best.candidate.settings.max_num_seqs
+    return f"max_num_seqs ({most:,}): the engine runs no more sequences at once; --max-num-seqs"
 
 
 def _infeasible(outcome: Outcome, found: Sequence[Suggestion]) -> Limiting:
@@ -356,4 +364,5 @@ def _rejected(entry: Rejected) -> RejectedLayout:
         dp=layout.dp,
         reason=entry.reason,
         detail=entry.detail,
+        shortfall=entry.shortfall if math.isfinite(entry.shortfall) else None,
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sizing.report.documents import Assumption, Explanation
-from sizing.report.lines import Block, Line, number
+from sizing.report.lines import Block, Line, number, stated
+
+KINDS = ("assumed", "derived", "datasheet", "measured")  # the least sure first
 
 
 def explained(explanations: tuple[Explanation, ...]) -> Iterator[Block]:
@@ -22,9 +24,20 @@ def explained(explanations: tuple[Explanation, ...]) -> Iterator[Block]:
         )
 
 
-def assumed(assumptions: tuple[Assumption, ...]) -> Iterator[Line]:
-    """Yield what the result rests on, with its kind; sources are in JSON and --explain."""
-    for index, a in enumerate(assumptions):
-        value = number(a.value, 4) if isinstance(a.value, float) else str(a.value)
-        text = f"{a.what}: {value} {a.unit}".rstrip() + f" ({a.kind})"
-        yield Line(text, f"Assumed [{index + 1}]" if index == 0 else f"        [{index + 1}]", style="dim")
+def assumed(assumptions: tuple[Assumption, ...], *, sources: bool) -> Block:
+    """Return what the result rests on, a paragraph for each kind; one line each with `sources`."""
+    lines: list[Line] = []
+    for kind in KINDS:
+        of_kind = [a for a in assumptions if a.kind == kind]
+        label = kind.capitalize()
+        if sources:
+            for index, a in enumerate(of_kind):
+                lines.append(Line(_stated(a), label if index == 0 else " "))
+                lines.append(Line(a.source, " ", style="dim"))
+        elif of_kind:
+            lines.append(Line("; ".join(map(_stated, of_kind)), label, style="dim"))
+    return Block(tuple(lines))
+
+
+def _stated(a: Assumption) -> str:
+    return f"{a.what}: {stated(a.value)} {a.unit}".rstrip()

@@ -36,10 +36,12 @@ def inputs(asked: Asked, request: Request, chosen: Candidate | None) -> dict[str
         "model": request.model.name,
         "model_id": asked.model_id,
         "model_asked": asked.model_matched_from or asked.model_id,
-        "gpu": [option.gpu.name for option in asked.options],
+        "gpu": _chosen_gpu(asked, chosen),
+        "gpus_considered": [option.gpu.name for option in asked.options],
         "gpu_ids": [option.id for option in asked.options],
         "gpu_asked": asked.gpus_matched_from,
         "engine": request.engine.name,
+        "engine_title": request.engine.title,
         "engine_version": request.engine_version,
         "weight_precision": _chosen_precision(asked.precisions, chosen, request),
         "kv_precision": chosen.plan.kv_format if chosen else request.kv_precision,
@@ -58,6 +60,13 @@ def inputs(asked: Asked, request: Request, chosen: Candidate | None) -> dict[str
         "headroom": request.headroom,
         "serving": serving(request, chosen),
     }
+
+
+def _chosen_gpu(asked: Asked, chosen: Candidate | None) -> str | None:
+    """Return the GPU type of the answer; without one, the only type considered, or None of several."""
+    if chosen is not None:
+        return chosen.option.gpu.name
+    return asked.options[0].gpu.name if len(asked.options) == 1 else None
 
 
 def _chosen_precision(precisions: Sequence[str | None], chosen: Candidate | None, request: Request) -> str:

@@ -9,5 +9,5 @@ from sizing.report.documents import plain
 
 
 def render(document: Any) -> str:
-    """Return a document as indented JSON."""
-    return json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+    """Return a document as indented JSON, in ASCII so that it is the same under every encoding."""
+    return json.dumps(plain(document), indent=2, ensure_ascii=True, allow_nan=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line: an optional label and text that may fold."""
 
     text: str
@@ -14,9 +14,8 @@ class Line:
     style: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Lines, or columns with rows (`right` marks right-aligned columns); an empty line separates blocks."""
+class Block(NamedTuple):
+    """Columns with rows (`right` marks right-aligned ones), lines below them; an empty line separates blocks."""
 
     lines: tuple[Line, ...] = ()
     columns: tuple[str, ...] = ()
@@ -30,16 +29,33 @@ def number(value: float | None, digits: int = 3) -> str:
         return "-"
     if value == 0:
         return "0"
-    if abs(value) >= 10 ** (digits - 1):
-        return f"{value:,.0f}"
-    return f"{value:,.{digits}g}"
+    rounded = float(f"{value:.{digits}g}")
+    if rounded == int(rounded) == value:
+        return f"{rounded:,.0f}"
+    whole_digits = math.floor(math.log10(abs(rounded))) + 1
+    return f"{rounded:,.{max(0, digits - whole_digits)}f}"
+
+
+def stated(value: float | str, digits: int = 4) -> str:
+    """Write a value that was given, not computed: no more digits than it has."""
+    if isinstance(value, str):
+        return value
+    text = number(value, digits)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def milliseconds(value_ms: float | None) -> str:
-    """Write a latency: ms below ten seconds, s above."""
+    """Write a latency with its unit: ms below one second, s above."""
     if value_ms is None:
         return "-"
-    return f"{number(value_ms)} ms" if value_ms < 10_000 else f"{number(value_ms / 1000)} s"
+    return f"{number(value_ms)} ms" if float(f"{value_ms:.3g}") < 1000 else f"{number(value_ms / 1000)} s"
+
+
+def money(usd: float | None) -> str:
+    """Write dollars: cents below a hundred, whole dollars above."""
+    if usd is None:
+        return "-"
+    return f"${usd:,.2f}" if usd < 99.995 else f"${usd:,.0f}"
 
 
 def percent(share: float | None) -> str:
@@ -49,7 +65,7 @@ def percent(share: float | None) -> str:
 
 def gib(value: float) -> str:
     """Write GiB with one decimal, two below ten."""
-    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:,.2f}"
+    return f"{value:,.1f}" if abs(value) >= 9.995 else f"{value:,.2f}"
 
 
 def plural(count: float, noun: str) -> str:

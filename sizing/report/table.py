@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable
-from typing import IO, Any, TextIO, cast
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import Any, TextIO
 
 from sizing.report import table_estimate, table_listing, table_memory, table_step
 from sizing.report.documents import Entry, Estimate, Listing, MemoryReport, StepReport
-from sizing.report.lines import Block, Line
+from sizing.report.layout import Row, rows
+from sizing.report.lines import Block
 
 NARROWEST, WIDEST, USUAL = 40, 110, 80
-LABEL_WIDTH = 16
 
 
-def write(document: Any, out: TextIO) -> None:
-    """Write a document for people to a stream. Colour only on a terminal, and never with NO_COLOR."""
-    console = Console(
-        file=cast(IO[str], _Encodable(out)), width=_width(out), highlight=False, emoji=False, markup=False
-    )
-    for index, block in enumerate(_blocks(document)):
-        if index:
-            console.print()
-        _print(console, block)
+def render(document: Any, width: int = USUAL) -> str:
+    """Return a document as plain text for people, folded at `width` columns."""
+    return _plain(rows(_blocks(document), width))
+
+
+def render_for(document: Any, out: TextIO) -> str:
+    """Return a document as text for a stream: as wide as its terminal, styled there unless NO_COLOR is set."""
+    if not out.isatty():
+        return render(document)
+    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((USUAL, 24)).columns))
+    if os.environ.get("NO_COLOR"):
+        return render(document, width)
+    return _styled(rows(_blocks(document), width), out)
 
 
 def _blocks(document: Any) -> Iterable[Block]:
@@ -41,53 +42,16 @@ def _blocks(document: Any) -> Iterable[Block]:
     raise TypeError(f"no table for {type(document).__name__}")
 
 
-def _width(out: TextIO) -> int:
-    if not out.isatty():
-        return USUAL
-    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size((USUAL, 24)).columns))
+def _plain(found: Iterable[Row]) -> str:
+    return "\n".join("".join(text for text, _ in row).rstrip() for row in found)
 
 
-def _print(console: Console, block: Block) -> None:
-    if block.columns:
-        console.print(_grid(block))
-        return
-    for line in block.lines:
-        console.print(_labelled(line) if line.label else Text(line.text, style=line.style))
+def _styled(found: Iterable[Row], out: TextIO) -> str:
+    """Let rich write the styles that this terminal knows; the text is folded already."""
+    from rich.console import Console
+    from rich.text import Text
 
-
-def _labelled(line: Line) -> Table:
-    """A label in a fixed column and text that folds beside it."""
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(width=LABEL_WIDTH, no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(Text(line.label, style="bold"), Text(line.text, style=line.style))
-    return grid
-
-
-def _grid(block: Block) -> Table:
-    grid = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    for name, right in zip(block.columns, block.right, strict=True):
-        grid.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in block.rows:
-        grid.add_row(*map(Text, row))
-    return grid
-
-
-class _Encodable:
-    """A stream that replaces what the terminal's encoding can't show, where a crash would be the alternative."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self.encoding = out.encoding or "utf-8"
-
-    def write(self, text: str) -> int:
-        """Write text, with `?` for characters that the encoding lacks."""
-        return self._out.write(text.encode(self.encoding, errors="replace").decode(self.encoding))
-
-    def flush(self) -> None:
-        """Flush the stream."""
-        self._out.flush()
-
-    def isatty(self) -> bool:
-        """Return whether the stream is a terminal."""
-        return self._out.isatty()
+    console = Console(file=out, highlight=False, emoji=False, markup=False, soft_wrap=True)
+    with console.capture() as capture:
+        console.print(Text("\n").join(Text.assemble(*row) for row in found))
+    return capture.get().removesuffix("\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from sizing.report.documents import MemoryFigures, MemoryReport
 from sizing.report.footnotes import assumed, explained
@@ -13,7 +14,7 @@ def memory_line(m: MemoryFigures) -> Line:
     """One GPU's memory on a line: parts, pool, budget, visible."""
     graphs = f"CUDA graphs {gib(m.cuda_graphs_gib)}" + ("" if m.cuda_graphs_in_budget else " on top")
     return Line(
-        f"weights {gib(m.weights_gib)} | activation {gib(m.activation_gib)} | other {gib(m.non_torch_gib)} | {graphs} | "
+        f"weights {gib(m.weights_gib)}, activation {gib(m.activation_gib)}, other {gib(m.non_torch_gib)}, {graphs}, "
         f"KV cache {gib(m.kv_cache_gib)} of {gib(m.budget_gib)} GiB budget ({gib(m.visible_gib)} visible)",
         "Memory per GPU",
     )
@@ -21,16 +22,13 @@ def memory_line(m: MemoryFigures) -> Line:
 
 def blocks(document: MemoryReport) -> Iterator[Block]:
     """Yield the blocks of a memory report."""
-    i, m = document.inputs, document.memory
-    verdict = f"fits: one sequence of {m.max_model_len:,} tokens takes {gib(m.sequence_gib)} GiB of the pool per GPU"
+    m = document.memory
+    verdict = f"Fits: one sequence of {m.max_model_len:,} tokens takes {gib(m.sequence_gib)} GiB of the pool per GPU"
     if not document.fits:
-        verdict = document.reason or f"does not fit: {gib(m.deficit_gib)} GiB more per GPU are needed"
+        reason = document.reason or f"does not fit: {gib(m.deficit_gib)} GiB more per GPU are needed"
+        verdict = reason[0].upper() + reason[1:]
+    yield Block((Line(verdict, style="bold"), *setup(document.inputs)))
     lines = [
-        Line(verdict, style="bold"),
-        Line(
-            f"{i['model']}  {i['weight_precision'].upper()} (KV {i['kv_precision'].upper()})  {i['layout']}  {i['gpu']}  "
-            f"{i['engine']} {i['engine_version']}"
-        ),
         memory_line(m),
         Line(
             f"{m.kv_cache_tokens:,} tokens; {number(m.max_concurrency)} sequences of {m.max_model_len:,} tokens; longest "
@@ -46,4 +44,16 @@ def blocks(document: MemoryReport) -> Iterator[Block]:
     lines += [Line(text, "What would help" if n == 0 else " ") for n, text in enumerate(document.suggestions)]
     yield Block(tuple(lines))
     yield from explained(document.explanations)
-    yield Block(tuple(assumed(document.assumptions)))
+    yield assumed(document.assumptions, sources=bool(document.explanations))
+
+
+def setup(inputs: dict[str, Any]) -> tuple[Line, Line]:
+    """Model and engine of a report about one layout."""
+    i = inputs
+    return (
+        Line(
+            f"{i['model']}, {i['weight_precision'].upper()} weights, {i['kv_precision'].upper()} KV cache",
+            "Model",
+        ),
+        Line(f"{i['engine_title']} {i['engine_version']}, {i['layout']} on {i['gpu']}", "Engine"),
+    )

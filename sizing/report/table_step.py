@@ -7,28 +7,26 @@ from collections.abc import Iterator
 from sizing.report.documents import StepReport
 from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, number, percent
-from sizing.units import MICRO, MILLI
+from sizing.report.table_memory import setup
+from sizing.units import GIGA, MEGA, MICRO, MILLI
 
 
 def blocks(document: StepReport) -> Iterator[Block]:
     """Yield the blocks of a step report."""
-    i = document.inputs
-    batch = i["batch"]
+    batch = document.inputs["batch"]
     yield Block(
         (
             Line(
                 f"{number(document.total_s / MILLI, 4)} ms: GPU {number(document.gpu_s / MILLI, 4)}, host "
-                f"{number(document.host_s / MILLI, 3)} ({i['host']}); MFU {percent(document.mfu)}, MBU "
+                f"{number(document.host_s / MILLI)} ({document.inputs['host']}); MFU {percent(document.mfu)}, MBU "
                 f"{percent(document.mbu)}",
                 style="bold",
             ),
-            Line(
-                f"{i['model']}  {i['weight_precision'].upper()} (KV {i['kv_precision'].upper()})  {i['layout']}  "
-                f"{i['gpu']}  {i['engine']} {i['engine_version']}"
-            ),
+            *setup(document.inputs),
             Line(
                 f"{batch['decode']:,} decoding at {batch['context']:,} tokens; {batch['prefill']:,} new prompt tokens "
-                f"after {batch['prior']:,} cached"
+                f"after {batch['prior']:,} cached",
+                "Batch",
             ),
         )
     )
@@ -36,15 +34,15 @@ def blocks(document: StepReport) -> Iterator[Block]:
         (
             o.name,
             number(o.count),
-            number(o.seconds / MICRO, 4),
+            number(o.seconds / MICRO),
             percent(o.share),
-            number(o.flops / 1e9),
-            number(o.bytes / 1e6),
-            number(o.message_bytes / 1e6) if o.message_bytes else "",
+            number(o.flops / GIGA),
+            number(o.bytes / MEGA),
+            number(o.message_bytes / MEGA) if o.message_bytes else "",
             o.bound,
         )
         for o in document.operations
     ]
     columns = ("operation", "times", "us in all", "share", "GFLOP", "MB", "MB sent", "bound")
     yield Block(columns=columns, right=(False, True, True, True, True, True, True, False), rows=tuple(rows))
-    yield Block(tuple(assumed(document.assumptions)))
+    yield assumed(document.assumptions, sources=False)

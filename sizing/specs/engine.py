@@ -107,7 +107,8 @@ class EngineSettings(Spec):
     `free_before_load` (SGLang: free after load less (1-fraction) of free before), `free_after_load`
     (TensorRT-LLM: a fraction of what is left). `admission`: `prompt` admits when the prompt's blocks are free,
     `first_chunk` when those of its first chunk are, `reserve` when prompt and output are, `estimate` by SGLang's
-    running estimate. `budget_covers_context` raises max_num_batched_tokens to the context length where that
+    running estimate. `unlike_windows`: whether windowed layers whose cache has another shape than the full layers' are
+    still cut to their window, or kept in full. `budget_covers_context` raises max_num_batched_tokens to the context length where that
     is longer.
     """
 
@@ -121,6 +122,7 @@ class EngineSettings(Spec):
     non_torch_gib: NonNegative
     block_tokens: PositiveInt
     blocks_lost: NonNegativeInt
+    unlike_windows: Literal["windowed", "full"]
     vocabulary_padding: PositiveInt
     mxfp4_width_padding: PositiveInt
     fp8_block: PositiveInt
@@ -154,6 +156,11 @@ class Engine(Spec):
     source: Text
     date: Text
     note: Text | None = None
+
+    @property
+    def title(self) -> str:
+        """The engine's name as its makers write it: the first alias."""
+        return self.aliases[0] if self.aliases else self.name
 
     def __hash__(self) -> int:
         """Hash what names the profile, for `settings` is a mapping; resolved settings are cached by engine."""

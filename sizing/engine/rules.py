@@ -1,0 +1,93 @@
+"""What a scheduler may do, as data: slots, budget, which work shares a step, when requests are let in.
+
+A prompt is prefilled in units: tokens under a real clock, chunks under ticks. In each step every prefilling request gets
+up to `units_per_request`, all of them together up to `budget`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sizing.errors import Fault, InputError, nearest
+from sizing.specs.engine import EngineSettings
+
+Policy = Literal["static", "dynamic", "inflight", "one-prefill", "chunked"]
+POLICIES: tuple[Policy, ...] = ("static", "dynamic", "inflight", "one-prefill", "chunked")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of one scheduler.
+
+    `shared_budget`: decodes take one unit each of the budget first. `mixed`: prefill and decode share a step; otherwise a
+    step with prefill carries nothing else. `splits`: a prompt may be cut where the budget ends. `whole_batches`: requests
+    are let in only when every slot is empty (static batching), after `batch_size` wait or the oldest has waited
+    `batch_window` (dynamic; 0 lets them in at once). `most_prefilling` bounds the requests in prefill at once. `reserve`
+    says what must be free in the cache to let a request in: the first chunk, the prompt, prompt and output, or SGLang's
+    estimate. `hold_steps` and `hold_ratio`: prompts wait for others while anything decodes, until prompts and decodes fill
+    that share of the budget or so many steps have passed. `poll_steps`: arrivals are looked at only every so many decode
+    steps.
+    """
+
+    slots: int
+    budget: float = math.inf
+    shared_budget: bool = False
+    units_per_request: float = math.inf
+    mixed: bool = True
+    splits: bool = True
+    whole_batches: bool = False
+    batch_size: int = 1
+    batch_window: float = 0.0
+    most_prefilling: float = math.inf
+    reserve: Literal["first_chunk", "prompt", "reserve", "estimate"] = "prompt"
+    preempts: Literal["recompute_last", "retract_shortest_output", "never"] = "recompute_last"
+    hold_steps: int = 0
+    hold_ratio: float = 0.0
+    poll_steps: int = 0
+
+
+def of_engine(settings: EngineSettings, slots: int | None = None) -> Rules:
+    """Return the rules that an engine version schedules by; its `slots` are max_num_seqs unless fewer are given."""
+    mixed = settings.step_order != "prefill_first"
+    return Rules(
+        slots=min(slots or settings.max_num_seqs, settings.max_num_seqs),
+        budget=float(settings.max_num_batched_tokens),
+        shared_budget=mixed,
+        mixed=mixed,
+        splits=settings.chunked_prefill,
+        reserve=settings.admission,
+        preempts=settings.preemption,
+    )
+
+
+def with_policy(
+    rules: Rules, policy: str, *, ticks: bool, batch_size: int = 1, batch_window: float = 0.0
+) -> Rules:
+    """Return the rules changed to a teaching policy. Raises InputError for an unknown one.
+
+    static: a batch runs until its last request ends. dynamic: a batch forms on size or after a time window, then runs as
+    static. inflight: free slots refill at each step. one-prefill: the same with at most one request in prefill. chunked:
+    decodes first, then prefill chunks within a budget (one chunk a step in ticks).
+    """
+    if policy == "static":
+        return replace(rules, whole_batches=True)
+    if policy == "dynamic":
+        return replace(rules, whole_batches=True, batch_size=batch_size, batch_window=batch_window)
+    if policy == "inflight":
+        return rules if ticks else replace(rules, shared_budget=False, splits=False)
+    if policy == "one-prefill":
+        return replace(rules, most_prefilling=1)
+    if policy == "chunked":
+        if ticks:
+            return replace(rules, budget=1.0)
+        return replace(rules, shared_budget=True, mixed=True, splits=True)
+    raise InputError(
+        Fault(
+            f"{policy!r} is no batching policy",
+            field="--policy",
+            allowed=", ".join(POLICIES),
+            nearest=nearest(policy, POLICIES),
+        )
+    )

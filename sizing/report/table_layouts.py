@@ -1,0 +1,130 @@
+"""Layouts beside the answer, for the terminal: the others that meet the demand, and the nearest that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from sizing.report.documents import Alternative, Estimate, RejectedLayout
+from sizing.report.lines import Block, Line, milliseconds, money, plural
+
+T = TypeVar("T")
+
+MOST_LAYOUTS = 6  # beside the answer, of one GPU type; JSON and CSV have them all
+MOST_TYPES = 12
+MOST_REJECTED = 4
+HARD_REASONS = ("link", "split", "pipeline", "token_budget")  # no size and no limit would change these
+
+Compared = tuple[int, str, str, str, str, str, str]  # GPUs, GPU, layout, weights, TTFT, ITL, $/h
+
+
+def layout(tp: int, pp: int, ep: int, dp: int) -> str:
+    """Write a layout with the sizes that are not 1."""
+    parts = [f"TP{tp}"] + [f"{name}{n}" for name, n in (("PP", pp), ("EP", ep), ("DP", dp)) if n > 1]
+    return " ".join(parts)
+
+
+def compared(document: Estimate) -> Block:
+    """The layouts that meet the demand: the best few of one GPU type, or the best of each of several."""
+    several = len(document.inputs["gpus_considered"]) > 1
+    found = list(_distinct(document))
+    if several:
+        found = _first_of(found, lambda row: row[1])
+    shown = found[: MOST_TYPES if several else MOST_LAYOUTS + 1]
+    if len(shown) < 2:
+        return Block()
+    columns = ("GPUs", "GPU", "layout", "weights", "TTFT", "ITL", "$/h")
+    right = (True, False, False, False, True, True, True)
+    told = [i for i in range(len(columns)) if columns[i] not in ("GPU", "weights") or _differs(shown, i)]
+    more = len(found) - len(shown)
+    what = "GPU type" if several else "layout"
+    return Block(
+        lines=(Line(f"{plural(more, f'more {what}')}: --format csv", style="dim"),) if more else (),
+        columns=tuple(columns[i] for i in told),
+        right=tuple(right[i] for i in told),
+        rows=tuple(tuple(str(row[i]) for i in told) for row in shown),
+    )
+
+
+def _differs(rows: Sequence[Compared], column: int) -> bool:
+    return len({row[column] for row in rows}) > 1
+
+
+def _distinct(document: Estimate) -> Iterator[Compared]:
+    """Yield the answer and the other layouts in order, without those that differ in expert parallelism and nothing else."""
+    seen = set()
+    for a in (*_as_alternative(document), *document.alternatives):
+        numbers = (milliseconds(a.ttft_ms), milliseconds(a.itl_ms or None), money(a.usd_per_hour))
+        key = (a.gpus, a.gpu, a.weight_precision, a.replicas, a.tp, a.pp, a.dp, numbers)
+        if key not in seen:
+            seen.add(key)
+            shape = f"{a.replicas} x {layout(a.tp, a.pp, a.ep, a.dp)}"
+            yield (a.gpus, a.gpu, shape, a.weight_precision, *numbers)
+
+
+def _as_alternative(document: Estimate) -> Iterator[Alternative]:
+    d, latency, cost, throughput = document.deployment, document.latency, document.cost, document.throughput
+    if d and latency and cost and throughput:
+        yield Alternative(
+            gpu=d.gpu,
+            weight_precision=document.inputs["weight_precision"],
+            tp=d.tp,
+            pp=d.pp,
+            ep=d.ep,
+            dp=d.dp,
+            replicas=d.replicas,
+            gpus=d.gpus,
+            requests_per_s_per_gpu=throughput.requests_per_s_per_gpu,
+            ttft_ms=latency.ttft_ms.mean or 0.0,
+            itl_ms=latency.itl_ms.mean or 0.0,
+            e2e_ms=latency.e2e_ms.mean or 0.0,
+            usd_per_hour=cost.usd_per_hour,
+            power_w=cost.power_w,
+            limit=document.limiting.limit,
+        )
+
+
+def rejected(document: Estimate) -> Iterator[Line]:
+    """Yield the misses that teach something: of one GPU type the nearest, of several one for each type left out."""
+    several = len(document.inputs["gpus_considered"]) > 1
+    shown = _of_types(document) if several else _of_layouts(document)
+    for index, r in enumerate(shown):
+        label = "Not possible" if index == 0 else " "
+        subject = f"{r.gpu} {layout(r.tp, r.pp, r.ep, r.dp)}" if several else layout(r.tp, r.pp, r.ep, r.dp)
+        yield Line(f"{subject}: {r.detail}", label)
+    more = len(document.rejected) - len(shown)
+    if more:
+        noun = "more layout" if shown else "layout"
+        yield Line(
+            f"{plural(more, noun)} rejected: --format csv lists each", " " if shown else "Not possible"
+        )
+
+
+def _nearness(r: RejectedLayout) -> tuple[bool, float, int]:
+    """Order of misses: what a limit or memory stopped by how little, then what the hardware or engine refuses."""
+    over = float("inf") if r.shortfall is None else r.shortfall
+    return (r.reason in HARD_REASONS, over, r.tp * r.pp * r.dp)
+
+
+def _of_layouts(document: Estimate) -> list[RejectedLayout]:
+    nearest = sorted(document.rejected, key=_nearness)
+    distinct = _first_of(nearest, lambda r: (r.reason in HARD_REASONS or r.tp, r.reason))
+    return distinct[:MOST_REJECTED]
+
+
+def _of_types(document: Estimate) -> list[RejectedLayout]:
+    """The nearest miss of every GPU type without a layout that meets the demand, fewest GPUs first."""
+    feasible = {a.gpu for a in document.alternatives}
+    if document.deployment is not None:
+        feasible.add(document.deployment.gpu)
+    nearest = sorted(document.rejected, key=_nearness)
+    of_type = _first_of([r for r in nearest if r.gpu not in feasible], lambda r: r.gpu)
+    return sorted(of_type, key=lambda r: (r.tp * r.pp * r.dp, r.gpu))
+
+
+def _first_of(found: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+    """Return the first of those with one key, in order."""
+    firsts: dict[Hashable, T] = {}
+    for entry in found:
+        firsts.setdefault(key(entry), entry)
+    return list(firsts.values())
