@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from sizing.catalog.files import data_folder, read_yaml, validate
 from sizing.catalog.names import Entry, Shelf, beginning, equal, hyphenated
@@ -38,8 +38,7 @@ class NameRules(Spec):
     date: Text
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(NamedTuple):
     """A checkpoint's name taken apart: without organisation, without quantisation too, the bare shape."""
 
     full: str

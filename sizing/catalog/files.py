@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 4 * 2**20
 
 # Control characters that neither YAML nor JSON text may hold: their presence means that the file is no text.
-_CONTROL = re.compile("[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
 FieldPath = tuple[str | int, ...]

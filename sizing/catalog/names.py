@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from sizing.catalog.files import data_folder
 from sizing.errors import Fault, InputError, nearest
@@ -33,8 +33,7 @@ class Found(Generic[T_co]):
     matched_from: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A file of the catalogue by its head lines: stem, display name, other names."""
 
     id: str
@@ -48,8 +47,7 @@ class Entry:
         return (self.id, self.name, *self.aliases)
 
 
-@dataclass(frozen=True, slots=True)
-class Shelf:
+class Shelf(NamedTuple):
     """One folder of the catalogue: what its files describe, where it lies, and the command that lists it.
 
     `dots_matter` keeps dots in comparisons: Llama 3.1 is not Llama 31, but a GPU has no such names.

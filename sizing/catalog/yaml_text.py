@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -38,14 +38,14 @@ _BOOL = {
     }.items()
     for spelling in (word, word.capitalize(), word.upper())
 }
+_NUMBER_STARTS = frozenset("+-.0123456789")
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 _SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """Where a field stands: its line, and the text of its value as written (None for a mapping or a list)."""
 
     line: int
@@ -98,10 +98,11 @@ def spots(text: str, file: str) -> dict[Path, Spot]:
 
 def scalar(text: str) -> Any:
     """Resolve a plain (unquoted) scalar to None, bool, int, float or text."""
-    if _INT.match(text):
-        return int(text) if len(text) <= _MAX_DIGITS else text
-    if _FLOAT.match(text) and not _LEADING_ZERO.match(text):
-        return float(text)
+    if text[:1] in _NUMBER_STARTS:
+        if _INT.match(text):
+            return int(text) if len(text) <= _MAX_DIGITS else text
+        if _FLOAT.match(text) and not _LEADING_ZERO.match(text):
+            return float(text)
     if text in _BOOL:
         return _BOOL[text]
     if text in _NULL:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 
 from sizing import __version__
 from sizing.cli import estimate, listings, memory, step
+from sizing.cli.output import discard_output
 from sizing.errors import InputError
 
 app = typer.Typer(
@@ -52,9 +52,17 @@ app.command("workloads")(listings.workloads)
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code. A bug shows its traceback; a user's mistake is one line a fault."""
+    code = _run(arguments)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         code = typer.main.get_command(app).main(list(arguments), prog_name="llmsize", standalone_mode=False)
-        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except typer.Exit as exit_:
         return exit_.exit_code
@@ -62,10 +70,6 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except InputError as error:
         return _bad_input(map(str, error.faults))
-    except BrokenPipeError:
-        # The reader has gone (`| head`): silence the flush at exit as well.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         # Usage errors carry their text; their class differs between versions of typer.
         message = getattr(error, "format_message", None)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 
-@dataclass(frozen=True)
-class Opt:
+class Opt(NamedTuple):
     """One option: parameter name, type, spellings, help, the workload field it sets (None: handled by the command)."""
 
     name: str

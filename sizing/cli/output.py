@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -57,7 +58,16 @@ def write(document: Any, name: str) -> None:
 
 def print_text(text: str) -> None:
     """Print text and a newline; characters that the terminal's encoding lacks give way rather than crash."""
-    sys.stdout.write(encodable(text, sys.stdout.encoding or "utf-8") + "\n")
+    try:
+        sys.stdout.write(encodable(text, sys.stdout.encoding or "utf-8") + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()
+
+
+def discard_output() -> None:
+    """Write to nowhere from here on: the reader has gone (`| head`), which is no error of the command."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def encodable(text: str, encoding: str) -> str:

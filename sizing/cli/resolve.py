@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from sizing import request as requests
 from sizing import settings
@@ -18,8 +17,7 @@ from sizing.specs.engine import Engine
 from sizing.specs.workload import Precision, Workload
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """A request with the options to search over and the data to read."""
 
     asked: Asked

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizing import request as requests
 from sizing.candidates import Candidate
@@ -13,8 +12,7 @@ from sizing.specs.workload import Defaults, Workload
 from sizing.units import MILLI
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What the user wrote, beside what it was resolved to: for the names that a result repeats."""
 
     workload: Workload

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizing.report.documents import Estimate, MemoryReport, StepReport, plain
 
 Row = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """A table: a title, column names, rows."""
 
     title: str

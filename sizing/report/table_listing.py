@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sizing.report.documents import Entry, Listing
-from sizing.report.lines import Block, Line
+from sizing.report.lines import Block, Line, stated
 
 UNLISTED = ("aliases",)  # wide, and in the entry itself and in JSON
 LEADING = ("operation", "precision", "provider", "value")  # what a row is about
@@ -42,7 +42,7 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,g}" if isinstance(value, (int, float)) else str(value)
+    return stated(value) if isinstance(value, (int, float)) else str(value)
 
 
 def _outline(value: dict[str, Any], depth: int, sources: dict[str, int]) -> Iterator[str]:

@@ -1,0 +1,226 @@
+"""The clock of a real deployment: a model's step times as plain numbers, fast enough to ask millions of times.
+
+Everything comes from the operations of `sizing.operations`, timed by the kernels: tables over tokens and rows, decode
+attention as a floor and slopes over attended context (it is linear in both), prefill attention interpolated over length and
+share of new tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing import operations
+from sizing.architecture import Layout
+from sizing.engine.batch import Batch, Piece
+from sizing.kernels import Kernels
+from sizing.specs.model import Model
+from sizing.step import gpu_seconds, lookup, token_grid
+from sizing.units import MICRO
+
+LENGTH_POINTS_PER_OCTAVE = 4
+SHARE_POINTS_PER_OCTAVE = 2
+SMALLEST_SHARE_OCTAVES = 14  # a chunk of one in 16,384 of what it sees; smaller ones cost as much
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """Prefill attention of one prompt's chunk: seconds over log2 of tokens seen and log2 of the new tokens' share."""
+
+    floor_s: float
+    log_s: list[list[float]]
+    octaves: int
+
+    def seconds(self, new: float, prior: float) -> float:
+        """Seconds for `new` tokens after `prior` cached ones; bilinear in the logarithms of length and share."""
+        seen = new + prior
+        x = min(math.log2(max(seen, 1.0)), self.octaves) * LENGTH_POINTS_PER_OCTAVE
+        y = min(math.log2(seen / new), SMALLEST_SHARE_OCTAVES) * SHARE_POINTS_PER_OCTAVE if prior > 0 else 0.0
+        i, j = min(int(x), len(self.log_s) - 2), min(int(y), len(self.log_s[0]) - 2)
+        u, v = x - i, y - j
+        row, next_row = self.log_s[i], self.log_s[i + 1]
+        near = row[j] * (1 - v) + row[j + 1] * v if v else row[j]
+        far = next_row[j] * (1 - v) + next_row[j + 1] * v if v else next_row[j]
+        return self.floor_s + math.exp(near * (1 - u) + far * u)
+
+
+def prefill_table(model: Model, layout: Layout, kernels: Kernels) -> Prefill:
+    """Tabulate prefill attention of one prompt up to the model's maximum length."""
+    octaves = math.ceil(math.log2(model.max_position)) + 1
+    lengths = np.exp2(np.arange(octaves * LENGTH_POINTS_PER_OCTAVE + 1) / LENGTH_POINTS_PER_OCTAVE)
+    shares = np.exp2(
+        -np.arange(SMALLEST_SHARE_OCTAVES * SHARE_POINTS_PER_OCTAVE + 1) / SHARE_POINTS_PER_OCTAVE
+    )
+    seen, share = np.meshgrid(lengths, shares, indexing="ij")
+    new = seen * share
+    prompts = float(layout.dp)  # one a rank
+    seconds = np.asarray(
+        gpu_seconds(
+            operations.prefill_attention(model, layout, kernels.plan, prompts, new, seen - new), kernels
+        )
+    )
+    tiny = operations.prefill_attention(
+        model, layout, kernels.plan, prompts, np.array([1e-6]), np.array([0.0])
+    )
+    floor_s = float(np.asarray(gpu_seconds(tiny, kernels)).flat[0])
+    return Prefill(floor_s, np.log(np.maximum(seconds - floor_s, 1e-12)).tolist(), octaves)
+
+
+@dataclass(frozen=True, slots=True)
+class StepClock:
+    """Seconds of steps of one rank. Tables are indexed by whole tokens and rows; `slopes_s` by window (last: all).
+
+    With a pipeline, sequences are spread over its microbatches, and a prompt delays the others by a pp-th of its step
+    while its own first token waits for the whole pass.
+    """
+
+    body_s: list[float]
+    head_s: list[float]
+    decode_floor_s: float
+    per_sequence_s: float
+    slope_s: float
+    window_slopes_s: tuple[float, ...]
+    prefill: Prefill
+    host_step_s: float
+    host_sequence_s: float
+    overlapped: bool
+    pp: int
+
+    def _host(self, gpu_s: float, sequences: float) -> float:
+        host_s = self.host_step_s + self.host_sequence_s * sequences
+        return max(gpu_s, host_s) if self.overlapped else gpu_s + host_s
+
+    def _decode_parts(self, batch: Batch) -> tuple[float, float]:
+        """Return (GPU seconds of a decode step now, growth from one step to the next)."""
+        micro = max(batch.size / self.pp, 1.0)
+        share = micro / batch.size
+        seconds = (
+            _at(self.body_s, micro)
+            + _at(self.head_s, micro)
+            + self.decode_floor_s
+            + self.per_sequence_s * micro
+            + self.slope_s * batch.context * share
+        )
+        growth = self.slope_s * micro
+        for slope_s, window in zip(self.window_slopes_s, batch.windows, strict=True):
+            seconds += slope_s * window.attended * share
+            growth += slope_s * window.growing * share
+        return seconds, growth
+
+    def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
+        """Return (seconds that a step with prefill takes, extra seconds until its first tokens are out)."""
+        beside = batch.size if decodes else 0
+        micro = max(beside / self.pp, 1.0) if beside else 0.0
+        new = sum(piece.units for piece in pieces)
+        gpu_s = _at(self.body_s, new + micro) + _at(self.head_s, max(1.0, micro + len(pieces)))
+        for piece in pieces:
+            gpu_s += self.prefill.seconds(piece.units, piece.prior)
+        if beside:
+            decode_s, _ = self._decode_parts(batch)
+            gpu_s += decode_s - _at(self.body_s, micro) - _at(self.head_s, micro)
+        whole_s = self._host(gpu_s, micro + len(pieces))
+        if self.pp == 1:
+            return whole_s, 0.0
+        alone_s = self._host(self._decode_parts(batch)[0], micro) if beside else 0.0
+        taken_s = alone_s + max(whole_s - alone_s, 0.0) / self.pp
+        return taken_s, whole_s - taken_s
+
+    def stretch(self, batch: Batch, steps: int) -> float:
+        """Return the seconds of so many decode steps: an arithmetic series, the host's floor under part of it."""
+        first_s, growth_s = self._decode_parts(batch)
+        micro = max(batch.size / self.pp, 1.0)
+        host_s = self.host_step_s + self.host_sequence_s * micro
+        if not self.overlapped:
+            return steps * (first_s + host_s) + growth_s * steps * (steps - 1) / 2
+        covered = 0
+        if first_s < host_s:  # the first steps are hidden under the host's time
+            covered = steps if growth_s <= 0 else min(steps, math.ceil((host_s - first_s) / growth_s))
+        rest = steps - covered
+        start_s = first_s + covered * growth_s
+        return covered * host_s + rest * start_s + growth_s * rest * (rest - 1) / 2
+
+    def steps_within(self, batch: Batch, seconds: float) -> int:
+        """Return the fewest steps that take at least so many seconds (at least one)."""
+        low, high = 0, 1
+        while self.stretch(batch, high) < seconds:
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.stretch(batch, middle) < seconds else (low, middle)
+        return high
+
+
+def _at(table: list[float], at: float) -> float:
+    """Look a table of whole numbers up between its entries; the last two extend it."""
+    index = min(int(at), len(table) - 2)
+    low = table[index]
+    rest = at - index
+    return low + rest * (table[index + 1] - low) if rest else low
+
+
+def windows_of(model: Model) -> tuple[float, ...]:
+    """Return the context lengths at which a layer's decode attention stops growing, ascending."""
+    found = set()
+    for kind in model.kinds:
+        window = getattr(kind.mixer, "window", 0) or getattr(kind.mixer, "index_topk", 0)
+        if window:
+            found.add(float(window))
+    return tuple(sorted(found))
+
+
+def step_clock(
+    model: Model, layout: Layout, kernels: Kernels, *, most_tokens: int, most_rows: int
+) -> StepClock:
+    """Build the clock of one rank of a layout, for steps of up to `most_tokens` tokens and `most_rows` rows."""
+    plan, settings = kernels.plan, kernels.settings
+    grid = token_grid()
+    body = np.asarray(gpu_seconds(operations.body(model, layout, settings, plan, grid), kernels))
+    head = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid), kernels))
+    floor_s, constant_s, slope_s, window_slopes = _decode_slopes(model, layout, kernels)
+    return StepClock(
+        body_s=_table(grid, body, layout.dp, most_tokens),
+        head_s=_table(grid, head, layout.dp, most_rows),
+        decode_floor_s=floor_s,
+        per_sequence_s=constant_s,
+        slope_s=slope_s,
+        window_slopes_s=window_slopes,
+        prefill=prefill_table(model, layout, kernels),
+        host_step_s=settings.host.per_step_us * MICRO,
+        host_sequence_s=settings.host.per_sequence_us * MICRO,
+        overlapped=settings.host.overlapped,
+        pp=layout.pp,
+    )
+
+
+def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64], dp: int, most: int) -> list[float]:
+    """Seconds for 0 .. most + 1 tokens of a rank; the other attention-data ranks are as busy. Zero tokens cost as one."""
+    tokens = np.maximum(np.arange(most + 2), 1) * dp
+    return [float(value) for value in np.asarray(lookup(grid, seconds, tokens.astype(float)))]
+
+
+def _decode_slopes(
+    model: Model, layout: Layout, kernels: Kernels
+) -> tuple[float, float, float, tuple[float, ...]]:
+    """Return (floor, seconds a sequence, seconds a token of context, seconds a token within each window) of a rank.
+
+    Decode attention is piecewise linear in context with corners at the windows, so slopes follow from its values there.
+    """
+
+    def at(sequences: float, context: float) -> float:
+        found = operations.decode_attention(model, layout, kernels.plan, sequences * layout.dp, context)
+        return float(np.asarray(gpu_seconds(found, kernels)))
+
+    corners = windows_of(model)
+    floor_s = at(1e-9, 1.0)
+    far = max((*corners, 1.0)) * 2
+    edges = (1.0, *corners, far)
+    values = [at(1.0, edge) - floor_s for edge in edges]
+    rates = [(b - a) / (y - x) for a, b, x, y in zip(values, values[1:], edges, edges[1:], strict=False)]
+    slope_s = rates[-1]
+    window_slopes = tuple(rates[i] - rates[i + 1] for i in range(len(corners)))
+    constant_s = values[0] - rates[0]
+    return floor_s, max(constant_s, 0.0), slope_s, window_slopes

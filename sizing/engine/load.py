@@ -1,0 +1,59 @@
+"""What comes at the engine: all at once, a fixed number in flight, a rate, or a trace; and how long requests are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrivals = Literal["even", "poisson", "gamma"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A distribution of whole lengths, at least 1: fixed, normal, lognormal (mean and standard deviation), uniform range.
+
+    `low_share` of a uniform range is the share of the mean's nominal length where it starts (0.8: 80 to 100 %).
+    """
+
+    mean: float
+    std: float = 0.0
+    shape: Literal["fixed", "normal", "lognormal", "uniform"] = "fixed"
+    low_share: float = 1.0
+
+    def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw `count` lengths."""
+        if self.shape == "normal" and self.std > 0:
+            drawn = rng.normal(self.mean, self.std, count)
+        elif self.shape == "lognormal" and self.std > 0:
+            sigma = math.sqrt(math.log1p((self.std / self.mean) ** 2))
+            drawn = rng.lognormal(math.log(self.mean) - sigma**2 / 2, sigma, count)
+        elif self.shape == "uniform":
+            return rng.integers(max(1, int(self.low_share * self.mean)), int(self.mean) + 1, count)
+        else:
+            drawn = np.full(count, float(self.mean))
+        return np.maximum(1, np.rint(drawn)).astype(np.int64)
+
+
+def course_lengths(mean: float, std: float, seed: int) -> Iterator[int]:
+    """Draw lengths one by one as the teaching simulator does: int(max(Normal(mean, std), 1)), numpy's legacy generator."""
+    state = np.random.RandomState(seed)
+    while True:
+        yield int(max(state.normal(mean, std), 1)) if std > 0 else int(mean)
+
+
+def arrival_times(
+    count: int, rate: float, kind: Arrivals, rng: np.random.Generator, *, burstiness: float = 1.0
+) -> NDArray[np.float64]:
+    """Return `count` ascending arrival times at a mean rate: evenly spaced, Poisson, or gamma inter-arrivals.
+
+    `burstiness` is the gamma shape as vLLM's benchmark names it: 1 is Poisson, below 1 clumps, above 1 evens out.
+    """
+    if kind == "even":
+        return np.arange(1, count + 1) / rate
+    shape = burstiness if kind == "gamma" else 1.0
+    return np.cumsum(rng.gamma(shape, 1 / (rate * shape), count))

@@ -1,0 +1,402 @@
+"""One replica: waiting and running requests, and the scheduler's loop from event to event.
+
+At the end of a step finished requests leave, arrivals join the queue, and the scheduler lets requests in, all at the same
+instant. While nothing is prefilled and nothing can be let in, the batch decodes alone and many steps are taken at once: up
+to the next end of a sequence, the next arrival that could be let in, the next filled window or cache, or the caller's limit.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sizing.engine.batch import Batch, Piece
+from sizing.engine.cache import Pool
+from sizing.engine.requests import Requests
+from sizing.engine.rules import Rules
+
+# SGLang's admission estimate (server_args and schedule_policy, 0.4 to 0.5): ratio of the output still to come that is
+# assumed to be needed, falling from its start to a floor in so many decode steps, reset when idle.
+RATIO_START, RATIO_FLOOR_SHARE, RATIO_STEPS = 0.7, 0.14, 600
+RETRACT_MARGIN_TOKENS = 20
+
+
+class Clock(Protocol):
+    """How long steps take, whatever the unit of time."""
+
+    def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
+        """Return the time of a step that prefills `pieces`, and the extra time until its first tokens are out."""
+
+    def stretch(self, batch: Batch, steps: int) -> float:
+        """Return the time of so many steps that decode only."""
+
+    def steps_within(self, batch: Batch, time: float) -> int:
+        """Return the fewest such steps that take at least `time`."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Integrals over time and extremes, for means: queue, batch, cache; and what the decode tokens took."""
+
+    queue: float = 0.0
+    batch: float = 0.0
+    cache: float = 0.0
+    busy: float = 0.0
+    queue_max: int = 0
+    batch_max: int = 0
+    cache_max: float = 0.0
+
+
+@dataclass(slots=True)
+class Replica:
+    """The state of one replica. `observer`, where given, is called after each step with what it did."""
+
+    requests: Requests
+    clock: Clock
+    rules: Rules
+    pool: Pool
+    batch: Batch
+    prefix_hit: float = 0.0
+    now: float = 0.0
+    one_by_one: bool = False
+    queue: deque[int] = field(default_factory=deque)
+    prefilling: list[int] = field(default_factory=list)
+    done_units: dict[int, float] = field(default_factory=dict)
+    units: Callable[[int], float] | None = None
+    held: dict[int, float] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+    watch: Watch = field(default_factory=Watch)
+    completed: list[int] = field(default_factory=list)
+    preempted: int = 0
+    refused: list[int] = field(default_factory=list)
+    waiting_since: float = math.nan
+    held_steps: int = 0
+    ratio: float = RATIO_START
+    observer: Callable[[float, float, Sequence[Piece], int], None] | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests queued or running."""
+        return len(self.queue) + self.running
+
+    @property
+    def running(self) -> int:
+        """Requests that hold a slot."""
+        return len(self.prefilling) + self.batch.size
+
+    # --- what the caller drives ----------------------------------------------------------------------------------
+
+    def submit(self, request: int) -> None:
+        """Queue a request that has arrived. One whose cache can never fit is refused, and counted."""
+        total = self.requests.isl[request] + self.requests.osl[request]
+        if self.pool.need(total) > self.pool.size_bytes * (1 + 1e-12):
+            self.refused.append(request)
+            return
+        self.queue.append(request)
+        self.watch.queue_max = max(self.watch.queue_max, len(self.queue))
+
+    def run(self, until: float) -> None:
+        """Take steps while they begin before `until`; stop early when a request ends or there is nothing to do.
+
+        A request that arrives at `until` joins at the first step boundary from then on, so a stretch of decode steps
+        ends there.
+        """
+        while self.now < until:
+            self._admit()
+            if self.prefilling:
+                self._prefill_step()
+            elif self.batch.size:
+                self._decode_stretch(until)
+            else:
+                return
+            if self.completed:
+                return
+
+    @property
+    def wakes_at(self) -> float:
+        """When an idle replica has something to do without a new arrival: the end of a batching window, or never."""
+        if not self.queue or self.running or not self.rules.whole_batches:
+            return math.inf
+        return self.requests.arrival[self.queue[0]] + self.rules.batch_window
+
+    # --- letting requests in -------------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        rules = self.rules
+        if not self.queue:
+            if not self.running:
+                self.ratio = RATIO_START
+            return
+        if rules.whole_batches and (self.running or not self._batch_is_due()):
+            return
+        if (
+            rules.hold_steps
+            and self.batch.size
+            and self.held_steps < rules.hold_steps
+            and not self._fills_hold()
+        ):
+            return
+        while (
+            self.queue
+            and self.running < rules.slots
+            and len(self.prefilling) < rules.most_prefilling
+            and self._budget_left() > 0
+        ):
+            request = self.queue[0]
+            bytes_ = self._bytes_to_let_in(request)
+            if bytes_ is None or not self._fits_budget(request):
+                return
+            self.queue.popleft()
+            self.pool.held_bytes += bytes_
+            self.held[request] = bytes_
+            self.prefilling.append(request)
+            self.order.append(request)
+            if request not in self.done_units:
+                self.done_units[request] = 0.0
+            if math.isnan(self.requests.admitted[request]):
+                self.requests.admitted[request] = self.now
+
+    def _batch_is_due(self) -> bool:
+        if len(self.queue) >= min(self.rules.batch_size, self.rules.slots):
+            return True
+        oldest = self.requests.arrival[self.queue[0]]
+        return self.now >= oldest + self.rules.batch_window
+
+    def _fills_hold(self) -> bool:
+        waiting = sum(self._total_units(request) for request in self.queue)
+        return waiting + self.batch.size >= self.rules.hold_ratio * self.rules.budget
+
+    def _total_units(self, request: int) -> float:
+        """Units to prefill: the prompt less its cached prefix, and what was generated before a preemption."""
+        if self.units is not None:
+            return self.units(request)
+        prompt = self.requests.isl[request]
+        return prompt - math.floor(self.prefix_hit * prompt) + self.requests.generated[request]
+
+    def _budget_left(self) -> float:
+        """Units of the next step that prefilling requests (and decodes, where they share it) leave."""
+        rules = self.rules
+        left = rules.budget - (self.batch.size if rules.shared_budget else 0)
+        if math.isinf(left):
+            return left
+        for request in self.prefilling:
+            left -= min(rules.units_per_request, self._total_units(request) - self.done_units[request])
+        return left
+
+    def _fits_budget(self, request: int) -> bool:
+        """A prompt that may not be cut must fit what is left, unless it is alone in the step."""
+        return self.rules.splits or not self.prefilling or self._total_units(request) <= self._budget_left()
+
+    def _bytes_to_let_in(self, request: int) -> float | None:
+        """Return the cache bytes that a request takes at once when it is let in, or None when they are not free."""
+        pool, rules, requests = self.pool, self.rules, self.requests
+        prompt = requests.isl[request] + requests.generated[request]
+        whole = requests.isl[request] + requests.osl[request]
+        takes = pool.need(whole) if rules.reserve == "reserve" else pool.need(prompt)
+        must_be_free = takes
+        if rules.reserve == "first_chunk":
+            must_be_free = pool.need(min(prompt, self._budget_left()))
+        elif rules.reserve == "estimate":
+            to_come = (
+                sum(end - self.batch.step for _, _, end in self.batch.joined.values())
+                if self.batch.size
+                else 0
+            )
+            coming = requests.osl[request] - requests.generated[request]
+            expected = self.ratio * to_come + coming
+            must_be_free = takes + expected * pool.block_bytes / pool.block_tokens
+        free = pool.free_bytes + pool.slack_bytes
+        # A request that finds the engine empty is let in though its output may not fit: it can be preempted later.
+        refused = takes > free or (must_be_free > free and self.running > 0)
+        return None if refused else takes
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    def _prefill_step(self) -> None:
+        """One step with prefill: share the budget out, let decodes along where steps are mixed, end prompts."""
+        rules = self.rules
+        decodes = rules.mixed and self.batch.size > 0
+        if decodes and not self._make_room(1):
+            decodes = rules.mixed and self.batch.size > 0
+        left = rules.budget - (self.batch.size if rules.shared_budget and decodes else 0)
+        left = max(left, 1.0)
+        pieces: list[Piece] = []
+        for request in self.prefilling:
+            units = min(rules.units_per_request, self._total_units(request) - self.done_units[request], left)
+            if units <= 0:
+                continue
+            pieces.append(Piece(request, units, self._prior(request)))
+            left -= units
+            if left <= 0:
+                break
+        taken, extra = self.clock.step(pieces, self.batch, decodes)
+        self._pass(taken, 1, decodes, pieces)
+        for piece in pieces:
+            self.done_units[piece.request] += piece.units
+        if decodes:
+            self._end_sequences()
+        self._end_prompts(pieces, extra)
+
+    def _prior(self, request: int) -> float:
+        """Tokens that a chunk finds in the cache: units done, and the cached prefix."""
+        if self.units is not None:
+            return self.done_units[request]
+        return self.done_units[request] + math.floor(self.prefix_hit * self.requests.isl[request])
+
+    def _end_prompts(self, pieces: Sequence[Piece], extra: float) -> None:
+        """Give finished prompts their next token and move them to the decoding batch, or end them."""
+        requests = self.requests
+        for piece in pieces:
+            request = piece.request
+            if self.done_units[request] < self._total_units(request) - 1e-9:
+                continue
+            self.prefilling.remove(request)
+            del self.done_units[request]
+            if math.isnan(requests.first_token[request]):
+                requests.first_token[request] = self.now + extra
+            requests.generated[request] += 1
+            context = requests.isl[request] + requests.generated[request]
+            left = requests.osl[request] - requests.generated[request]
+            if left == 0:
+                self._finish(request, self.now + extra)
+            else:
+                self.batch.join(request, context, left)
+                if self.rules.reserve != "reserve":
+                    self.pool.join(context - 1, self.batch.step)
+
+    def _decode_stretch(self, until: float) -> None:
+        """Many decode steps at once, as many as change nothing but lengths."""
+        batch, clock = self.batch, self.clock
+        steps, _ = batch.next_end()
+        fills = batch.steps_until_window_fills()
+        if fills is not None:
+            steps = min(steps, fills)
+        room = self._steps_with_room()
+        if room < 1:
+            self._make_room(1)
+            if not batch.size:
+                return
+            room = max(self._steps_with_room(), 1)
+            steps = min(steps, batch.next_end()[0])
+        steps = int(min(steps, room))
+        if self.rules.hold_steps and self.queue:
+            steps = min(steps, max(1, self.rules.hold_steps - self.held_steps))
+        if self.rules.reserve == "estimate" and self.queue:
+            steps = 1  # the estimate falls with every step and may let the next one in
+        if self.rules.poll_steps and self.queue:
+            steps = min(steps, self.rules.poll_steps - batch.step % self.rules.poll_steps)
+        if math.isfinite(until):
+            steps = min(steps, clock.steps_within(batch, until - self.now))
+        if self.one_by_one:
+            steps = 1
+        steps = max(1, steps)
+        self._pass(clock.stretch(batch, steps), steps, True, ())
+        self._end_sequences()
+
+    def _steps_with_room(self) -> float:
+        if self.rules.reserve == "reserve":
+            return math.inf
+        return self.pool.steps_that_fit(self.batch.size, self.batch.step, self.pool.free_bytes)
+
+    def _pass(self, taken: float, steps: int, decodes: bool, pieces: Sequence[Piece]) -> None:
+        """Let time pass: grow the caches of decoding sequences and the integrals, and tell the observer."""
+        watch, batch = self.watch, self.batch
+        running = self.running
+        watch.queue += taken * len(self.queue)
+        watch.batch += taken * running
+        watch.busy += taken
+        watch.batch_max = max(watch.batch_max, running)
+        before = self.pool.held_bytes
+        if decodes:
+            if self.rules.reserve != "reserve":
+                self.pool.grow(batch.size, batch.step, steps)
+            batch.advance(steps)
+            self.held_steps = self.held_steps + steps if self.queue else 0
+            self.ratio = max(
+                RATIO_START * RATIO_FLOOR_SHARE,
+                self.ratio - steps * RATIO_START * (1 - RATIO_FLOOR_SHARE) / RATIO_STEPS,
+            )
+        if pieces:
+            self.held_steps = 0
+        watch.cache += taken * (before + self.pool.held_bytes) / 2
+        watch.cache_max = max(watch.cache_max, self.pool.held_bytes)
+        started = self.now
+        self.now += taken
+        if self.observer is not None:
+            self.observer(started, self.now, pieces, batch.size if decodes else 0)
+
+    def _end_sequences(self) -> None:
+        batch = self.batch
+        while batch.size:
+            left, request = batch.next_end()
+            if left > 0:
+                return
+            heapq.heappop(batch.ends)
+            self.requests.generated[request] += batch.generated(request)
+            tokens = batch.leave(request)
+            self._release(request, tokens)
+            self._finish(request, self.now)
+
+    def _release(self, request: int, tokens: float) -> None:
+        """Free the cache of a decoding sequence with a context of `tokens`."""
+        if self.rules.reserve == "reserve":
+            self.pool.held_bytes -= self.held.pop(request)
+        else:
+            self.pool.leave(tokens - 1, self.batch.step)
+            self.pool.held_bytes -= self.pool.need(tokens - 1)
+            del self.held[request]
+
+    def _finish(self, request: int, at: float) -> None:
+        if request in self.held:  # it ended with its prompt and never decoded
+            self.pool.held_bytes -= self.held.pop(request)
+        self.requests.finished[request] = at
+        self.completed.append(request)
+
+    # --- running out of cache ------------------------------------------------------------------------------------
+
+    def _make_room(self, steps: int) -> bool:
+        """Preempt until the next `steps` decode steps have their blocks. Returns whether nothing had to go."""
+        untouched = True
+        while self.batch.size and self._steps_with_room() < steps:
+            victim = self._victim()
+            if victim is None:
+                break
+            self._preempt(victim)
+            untouched = False
+        return untouched
+
+    def _victim(self) -> int | None:
+        joined = self.batch.joined
+        if self.running <= 1:
+            return None
+        if self.rules.preempts == "retract_shortest_output":
+            isl = self.requests.isl
+            return min(joined, key=lambda r: (self.requests.generated[r] + self.batch.generated(r), -isl[r]))
+        while self.order:
+            request = self.order[-1]
+            if request in joined:
+                return request
+            if request in self.prefilling:
+                return None if len(joined) < 1 else self._last_joined()
+            self.order.pop()
+        return self._last_joined()
+
+    def _last_joined(self) -> int | None:
+        return max(self.batch.joined, key=lambda r: self.batch.joined[r][0], default=None)
+
+    def _preempt(self, request: int) -> None:
+        """Drop a sequence's cache; it goes to the head of the queue and its tokens are computed again."""
+        self.requests.generated[request] += self.batch.generated(request)
+        tokens = self.batch.leave(request)
+        self._release(request, tokens)
+        self.queue.appendleft(request)
+        self.requests.preemptions[request] += 1
+        self.preempted += 1
+        if self.rules.preempts == "retract_shortest_output":
+            outputs = [self.requests.generated[r] + self.batch.generated(r) for r in self.batch.joined]
+            longest = sum(self.requests.osl[r] for r in self.batch.joined) or 1
+            self.ratio = min(1.0, (sum(outputs) + RETRACT_MARGIN_TOKENS * len(outputs)) / longest)

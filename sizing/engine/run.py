@@ -1,0 +1,120 @@
+"""Runs: a load driven through one replica or several behind a router, until all is done or a limit is reached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from sizing.engine.replica import Replica
+from sizing.engine.requests import Requests
+
+Routing = Literal["round-robin", "least-requests", "power-of-two"]
+ROUTINGS: tuple[Routing, ...] = ("round-robin", "least-requests", "power-of-two")
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run: the requests, the replicas, and the time when it ended."""
+
+    requests: Requests
+    replicas: tuple[Replica, ...]
+    ended: float
+
+
+def open_loop(
+    requests: Requests,
+    replicas: Sequence[Replica],
+    *,
+    routing: Routing = "round-robin",
+    seed: int = 0,
+    limit: float = math.inf,
+    progress: Progress | None = None,
+) -> Run:
+    """Drive requests that are all known with their arrival times, ascending, until all have ended or a limit."""
+    rng = np.random.default_rng(seed)
+    for number, arrival in enumerate(requests.arrival):
+        if arrival >= limit:
+            break
+        if len(replicas) == 1:
+            _advance(replicas[0], arrival)
+            chosen = replicas[0]
+        else:
+            if routing != "round-robin":
+                for replica in replicas:
+                    _advance(replica, arrival)
+            chosen = _route(replicas, routing, number, rng)
+            _advance(chosen, arrival)
+        chosen.submit(number)
+        if progress is not None and number % 1024 == 0:
+            progress(number)
+    for replica in replicas:
+        _advance(replica, limit)
+    return Run(requests, tuple(replicas), max(replica.now for replica in replicas))
+
+
+def _route(replicas: Sequence[Replica], routing: Routing, number: int, rng: np.random.Generator) -> Replica:
+    """Choose a replica: in turn, the one with the fewest requests, or the better of two drawn at random."""
+    if routing == "round-robin":
+        return replicas[number % len(replicas)]
+    if routing == "least-requests":
+        return min(replicas, key=lambda replica: replica.in_flight)
+    first, second = rng.choice(len(replicas), 2, replace=False)
+    return min(replicas[first], replicas[second], key=lambda replica: replica.in_flight)
+
+
+def _advance(replica: Replica, until: float) -> None:
+    """Run a replica until it would begin a step at `until` or later; an idle one waits."""
+    while replica.now < until:
+        before = replica.now
+        replica.run(until)
+        replica.completed.clear()
+        if replica.now > before or replica.running:
+            continue
+        wakes = replica.wakes_at
+        if replica.queue and wakes <= before:
+            return  # nothing moves: the queue's head can never be let in
+        if min(wakes, until) == math.inf:
+            return
+        replica.now = min(wakes, until)
+
+
+def closed_loop(
+    requests: Requests,
+    replica: Replica,
+    *,
+    in_flight: int,
+    count: int,
+    lengths: Iterator[tuple[int, int]],
+    limit: float = math.inf,
+    progress: Progress | None = None,
+) -> Run:
+    """Keep `in_flight` requests queued or running until `count` have been sent and all have ended, or a limit."""
+    sent = 0
+
+    def top_up() -> None:
+        nonlocal sent
+        while sent < count and replica.in_flight < in_flight:
+            isl, osl = next(lengths)
+            replica.submit(requests.add(replica.now, isl, osl))
+            sent += 1
+            if len(replica.refused) >= in_flight:
+                return
+
+    top_up()
+    while replica.now < limit and replica.in_flight:
+        before, running = replica.now, replica.running
+        replica.run(limit)
+        replica.completed.clear()
+        top_up()
+        if replica.now == before and replica.running == running:
+            if replica.wakes_at <= before or replica.wakes_at == math.inf:
+                break
+            replica.now = min(replica.wakes_at, limit)
+        if progress is not None:
+            progress(sent)
+    return Run(requests, (replica,), replica.now)

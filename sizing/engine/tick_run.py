@@ -1,0 +1,202 @@
+"""The teaching simulator: ticks for time, slots in view, as the sizing course uses it to compare batching policies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sizing.engine.batch import Batch, Piece
+from sizing.engine.cache import Pool
+from sizing.engine.load import course_lengths
+from sizing.engine.replica import Replica
+from sizing.engine.requests import Requests
+from sizing.engine.rules import Rules
+from sizing.engine.ticks import TickClock
+
+PREFILL, DECODE, EMPTY = "p", "d", "e"
+
+
+@dataclass(frozen=True, slots=True)
+class TickStep:
+    """One step of the timeline: when, the state of every slot (p, d or e) and its request, and the queue after it."""
+
+    start: float
+    end: float
+    states: tuple[str, ...]
+    occupants: tuple[int | None, ...]
+    queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class TickResult:
+    """What the course reports, in ticks; means are None where nothing was measured."""
+
+    completed: int
+    end_tick: float
+    mean_ttft: float | None
+    mean_e2e: float | None
+    mean_itl: float | None
+    requests_per_1k_ticks: float
+    tokens_per_1k_ticks: float
+    queue_end: int
+    requests: Requests
+    timeline: tuple[TickStep, ...]
+
+
+@dataclass(slots=True)
+class _Slots:
+    """Which request sits in which slot, and the timeline."""
+
+    occupants: list[int | None]
+    timeline: list[TickStep] = field(default_factory=list)
+    itl_sum: float = 0.0
+    itl_count: int = 0
+    tokens: int = 0
+    last: tuple[float, int, int] = (0.0, 0, 0)
+
+    def seat(self, request: int) -> None:
+        """Give a request the first empty slot."""
+        if request not in self.occupants:
+            self.occupants[self.occupants.index(None)] = request
+
+
+def simulate(
+    rules: Rules,
+    clock: TickClock,
+    *,
+    osl_mean: float,
+    osl_std: float = 0.0,
+    seed: int = 42,
+    limit: float = math.inf,
+    requests: int | None = None,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    keep_timeline: bool = True,
+) -> TickResult:
+    """Run the course's simulator: one load (a batch of `requests`, a concurrency, or a rate per tick) to a limit of ticks.
+
+    At each step's end finished requests leave, the load arrives, and the batcher lets requests in, all at the same instant.
+    The run ends with the first step that ends at or after the limit; what that step would bring is not counted.
+    """
+    store = Requests()
+    lengths = course_lengths(osl_mean, osl_std, seed)
+    slots = _Slots([None] * rules.slots)
+    replica = Replica(
+        store,
+        clock,
+        rules,
+        Pool(math.inf, 0.0, 1),
+        Batch(),
+        one_by_one=True,
+        units=lambda _: float(clock.chunks),
+    )
+
+    def observe(start: float, end: float, pieces: Sequence[Piece], decoding: int) -> None:
+        _observe(replica, slots, start, end, pieces, decoding, keep_timeline)
+
+    replica.observer = observe
+    while replica.now < limit:
+        _arrive(replica, store, lengths, requests, concurrency, rate)
+        before = replica.now
+        if not replica.in_flight and math.isinf(limit):
+            break
+        _one_step(replica)
+        if replica.now == before:
+            replica.now += 1.0  # an idle tick
+            slots.last = (0.0, 0, 0)
+        if replica.now < limit:
+            _vacate(replica, slots)
+    return _result(replica, store, slots, limit)
+
+
+def _arrive(
+    replica: Replica,
+    store: Requests,
+    lengths: object,
+    requests: int | None,
+    concurrency: int | None,
+    rate: float | None,
+) -> None:
+    """Bring the load's requests in: a batch at the start, a top-up to the concurrency, floor(t*rate) by tick t."""
+    if concurrency is not None:
+        due = len(store) + max(0, concurrency - replica.in_flight)
+        due = due if requests is None else min(due, requests)
+    elif rate is not None:
+        due = math.floor(replica.now * rate + 1e-9)
+        due = due if not requests else min(due, requests)
+    else:
+        due = requests or 0
+    while len(store) < due:
+        replica.submit(store.add(replica.now, 1, next(lengths)))  # type: ignore[call-overload]
+
+
+def _one_step(replica: Replica) -> None:
+    """Take exactly one step, if there is one to take."""
+    replica._admit()
+    if replica.prefilling:
+        replica._prefill_step()
+    elif replica.batch.size:
+        replica._decode_stretch(math.inf)
+
+
+def _observe(
+    replica: Replica,
+    slots: _Slots,
+    start: float,
+    end: float,
+    pieces: Sequence[Piece],
+    decoding: int,
+    keep_timeline: bool,
+) -> None:
+    """Record a step: who sat where in which phase, decode tokens and what they took."""
+    for request in (*replica.prefilling, *replica.batch.joined):
+        slots.seat(request)
+    prefilling = set(replica.prefilling)
+    if keep_timeline:
+        states = tuple(
+            EMPTY if r is None else (PREFILL if r in prefilling else DECODE) for r in slots.occupants
+        )
+        slots.timeline.append(TickStep(start, end, states, tuple(slots.occupants), len(replica.queue)))
+    first_tokens = sum(
+        replica.done_units[p.request] + p.units >= replica._total_units(p.request) for p in pieces
+    )
+    # The course counts a request's step lengths from its second decode step on.
+    later = sum(replica.batch.generated(request) > 1 for request in replica.batch.joined) if decoding else 0
+    slots.last = ((end - start) * later, later, decoding + first_tokens)
+    slots.itl_sum += slots.last[0]
+    slots.itl_count += slots.last[1]
+    slots.tokens += slots.last[2]
+
+
+def _vacate(replica: Replica, slots: _Slots) -> None:
+    for request in replica.completed:
+        slots.occupants[slots.occupants.index(request)] = None
+    replica.completed.clear()
+
+
+def _result(replica: Replica, store: Requests, slots: _Slots, limit: float) -> TickResult:
+    ended = [i for i in range(len(store)) if store.finished[i] < limit]  # NaN compares as not ended
+    started = [i for i in range(len(store)) if store.first_token[i] < limit]
+    ticks = replica.now
+    if ticks >= limit:
+        itl_ticks, decoded, tokens = slots.last
+        slots.itl_sum -= itl_ticks
+        slots.itl_count -= decoded
+        slots.tokens -= tokens
+    return TickResult(
+        completed=len(ended),
+        end_tick=ticks,
+        mean_ttft=_mean([store.first_token[i] - store.arrival[i] for i in started]),
+        mean_e2e=_mean([store.finished[i] - store.arrival[i] for i in ended]),
+        mean_itl=slots.itl_sum / slots.itl_count if slots.itl_count else None,
+        requests_per_1k_ticks=1000 * len(ended) / ticks if ticks else 0.0,
+        tokens_per_1k_ticks=1000 * slots.tokens / ticks if ticks else 0.0,
+        queue_end=len(replica.queue),
+        requests=store,
+        timeline=tuple(slots.timeline),
+    )
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
