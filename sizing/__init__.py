@@ -1,8 +1,8 @@
 """llmsize: how many GPUs an LLM service needs, how sure that is, and what it costs.
 
 Modules import only from those above them in this order: errors, units, specs, prices, catalog, settings, attention,
-precision, architecture, operations, memory, roofline, network, kernels, step, steady_state, engine, capacity, request,
-candidates, deployment, load, search, advice, report, cli.
+precision, architecture, operations, memory, roofline, network, kernels, step, steady_state, engine, simulation, capacity, request,
+candidates, deployment, load, search, verify, advice, report, cli.
 """
 
 __version__ = "0.1.0"

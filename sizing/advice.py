@@ -44,8 +44,7 @@ def relaxation(outcome: Outcome) -> Relaxation | None:
     same = [
         e
         for e in outcome.ranked
-        if e.candidate.option.id == best.candidate.option.id
-        and e.candidate.precision == best.candidate.precision
+        if e.candidate.option.id == best.candidate.option.id and e.candidate.precision == best.candidate.precision
     ]
     for factor in RELAXATIONS:
         limits = relaxed(outcome.request.limits, best.binding, factor)
@@ -58,9 +57,7 @@ def relaxation(outcome: Outcome) -> Relaxation | None:
 
 def _gpus(load: Load, found: Evaluated, request: Request) -> float:
     most = load.most(request)
-    return (
-        math.inf if most is None else replicas(request, found.candidate, most) * found.candidate.layout.gpus
-    )
+    return math.inf if most is None else replicas(request, found.candidate, most) * found.candidate.layout.gpus
 
 
 def relaxed(limits: Limits, name: str, factor: float) -> Limits:
@@ -82,9 +79,7 @@ def suggestions(
     for change, request, names in _changes(outcome, precisions):
         best = search(request, options, names, data).best
         if best is not None and _within_budget(best, request):
-            found.append(
-                Suggestion(change, best.gpus, best.candidate.option.gpu.name, str(best.candidate.layout))
-            )
+            found.append(Suggestion(change, best.gpus, best.candidate.option.gpu.name, str(best.candidate.layout)))
     return tuple(found)
 
 
@@ -92,9 +87,7 @@ def _within_budget(best: Evaluated, request: Request) -> bool:
     return request.gpu_budget is None or best.gpus <= request.gpu_budget
 
 
-def _changes(
-    outcome: Outcome, precisions: Sequence[str | None]
-) -> Iterator[tuple[str, Request, Sequence[str | None]]]:
+def _changes(outcome: Outcome, precisions: Sequence[str | None]) -> Iterator[tuple[str, Request, Sequence[str | None]]]:
     """Yield (change in words, changed request, precisions) in the order in which a user would try them."""
     request = outcome.request
     serving = request.serving

@@ -70,9 +70,7 @@ def dense_matrices(mlp: DenseMlp, hidden_size: int, tp: int, *, name: str = "mlp
     )
 
 
-def expert_matrices(
-    mlp: MoeMlp, hidden_size: int, layout: Layout, width_padding: int = 1
-) -> tuple[Matrix, ...]:
+def expert_matrices(mlp: MoeMlp, hidden_size: int, layout: Layout, width_padding: int = 1) -> tuple[Matrix, ...]:
     """Return the routed experts' projections on one GPU; widths are padded to a multiple where a kernel demands it."""
     inner = _padded(mlp.latent or hidden_size, width_padding)
     width = _padded(mlp.intermediate / layout.moe_tp, width_padding)
@@ -113,9 +111,7 @@ def norm_count(kind: LayerKind, model: Model) -> int:
 
 
 @lru_cache(maxsize=4096)
-def layer_matrices(
-    model: Model, kind_index: int, layout: Layout, width_padding: int = 1
-) -> tuple[Matrix, ...]:
+def layer_matrices(model: Model, kind_index: int, layout: Layout, width_padding: int = 1) -> tuple[Matrix, ...]:
     """Return every matrix of one layer of a kind, on one GPU of `layout`, norms included."""
     kind = model.kinds[kind_index]
     found: list[Matrix] = [Matrix("norms", "norm", model.hidden_size, norm_count(kind, model))]
@@ -128,9 +124,7 @@ def layer_matrices(
 
 def embedding_matrix(model: Model, tp: int, vocabulary_padding: int = 1) -> Matrix:
     """Return the input embedding of one GPU, split by vocabulary."""
-    return Matrix(
-        "embedding", "embedding", _padded(model.vocab_size, vocabulary_padding) / tp, model.hidden_size
-    )
+    return Matrix("embedding", "embedding", _padded(model.vocab_size, vocabulary_padding) / tp, model.hidden_size)
 
 
 def head_matrix(model: Model, tp: int, vocabulary_padding: int = 1) -> Matrix:
@@ -235,9 +229,7 @@ def attention_class(model: Model) -> Literal["mla", "hybrid", "other"]:
     return "hybrid" if kinds & {"linear", "ssm"} else "other"
 
 
-def why_not(
-    model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None
-) -> str | None:
+def why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
     """Return why the engine refuses this layout, or None: heads, vocabulary, widths, FP8 blocks, experts, layers.
 
     `block` is the block width of block-quantised weights, whose every split must be a multiple of it.
@@ -245,9 +237,7 @@ def why_not(
     return split_why_not(model, layout, settings, block=block) or pipeline_why_not(model, layout, settings)
 
 
-def split_why_not(
-    model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None
-) -> str | None:
+def split_why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
     """Return why the engine refuses to split a layer so, or None; the same for every pipeline depth."""
     return (
         _mixers_why_not(model, layout)

@@ -175,9 +175,7 @@ def _refused(
         return "link", f"TP{group} spans more than the {island} GPUs that share a link or node"
     if group % layout.ep:
         return "split", f"EP{layout.ep} does not divide the {group} GPUs of a stage"
-    split = architecture.split_why_not(
-        request.model, layout, resolved, block=plan.block and resolved.fp8_block
-    )
+    split = architecture.split_why_not(request.model, layout, resolved, block=plan.block and resolved.fp8_block)
     if split:
         return "split", split
     if layout.gpus > island and gpu.datasheet.node.inter_node_gbit_per_s_per_gpu is None:

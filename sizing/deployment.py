@@ -50,9 +50,7 @@ class Resolved:
         )
 
 
-def resolve(
-    request: Request, option: GpuOption, layout: Layout, precision_name: str | None, data: Data
-) -> Resolved:
+def resolve(request: Request, option: GpuOption, layout: Layout, precision_name: str | None, data: Data) -> Resolved:
     """Resolve one layout. What the engine refuses is reported, not raised: the sizes are still worth seeing."""
     resolved = resolve_settings(request, option.gpu, layout)
     plan = precision.plan(

@@ -128,9 +128,7 @@ class Kernels:
                 found = [
                     row
                     for row in rows
-                    if row.operation == operation
-                    and getattr(row, "precision", precision) == precision
-                    and accept(row)
+                    if row.operation == operation and getattr(row, "precision", precision) == precision and accept(row)
                 ]
                 if found:
                     best = min(found, key=lambda row: (distance(row), self._engine_rank(row.engine)))
@@ -193,9 +191,7 @@ class Kernels:
             memory=self.assumptions.small_kernels.memory,
             t0_s=t0_s - launch_s,
         )
-        bare_s = np.maximum(
-            operation.flops / self.peak(precision), operation.bytes / self.bandwidth_bytes_per_s
-        )
+        bare_s = np.maximum(operation.flops / self.peak(precision), operation.bytes / self.bandwidth_bytes_per_s)
         fused: Numeric = np.maximum(measured_s - streamed_s, launch_s + bare_s)
         return fused
 
@@ -278,9 +274,7 @@ class Kernels:
         row = self._choose(
             "prefill_attention",
             STAND_INS.get(wanted, (wanted, "bf16")),
-            distance=lambda row: (
-                abs(row.head_dim - operation.head_dim) + (0 if row.cache_precision == cache else 1)
-            ),
+            distance=lambda row: abs(row.head_dim - operation.head_dim) + (0 if row.cache_precision == cache else 1),
             key=(operation.head_dim, cache),
         ).row
         share = roofline.curve_share(operation.prompt_tokens, row.tokens, row.flop_fraction)

@@ -115,17 +115,13 @@ class Load:
             return None
         last = _last_of_leading(ok)
         binding = _violated(point, request.limits, last + 1) if last + 1 < self.slots else self.slots_bound
-        return Most(
-            float(in_flight[last]), float(point.requests_per_s[last]), float(point.decoding[last]), binding
-        )
+        return Most(float(in_flight[last]), float(point.requests_per_s[last]), float(point.decoding[last]), binding)
 
     def _most_rate(self, request: Request) -> Most | None:
         ceiling = steady_state.decoding_limit(self.service, self.slots)
         full = steady_state.open_loop(self.curves, self.service, np.array([ceiling]))
         if request.offline:
-            return Most(
-                float(full.requests_per_s[0]), float(full.requests_per_s[0]), ceiling, self.slots_bound
-            )
+            return Most(float(full.requests_per_s[0]), float(full.requests_per_s[0]), ceiling, self.slots_bound)
         # The highest stable rate is that of full slots, or that at which prefill alone fills the time.
         capacity_per_s = float(full.requests_per_s[0] / max(1.0, float(full.prefill_share[0])))
         stable_per_s = request.max_utilisation * capacity_per_s
@@ -139,9 +135,7 @@ class Load:
         rate = float(point.requests_per_s[last])
         return Most(rate, rate, float(grid[last]), self._binding(point, request.limits, last + 1))
 
-    def _heaviest(
-        self, grid: NDArray[np.float64], request: Request, stable_per_s: float
-    ) -> tuple[Point, int]:
+    def _heaviest(self, grid: NDArray[np.float64], request: Request, stable_per_s: float) -> tuple[Point, int]:
         """Evaluate ascending loads; return them and the index of the heaviest allowed before the first refused, or -1."""
         point = steady_state.open_loop(self.curves, self.service, grid, _quantiles(request.limits))
         allowed = within(point, request.limits) & point.stable & (point.requests_per_s <= stable_per_s)
@@ -161,9 +155,9 @@ class Load:
             return steady_state.closed_loop(self.curves, self.service, share)
         if request.requests_per_s is None:
             return steady_state.open_loop(self.curves, self.service, np.array([most.decoding]))
-        return self._at_rate(request.requests_per_s / replicas, most)
+        return self.at_rate(request.requests_per_s / replicas, most)
 
-    def _at_rate(self, rate: float, most: Most) -> Point:
+    def at_rate(self, rate: float, most: Most) -> Point:
         """Solve for the load whose throughput is `rate` by narrowing a bracket (throughput grows with load)."""
         low, high = LIGHTEST_LOAD**2 * most.decoding, most.decoding
         grid = np.geomspace(low, high, SOLVING_POINTS)

@@ -70,9 +70,7 @@ def static_fraction(
     return round((memory_mib - reserve_mib) / memory_mib, FRACTION_DIGITS)
 
 
-def weight_bytes(
-    model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan, settings: EngineSettings
-) -> float:
+def weight_bytes(model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan, settings: EngineSettings) -> float:
     """Bytes of the weights on one GPU of a stage, matrix by matrix, each in the format that its role has.
 
     MXFP4 experts are padded to the width that the kernels demand. Parameters outside the text layers sit on the
@@ -107,9 +105,7 @@ def forward_bytes(model: Model, layout: Layout, settings: EngineSettings, tokens
         ),
         default=0,
     )
-    dense = rank_tokens * (
-        rule.per_hidden_bytes * model.hidden_size + rule.per_intermediate_bytes * widest / layout.tp
-    )
+    dense = rank_tokens * (rule.per_hidden_bytes * model.hidden_size + rule.per_intermediate_bytes * widest / layout.tp)
     return max(
         dense,
         max((_experts_bytes(model, mlp, layout, tokens) for k in model.kinds for mlp in k.mlps), default=0.0),
@@ -125,9 +121,7 @@ def _experts_bytes(model: Model, mlp: DenseMlp | MoeMlp, layout: Layout, tokens:
     return EXPERT_BUFFER_BYTES * (routed + tokens * inner)
 
 
-def activation_bytes(
-    model: Model, stage: Stage, layout: Layout, settings: EngineSettings, tokens: int
-) -> float:
+def activation_bytes(model: Model, stage: Stage, layout: Layout, settings: EngineSettings, tokens: int) -> float:
     """Peak activation of one GPU: the larger of the forward pass and, on the last stage, logits and sampling.
 
     Logits are of the whole vocabulary on the sampling rank, so tensor parallelism does not shrink them.
@@ -327,9 +321,7 @@ def longest_that_fits(
     """Longest sequence that alone fits the pool, at most the model's maximum, by bisection (need grows with length)."""
 
     def fits(tokens: int) -> bool:
-        return use(
-            model, gpu, layout, plan, settings, max_model_len=tokens, cuda_graphs_gib=cuda_graphs_gib
-        ).fits
+        return use(model, gpu, layout, plan, settings, max_model_len=tokens, cuda_graphs_gib=cuda_graphs_gib).fits
 
     low, high = 0, model.max_position
     if fits(high):

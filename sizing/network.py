@@ -18,9 +18,7 @@ def traffic_factor(operation: str, gpus: int) -> float:
     return passes * (gpus - 1) / gpus
 
 
-def ring_s(
-    message_bytes: Numeric, operation: str, gpus: int, *, alpha_s: float, bytes_per_s: float
-) -> Numeric:
+def ring_s(message_bytes: Numeric, operation: str, gpus: int, *, alpha_s: float, bytes_per_s: float) -> Numeric:
     """Seconds of a collective from latency and bus bandwidth: alpha + factor*bytes/bandwidth."""
     return alpha_s + traffic_factor(operation, gpus) * message_bytes / bytes_per_s
 

@@ -64,9 +64,7 @@ def gemm(matrix: Matrix, tokens: Numeric, count: float, plan: PrecisionPlan) -> 
     )
 
 
-def moe(
-    mlp: MoeMlp, hidden_size: int, layout: Layout, tokens: Numeric, count: float, plan: PrecisionPlan
-) -> Operation:
+def moe(mlp: MoeMlp, hidden_size: int, layout: Layout, tokens: Numeric, count: float, plan: PrecisionPlan) -> Operation:
     """The routed experts of one layer, fused: `tokens` of the whole replica, experts balanced over ep."""
     experts = architecture.expert_matrices(mlp, hidden_size, layout)
     weights_per_expert = sum(matrix.inputs * matrix.outputs for matrix in experts)
@@ -101,9 +99,7 @@ def body(
     if layout.pp > 1:
         message = tokens_per_rank * model.hidden_size * ACTIVATION_BYTES / layout.tp
         found.append(
-            Operation(
-                "pipeline_send", "send", layout.pp - 1, message_bytes=message, gpus=layout.tp * layout.dp
-            )
+            Operation("pipeline_send", "send", layout.pp - 1, message_bytes=message, gpus=layout.tp * layout.dp)
         )
     return tuple(found)
 
@@ -124,9 +120,7 @@ def _layer(
         if matrix.role not in ("norm", "expert"):
             found.append(gemm(matrix, rank_tokens, count, plan))
     if kind.mixer is not None:
-        qkv = sum(
-            m.outputs for m in architecture.layer_matrices(model, index, layout) if m.name.startswith("qkv")
-        )
+        qkv = sum(m.outputs for m in architecture.layer_matrices(model, index, layout) if m.name.startswith("qkv"))
         found.append(small("rope_and_cache_write", 2 * rank_tokens * qkv * ACTIVATION_BYTES, count))
     for mlp in kind.mlps:
         found += _mlp(mlp, model.hidden_size, layout, plan, tokens, rank_tokens, count)
@@ -212,9 +206,7 @@ def decode_attention(
     for index, count in architecture.whole(model).layers:
         mixer = model.kinds[index].mixer
         if mixer is not None:
-            work = pick(mixer.kind).decode(
-                mixer, layout.tp, plan.kv_bytes, sequences / layout.dp, context_tokens
-            )
+            work = pick(mixer.kind).decode(mixer, layout.tp, plan.kv_bytes, sequences / layout.dp, context_tokens)
             found.append(_attention(f"decode_{mixer.kind}", work, count))
     return tuple(found)
 

@@ -96,9 +96,7 @@ def requested(quantisation: Quantisation, precision: str | None) -> Quantisation
     return replace(fresh, kept_16bit=frozenset()) if precision in SIXTEEN_BIT else fresh
 
 
-def _compute(
-    format_name: str, formats: Formats, gpu: Gpu, settings: EngineSettings, *, experts: bool
-) -> str | None:
+def _compute(format_name: str, formats: Formats, gpu: Gpu, settings: EngineSettings, *, experts: bool) -> str | None:
     """Return the precision key in which a quantised product runs natively, or None where it is weight-only."""
     tflops = gpu.datasheet.dense_tflops
     if format_name == "mxfp4":

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sizing import capacity
 from sizing.candidates import Candidate, Rejected, candidates
 from sizing.load import Load, Most, solo_over
 from sizing.request import Data, GpuOption, Request
+from sizing.simulation import Served
 from sizing.specs.workload import Objective
 from sizing.steady_state import Point
 
@@ -19,7 +20,8 @@ class Evaluated:
     """A candidate that meets demand and limits, at the load that each of its replicas gets.
 
     `point` holds that one operating point (arrays of length 1). `most_per_replica` is the highest rate (or
-    concurrency, where demand is one) that a replica serves within all limits, and `binding` what stops it there.
+    concurrency, where demand is one) that a replica serves within all limits, and `binding` what stops it there. `served`
+    is what a simulation of this size measured, where there was one.
     """
 
     candidate: Candidate
@@ -27,8 +29,32 @@ class Evaluated:
     point: Point
     most_per_replica: float
     most_requests_per_s: float
+    most_decoding: float
     binding: str
     load: Load
+    served: Served | None = None
+
+    def with_replicas(self, count: int, request: Request) -> Evaluated:
+        """Return the same layout with another number of replicas, at the load that each then gets."""
+        most = Most(self.most_per_replica, self.most_requests_per_s, self.most_decoding, self.binding)
+        return replace(self, replicas=count, point=self.load.at(request, most, count))
+
+    def at_share(self, share: float) -> Evaluated:
+        """Return the same replicas at a share of the load."""
+        most = Most(self.most_per_replica * share, self.most_requests_per_s * share, self.most_decoding, self.binding)
+        rate = float(self.point.requests_per_s[0]) * share
+        return replace(
+            self,
+            point=self.load.at_rate(rate, most),
+            most_per_replica=most.amount,
+            most_requests_per_s=most.requests_per_s,
+        )
+
+    def latency_s(self, name: str) -> dict[str, float]:
+        """Return the statistics of `ttft`, `itl` or `e2e` in seconds: as simulated, else of the closed form."""
+        if self.served is not None and self.served.latencies_s[name]:
+            return self.served.latencies_s[name]
+        return {statistic: float(values[0]) for statistic, values in getattr(self.point, f"{name}_s").items()}
 
     @property
     def gpus(self) -> int:
@@ -95,15 +121,14 @@ def evaluate(candidate: Candidate, request: Request, data: Data) -> Evaluated | 
         point=load.at(request, most, count),
         most_per_replica=most.amount,
         most_requests_per_s=most.requests_per_s,
+        most_decoding=most.decoding,
         binding=most.binding,
         load=load,
     )
 
 
 def _reject(candidate: Candidate, reason: str, detail: str, shortfall: float) -> Rejected:
-    return Rejected(
-        candidate.option, candidate.plan.weight_format, candidate.layout, reason, detail, shortfall
-    )
+    return Rejected(candidate.option, candidate.plan.weight_format, candidate.layout, reason, detail, shortfall)
 
 
 def replicas(request: Request, candidate: Candidate, most: Most) -> int:
@@ -129,18 +154,12 @@ def rank(found: Sequence[Evaluated], request: Request) -> tuple[Evaluated, ...]:
     """Best first. Where only a GPU budget is given, or no limits (offline), throughput comes first."""
     if request.requests_per_s is None and request.concurrency is None:
         if request.gpu_budget is not None:
-            return tuple(
-                sorted(found, key=lambda e: (-e.requests_per_s, *objective_key(e, request.objective)))
-            )
-        return tuple(
-            sorted(found, key=lambda e: (-e.requests_per_s / e.gpus, *objective_key(e, request.objective)))
-        )
+            return tuple(sorted(found, key=lambda e: (-e.requests_per_s, *objective_key(e, request.objective))))
+        return tuple(sorted(found, key=lambda e: (-e.requests_per_s / e.gpus, *objective_key(e, request.objective))))
     return tuple(sorted(found, key=lambda e: objective_key(e, request.objective)))
 
 
-def search(
-    request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data
-) -> Outcome:
+def search(request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data) -> Outcome:
     """Evaluate every layout of every GPU type and precision; best first, each rejected one with its reason."""
     found: list[Evaluated] = []
     rejected: list[Rejected] = []

@@ -78,9 +78,7 @@ def resolve(engine: Engine, version: str, deployment: Deployment) -> EngineSetti
 
     Raises InputError for an unknown version, and for a profile with open or wrong settings, one fault each.
     """
-    rows = {
-        setting: _first_row(engine, version, deployment, setting) for setting in EngineSettings.model_fields
-    }
+    rows = {setting: _first_row(engine, version, deployment, setting) for setting in EngineSettings.model_fields}
     faults = [_no_row(engine, version, setting) for setting, row in rows.items() if row is None]
     if faults:
         raise InputError(faults)

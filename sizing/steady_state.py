@@ -84,15 +84,20 @@ class Point:
 
 
 def decode_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeric:
-    """Seconds between two tokens of a sequence while nothing is prefilled: one pass of a microbatch of b/pp."""
+    """Seconds between two tokens of a sequence while nothing is prefilled: one pass of a microbatch of b/pp.
+
+    In a full pipeline a pass lasts pp times its slowest stage, and all of the head sits on the last one; the host schedules
+    each microbatch.
+    """
     micro = np.maximum(np.asarray(decoding, dtype=float) / service.pp, 1.0)
+    microbatches = np.clip(decoding, 1.0, service.pp)
     gpu_s = (
         lookup(curves.grid, curves.body_s, micro)
-        + lookup(curves.grid, curves.head_s, micro)
+        + lookup(curves.grid, curves.head_s, micro) * microbatches
         + curves.decode_floor_s
         + curves.decode_slope_s * micro
     )
-    return with_host_s(gpu_s, curves.host, micro)
+    return with_host_s(gpu_s, curves.host, micro, microbatches)
 
 
 def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
@@ -242,9 +247,7 @@ def _itl_quantile_s(rates: _Rates, service: Service, q: float) -> Array:
     return np.maximum(rates.decode_s, rates.step_s + NormalDist().inv_cdf(q) * spread_s)
 
 
-def closed_loop(
-    curves: Curves, service: Service, in_flight: Array, quantiles: Quantiles = PERCENTILES
-) -> Point:
+def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Quantiles = PERCENTILES) -> Point:
     """Operating points with a fixed number of requests in flight that start together and have equal lengths.
 
     The group is prefilled prompt after prompt, as many in a step as the budget takes, then decodes together; early

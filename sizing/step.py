@@ -76,9 +76,12 @@ def host_s(host: HostTime, sequences: Numeric) -> Numeric:
     return MICRO * (host.per_step_us + host.per_sequence_us * sequences)
 
 
-def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric) -> Numeric:
-    """Seconds of a step: the host's time added, or hidden under the GPU's where the engine overlaps them."""
-    taken = host_s(host, sequences)
+def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric, microbatches: Numeric = 1.0) -> Numeric:
+    """Seconds of a step: the host's time added, or hidden under the GPU's where the engine overlaps them.
+
+    A pipeline's pass takes the host's time once for each of its microbatches.
+    """
+    taken = host_s(host, sequences) * microbatches
     return np.maximum(gpu_s, taken) if host.overlapped else gpu_s + taken
 
 
@@ -88,9 +91,7 @@ def batch_operations(model: Model, layout: Layout, kernels: Kernels, batch: Batc
     found = operations.body(model, layout, settings, plan, batch.tokens)
     found += operations.head(model, layout, settings, plan, batch.rows)
     if np.any(np.asarray(batch.decode_sequences) > 0):
-        found += operations.decode_attention(
-            model, layout, plan, batch.decode_sequences, batch.decode_context_tokens
-        )
+        found += operations.decode_attention(model, layout, plan, batch.decode_sequences, batch.decode_context_tokens)
     if np.any(np.asarray(batch.prefill_sequences) > 0):
         found += operations.prefill_attention(
             model, layout, plan, batch.prefill_sequences, batch.prefill_tokens, batch.prefill_prior_tokens
@@ -184,19 +185,13 @@ def curves(
     )
 
 
-def _decode_s(
-    model: Model, layout: Layout, kernels: Kernels, sequences: float, context_tokens: float
-) -> float:
+def _decode_s(model: Model, layout: Layout, kernels: Kernels, sequences: float, context_tokens: float) -> float:
     return float(
-        gpu_seconds(
-            operations.decode_attention(model, layout, kernels.plan, sequences, context_tokens), kernels
-        )
+        gpu_seconds(operations.decode_attention(model, layout, kernels.plan, sequences, context_tokens), kernels)
     )
 
 
-def _prompt_s(
-    model: Model, layout: Layout, kernels: Kernels, prompt_tokens: float, chunk_tokens: float
-) -> float:
+def _prompt_s(model: Model, layout: Layout, kernels: Kernels, prompt_tokens: float, chunk_tokens: float) -> float:
     """Attention seconds of one whole prompt, summed over its chunks."""
     starts = np.arange(0.0, prompt_tokens, chunk_tokens)
     sizes = np.minimum(chunk_tokens, prompt_tokens - starts)

@@ -23,9 +23,7 @@ from sizing.specs.workload import Workload
 @cache
 def data() -> Data:
     """The data files that every evaluation reads."""
-    return Data(
-        gpus.load_assumptions().spec, gpus.borrowed, gpus.load_formats().spec, workloads.load_defaults().spec
-    )
+    return Data(gpus.load_assumptions().spec, gpus.borrowed, gpus.load_formats().spec, workloads.load_defaults().spec)
 
 
 @cache
@@ -93,9 +91,7 @@ def option(name: str, usd_per_gpu_hour: float | None = None) -> GpuOption:
     return GpuOption(name, real_gpu(name), usd_per_gpu_hour, None)
 
 
-def settings_for(
-    model: Model, gpu: Gpu, layout: Layout, engine: str = "vllm:0.19.0", **changes: Any
-) -> EngineSettings:
+def settings_for(model: Model, gpu: Gpu, layout: Layout, engine: str = "vllm:0.19.0", **changes: Any) -> EngineSettings:
     """The engine's settings on a GPU and layout, with some of them changed."""
     resolved = candidates.resolve_settings(ask(model, engine=engine, isl=8, osl=8), gpu, layout)
     return resolved.model_copy(update=changes)

@@ -131,8 +131,7 @@ BAD_FIELDS = {
         f"{GOOD}demand:\n  concurrency: 5\n  requests_per_s: 1.0",
         4,
         "demand",
-        "state exactly one of requests_per_s, concurrency, daily_active_users "
-        "(given: requests_per_s, concurrency)",
+        "state exactly one of requests_per_s, concurrency, daily_active_users (given: requests_per_s, concurrency)",
     ),
 }
 
@@ -183,14 +182,10 @@ def test_a_row_of_a_tagged_union_is_named_by_its_place_in_the_file(tmp_path: Pat
     row = "operation: gemm, precision: fp8, t0_us: -1, compute: 0.8, memory: 0.9, p: 3.0"
     made = "engine: any, version: '1', source: s, date: '2025'"
     path = tmp_path / "g.yaml"
-    path.write_text(
-        f"efficiency:\n  - {{{row}, {made}, sped: 1}}\n  - {{operation: gem}}\n  - {{t0_us: 1}}\n"
-    )
+    path.write_text(f"efficiency:\n  - {{{row}, {made}, sped: 1}}\n  - {{operation: gem}}\n  - {{t0_us: 1}}\n")
     with pytest.raises(InputError) as caught:
         validate(Gpu, read_yaml(path))
-    found = {
-        fault.field: fault for fault in caught.value.faults if fault.field and "efficiency" in fault.field
-    }
+    found = {fault.field: fault for fault in caught.value.faults if fault.field and "efficiency" in fault.field}
     assert {field: fault.line for field, fault in found.items()} == {
         "efficiency[0].t0_us": 2,
         "efficiency[0].sped": 2,
@@ -205,9 +200,7 @@ def test_a_row_of_a_tagged_union_is_named_by_its_place_in_the_file(tmp_path: Pat
 
 def test_numbers_and_words_are_read_as_people_mean_them(tmp_path: Path) -> None:
     path = tmp_path / "v.yaml"
-    path.write_text(
-        "a: 1e3\nb: 1.5E-2\nc: 2025-01-31\nd: off\ne: '1'\nf: 0.90\ng: -.5\nh: 1_000\ni: <<\nj: 5.\n"
-    )
+    path.write_text("a: 1e3\nb: 1.5E-2\nc: 2025-01-31\nd: off\ne: '1'\nf: 0.90\ng: -.5\nh: 1_000\ni: <<\nj: 5.\n")
     assert read_yaml(path).data == {
         "a": 1000.0,
         "b": 0.015,
@@ -279,9 +272,7 @@ def test_bad_json_is_refused(tmp_path: Path, case: str) -> None:
 
 def test_json_lets_infinity_through_and_knows_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    path.write_text(
-        '{\n  "time_step_limit": [0.0, Infinity],\n\t"text_config": {\n    "hidden_size": 8\n  }\n}\n'
-    )
+    path.write_text('{\n  "time_step_limit": [0.0, Infinity],\n\t"text_config": {\n    "hidden_size": 8\n  }\n}\n')
     document = read_json(path)
     assert document.data["time_step_limit"] == [0.0, float("inf")]
     assert document.line(("text_config", "hidden_size")) == 4
@@ -332,8 +323,6 @@ def test_any_text_is_read_or_refused(scratch: Path, content: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(lines=st.lists(LINES, max_size=10), inner=st.text(max_size=10))
-def test_any_mixture_of_plausible_lines_is_read_or_refused(
-    scratch: Path, lines: list[str], inner: str
-) -> None:
+def test_any_mixture_of_plausible_lines_is_read_or_refused(scratch: Path, lines: list[str], inner: str) -> None:
     text = "\n".join([*lines, inner])
     reads_or_refuses(scratch, text.encode("utf-8", "surrogatepass"))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sizing.catalog.checkpoint_names import candidates, load_rules, parsed
-from sizing.catalog.models import SHELF, load_model, model_names
-from sizing.catalog.names import Entry, matched_from
+from sizing.catalog.models import SHELF, by_part, load_model, model_names
+from sizing.catalog.names import Entry, entries, matched_from
 from sizing.errors import InputError
 
 
@@ -173,13 +173,9 @@ def test_a_config_file_and_its_folder_give_the_same_model(tmp_path: Path) -> Non
 
 def test_what_lies_beside_a_config_is_honoured(tmp_path: Path) -> None:
     path = write_config(tmp_path / "m")
-    quantisation = {
-        "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
-    }
+    quantisation = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
     (path.parent / "hf_quant_config.json").write_text(json.dumps(quantisation))
-    (path.parent / "model.safetensors.index.json").write_text(
-        '{"metadata": {"total_size": 123456}, "weight_map": {}}'
-    )
+    (path.parent / "model.safetensors.index.json").write_text('{"metadata": {"total_size": 123456}, "weight_map": {}}')
     model = load_model(str(path)).spec
     assert (model.quantisation.precision, model.quantisation.kv_precision) == ("fp8", "fp8")
     assert model.checkpoint_bytes == 123456
@@ -188,9 +184,7 @@ def test_what_lies_beside_a_config_is_honoured(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", ["true", "-5", '"5"', "1.5", "0"])
 def test_a_wrong_index_is_a_fault_with_its_line(tmp_path: Path, size: str) -> None:
     path = write_config(tmp_path / "m")
-    (path.parent / "model.safetensors.index.json").write_text(
-        '{\n"metadata": {\n"total_size": ' + size + "}}"
-    )
+    (path.parent / "model.safetensors.index.json").write_text('{\n"metadata": {\n"total_size": ' + size + "}}")
     with pytest.raises(InputError) as caught:
         load_model(str(path))
     (fault,) = caught.value.faults
@@ -210,9 +204,7 @@ def test_faults_of_a_config_name_file_and_line(tmp_path: Path) -> None:
 def test_a_users_own_profile_is_read_by_path(tmp_path: Path) -> None:
     own = tmp_path / "mine.yaml"
     head = "name: me/Mine\naliases: []\nparameters_b: 1.0\nquality: exact\nsource: here\ndate: '2025'\n"
-    own.write_text(
-        head + "config:\n" + "".join(f"  {key}: {json.dumps(value)}\n" for key, value in CONFIG.items())
-    )
+    own.write_text(head + "config:\n" + "".join(f"  {key}: {json.dumps(value)}\n" for key, value in CONFIG.items()))
     found = load_model(str(own))
     assert found.facts is not None
     assert (found.id, found.spec.name, found.facts.parameters_b) == ("mine", "me/Mine", 1.0)
@@ -222,20 +214,14 @@ def test_a_users_own_profile_is_read_by_path(tmp_path: Path) -> None:
     assert caught.value.faults[0].line == 10
 
 
-@pytest.mark.parametrize(
-    "text", ["./config.json", "nowhere/config.json", "../x", "~/none/config.json", "a/b/c"]
-)
-def test_a_missing_path_is_not_taken_for_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+@pytest.mark.parametrize("text", ["./config.json", "nowhere/config.json", "../x", "~/none/config.json", "a/b/c"])
+def test_a_missing_path_is_not_taken_for_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="not found"):
         load_model(text)
 
 
-def test_a_folder_named_as_a_hub_id_is_meant_as_a_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_named_as_a_hub_id_is_meant_as_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org").mkdir()
     write_config(tmp_path / "org" / "model")
@@ -271,9 +257,7 @@ def test_a_failed_fetch_is_bad_input_not_a_traceback(monkeypatch: pytest.MonkeyP
         raise RuntimeError("401 Client Error\nlong story")
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(hf_hub_download=download))
-    with pytest.raises(
-        InputError, match=r"config\.json of nobody/X-1B could not be fetched: 401 Client Error$"
-    ):
+    with pytest.raises(InputError, match=r"config\.json of nobody/X-1B could not be fetched: 401 Client Error$"):
         load_model("nobody/X-1B")
 
 
@@ -305,3 +289,16 @@ def test_matched_from_ignores_spelling_only() -> None:
     assert matched_from("Llama 3.1 8B", llama) is None
     assert matched_from("meta-llama/Llama-3.1-8B", llama) is None
     assert matched_from("Llama-3.1-8B-Instruct", llama) == "Llama-3.1-8B-Instruct"
+
+
+@pytest.mark.parametrize("ending", ["", "-Instruct", "-FP8", "-Instruct-FP8-dynamic", "-Instruct-quantized.w4a16"])
+def test_a_name_opened_by_its_parts_is_the_one_that_all_names_give(ending: str) -> None:
+    known, rules = entries(SHELF), load_rules()
+    opened = 0
+    for profile in known:
+        for name in profile.names:
+            direct = by_part(name + ending)
+            if direct is not None:
+                opened += 1
+                assert [hit.id for hit in candidates(name + ending, known, SHELF, rules)] == [direct.id]
+    assert opened > len(known) / 2

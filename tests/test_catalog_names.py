@@ -119,9 +119,7 @@ def test_our_reading_of_yaml_differs_from_the_common_one_in_dates_and_exponents_
     paths = sorted(data_folder(kind).rglob("*.yaml"))
     assert paths
     for path in paths:
-        common = yaml.load(
-            path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        )
+        common = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         assert _same(read_yaml(path).data, common), path
 
 

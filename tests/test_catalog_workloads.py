@@ -57,9 +57,7 @@ def test_the_defaults_give_the_published_daily_users() -> None:
     rules = load_defaults().spec
     users = 70.747 * rules.active_hours * 3600 / rules.requests_per_user_per_day / rules.peak_to_mean
     assert users == pytest.approx(679_171, abs=0.5)
-    assert rules.max_utilisation / (2 * (1 - rules.max_utilisation)) == pytest.approx(
-        2.0
-    )  # M/D/1 wait, service times
+    assert rules.max_utilisation / (2 * (1 - rules.max_utilisation)) == pytest.approx(2.0)  # M/D/1 wait, service times
 
 
 def test_a_ready_workload_is_found_with_its_suffix_unless_a_file_is_there(

@@ -72,9 +72,7 @@ def test_the_vocabulary_must_divide_even_where_heads_do() -> None:
     assert refusal(model, Layout(tp=4)) is None
     # Every other width divides by 5 here: 40 and 5 heads, 4,000; the vocabulary of 151,935 is padded to
     # 151,936.
-    toy = toy_model(
-        mixer=GqaAttention(40, 5, 64), mlp=DenseMlp(4000, gated=True), hidden_size=2560, vocab_size=151_935
-    )
+    toy = toy_model(mixer=GqaAttention(40, 5, 64), mlp=DenseMlp(4000, gated=True), hidden_size=2560, vocab_size=151_935)
     assert "vocabulary 151,936" in (refusal(toy, Layout(tp=5)) or "")
     assert refusal(replace(toy, vocab_size=151_980), Layout(tp=5)) is None  # padded to 152,000 = 5 x 30,400
 
@@ -93,9 +91,7 @@ def test_the_vocabulary_must_divide_even_where_heads_do() -> None:
         ("deepseek-r1", [Layout(tp=32), Layout(tp=32, ep=32)], [Layout(tp=16)]),
     ],
 )
-def test_block_scaled_weights_split_into_whole_blocks(
-    name: str, refused: list[Layout], accepted: list[Layout]
-) -> None:
+def test_block_scaled_weights_split_into_whole_blocks(name: str, refused: list[Layout], accepted: list[Layout]) -> None:
     for layout in refused:
         assert "not a multiple of the FP8 block width 128" in (refusal(block_fp8(name), layout) or ""), layout
     for layout in accepted:
@@ -205,12 +201,8 @@ def test_cuda_graphs_are_planned_with_a_range() -> None:
 
 
 def test_on_old_versions_graphs_come_on_top_of_the_budget() -> None:
-    old = memory_of(
-        real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine="vllm:0.19.0", memory_fraction=0.9
-    )
-    new = memory_of(
-        real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine="vllm:0.21.0", memory_fraction=0.9
-    )
+    old = memory_of(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine="vllm:0.19.0", memory_fraction=0.9)
+    new = memory_of(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine="vllm:0.21.0", memory_fraction=0.9)
     assert not old.graphs_in_budget
     assert new.graphs_in_budget
     parts = new.weights_gib + new.activation_gib + new.non_torch_gib + new.cuda_graphs_gib

@@ -38,9 +38,7 @@ CARDS = {
 }
 
 
-def on(
-    gpu: str, tp: int = 1, pp: int = 1, attention: Literal["mla", "hybrid", "other"] = "other"
-) -> Deployment:
+def on(gpu: str, tp: int = 1, pp: int = 1, attention: Literal["mla", "hybrid", "other"] = "other") -> Deployment:
     architecture, memory_mib = CARDS[gpu]
     return Deployment(gpu, architecture, memory_mib / 1024, tp, pp, attention)
 
@@ -287,9 +285,7 @@ def test_fp8_attention_needs_hopper_or_datacentre_blackwell(engine: Engine) -> N
 
 def test_mxfp4_experts_on_blackwell_multiply_in_each_engines_own_precision() -> None:
     b200 = on("B200 SXM 180GB")
-    assert {
-        stem: resolve(engine, engine.newest, b200).fp4_activation for stem, engine in ENGINES.items()
-    } == {
+    assert {stem: resolve(engine, engine.newest, b200).fp4_activation for stem, engine in ENGINES.items()} == {
         "vllm": "bf16",
         "sglang": "fp8",
         "tensorrt-llm": "fp8",
@@ -488,9 +484,7 @@ def test_versions_as_engines_write_them(text: str, parts: tuple[int, ...]) -> No
     assert parse_version(text) == parts
 
 
-@pytest.mark.parametrize(
-    "text", ["", "latest", "0.19.", ".19", "0.19-rc", "1.2+", "0.1 9", "nightly-dev-20260402"]
-)
+@pytest.mark.parametrize("text", ["", "latest", "0.19.", ".19", "0.19-rc", "1.2+", "0.1 9", "nightly-dev-20260402"])
 def test_what_is_no_version_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a version"):
         parse_version(text)
@@ -591,17 +585,13 @@ def test_a_short_version_means_its_first_release() -> None:
         ({"min_tp": 2, "min_memory_gib": 80}, on("RTX 4090", 2), False),
     ],
 )
-def test_a_condition_holds_when_each_part_does(
-    when: dict[str, Any], deployment: Deployment, holds: bool
-) -> None:
+def test_a_condition_holds_when_each_part_does(when: dict[str, Any], deployment: Deployment, holds: bool) -> None:
     engine = profile(max_num_seqs=[{"since": "0", "when": when, "value": 7}, {"since": "0", "value": 8}])
     assert resolve(engine, "1", deployment).max_num_seqs == (7 if holds else 8)
 
 
 def test_the_first_row_that_holds_wins_and_is_the_source() -> None:
-    engine = profile(
-        max_num_seqs=[{"since": "2", "value": 1}, {"since": "1", "value": 2}, {"since": "0", "value": 3}]
-    )
+    engine = profile(max_num_seqs=[{"since": "2", "value": 1}, {"since": "1", "value": 2}, {"since": "0", "value": 3}])
     for version, value in (("0.5", 3), ("1.5", 2), ("2.5", 1)):
         assert resolve(engine, version, on("RTX 4090")).max_num_seqs == value
         assert source_of(engine, version, on("RTX 4090"), "max_num_seqs").value == value
@@ -643,9 +633,7 @@ def test_no_version_means_the_newest() -> None:
     assert check_version(VLLM, None) == "0.33.0"
 
 
-@pytest.mark.parametrize(
-    "version", ["0.33", "0.33.0", "0.33.0.post1", "0.19", "0.4", "0.20.0rc1.dev", " 0.19.0 "]
-)
+@pytest.mark.parametrize("version", ["0.33", "0.33.0", "0.33.0.post1", "0.19", "0.4", "0.20.0rc1.dev", " 0.19.0 "])
 def test_known_versions_are_accepted(version: str) -> None:
     assert check_version(VLLM, version) == version.strip()
 

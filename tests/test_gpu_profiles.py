@@ -385,9 +385,7 @@ def test_untuned_expert_kernels_stay_out(stem: str) -> None:
 def test_the_fp4_share_is_stated_against_the_peak_of_the_profile() -> None:
     # The fit reached 0.317 of 14000 TFLOPS = 4438; against the 13500 of the profile that is 0.3287.
     gpu = GPUS["b300"]
-    (row,) = [
-        r for r in gpu.efficiency if isinstance(r, GemmRow) and r.engine == "vllm" and r.precision == "nvfp4"
-    ]
+    (row,) = [r for r in gpu.efficiency if isinstance(r, GemmRow) and r.engine == "vllm" and r.precision == "nvfp4"]
     assert gpu.datasheet.dense_tflops.fp4 == 13500
     assert row.compute * 13500 == pytest.approx(4438, rel=0.002)
 

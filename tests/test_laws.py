@@ -69,9 +69,7 @@ def kernels_of(model: str, gpu: str, tp: int = 1, **kwargs: Any) -> Kernels:
 
 
 @given(st.sampled_from(MODELS), st.sampled_from(GPUS), BATCHES, st.floats(1.01, 4.0))
-def test_more_bandwidth_or_more_flops_is_never_slower(
-    model: str, gpu: str, batch: Batch, factor: float
-) -> None:
+def test_more_bandwidth_or_more_flops_is_never_slower(model: str, gpu: str, batch: Batch, factor: float) -> None:
     base = kernels_of(model, gpu)
     card = real_gpu(gpu)
     wider = with_memory(card, bandwidth_gb_per_s=card.datasheet.memory.bandwidth_gb_per_s * factor)
@@ -128,9 +126,7 @@ def test_less_cached_before_a_chunk_is_never_slower() -> None:
     assert times[0] <= times[1]
 
 
-@given(
-    st.sampled_from(MODELS), st.integers(1, 100_000), st.integers(0, 30_000), st.sampled_from(["auto", "fp8"])
-)
+@given(st.sampled_from(MODELS), st.integers(1, 100_000), st.integers(0, 30_000), st.sampled_from(["auto", "fp8"]))
 def test_a_sequence_never_shrinks_with_its_tokens(model: str, tokens: int, more: int, kv: str) -> None:
     short, long = (sequence_bytes(real_model(model), n, kv=kv) for n in (tokens, tokens + more))
     assert short <= long
@@ -186,8 +182,7 @@ def test_fewer_bits_never_weigh_more(model: str) -> None:
     names = [name for name in BY_BITS if name != "mxfp4"]
     stage = architecture.whole(spec)
     weights = [
-        memory.weight_bytes(spec, stage, Layout(), plan_for(spec, gpu, settings, name), settings)
-        for name in names
+        memory.weight_bytes(spec, stage, Layout(), plan_for(spec, gpu, settings, name), settings) for name in names
     ]
     assert weights == sorted(weights, reverse=True)
 
@@ -210,14 +205,10 @@ NATIVE = [
 
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b"])
 @pytest.mark.parametrize(("gpu", "engine", "narrow"), NATIVE)
-def test_native_narrow_weights_are_never_slower_in_decode(
-    gpu: str, engine: str, narrow: str, model: str
-) -> None:
+def test_native_narrow_weights_are_never_slower_in_decode(gpu: str, engine: str, narrow: str, model: str) -> None:
     """Half the bytes and twice the peak: a decode step must not take longer than in 16 bit."""
     spec = real_model(model)
-    wide, thin = (
-        kernels_for(spec, real_gpu(gpu), engine=engine, precision_name=name) for name in ("bf16", narrow)
-    )
+    wide, thin = (kernels_for(spec, real_gpu(gpu), engine=engine, precision_name=name) for name in ("bf16", narrow))
     slower = {}
     for sequences in (1, 8, 32, 64, 128, 256):
         batch = Batch(decode_sequences=float(sequences), decode_context_tokens=1000.0)
@@ -326,9 +317,7 @@ def test_weights_framework_and_cache_never_exceed_the_card(gpu: str, engine: str
 def test_a_larger_fraction_never_leaves_a_smaller_pool(one: float, other: float, engine: str) -> None:
     low, high = sorted((one, other))
     pools = [
-        memory_of(
-            real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine=engine, memory_fraction=f
-        ).kv_cache_gib
+        memory_of(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine=engine, memory_fraction=f).kv_cache_gib
         for f in (low, high)
     ]
     assert pools[0] <= pools[1] * HAIR
@@ -349,13 +338,9 @@ def test_the_longest_sequence_that_fits_is_the_longest(engine: str) -> None:
 
 
 @cache
-def load_of(
-    model: str, gpu: str, tp: int, engine: str, isl: int = 1000, osl: int = 200
-) -> tuple[Load, Candidate]:
+def load_of(model: str, gpu: str, tp: int, engine: str, isl: int = 1000, osl: int = 200) -> tuple[Load, Candidate]:
     asked = ask(real_model(model), engine=engine, isl=isl, osl=osl, serving={"tp": tp, "pp": 1})
-    found = next(
-        c for c in candidates.candidates(asked, option(gpu), None, data()) if isinstance(c, Candidate)
-    )
+    found = next(c for c in candidates.candidates(asked, option(gpu), None, data()) if isinstance(c, Candidate))
     return Load.of(found, asked, data()), found
 
 
@@ -458,8 +443,7 @@ def test_a_request_that_is_alone_waits_for_nothing(where: tuple[str, str, int, s
         (engine, isl)
         for engine in ("vllm:0.7.0", "vllm:0.19.0", "tensorrt-llm", "sglang")
         for isl in (1, 1000, 8000, 100_000)
-        if (engine, isl)
-        != ("tensorrt-llm", 100_000)  # refused: it does not chunk prompts beyond its token budget
+        if (engine, isl) != ("tensorrt-llm", 100_000)  # refused: it does not chunk prompts beyond its token budget
     ],
 )
 @pytest.mark.parametrize("osl", [1, 2, 200])

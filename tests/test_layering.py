@@ -133,16 +133,12 @@ def _talks(tree: ast.Module) -> list[int]:
     return lines
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in FILES if layer_of(module_name(p)) not in PRINTERS], ids=module_name
-)
+@pytest.mark.parametrize("path", [p for p in FILES if layer_of(module_name(p)) not in PRINTERS], ids=module_name)
 def test_the_library_neither_prints_nor_exits(path: Path) -> None:
     assert _talks(ast.parse(path.read_text(encoding="utf-8"))) == []
 
 
-@pytest.mark.parametrize(
-    "text", ["print(1)", "sys.exit(2)", "raise SystemExit", "sys.stderr.write('x')", "exit()"]
-)
+@pytest.mark.parametrize("text", ["print(1)", "sys.exit(2)", "raise SystemExit", "sys.stderr.write('x')", "exit()"])
 def test_the_search_for_prints_finds_them(text: str) -> None:
     assert _talks(ast.parse(text)) == [1]
 
@@ -159,7 +155,5 @@ def _command_line() -> str:
 def test_the_command_line_starts_without_the_heavy_packages(heavy: str) -> None:
     """`--help` and usage errors must not wait for what only a calculation needs."""
     code = f"import sys, {_command_line()}; sys.exit({heavy!r} in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT.parent, check=False, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT.parent, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr or f"{heavy} is imported"

@@ -104,11 +104,7 @@ def test_gpt_oss_alternates_windows_of_128_first() -> None:
     assert mixers(model) == {"sliding_window": 18, "gqa": 18}
     windows = {i for i, layer in enumerate(layers(model)) if isinstance(layer.mixer, SlidingWindowAttention)}
     assert windows == set(range(0, 36, 2))
-    assert all(
-        layer.mixer.window == 128
-        for layer in layers(model)
-        if isinstance(layer.mixer, SlidingWindowAttention)
-    )
+    assert all(layer.mixer.window == 128 for layer in layers(model) if isinstance(layer.mixer, SlidingWindowAttention))
 
 
 @pytest.mark.parametrize(
@@ -134,16 +130,12 @@ def test_window_layouts(stem: str, full: int, windowed: int, first_full: int | N
 
 def test_window_from_a_layer_on_when_switched_on() -> None:
     config = {**LLAMA, "use_sliding_window": True, "sliding_window": 1024, "max_window_layers": 3}
-    assert [layer.mixer.kind for layer in layers(read(config)) if layer.mixer] == ["gqa"] * 3 + [
-        "sliding_window"
-    ]
+    assert [layer.mixer.kind for layer in layers(read(config)) if layer.mixer] == ["gqa"] * 3 + ["sliding_window"]
 
 
 def test_llama_4_takes_full_layers_from_its_list_where_it_has_one() -> None:
     config = {**LLAMA, "attention_chunk_size": 4096, "no_rope_layers": [0, 1, 1, 1]}
-    assert [layer.mixer.kind for layer in layers(read(config)) if layer.mixer] == ["gqa"] + [
-        "sliding_window"
-    ] * 3
+    assert [layer.mixer.kind for layer in layers(read(config)) if layer.mixer] == ["gqa"] + ["sliding_window"] * 3
 
 
 def test_gemma_4_full_layers_have_their_own_heads_and_store_one_tensor() -> None:
@@ -172,9 +164,7 @@ def test_gemma_4_last_layers_reuse_the_cache_and_widen() -> None:
 def test_deepseek_latent_attention_and_indexer() -> None:
     mixer = layers(catalogue("deepseek-v3"))[0].mixer
     assert mixer == MlaAttention(128, 1536, 512, 128, 64, 128)
-    assert layers(catalogue("deepseek-v3.2"))[0].mixer == MlaAttention(
-        128, 1536, 512, 128, 64, 128, 64, 128, 2048
-    )
+    assert layers(catalogue("deepseek-v3.2"))[0].mixer == MlaAttention(128, 1536, 512, 128, 64, 128, 64, 128, 2048)
     lite = layers(catalogue("deepseek-v2-lite"))[0].mixer
     assert isinstance(lite, MlaAttention) and lite.q_lora_rank is None
 
@@ -219,9 +209,7 @@ def test_parallel_blocks_by_field() -> None:
 def test_searched_blocks_may_lack_attention() -> None:
     model = catalogue("llama-3_3-nemotron-super-49b-v1")
     assert mixers(model) == {"gqa": 49, "none": 31}
-    widths = Counter(
-        mlp.intermediate for layer in layers(model) for mlp in layer.mlps if isinstance(mlp, DenseMlp)
-    )
+    widths = Counter(mlp.intermediate for layer in layers(model) for mlp in layer.mlps if isinstance(mlp, DenseMlp))
     # Width is 2*m*8192/3 up to a multiple of 256: m = 5.25 gives 28672, m = 0.5 gives 2730.7 -> 2816.
     assert widths[28672] == 49 and widths[2816] == 6
 
@@ -546,9 +534,7 @@ def test_the_cache_precision_of_a_checkpoint() -> None:
 
 
 def test_modelopts_file_stands_in_for_a_missing_section() -> None:
-    beside = {
-        "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
-    }
+    beside = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
     found = read(LLAMA, hf_quant_config=beside).quantisation
     assert (found.precision, found.kv_precision, found.method) == ("fp8", "fp8", "modelopt")
 
@@ -665,18 +651,14 @@ def test_a_profile_is_complete(path: Path) -> None:
 
 def test_a_profile_states_whether_its_embeddings_are_tied() -> None:
     silent = [
-        path.stem
-        for path in CATALOGUE
-        if any("tie_word_embeddings" in note for note in catalogue(path.stem).notes)
+        path.stem for path in CATALOGUE if any("tie_word_embeddings" in note for note in catalogue(path.stem).notes)
     ]
     assert silent == []
 
 
 def test_names_and_aliases_are_unique() -> None:
     names = [
-        name.rpartition("/")[2].lower()
-        for path in CATALOGUE
-        for name in (profile(path).name, *profile(path).aliases)
+        name.rpartition("/")[2].lower() for path in CATALOGUE for name in (profile(path).name, *profile(path).aliases)
     ]
     assert [name for name, count in Counter(names).items() if count > 1] == []
 

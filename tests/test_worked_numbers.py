@@ -157,9 +157,7 @@ def test_the_roofline_is_symmetric_and_keeps_zero_work() -> None:
 
 def test_streamed_bytes() -> None:
     """2 GB at 80 % of 2 TB/s: 1.25 ms, and 3 us of launch."""
-    assert roofline.streamed_s(2e9, bandwidth_bytes_per_s=2e12, memory=0.8, t0_s=3e-6) == pytest.approx(
-        1.253e-3
-    )
+    assert roofline.streamed_s(2e9, bandwidth_bytes_per_s=2e12, memory=0.8, t0_s=3e-6) == pytest.approx(1.253e-3)
 
 
 def test_the_share_of_prefill_attention_between_its_points() -> None:
@@ -282,12 +280,8 @@ def flat_curves(decode_s: float, prefill_s: float, *, chunk: float = 1000.0) -> 
     )
 
 
-def service(
-    *, osl: float, pp: int = 1, dp: int = 1, prefill_only: bool = True, isl: float = 1000.0
-) -> Service:
-    return Service(
-        isl=isl, osl=osl, chunk_tokens=1000.0, budget_tokens=1000.0, prefill_only=prefill_only, pp=pp, dp=dp
-    )
+def service(*, osl: float, pp: int = 1, dp: int = 1, prefill_only: bool = True, isl: float = 1000.0) -> Service:
+    return Service(isl=isl, osl=osl, chunk_tokens=1000.0, budget_tokens=1000.0, prefill_only=prefill_only, pp=pp, dp=dp)
 
 
 @pytest.mark.parametrize(("busy", "waits"), [(0.5, 0.5), (0.8, 2.0), (0.9, 4.5), (0.95, 9.5)])
@@ -339,9 +333,7 @@ def test_the_closed_form_worked_by_hand() -> None:
 
 def test_mixed_steps_cost_decodes_the_lengthening_only() -> None:
     """A step with a chunk takes 100 ms in place of 10: 90 ms a prompt. ITL = 10 + 20 x 90/100 = 28 ms."""
-    point = steady_state.open_loop(
-        flat_curves(0.01, 0.1), service(osl=101, prefill_only=False), np.array([20.0])
-    )
+    point = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=101, prefill_only=False), np.array([20.0]))
     assert point.itl_s["mean"][0] == pytest.approx(0.028)
     assert point.requests_per_s[0] == pytest.approx(20 / (100 * 0.028))
 

@@ -22,9 +22,7 @@ class Kind(Protocol):
     def cache(self, mixer: Any, tp: int, kv_bytes: float) -> Cache:
         """Return what one layer caches on one GPU, `kv_bytes` a value."""
 
-    def decode(
-        self, mixer: Any, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric
-    ) -> Work:
+    def decode(self, mixer: Any, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
         """Return the work of one decode step of one layer on one GPU, over the whole batch."""
 
     def prefill(

@@ -65,9 +65,7 @@ def cache(mixer: GqaAttention, tp: int, kv_bytes: float) -> Cache:
     return Cache(bytes_per_token=cached_bytes_per_token(mixer, tp, kv_bytes))
 
 
-def decode(
-    mixer: GqaAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric
-) -> Work:
+def decode(mixer: GqaAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
     """Return the work of one decode step: each sequence reads its whole cache once."""
     pairs = sequences * context_tokens
     return Work(

@@ -53,9 +53,7 @@ def _flops_per_token(mixer: LinearAttention, tp: int) -> float:
     return STATE_PASSES * FLOPS_PER_MAC * mixer.value_heads / tp * mixer.key_head_dim * mixer.value_head_dim
 
 
-def decode(
-    mixer: LinearAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric
-) -> Work:
+def decode(mixer: LinearAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
     """Return the work of one decode step: each sequence's state is read and written once."""
     return Work(
         rule="state",

@@ -35,9 +35,7 @@ def matrices(mixer: MlaAttention, hidden_size: int, tp: int) -> tuple[Matrix, ..
     value_width = heads * mixer.v_head_dim
     found = [
         Matrix("kv_a_proj", "attention", hidden_size, _latent_width(mixer)),
-        Matrix(
-            "kv_b_proj", "attention", mixer.kv_lora_rank, heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
-        ),
+        Matrix("kv_b_proj", "attention", mixer.kv_lora_rank, heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)),
         Matrix("o_proj", "attention", value_width, hidden_size),
     ]
     if mixer.q_lora_rank:
@@ -75,9 +73,7 @@ def _indexer_flops(mixer: MlaAttention, pairs: Numeric) -> Numeric:
     return FLOPS_PER_MAC * mixer.index_heads * mixer.index_head_dim * pairs
 
 
-def decode(
-    mixer: MlaAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric
-) -> Work:
+def decode(mixer: MlaAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
     """Return the work of one decode step in absorbed form: scores over latent and rope, values over the latent."""
     heads = mixer.q_heads // tp
     attended = np.minimum(context_tokens, mixer.index_topk) if mixer.index_topk else context_tokens
@@ -85,8 +81,7 @@ def decode(
     return Work(
         rule="mla_decode",
         flops=sequences * attended * per_pair + _indexer_flops(mixer, sequences * context_tokens),
-        bytes=sequences
-        * (attended * _latent_width(mixer) * kv_bytes + context_tokens * _index_bytes_per_token(mixer)),
+        bytes=sequences * (attended * _latent_width(mixer) * kv_bytes + context_tokens * _index_bytes_per_token(mixer)),
         head_dim=_latent_width(mixer),
         q_heads=heads,
     )

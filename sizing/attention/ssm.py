@@ -41,9 +41,7 @@ def cache(mixer: SsmAttention, tp: int, kv_bytes: float) -> Cache:
     return Cache(fixed_bytes_per_sequence=_state_bytes(mixer, tp))
 
 
-def decode(
-    mixer: SsmAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric
-) -> Work:
+def decode(mixer: SsmAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
     """Return the work of one decode step: each sequence's state is read and written once."""
     return Work(
         rule="state",

@@ -125,9 +125,7 @@ def _tied(fields: Fields) -> bool:
     stated = fields.flag("tie_word_embeddings")
     if stated is not None:
         return stated
-    evidence = fields.stated(*TIED_FAMILIES) or next(
-        (key for key in TIED_FAMILIES[:2] if fields.has(key)), None
-    )
+    evidence = fields.stated(*TIED_FAMILIES) or next((key for key in TIED_FAMILIES[:2] if fields.has(key)), None)
     if evidence:
         fields.note(f"tie_word_embeddings absent: tied, as in families that write {evidence}")
         return True

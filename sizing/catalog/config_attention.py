@@ -80,9 +80,7 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
     own = fields.section("attention_other_setting") if windowed else None
     q_heads = (own or fields).integer(*Q_HEADS)
     head_dim = _head_dim(fields, fields.integer(*Q_HEADS))
-    kv_heads = (own.optional_integer(*KV_HEADS, least=1) if own else None) or _kv_heads(
-        fields, index, q_heads
-    )
+    kv_heads = (own.optional_integer(*KV_HEADS, least=1) if own else None) or _kv_heads(fields, index, q_heads)
     if not windowed:
         head_dim = fields.optional_integer("global_head_dim", least=1) or head_dim
         kv_heads = fields.optional_integer("num_global_key_value_heads", least=1) or kv_heads
@@ -190,9 +188,7 @@ def _linear(fields: Fields) -> LinearAttention:
     if fields.stated("attn_type_list"):
         heads = fields.integer(*Q_HEADS)
         head_dim = _head_dim(fields, heads)
-        return LinearAttention(
-            heads, heads, head_dim, head_dim, conv_kernel=1, state_bytes=_state_bytes(fields)
-        )
+        return LinearAttention(heads, heads, head_dim, head_dim, conv_kernel=1, state_bytes=_state_bytes(fields))
     return LinearAttention(
         key_heads=fields.integer("linear_num_key_heads"),
         value_heads=fields.integer("linear_num_value_heads"),

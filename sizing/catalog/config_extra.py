@@ -28,10 +28,7 @@ def extra_parameters(fields: Fields, layers: int) -> int:
     Notes say what is estimated.
     """
     return (
-        _vision(fields)
-        + _learned_positions(fields)
-        + _per_layer_embeddings(fields, layers)
-        + _block_indexers(fields)
+        _vision(fields) + _learned_positions(fields) + _per_layer_embeddings(fields, layers) + _block_indexers(fields)
     )
 
 
@@ -48,9 +45,7 @@ def _vision(fields: Fields) -> int:
     width = vision.optional_integer(*VISION_WIDTH, least=1)
     patch = vision.optional_integer("patch_size", least=1)
     if hidden is None or depth is None or width is None or patch is None:
-        fields.note(
-            "vision tower not counted: vision_config lacks its hidden size, layers, MLP width or patch size"
-        )
+        fields.note("vision tower not counted: vision_config lacks its hidden size, layers, MLP width or patch size")
         return 0
     frames = vision.optional_integer("temporal_patch_size", least=1) or 1
     gated = vision.stated(*VISION_ACTIVATION) is not None and is_gated(vision)

@@ -56,9 +56,7 @@ def kept_roles(excluded: Iterable[str], layers: Sequence[LayerKind]) -> frozense
     parts = {part for pattern in excluded for part in _parts(pattern, present)}
     whole = {(part.layer, part.role) for part in parts if part.projection is None}
     outputs = {(part.layer, part.role) for part in parts if part.projection in _OUTPUTS}
-    inputs = {
-        (part.layer, part.role) for part in parts if part.projection and part.projection not in _OUTPUTS
-    }
+    inputs = {(part.layer, part.role) for part in parts if part.projection and part.projection not in _OUTPUTS}
     covered = whole | (outputs & inputs)
     kept = {
         role
@@ -113,7 +111,5 @@ def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
         return roles & {"attention"} or roles & MLP_ROLES
     if any(word in name for word in ("mlp", "ffn", "feed_forward", "block_sparse_moe")):
         # Beside routed experts a module named `mlp` is the dense one; alone, it is all that the layer has.
-        return roles & {"dense_mlp"} or (
-            frozenset() if _PROJECTION.search(name) or "(" in name else roles & MLP_ROLES
-        )
+        return roles & {"dense_mlp"} or (frozenset() if _PROJECTION.search(name) or "(" in name else roles & MLP_ROLES)
     return frozenset()

@@ -72,9 +72,7 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
     moe = _routed(fields, count) if has_experts else (False,) * count
     _check_length(fields, "mlp_layer_types", len(moe), count)
     beside: tuple[MlpName, ...] = ("dense", "moe") if fields.flag("enable_moe_block") else ("moe",)
-    return tuple(
-        Slot(mixer, beside if routed else ("dense",)) for mixer, routed in zip(mixers, moe, strict=False)
-    )
+    return tuple(Slot(mixer, beside if routed else ("dense",)) for mixer, routed in zip(mixers, moe, strict=False))
 
 
 def layer_count(fields: Fields) -> int:
@@ -98,9 +96,7 @@ def _blocks(fields: Fields) -> tuple[str, ...] | None:
         return None if listed is None else tuple(map(str, listed))
     unknown = sorted(set(pattern) - set(PATTERN_LETTERS))
     if unknown:
-        fields.fault(
-            "hybrid_override_pattern", f"unknown letters {''.join(unknown)}", " ".join(PATTERN_LETTERS)
-        )
+        fields.fault("hybrid_override_pattern", f"unknown letters {''.join(unknown)}", " ".join(PATTERN_LETTERS))
     return tuple(PATTERN_LETTERS[letter] for letter in pattern if letter in PATTERN_LETTERS)
 
 

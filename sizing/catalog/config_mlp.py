@@ -127,7 +127,5 @@ def _shared_width(fields: Fields, expert_width: int) -> int:
         return stated
     count = fields.optional_integer(*SHARED_EXPERTS)
     if count is None:
-        count = (
-            1 if fields.stated("interleave_moe_layer_step") and fields.stated("intermediate_size_mlp") else 0
-        )
+        count = 1 if fields.stated("interleave_moe_layer_step") and fields.stated("intermediate_size_mlp") else 0
     return count * expert_width

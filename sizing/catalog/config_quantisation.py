@@ -76,9 +76,7 @@ def read_quantisation(
     """
     section = next((found for key in SECTIONS if (found := fields.section(key)) is not None), None)
     beside = _modelopt_file(fields, hf_quant_config)
-    if section is None or (
-        beside is not None and section.stated("quant_algo", "config_groups", "bits") is None
-    ):
+    if section is None or (beside is not None and section.stated("quant_algo", "config_groups", "bits") is None):
         section = beside if beside is not None else section
     method = None if section is None else _method(section)
     if section is None or method is None:
@@ -138,9 +136,7 @@ def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
     """
     mixed = section.stated("moe_quant_algo", "quantized_layers")
     if mixed:
-        section.fault(
-            mixed, "weights of several precisions in one checkpoint are not modelled", "one precision"
-        )
+        section.fault(mixed, "weights of several precisions in one checkpoint are not modelled", "one precision")
         return None, None
     kind = METHODS[method]
     if kind == "fp8":
@@ -158,9 +154,7 @@ def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
 
 
 def _block_width(section: Fields, block: tuple[Any, ...]) -> int:
-    return Fields({"weight_block_size": block[-1]}, section.where, section.faults).integer(
-        "weight_block_size"
-    )
+    return Fields({"weight_block_size": block[-1]}, section.where, section.faults).integer("weight_block_size")
 
 
 def _by_bits(section: Fields) -> str | None:
@@ -174,9 +168,7 @@ def _by_algorithm(section: Fields) -> str | None:
     algorithm = section.text("quant_algo") or ""
     if algorithm not in ALGORITHMS:
         known = list(ALGORITHMS)
-        section.fault(
-            "quant_algo", f"unknown algorithm {algorithm!r}", ", ".join(known), nearest(algorithm, known)
-        )
+        section.fault("quant_algo", f"unknown algorithm {algorithm!r}", ", ".join(known), nearest(algorithm, known))
     return ALGORITHMS.get(algorithm)
 
 
@@ -201,19 +193,11 @@ def _group_format(group: Fields) -> tuple[str | None, int | None]:
     if (form, bits) == ("float", 8) and weights.text("strategy") == "block":
         block = weights.sequence("block_structure")
         return FP8_BLOCK, _block_width(weights, block) if block else None
-    size = (
-        None
-        if weights.value("group_size") == WHOLE_CHANNEL
-        else weights.optional_integer("group_size", least=1)
-    )
-    found = (
-        FLOAT4_BY_GROUP.get(size or 0) if (form, bits) == ("float", 4) else GROUP_FORMATS.get((form, bits))
-    )
+    size = None if weights.value("group_size") == WHOLE_CHANNEL else weights.optional_integer("group_size", least=1)
+    found = FLOAT4_BY_GROUP.get(size or 0) if (form, bits) == ("float", 4) else GROUP_FORMATS.get((form, bits))
     if found is None:
         known = "int4, int8, fp8, nvfp4 (groups of 16), mxfp4 (groups of 32)"
-        weights.fault(
-            "num_bits", f"{bits}-bit {form or 'untyped'} weights in groups of {size} are unknown", known
-        )
+        weights.fault("num_bits", f"{bits}-bit {form or 'untyped'} weights in groups of {size} are unknown", known)
     return found, None
 
 

@@ -45,9 +45,7 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
         return Fault("is required", file=file, line=line, field=name)
     if kind == "extra_forbidden":
         known = list(_fields(annotation))
-        return Fault(
-            "unknown key", file, line, name, allowed=", ".join(known), nearest=nearest(str(path[-1]), known)
-        )
+        return Fault("unknown key", file, line, name, allowed=", ".join(known), nearest=nearest(str(path[-1]), known))
     if kind == "value_error":
         return Fault(str(context["error"]), file=file, line=line, field=name)
     quoted = _quoted(finding["input"], written)
@@ -65,15 +63,11 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
         return Fault(f"must be a finite number, not {quoted}", file, line, name)
     if kind == "string_too_short":
         return Fault("must not be empty", file, line, name)
-    hint = (
-        " (put it in quotes)" if kind == "string_type" and isinstance(finding["input"], (int, float)) else ""
-    )
+    hint = " (put it in quotes)" if kind == "string_type" and isinstance(finding["input"], (int, float)) else ""
     return Fault(f"must be {_expected(annotation)}, not {quoted}{hint}", file, line, name)
 
 
-def _tag_fault(
-    path: Path, annotation: Any, value: Any, context: Any, place: Callable[[Path], Place]
-) -> Fault:
+def _tag_fault(path: Path, annotation: Any, value: Any, context: Any, place: Callable[[Path], Place]) -> Fault:
     """Report a row whose deciding field (its `operation`) is missing or unknown."""
     key = context["discriminator"].strip("'")
     choices = [choice for member, _ in _members(annotation) for choice in _choices(_field_type(member, key))]

@@ -140,9 +140,7 @@ def read_text(path: Path | str) -> str:
         reason = getattr(error, "strerror", None) or error
         raise InputError(Fault(f"cannot be read: {reason}", file=file)) from None
     if len(content) > MAX_FILE_BYTES:
-        raise InputError(
-            Fault(f"is larger than {MAX_FILE_BYTES // 2**20} MiB; no profile or workload is", file=file)
-        )
+        raise InputError(Fault(f"is larger than {MAX_FILE_BYTES // 2**20} MiB; no profile or workload is", file=file))
     return _decoded(content, file)
 
 

@@ -75,7 +75,7 @@ def load_model(text: str) -> FoundModel:
     path = Path(text).expanduser()
     if _means_path(text, path):
         return _from_path(path)
-    direct = by_stem(without_organisation(text), SHELF) or _by_part(text)
+    direct = by_stem(without_organisation(text), SHELF) or by_part(text)
     if direct is not None:
         return _from_profile(text, direct)
     known = entries(SHELF)
@@ -90,7 +90,7 @@ def load_model(text: str) -> FoundModel:
     raise InputError(fault)
 
 
-def _by_part(text: str) -> Entry | None:
+def by_part(text: str) -> Entry | None:
     """Return the profile whose stem is the name without its quantisation, or the bare architecture.
 
     What `candidates` finds too, for every name of the catalogue; only quicker, as no other file is looked at.
@@ -168,9 +168,7 @@ def _from_profile(text: str, entry: Entry) -> FoundModel:
     return _from_model_file(entry.path, entry.id, matched_from(text, entry), quantisation)
 
 
-def _from_model_file(
-    path: Path, name: str, asked: str | None, quantisation: NamedQuantisation | None
-) -> FoundModel:
+def _from_model_file(path: Path, name: str, asked: str | None, quantisation: NamedQuantisation | None) -> FoundModel:
     document = read_yaml(path)
     facts = validate(ModelFile, document)
     with _lines_of(document):
@@ -178,9 +176,7 @@ def _from_model_file(
     if quantisation is None:
         return FoundModel(model, name, path, asked, facts)
     note = f"-{quantisation.suffix} in the name: {quantisation.says}"
-    return FoundModel(
-        model, name, path, asked, facts, quantisation.precision, quantisation.kv_precision, note
-    )
+    return FoundModel(model, name, path, asked, facts, quantisation.precision, quantisation.kv_precision, note)
 
 
 def _from_hub(hub_id: str, fault: Fault) -> FoundModel:

@@ -123,9 +123,7 @@ def equal(key: str, known: Sequence[Entry], reduce: Callable[[str], str]) -> tup
 
 def beginning(key: str, known: Sequence[Entry], reduce: Callable[[str], str]) -> tuple[Entry, ...]:
     """Return the entries one of whose names begins with the key."""
-    return tuple(
-        entry for entry in known if key and any(reduce(name).startswith(key) for name in entry.names)
-    )
+    return tuple(entry for entry in known if key and any(reduce(name).startswith(key) for name in entry.names))
 
 
 def chosen(query: str, hits: Sequence[Entry], known: Sequence[Entry], shelf: Shelf) -> Entry:

@@ -36,9 +36,7 @@ def load_workload(path_or_name: str) -> Found[Workload]:
     if is_path(path_or_name):
         return Found(validate(Workload, read_yaml(path)), path.stem, path)
     entry = find(path_or_name, SHELF)
-    return Found(
-        validate(Workload, read_yaml(entry.path)), entry.id, entry.path, matched_from(path_or_name, entry)
-    )
+    return Found(validate(Workload, read_yaml(entry.path)), entry.id, entry.path, matched_from(path_or_name, entry))
 
 
 def load_defaults() -> Found[Defaults]:

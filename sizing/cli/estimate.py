@@ -16,13 +16,14 @@ from sizing.cli.options import (
     PLANNING_OPTIONS,
     QUIET_OPTIONS,
     SERVING_OPTIONS,
+    VERIFY_OPTIONS,
     takes,
 )
 
 WORKLOAD_OPTIONS = (*MODEL_OPTIONS, *DEMAND_OPTIONS, *LIMIT_OPTIONS, *SERVING_OPTIONS, *PLANNING_OPTIONS)
 
 
-@takes((*WORKLOAD_OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
+@takes((*WORKLOAD_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
 def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
@@ -38,18 +39,24 @@ def command(
     from sizing.cli.resolve import question, workload_of
     from sizing.report.estimate import build, within_budget
     from sizing.search import search
+    from sizing.verify import verify
 
     output = chosen_format(values)
     resolved, name = workload_of(workload, WORKLOAD_OPTIONS, values)
     asked = question(resolved, name, values)
     outcome = search(asked.request, asked.options, asked.precisions, asked.data)
-    feasible = within_budget(outcome)
+    checked = None
+    if outcome.best is not None and not values["no_verify"]:
+        checked = verify(outcome, resolved.tokens)
+        outcome = checked.outcome
+    feasible = within_budget(outcome) and (checked is None or checked.passed)
     suggestions = () if feasible else advice.suggestions(outcome, asked.options, asked.precisions, asked.data)
     document = build(
         outcome,
         asked.asked,
         relaxation=advice.relaxation(outcome) if feasible else None,
         suggestions=suggestions,
+        checked=checked,
         explained=values["explain"],
     )
     if values["quiet"]:

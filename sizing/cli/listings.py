@@ -7,9 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-Name = Annotated[
-    str | None, typer.Argument(help="Show one entry with its sources; all are listed without it.")
-]
+Name = Annotated[str | None, typer.Argument(help="Show one entry with its sources; all are listed without it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON in place of a table.")]
 
 
@@ -63,11 +61,7 @@ def models(name: Name = None, json: AsJson = False) -> None:
 
     if name:
         found = catalogue.load_model(name)
-        facts = (
-            found.facts.model_dump(mode="json", exclude_none=True)
-            if found.facts
-            else {"config": str(found.path)}
-        )
+        facts = found.facts.model_dump(mode="json", exclude_none=True) if found.facts else {"config": str(found.path)}
         _show(found.id, found.path.name, facts, json)
         return
     columns = ("name", "parameters_b", "active_parameters_b", "model", "aliases")
@@ -75,9 +69,7 @@ def models(name: Name = None, json: AsJson = False) -> None:
     for id_ in catalogue.model_names():
         facts_ = catalogue.load_model(id_).facts
         if facts_ is not None:
-            rows.append(
-                (id_, facts_.parameters_b, facts_.active_parameters_b, facts_.name, ", ".join(facts_.aliases))
-            )
+            rows.append((id_, facts_.parameters_b, facts_.active_parameters_b, facts_.name, ", ".join(facts_.aliases)))
     _list("models", columns, rows, json)
 
 

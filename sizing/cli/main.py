@@ -16,7 +16,6 @@ from sizing.errors import InputError
 app = typer.Typer(
     name="llmsize",
     help="How many GPUs an LLM service needs, how sure that is, and what it costs.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -62,7 +61,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        code = typer.main.get_command(app).main(list(arguments), prog_name="llmsize", standalone_mode=False)
+        command = typer.main.get_command(app)
+        asked = list(arguments) or ["--help"]
+        code = command.main(asked, prog_name="llmsize", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except typer.Exit as exit_:
         return exit_.exit_code

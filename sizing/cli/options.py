@@ -76,9 +76,8 @@ FORMAT_OPTIONS = (
     Opt("format", TEXT, ("--format",), "table, json, csv or markdown.", OUTPUT),
     Opt("json", bool, ("--json",), "Short for --format json.", OUTPUT),
 )
-EXPLAIN_OPTIONS = (
-    Opt("explain", bool, ("--explain",), "Show formula, values and sources of each number.", OUTPUT),
-)
+VERIFY_OPTIONS = (Opt("no_verify", bool, ("--no-verify",), "Skip the check of the answer by simulation.", OUTPUT),)
+EXPLAIN_OPTIONS = (Opt("explain", bool, ("--explain",), "Show formula, values and sources of each number.", OUTPUT),)
 QUIET_OPTIONS = (Opt("quiet", bool, ("--quiet", "-q"), "Print the GPU count alone.", OUTPUT),)
 
 
@@ -125,9 +124,7 @@ def overrides(options: Iterable[Opt], values: Mapping[str, Any]) -> tuple[dict[s
     if demand:
         given["demand"] = demand
     names = {field: option.flags[0] for field, option in fields.items()}
-    names["demand"] = (
-        ", ".join(fields[f"demand.{key}"].flags[0] for key in demand) or "--rps, --concurrency, --dau"
-    )
+    names["demand"] = ", ".join(fields[f"demand.{key}"].flags[0] for key in demand) or "--rps, --concurrency, --dau"
     return given, names
 
 

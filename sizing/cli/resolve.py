@@ -27,9 +27,7 @@ class Question(NamedTuple):
     data: Data
 
 
-def workload_of(
-    workload: str | None, options: Iterable[Opt], values: Mapping[str, Any]
-) -> tuple[Workload, str | None]:
+def workload_of(workload: str | None, options: Iterable[Opt], values: Mapping[str, Any]) -> tuple[Workload, str | None]:
     """Return the workload of a file or ready name with the options over it, and its name."""
     found = workloads.load_workload(workload) if workload else None
     given, names = overrides(options, values)
@@ -70,9 +68,7 @@ def precisions_of(values: Mapping[str, Any]) -> tuple[str | None, ...]:
 
 def data() -> Data:
     """Return the data files that every evaluation reads."""
-    return Data(
-        gpus.load_assumptions().spec, gpus.borrowed, gpus.load_formats().spec, workloads.load_defaults().spec
-    )
+    return Data(gpus.load_assumptions().spec, gpus.borrowed, gpus.load_formats().spec, workloads.load_defaults().spec)
 
 
 def gpu_options(names: Iterable[str], price: float | None) -> tuple[tuple[GpuOption, ...], dict[str, str]]:

@@ -31,13 +31,9 @@ def command(
 
     output = chosen_format(values)
     if decode == 0 and prefill == 0:
-        raise InputError(
-            Fault("the step is empty", field="--decode, --prefill", allowed="at least one above zero")
-        )
+        raise InputError(Fault("the step is empty", field="--decode, --prefill", allowed="at least one above zero"))
     if decode and context == 0:
-        raise InputError(
-            Fault("decoding sequences need a context", field="--context", allowed="tokens above zero")
-        )
+        raise InputError(Fault("decoding sequences need a context", field="--context", allowed="tokens above zero"))
     write(
         build(deployment(values), decode=decode, context=context, prefill=prefill, prior=prior),
         output,

@@ -21,12 +21,30 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Window:
-    """Context within a window: `attended` = sum of min(context, tokens), growing by `growing` a step."""
+    """Context within a window: `attended` = sum of min(context, tokens), growing by one a step and unfilled sequence.
+
+    `fills` says at which decode step each unfilled sequence fills the window; `ordered` is a heap of the same, whose
+    entries are skipped where `fills` no longer agrees (the sequence has left, or left and come back).
+    """
 
     tokens: float
     attended: float = 0.0
-    growing: int = 0
-    leaves: list[tuple[int, int]] = field(default_factory=list)
+    fills: dict[int, int] = field(default_factory=dict)
+    ordered: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def growing(self) -> int:
+        """Sequences that have not filled the window."""
+        return len(self.fills)
+
+    def next_fill(self) -> int | None:
+        """Return the decode step at which the next sequence fills the window, or None."""
+        while self.ordered:
+            at, request = self.ordered[0]
+            if self.fills.get(request) == at:
+                return at
+            heapq.heappop(self.ordered)
+        return None
 
 
 @dataclass(slots=True)
@@ -37,6 +55,7 @@ class Batch:
     size: int = 0
     step: int = 0
     context: float = 0.0
+    end_sum: int = 0
     ends: list[tuple[int, int]] = field(default_factory=list)
     joined: dict[int, tuple[int, float, int]] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
@@ -51,24 +70,30 @@ class Batch:
         self.joined[request] = (self.step, context, end)
         heapq.heappush(self.ends, (end, request))
         self.size += 1
+        self.end_sum += end
         self.context += context
         for window in self.windows:
             window.attended += min(context, window.tokens)
             if context < window.tokens:
-                window.growing += 1
-                heapq.heappush(window.leaves, (self.step + int(window.tokens - context), request))
+                window.fills[request] = self.step + int(window.tokens - context)
+                heapq.heappush(window.ordered, (window.fills[request], request))
 
     def leave(self, request: int) -> float:
         """Remove a sequence and return its context. Its heap entries are skipped when they surface."""
-        start, context, _ = self.joined.pop(request)
+        start, context, end = self.joined.pop(request)
+        self.end_sum -= end
         now = context + (self.step - start)
         self.size -= 1
         self.context -= now
         for window in self.windows:
             window.attended -= min(now, window.tokens)
-            if now < window.tokens:
-                window.growing -= 1
+            window.fills.pop(request, None)
         return now
+
+    @property
+    def to_come(self) -> int:
+        """Decode steps that all sequences together still have to make."""
+        return self.end_sum - self.size * self.step
 
     def next_end(self) -> tuple[int, int]:
         """Return (steps until the next sequence ends, request); the batch must not be empty."""
@@ -87,12 +112,9 @@ class Batch:
         """Return the steps until a sequence fills a window, after which sums grow more slowly; None if none will."""
         nearest: int | None = None
         for window in self.windows:
-            leaves = window.leaves
-            while leaves and leaves[0][1] not in self.joined:
-                heapq.heappop(leaves)
-            if leaves:
-                left = leaves[0][0] - self.step
-                nearest = left if nearest is None else min(nearest, left)
+            at = window.next_fill()
+            if at is not None:
+                nearest = at - self.step if nearest is None else min(nearest, at - self.step)
         return nearest
 
     def advance(self, steps: int) -> None:
@@ -101,8 +123,5 @@ class Batch:
         self.context += steps * self.size
         for window in self.windows:
             window.attended += steps * window.growing
-            leaves = window.leaves
-            while leaves and leaves[0][0] <= self.step:
-                _, request = heapq.heappop(leaves)
-                if request in self.joined:
-                    window.growing -= 1
+            while (at := window.next_fill()) is not None and at <= self.step:
+                del window.fills[heapq.heappop(window.ordered)[1]]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-
 SLACK_SHARE = 1e-9
 
 
@@ -57,6 +56,10 @@ class Pool:
     def leave(self, tokens: float, step: int) -> None:
         """Take a decoding sequence out of the count."""
         self.phases[self._due(tokens, step)] -= 1
+
+    def due_bytes(self, step: int) -> float:
+        """Bytes that decoding sequences ask for at decode step `step`."""
+        return self.phases[step % self.block_tokens] * self.block_bytes
 
     def steps_that_fit(self, sequences: int, step: int, free_bytes: float) -> float:
         """Return the decode steps from `step` on whose blocks fit into `free_bytes`; infinite where none are needed."""

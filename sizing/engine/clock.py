@@ -52,20 +52,14 @@ def prefill_table(model: Model, layout: Layout, kernels: Kernels) -> Prefill:
     """Tabulate prefill attention of one prompt up to the model's maximum length."""
     octaves = math.ceil(math.log2(model.max_position)) + 1
     lengths = np.exp2(np.arange(octaves * LENGTH_POINTS_PER_OCTAVE + 1) / LENGTH_POINTS_PER_OCTAVE)
-    shares = np.exp2(
-        -np.arange(SMALLEST_SHARE_OCTAVES * SHARE_POINTS_PER_OCTAVE + 1) / SHARE_POINTS_PER_OCTAVE
-    )
+    shares = np.exp2(-np.arange(SMALLEST_SHARE_OCTAVES * SHARE_POINTS_PER_OCTAVE + 1) / SHARE_POINTS_PER_OCTAVE)
     seen, share = np.meshgrid(lengths, shares, indexing="ij")
     new = seen * share
     prompts = float(layout.dp)  # one a rank
     seconds = np.asarray(
-        gpu_seconds(
-            operations.prefill_attention(model, layout, kernels.plan, prompts, new, seen - new), kernels
-        )
+        gpu_seconds(operations.prefill_attention(model, layout, kernels.plan, prompts, new, seen - new), kernels)
     )
-    tiny = operations.prefill_attention(
-        model, layout, kernels.plan, prompts, np.array([1e-6]), np.array([0.0])
-    )
+    tiny = operations.prefill_attention(model, layout, kernels.plan, prompts, np.array([1e-6]), np.array([0.0]))
     floor_s = float(np.asarray(gpu_seconds(tiny, kernels)).flat[0])
     return Prefill(floor_s, np.log(np.maximum(seconds - floor_s, 1e-12)).tolist(), octaves)
 
@@ -90,8 +84,8 @@ class StepClock:
     overlapped: bool
     pp: int
 
-    def _host(self, gpu_s: float, sequences: float) -> float:
-        host_s = self.host_step_s + self.host_sequence_s * sequences
+    def _host(self, gpu_s: float, sequences: float, microbatches: float = 1.0) -> float:
+        host_s = (self.host_step_s + self.host_sequence_s * sequences) * microbatches
         return max(gpu_s, host_s) if self.overlapped else gpu_s + host_s
 
     def _decode_parts(self, batch: Batch) -> tuple[float, float]:
@@ -100,7 +94,7 @@ class StepClock:
         share = micro / batch.size
         seconds = (
             _at(self.body_s, micro)
-            + _at(self.head_s, micro)
+            + _at(self.head_s, micro) * min(batch.size, self.pp)
             + self.decode_floor_s
             + self.per_sequence_s * micro
             + self.slope_s * batch.context * share
@@ -122,10 +116,11 @@ class StepClock:
         if beside:
             decode_s, _ = self._decode_parts(batch)
             gpu_s += decode_s - _at(self.body_s, micro) - _at(self.head_s, micro)
-        whole_s = self._host(gpu_s, micro + len(pieces))
+        microbatches = max(1.0, min(beside, self.pp))
+        whole_s = self._host(gpu_s, micro + len(pieces), microbatches)
         if self.pp == 1:
             return whole_s, 0.0
-        alone_s = self._host(self._decode_parts(batch)[0], micro) if beside else 0.0
+        alone_s = self._host(self._decode_parts(batch)[0], micro, microbatches) if beside else 0.0
         taken_s = alone_s + max(whole_s - alone_s, 0.0) / self.pp
         return taken_s, whole_s - taken_s
 
@@ -133,7 +128,7 @@ class StepClock:
         """Return the seconds of so many decode steps: an arithmetic series, the host's floor under part of it."""
         first_s, growth_s = self._decode_parts(batch)
         micro = max(batch.size / self.pp, 1.0)
-        host_s = self.host_step_s + self.host_sequence_s * micro
+        host_s = (self.host_step_s + self.host_sequence_s * micro) * min(batch.size, self.pp)
         if not self.overlapped:
             return steps * (first_s + host_s) + growth_s * steps * (steps - 1) / 2
         covered = 0
@@ -172,9 +167,7 @@ def windows_of(model: Model) -> tuple[float, ...]:
     return tuple(sorted(found))
 
 
-def step_clock(
-    model: Model, layout: Layout, kernels: Kernels, *, most_tokens: int, most_rows: int
-) -> StepClock:
+def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClock:
     """Build the clock of one rank of a layout, for steps of up to `most_tokens` tokens and `most_rows` rows."""
     plan, settings = kernels.plan, kernels.settings
     grid = token_grid()
@@ -202,9 +195,7 @@ def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64], dp: int, mos
     return [float(value) for value in np.asarray(lookup(grid, seconds, tokens.astype(float)))]
 
 
-def _decode_slopes(
-    model: Model, layout: Layout, kernels: Kernels
-) -> tuple[float, float, float, tuple[float, ...]]:
+def _decode_slopes(model: Model, layout: Layout, kernels: Kernels) -> tuple[float, float, float, tuple[float, ...]]:
     """Return (floor, seconds a sequence, seconds a token of context, seconds a token within each window) of a rank.
 
     Decode attention is piecewise linear in context with corners at the windows, so slopes follow from its values there.

@@ -65,6 +65,7 @@ class Replica:
     one_by_one: bool = False
     queue: deque[int] = field(default_factory=deque)
     prefilling: list[int] = field(default_factory=list)
+    landing: deque[tuple[float, int]] = field(default_factory=deque)
     done_units: dict[int, float] = field(default_factory=dict)
     units: Callable[[int], float] | None = None
     held: dict[int, float] = field(default_factory=dict)
@@ -75,6 +76,8 @@ class Replica:
     refused: list[int] = field(default_factory=list)
     waiting_since: float = math.nan
     held_steps: int = 0
+    seen: int = 0
+    looked_at_step: int = 0
     ratio: float = RATIO_START
     observer: Callable[[float, float, Sequence[Piece], int], None] | None = None
 
@@ -86,7 +89,7 @@ class Replica:
     @property
     def running(self) -> int:
         """Requests that hold a slot."""
-        return len(self.prefilling) + self.batch.size
+        return len(self.prefilling) + len(self.landing) + self.batch.size
 
     # --- what the caller drives ----------------------------------------------------------------------------------
 
@@ -110,9 +113,13 @@ class Replica:
             if self.prefilling:
                 self._prefill_step()
             elif self.batch.size:
-                self._decode_stretch(until)
+                self._decode_stretch(min(until, self.landing[0][0]) if self.landing else until)
+            elif self.landing:
+                self._pass(min(until, self.landing[0][0]) - self.now, 0, False, ())
             else:
                 return
+            if self.landing:
+                self._land()
             if self.completed:
                 return
 
@@ -131,17 +138,17 @@ class Replica:
             if not self.running:
                 self.ratio = RATIO_START
             return
+        if rules.poll_steps and not self._steps_to_look():
+            self.seen = len(self.queue)
         if rules.whole_batches and (self.running or not self._batch_is_due()):
             return
-        if (
-            rules.hold_steps
-            and self.batch.size
-            and self.held_steps < rules.hold_steps
-            and not self._fills_hold()
-        ):
+        if rules.hold_steps and self.batch.size and self.held_steps < rules.hold_steps and not self._fills_hold():
+            return
+        # Running sequences come first: they take their blocks, and a step that preempts lets nobody in.
+        if rules.mixed and self.batch.size and not self._make_room(1):
             return
         while (
-            self.queue
+            (self.seen if rules.poll_steps else self.queue)
             and self.running < rules.slots
             and len(self.prefilling) < rules.most_prefilling
             and self._budget_left() > 0
@@ -151,6 +158,7 @@ class Replica:
             if bytes_ is None or not self._fits_budget(request):
                 return
             self.queue.popleft()
+            self.seen -= 1
             self.pool.held_bytes += bytes_
             self.held[request] = bytes_
             self.prefilling.append(request)
@@ -159,6 +167,10 @@ class Replica:
                 self.done_units[request] = 0.0
             if math.isnan(self.requests.admitted[request]):
                 self.requests.admitted[request] = self.now
+
+    def _steps_to_look(self) -> int:
+        """Decode steps until arrivals are looked at again, counted from the last step with prefill; 0 is now."""
+        return -(self.batch.step - self.looked_at_step) % self.rules.poll_steps if self.batch.size else 0
 
     def _batch_is_due(self) -> bool:
         if len(self.queue) >= min(self.rules.batch_size, self.rules.slots):
@@ -201,15 +213,12 @@ class Replica:
         if rules.reserve == "first_chunk":
             must_be_free = pool.need(min(prompt, self._budget_left()))
         elif rules.reserve == "estimate":
-            to_come = (
-                sum(end - self.batch.step for _, _, end in self.batch.joined.values())
-                if self.batch.size
-                else 0
-            )
             coming = requests.osl[request] - requests.generated[request]
-            expected = self.ratio * to_come + coming
+            expected = self.ratio * self.batch.to_come + coming
             must_be_free = takes + expected * pool.block_bytes / pool.block_tokens
         free = pool.free_bytes + pool.slack_bytes
+        if rules.mixed and rules.reserve != "reserve":
+            free -= pool.due_bytes(self.batch.step)
         # A request that finds the engine empty is let in though its output may not fit: it can be preempted later.
         refused = takes > free or (must_be_free > free and self.running > 0)
         return None if refused else takes
@@ -248,25 +257,40 @@ class Replica:
         return self.done_units[request] + math.floor(self.prefix_hit * self.requests.isl[request])
 
     def _end_prompts(self, pieces: Sequence[Piece], extra: float) -> None:
-        """Give finished prompts their next token and move them to the decoding batch, or end them."""
-        requests = self.requests
+        """Send finished prompts on to their next token: at once, or after the rest of a pass through a pipeline."""
         for piece in pieces:
             request = piece.request
             if self.done_units[request] < self._total_units(request) - 1e-9:
                 continue
             self.prefilling.remove(request)
             del self.done_units[request]
-            if math.isnan(requests.first_token[request]):
-                requests.first_token[request] = self.now + extra
-            requests.generated[request] += 1
-            context = requests.isl[request] + requests.generated[request]
-            left = requests.osl[request] - requests.generated[request]
-            if left == 0:
-                self._finish(request, self.now + extra)
+            if extra > 0:
+                behind = self.landing[-1][0] if self.landing else 0.0  # a pipeline keeps the order
+                self.landing.append((max(self.now + extra, behind), request))
             else:
-                self.batch.join(request, context, left)
-                if self.rules.reserve != "reserve":
-                    self.pool.join(context - 1, self.batch.step)
+                self._next_token(request)
+
+    def _land(self) -> None:
+        """Give those their token whose pass through the pipeline is over."""
+        while self.landing and self.landing[0][0] <= self.now:
+            at, request = self.landing.popleft()
+            self._next_token(request, at)
+
+    def _next_token(self, request: int, at: float | None = None) -> None:
+        """Give a prefilled request its next token (at `at`, if not now); it joins the decoding batch or ends."""
+        requests = self.requests
+        at = self.now if at is None else at
+        if math.isnan(requests.first_token[request]):
+            requests.first_token[request] = at
+        requests.generated[request] += 1
+        context = requests.isl[request] + requests.generated[request]
+        left = requests.osl[request] - requests.generated[request]
+        if left == 0:
+            self._finish(request, at)
+        else:
+            self.batch.join(request, context, left)
+            if self.rules.reserve != "reserve":
+                self.pool.join(context - 1, self.batch.step)
 
     def _decode_stretch(self, until: float) -> None:
         """Many decode steps at once, as many as change nothing but lengths."""
@@ -288,7 +312,7 @@ class Replica:
         if self.rules.reserve == "estimate" and self.queue:
             steps = 1  # the estimate falls with every step and may let the next one in
         if self.rules.poll_steps and self.queue:
-            steps = min(steps, self.rules.poll_steps - batch.step % self.rules.poll_steps)
+            steps = min(steps, self._steps_to_look() or self.rules.poll_steps)
         if math.isfinite(until):
             steps = min(steps, clock.steps_within(batch, until - self.now))
         if self.one_by_one:
@@ -322,6 +346,7 @@ class Replica:
             )
         if pieces:
             self.held_steps = 0
+            self.looked_at_step = batch.step
         watch.cache += taken * (before + self.pool.held_bytes) / 2
         watch.cache_max = max(watch.cache_max, self.pool.held_bytes)
         started = self.now
@@ -380,8 +405,8 @@ class Replica:
             request = self.order[-1]
             if request in joined:
                 return request
-            if request in self.prefilling:
-                return None if len(joined) < 1 else self._last_joined()
+            if request in self.held:  # still in prefill, which is not interrupted
+                break
             self.order.pop()
         return self._last_joined()
 
@@ -394,6 +419,7 @@ class Replica:
         tokens = self.batch.leave(request)
         self._release(request, tokens)
         self.queue.appendleft(request)
+        self.seen += 1
         self.requests.preemptions[request] += 1
         self.preempted += 1
         if self.rules.preempts == "retract_shortest_output":

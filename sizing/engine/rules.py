@@ -62,9 +62,7 @@ def of_engine(settings: EngineSettings, slots: int | None = None) -> Rules:
     )
 
 
-def with_policy(
-    rules: Rules, policy: str, *, ticks: bool, batch_size: int = 1, batch_window: float = 0.0
-) -> Rules:
+def with_policy(rules: Rules, policy: str, *, ticks: bool, batch_size: int = 1, batch_window: float = 0.0) -> Rules:
     """Return the rules changed to a teaching policy. Raises InputError for an unknown one.
 
     static: a batch runs until its last request ends. dynamic: a batch forms on size or after a time window, then runs as

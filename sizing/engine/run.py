@@ -63,8 +63,8 @@ def _route(replicas: Sequence[Replica], routing: Routing, number: int, rng: np.r
         return replicas[number % len(replicas)]
     if routing == "least-requests":
         return min(replicas, key=lambda replica: replica.in_flight)
-    first, second = rng.choice(len(replicas), 2, replace=False)
-    return min(replicas[first], replicas[second], key=lambda replica: replica.in_flight)
+    drawn = [replicas[int(index)] for index in rng.choice(len(replicas), 2, replace=False)]
+    return min(drawn, key=lambda replica: replica.in_flight)
 
 
 def _advance(replica: Replica, until: float) -> None:

@@ -53,7 +53,7 @@ class _Slots:
     itl_sum: float = 0.0
     itl_count: int = 0
     tokens: int = 0
-    last: tuple[float, int, int] = (0.0, 0, 0)
+    last_tokens: int = 0
 
     def seat(self, request: int) -> None:
         """Give a request the first empty slot."""
@@ -104,7 +104,7 @@ def simulate(
         _one_step(replica)
         if replica.now == before:
             replica.now += 1.0  # an idle tick
-            slots.last = (0.0, 0, 0)
+            slots.last_tokens = 0
         if replica.now < limit:
             _vacate(replica, slots)
     return _result(replica, store, slots, limit)
@@ -154,19 +154,15 @@ def _observe(
         slots.seat(request)
     prefilling = set(replica.prefilling)
     if keep_timeline:
-        states = tuple(
-            EMPTY if r is None else (PREFILL if r in prefilling else DECODE) for r in slots.occupants
-        )
+        states = tuple(EMPTY if r is None else (PREFILL if r in prefilling else DECODE) for r in slots.occupants)
         slots.timeline.append(TickStep(start, end, states, tuple(slots.occupants), len(replica.queue)))
-    first_tokens = sum(
-        replica.done_units[p.request] + p.units >= replica._total_units(p.request) for p in pieces
-    )
-    # The course counts a request's step lengths from its second decode step on.
+    first_tokens = sum(replica.done_units[p.request] + p.units >= replica._total_units(p.request) for p in pieces)
+    # The course counts a request's step lengths from its second decode step on, those of the last step too.
     later = sum(replica.batch.generated(request) > 1 for request in replica.batch.joined) if decoding else 0
-    slots.last = ((end - start) * later, later, decoding + first_tokens)
-    slots.itl_sum += slots.last[0]
-    slots.itl_count += slots.last[1]
-    slots.tokens += slots.last[2]
+    slots.itl_sum += (end - start) * later
+    slots.itl_count += later
+    slots.last_tokens = decoding + first_tokens
+    slots.tokens += slots.last_tokens
 
 
 def _vacate(replica: Replica, slots: _Slots) -> None:
@@ -180,10 +176,7 @@ def _result(replica: Replica, store: Requests, slots: _Slots, limit: float) -> T
     started = [i for i in range(len(store)) if store.first_token[i] < limit]
     ticks = replica.now
     if ticks >= limit:
-        itl_ticks, decoded, tokens = slots.last
-        slots.itl_sum -= itl_ticks
-        slots.itl_count -= decoded
-        slots.tokens -= tokens
+        slots.tokens -= slots.last_tokens
     return TickResult(
         completed=len(ended),
         end_tick=ticks,

@@ -32,9 +32,7 @@ def of_model(request: Request, asked: Asked) -> Iterator[Assumption]:
 def of_memory(request: Request, chosen: Candidate) -> Iterator[Assumption]:
     """Yield the engine's memory rules and the card's visible memory."""
     sheet = chosen.option.gpu.datasheet
-    yield Assumption(
-        "CUDA-visible memory", sheet.memory.cuda_visible_gib, "GiB", "datasheet", "; ".join(sheet.sources)
-    )
+    yield Assumption("CUDA-visible memory", sheet.memory.cuda_visible_gib, "GiB", "datasheet", "; ".join(sheet.sources))
     given = {
         "memory_fraction": request.serving.memory_fraction,
         "max_num_seqs": request.serving.max_num_seqs,
@@ -73,9 +71,7 @@ def of_time(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[A
     sources = "; ".join(sheet.sources)
     yield Assumption("memory bandwidth", sheet.memory.bandwidth_gb_per_s, "GB/s", "datasheet", sources)
     for precision in dict.fromkeys((chosen.plan.gemm, chosen.plan.activation)):
-        yield Assumption(
-            f"dense {precision} peak", kernels.peak(precision) / 1e12, "TFLOPS", "datasheet", sources
-        )
+        yield Assumption(f"dense {precision} peak", kernels.peak(precision) / 1e12, "TFLOPS", "datasheet", sources)
     for (operation, wanted), choice in kernels.used.items():
         row = choice.row
         had = getattr(row, "precision", "")

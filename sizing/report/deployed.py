@@ -39,8 +39,7 @@ def inputs(resolved: Resolved) -> dict[str, Any]:
         "ep": layout.ep,
         "dp": layout.dp,
         "max_model_len": request.max_model_len,
-        "memory_fraction": settings.memory_fraction
-        or resolved.memory.budget_gib / resolved.memory.visible_gib,
+        "memory_fraction": settings.memory_fraction or resolved.memory.budget_gib / resolved.memory.visible_gib,
         "max_num_seqs": settings.max_num_seqs,
         "max_num_batched_tokens": settings.max_num_batched_tokens,
         "cuda_graphs_gib": resolved.memory.cuda_graphs_gib,

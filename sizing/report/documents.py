@@ -188,6 +188,20 @@ class RejectedLayout(NamedTuple):
     shortfall: float | None
 
 
+class Simulation(NamedTuple):
+    """The check of an answer by simulation, one replica under its share of the demand."""
+
+    passed: bool
+    sizes_tried: int
+    requests: int
+    stable: bool
+    queue_mean: float
+    batch_mean: float
+    kv_utilisation_mean: float
+    kv_utilisation_max: float
+    preemptions: int
+
+
 class Estimate(NamedTuple):
     """The document of `llmsize estimate`."""
 
@@ -197,6 +211,7 @@ class Estimate(NamedTuple):
     load: LoadFigures | None
     throughput: Throughput | None
     latency: Latency | None
+    simulation: Simulation | None
     memory: MemoryFigures | None
     utilisation: Utilisation | None
     users: Users | None

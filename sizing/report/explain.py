@@ -92,7 +92,7 @@ def _of_deployment(document: Estimate, best: Evaluated, outcome: Outcome) -> Ite
     yield Explanation(
         "concurrency per replica", load.concurrency_per_replica, "requests", "derived",
         "Little's law: requests/s * E2E",
-        f"{best.requests_per_s / best.replicas:.4g} requests/s, E2E {float(best.point.e2e_s['mean'][0]):.4g} s",
+        f"{best.requests_per_s / best.replicas:.4g} requests/s, E2E {best.latency_s('e2e')['mean']:.4g} s",
         "Little (1961)",
     )  # fmt: skip
 

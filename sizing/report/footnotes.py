@@ -25,19 +25,20 @@ def explained(explanations: tuple[Explanation, ...]) -> Iterator[Block]:
 
 
 def assumed(assumptions: tuple[Assumption, ...], *, sources: bool) -> Block:
-    """Return what the result rests on, a paragraph for each kind; one line each with `sources`."""
+    """Return what the result rests on, a paragraph for each kind; with `sources`, each by number and listed below."""
+    numbers: dict[str, int] = {}
     lines: list[Line] = []
     for kind in KINDS:
-        of_kind = [a for a in assumptions if a.kind == kind]
-        label = kind.capitalize()
-        if sources:
-            for index, a in enumerate(of_kind):
-                lines.append(Line(_stated(a), label if index == 0 else " "))
-                lines.append(Line(a.source, " ", style="dim"))
-        elif of_kind:
-            lines.append(Line("; ".join(map(_stated, of_kind)), label, style="dim"))
+        told = [_told(a, numbers if sources else None) for a in assumptions if a.kind == kind]
+        if told:
+            lines.append(Line("; ".join(told), kind.capitalize(), style="dim"))
+    for index, text in enumerate(numbers, start=1):
+        lines.append(Line(f"[{index}] {text}", "Sources" if index == 1 else " ", style="dim"))
     return Block(tuple(lines))
 
 
-def _stated(a: Assumption) -> str:
-    return f"{a.what}: {stated(a.value)} {a.unit}".rstrip()
+def _told(a: Assumption, numbers: dict[str, int] | None) -> str:
+    text = f"{a.what}: {stated(a.value)} {a.unit}".rstrip()
+    if numbers is None or not a.source:
+        return text
+    return f"{text} [{numbers.setdefault(a.source, len(numbers) + 1)}]"

@@ -92,9 +92,7 @@ def limits(request: Request) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in ("ttft", "itl", "e2e"):
         limit = getattr(request.limits, name)
-        found[f"{name}_ms"] = (
-            None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
-        )
+        found[f"{name}_ms"] = None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
     return found
 
 

@@ -57,8 +57,7 @@ def _widths(block: Block, width: int) -> list[int]:
     Where that is too wide, the widest give way: first those that fold between words, for a name is there to be copied.
     """
     widths = [
-        max(max(map(len, name.split())), *(len(row[i]) for row in block.rows))
-        for i, name in enumerate(block.columns)
+        max(max(map(len, name.split())), *(len(row[i]) for row in block.rows)) for i, name in enumerate(block.columns)
     ]
     room = width - len(GAP) * (len(widths) - 1)
     words = [
@@ -74,9 +73,7 @@ def _widths(block: Block, width: int) -> list[int]:
     return widths
 
 
-def _folded(
-    cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, top: bool
-) -> Iterator[str]:
+def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, top: bool) -> Iterator[str]:
     """Yield the lines of one row; cells of fewer lines stand at its top, headings at its bottom."""
     folded = [wrap(cell, size) or [""] for cell, size in zip(cells, widths, strict=True)]
     if not top:

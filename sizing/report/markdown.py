@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sizing.report import rows
+from sizing.report.lines import stated
 
 
 def render(document: Any) -> str:
@@ -25,5 +26,5 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e6 else f"{value:,.0f}"
+        return stated(value)
     return str(value).replace("|", "\\|")

@@ -11,7 +11,7 @@ from sizing.deployment import Resolved
 from sizing.report import assumptions, explain
 from sizing.report.deployed import candidate_of, inputs
 from sizing.report.documents import MemoryReport
-from sizing.report.estimate import memory_figures
+from sizing.report.figures import memory_figures
 
 
 def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
@@ -28,9 +28,7 @@ def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
     )
     if not explained:
         return report
-    return report._replace(
-        explanations=explain.of_memory(figures, resolved.settings, resolved.plan.kv_format)
-    )
+    return report._replace(explanations=explain.of_memory(figures, resolved.settings, resolved.plan.kv_format))
 
 
 def _reason(resolved: Resolved) -> str | None:
@@ -68,9 +66,7 @@ def _fits(
     precision: str | None = None,
     kv_precision: str | None = None,
 ) -> bool:
-    request = (
-        resolved.request if kv_precision is None else replace(resolved.request, kv_precision=kv_precision)
-    )
+    request = resolved.request if kv_precision is None else replace(resolved.request, kv_precision=kv_precision)
     tried = deployments.resolve(
         request,
         resolved.option,

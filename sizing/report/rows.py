@@ -50,13 +50,7 @@ def _estimate(document: Estimate) -> Rows:
     shared = tuple(document.inputs.get(key) for key in labels)
     rows: list[Row] = []
     deployment = document.deployment
-    if (
-        deployment is not None
-        and document.latency
-        and document.throughput
-        and document.load
-        and document.cost
-    ):
+    if deployment is not None and document.latency and document.throughput and document.load and document.cost:
         d, latency = deployment, document.latency
         rows.append(
             ("answer", d.gpu, document.inputs["weight_precision"], d.gpus, d.replicas, d.tp, d.pp, d.ep, d.dp,

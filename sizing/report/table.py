@@ -7,12 +7,11 @@ import shutil
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from sizing.report import table_estimate, table_listing, table_memory, table_step
 from sizing.report.documents import Entry, Estimate, Listing, MemoryReport, StepReport
 from sizing.report.layout import Row, rows
 from sizing.report.lines import Block
 
-NARROWEST, WIDEST, USUAL = 40, 110, 80
+NARROWEST, WIDEST, USUAL = 60, 110, 80
 
 
 def render(document: Any, width: int = USUAL) -> str:
@@ -31,13 +30,22 @@ def render_for(document: Any, out: TextIO) -> str:
 
 
 def _blocks(document: Any) -> Iterable[Block]:
+    """Return the blocks of a document; only its own module is loaded."""
     if isinstance(document, Estimate):
+        from sizing.report import table_estimate
+
         return table_estimate.blocks(document)
     if isinstance(document, MemoryReport):
+        from sizing.report import table_memory
+
         return table_memory.blocks(document)
     if isinstance(document, StepReport):
+        from sizing.report import table_step
+
         return table_step.blocks(document)
     if isinstance(document, (Listing, Entry)):
+        from sizing.report import table_listing
+
         return table_listing.blocks(document)
     raise TypeError(f"no table for {type(document).__name__}")
 

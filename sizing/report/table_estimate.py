@@ -110,6 +110,16 @@ def _figures(document: Estimate) -> Iterator[Line]:
         energy = f"{money(cost.usd_per_million_output_tokens)} per million output tokens; {energy}"
     yield Line(energy, "Cost")
     yield Line(document.limiting.detail, "What limits it")
+    s = document.simulation
+    if s is None:
+        yield Line("no: latencies are the closed form's (--no-verify)", "Simulated")
+    else:
+        preempted = f", {plural(s.preemptions, 'preemption')}" if s.preemptions else ""
+        yield Line(
+            f"{s.requests:,} requests of one replica: {number(s.batch_mean)} running, {number(s.queue_mean)} queued on "
+            f"average, cache {percent(s.kv_utilisation_mean)} full{preempted}; latencies above are its",
+            "Simulated",
+        )
 
 
 def _infeasible(document: Estimate) -> Iterator[Block]:

@@ -95,9 +95,7 @@ def rejected(document: Estimate) -> Iterator[Line]:
     more = len(document.rejected) - len(shown)
     if more:
         noun = "more layout" if shown else "layout"
-        yield Line(
-            f"{plural(more, noun)} rejected: --format csv lists each", " " if shown else "Not possible"
-        )
+        yield Line(f"{plural(more, noun)} rejected: --format csv lists each", " " if shown else "Not possible")
 
 
 def _nearness(r: RejectedLayout) -> tuple[bool, float, int]:

@@ -63,12 +63,17 @@ class Limits(Spec):
 
 
 class Tokens(Spec):
-    """Mean prompt and output lengths in tokens (ISL, OSL); `*_max` are the longest served, the mean where absent."""
+    """Mean prompt and output lengths in tokens (ISL, OSL); `*_max` are the longest served, the mean where absent.
+
+    `*_std` spread the lengths (lognormal) in simulations; all are equal where absent.
+    """
 
     isl: PositiveInt
     osl: PositiveInt
     isl_max: PositiveInt | None = None
     osl_max: PositiveInt | None = None
+    isl_std: NonNegative | None = None
+    osl_std: NonNegative | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Tokens:
@@ -93,9 +98,7 @@ class Demand(Spec):
 
     @model_validator(mode="after")
     def _one(self) -> Demand:
-        given = [
-            n for n in ("requests_per_s", "concurrency", "daily_active_users") if getattr(self, n) is not None
-        ]
+        given = [n for n in ("requests_per_s", "concurrency", "daily_active_users") if getattr(self, n) is not None]
         if len(given) != 1:
             raise ValueError(
                 "state exactly one of requests_per_s, concurrency, daily_active_users"

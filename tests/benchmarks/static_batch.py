@@ -38,9 +38,7 @@ from sizing.specs.model import Model
 from sizing.units import GIB, MIB, MICRO
 
 MILLI = 1e-3
-WHOLE_BATCH = (
-    "tensorrt-llm",
-)  # its static sessions prefill the whole batch at once, beyond any token budget
+WHOLE_BATCH = ("tensorrt-llm",)  # its static sessions prefill the whole batch at once, beyond any token budget
 PRECISIONS = {
     "awq-int4": "int4",
     "gptq-int4": "int4",
@@ -266,9 +264,7 @@ def prefill_batches(deployed: Deployed, row: Row) -> Iterator[step.Batch]:
     if row.isl > budget and deployed.settings.chunked_prefill:
         for start in np.arange(0.0, row.isl, budget):
             tokens = min(budget, row.isl - start)
-            chunk = step.Batch(
-                prefill_sequences=1, prefill_tokens=tokens, prefill_prior_tokens=start, finishing=1
-            )
+            chunk = step.Batch(prefill_sequences=1, prefill_tokens=tokens, prefill_prior_tokens=start, finishing=1)
             yield from [chunk] * int(row.batch)
         return
     together = max(1.0, budget // row.isl)
@@ -282,9 +278,7 @@ def seconds(deployed: Deployed, batch: step.Batch, launch_us: float) -> tuple[fl
     timed = step.step(deployed.model, deployed.layout, deployed.kernels, batch)
     kernels = sum(timed_.operation.count for timed_ in timed.operations)
     gpu_s = timed.gpu_s + kernels * launch_us * MICRO
-    total_s = float(
-        step.with_host_s(gpu_s, deployed.settings.host, batch.decode_sequences + batch.prefill_sequences)
-    )
+    total_s = float(step.with_host_s(gpu_s, deployed.settings.host, batch.decode_sequences + batch.prefill_sequences))
     return total_s, timed.gpu_s, kernels
 
 
@@ -301,18 +295,11 @@ def compare(row: Row, experiment: Experiment = Experiment()) -> Compared:
         experiment,
     )
     refuse_waves(deployed, row)
-    ttft_s = sum(
-        seconds(deployed, batch, experiment.launch_us)[0] for batch in prefill_batches(deployed, row)
-    )
+    ttft_s = sum(seconds(deployed, batch, experiment.launch_us)[0] for batch in prefill_batches(deployed, row))
     decode = step.Batch(decode_sequences=row.batch, decode_context_tokens=row.isl + row.osl / 2)
     itl_s, gpu_itl_s, kernels = seconds(deployed, decode, experiment.launch_us)
     measured_itl_s, implied = row.itl_s, False
-    if (
-        row.itl_s is None
-        and row.e2e_s is not None
-        and row.osl > 1
-        and ttft_s < MOST_PREFILL_SHARE * row.e2e_s
-    ):
+    if row.itl_s is None and row.e2e_s is not None and row.osl > 1 and ttft_s < MOST_PREFILL_SHARE * row.e2e_s:
         measured_itl_s, implied = (row.e2e_s - ttft_s) / (row.osl - 1), True
     return Compared(
         row=row,
@@ -385,20 +372,14 @@ def _cell(compared: list[Compared], metric: str) -> str:
 
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path, help="static_batch.csv")
     parser.add_argument("--gpu", help="only this GPU, by any of its names")
     parser.add_argument("--engine", help="only this engine, by any of its names")
     parser.add_argument("--source", help="only sources that contain this text")
-    parser.add_argument(
-        "--by", default="gpu,weight_precision,engine", help=f"grouping keys: {', '.join(KEYS)}"
-    )
+    parser.add_argument("--by", default="gpu,weight_precision,engine", help=f"grouping keys: {', '.join(KEYS)}")
     parser.add_argument("--host", help="per_step_us,per_sequence_us[,overlapped] in place of the engine's")
-    parser.add_argument(
-        "--launch", type=float, default=0.0, help="us added to every kernel, as without CUDA graphs"
-    )
+    parser.add_argument("--launch", type=float, default=0.0, help="us added to every kernel, as without CUDA graphs")
     parser.add_argument("--small", type=float, help="floor of small kernels in us")
     parser.add_argument("--fused", choices=("true", "false"), help="fused activation quantisation")
     return parser.parse_args()

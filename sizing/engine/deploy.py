@@ -1,0 +1,85 @@
+"""From a deployment to replicas that can be simulated: clock, rules, pool and batch of each attention-data rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sizing import architecture
+from sizing.architecture import Layout
+from sizing.engine.batch import Batch
+from sizing.engine.cache import Pool
+from sizing.engine.clock import StepClock, step_clock, windows_of
+from sizing.engine.replica import Replica
+from sizing.engine.requests import Requests
+from sizing.engine.rules import Rules
+from sizing.kernels import Kernels
+from sizing.memory import MemoryUse, sequence_bytes
+from sizing.specs.model import Model
+from sizing.units import GIB
+
+MOST_TABLED = 2**17  # tokens of a step that a table is made for; longer ones extend its last slope
+
+
+def pool(model: Model, layout: Layout, kernels: Kernels, used: MemoryUse, longest: int) -> Pool:
+    """Return the cache pool of the tightest stage's GPU: blocks for layers that keep everything, a fixed part for others.
+
+    A windowed layer is taken at its fullest for `longest` tokens, so that a sequence never takes more than it was let in
+    with.
+    """
+    plan, settings = kernels.plan, kernels.settings
+    stage = max(
+        architecture.stages(model, layout.pp, settings.pp_remainder),
+        key=lambda s: sequence_bytes(model, s, layout, plan, settings, longest),
+    )
+    growing = 0.0
+    for index, count in stage.layers:
+        held = architecture.layer_cache(model.kinds[index], layout.tp, plan.kv_bytes)
+        if held.window_tokens is None:
+            growing += count * held.bytes_per_token
+    block = settings.block_tokens
+    whole = sequence_bytes(model, stage, layout, plan, settings, longest)
+    blocks = -(-longest // block)
+    lost = settings.blocks_lost * block * growing
+    return Pool(
+        size_bytes=used.kv_cache_gib * GIB - lost,
+        block_bytes=growing * block,
+        block_tokens=block,
+        fixed_bytes=max(0.0, whole - blocks * block * growing),
+    )
+
+
+def clock(model: Model, layout: Layout, kernels: Kernels, rules: Rules) -> StepClock:
+    """Return the clock of a layout for the steps that the rules allow."""
+    most = int(min(rules.budget + rules.slots, MOST_TABLED))
+    return step_clock(model, layout, kernels, most_tokens=most, most_rows=rules.slots + 1)
+
+
+def replicas(
+    model: Model,
+    layout: Layout,
+    kernels: Kernels,
+    used: MemoryUse,
+    rules: Rules,
+    requests: Requests,
+    *,
+    count: int,
+    longest: int,
+    prefix_hit: float = 0.0,
+    one_by_one: bool = False,
+) -> tuple[Replica, ...]:
+    """Return `count` replicas, each attention-data rank as one of its own (it has its own scheduler and pool)."""
+    ticking = clock(model, layout, kernels, rules)
+    template = pool(model, layout, kernels, used, longest)
+    windows = windows_of(model)
+    return tuple(
+        Replica(
+            requests,
+            ticking,
+            rules,
+            replace(template),
+            Batch(windows),
+            prefix_hit=prefix_hit,
+            one_by_one=one_by_one,
+        )
+        for _ in range(count * layout.dp)
+    )

@@ -1,0 +1,89 @@
+"""What limits an answer, in words: a latency limit, a capacity of the replica, or what stands in the way of any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sizing.advice import Relaxation, Suggestion, nearest_miss
+from sizing.report.documents import Limiting
+from sizing.report.lines import milliseconds, percent
+from sizing.request import Request
+from sizing.search import Evaluated, Outcome
+from sizing.units import MILLI
+from sizing.verify import Verified
+
+
+def limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -> Limiting:
+    """Return what keeps a replica of the answer from serving more."""
+    limit = getattr(request.limits, best.binding, None)
+    value_ms = limit_ms = statistic = None
+    if limit is None:
+        detail = _capacity_words(best, request)
+    else:
+        statistic = limit.statistic
+        value_ms = best.latency_s(best.binding)[statistic] / MILLI
+        limit_ms = limit.seconds / MILLI
+        detail = f"{best.binding.upper()} ({statistic}) {milliseconds(value_ms)}, limit {milliseconds(limit_ms)}"
+        if relaxation is None:
+            detail += "; relaxing it alone saves no GPU"
+        else:
+            detail += f"; a limit of {milliseconds(relaxation.seconds / MILLI)} takes {relaxation.gpus} GPUs"
+    return Limiting(
+        limit=best.binding,
+        statistic=statistic,
+        value_ms=value_ms,
+        limit_ms=limit_ms,
+        detail=detail,
+        relaxed_limit_ms=relaxation.seconds / MILLI if relaxation else None,
+        relaxed_gpus=relaxation.gpus if relaxation else None,
+        suggestions=(),
+    )
+
+
+def _capacity_words(best: Evaluated, request: Request) -> str:
+    """Say which capacity of a replica binds, and what raises it."""
+    if best.binding == "utilisation":
+        return f"stable utilisation ({percent(request.max_utilisation)}): beyond it queues grow in bursts; --max-utilisation"
+    if best.binding == "kv_cache":
+        return "KV cache: more memory per GPU, a larger TP or an FP8 cache holds more sequences"
+    most = best.candidate.settings.max_num_seqs
+    return f"max_num_seqs ({most:,}): the engine runs no more sequences at once; --max-num-seqs"
+
+
+def _unconfirmed(best: Evaluated, request: Request, checked: Verified) -> str:
+    """Say what the last simulated size broke, though the closed form held it to be feasible."""
+    served = best.served
+    detail = f"simulation confirmed none of {checked.tries} sizes up to {best.gpus} x {best.candidate.option.gpu.name}"
+    if served is None:
+        return detail
+    if not served.stable:
+        return f"{detail}: its queue keeps growing"
+    for name in ("ttft", "itl", "e2e"):
+        limit = getattr(request.limits, name)
+        found = served.latencies_s[name].get(limit.statistic) if limit is not None else None
+        if found is not None and found > limit.seconds:
+            value, bound = milliseconds(found / MILLI), milliseconds(limit.seconds / MILLI)
+            return f"{detail}: {name.upper()} ({limit.statistic}) {value}, limit {bound}"
+    return detail
+
+
+def unmet(outcome: Outcome, found: Sequence[Suggestion], checked: Verified | None = None) -> Limiting:
+    """Return what stands between the demand and its nearest miss, and the changes that would help."""
+    words = tuple(f"{s.change}: {s.gpus} x {s.gpu} ({s.layout})" for s in found)
+    best, budget = outcome.best, outcome.request.gpu_budget
+    if best is not None and checked is not None and not checked.passed:
+        return Limiting("simulation", None, None, None, _unconfirmed(best, outcome.request, checked), None, None, words)
+    if best is not None and budget is not None:
+        detail = (
+            f"the demand takes {best.gpus} x {best.candidate.option.gpu.name} ({best.candidate.layout}), "
+            f"{best.gpus - budget} more than the budget of {budget}"
+        )
+        return Limiting("gpu_budget", None, None, None, detail, None, None, words)
+    miss = nearest_miss(outcome)
+    if miss is None:
+        return Limiting("none", None, None, None, "no layout was left to try", None, None, words)
+    detail = f"{miss.option.gpu.name} {miss.precision} {miss.layout}: {miss.detail}"
+    limit = getattr(outcome.request.limits, miss.reason, None)
+    limit_ms = limit.seconds / MILLI if limit else None
+    value_ms = limit_ms * (1 + miss.shortfall) if limit_ms is not None else None
+    return Limiting(miss.reason, limit.statistic if limit else None, value_ms, limit_ms, detail, None, None, words)

@@ -1,0 +1,262 @@
+"""Simulated service of a deployment: a load driven through the engine's scheduler, and what came out, in seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.architecture import Layout
+from sizing.engine import deploy, run
+from sizing.engine.load import Arrivals, Lengths, arrival_times
+from sizing.engine.replica import Replica
+from sizing.engine.requests import Requests
+from sizing.engine.rules import Rules
+from sizing.engine.run import Progress, Routing, Run
+from sizing.kernels import Kernels
+from sizing.memory import MemoryUse
+from sizing.specs.model import Model
+from sizing.specs.workload import Limits
+
+QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+# A run is unstable when, over its second half, more than this share of what arrives stays behind, and that is more than
+# chance brings (three standard deviations of as many Poisson arrivals).
+GROWTH_SHARE = 0.02
+CHANCE_SIGMAS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What is simulated: a model on a layout with its timing constants, memory and scheduler, so many times."""
+
+    model: Model
+    layout: Layout
+    kernels: Kernels
+    memory: MemoryUse
+    rules: Rules
+    replicas: int = 1
+    prefix_hit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests to send: lengths, how many, and either a rate, a number in flight, all at once, or a trace.
+
+    Exactly one of `rate_per_s`, `in_flight` and `trace` is set, or none for a batch; `trace` holds arrival in s, prompt
+    and output tokens, one row a request.
+    """
+
+    isl: Lengths
+    osl: Lengths
+    count: int
+    rate_per_s: float | None = None
+    in_flight: int | None = None
+    trace: NDArray[np.float64] | None = None
+    arrivals: Arrivals = "poisson"
+    burstiness: float = 1.0
+    longest: int | None = None
+    warm_up_share: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a run served, over the requests after the warm-up.
+
+    `latencies_s` maps ttft, itl and e2e to {mean, p50, ... max}; ITL is a request's mean over its tokens after the first.
+    `stable` is False when the queue kept growing: then latencies depend on how long the run was.
+    """
+
+    arrived: int
+    completed: int
+    refused: int
+    duration_s: float
+    requests_per_s: float
+    output_tokens_per_s: float
+    latencies_s: dict[str, dict[str, float]]
+    queue_mean: float
+    queue_max: int
+    queue_end: int
+    batch_mean: float
+    batch_max: int
+    cache_mean: float
+    cache_max: float
+    busy: float
+    preemptions: int
+    goodput_per_s: float
+    stable: bool
+    requests: Requests = field(repr=False, compare=False)
+
+
+def simulate(
+    deployed: Deployed,
+    traffic: Traffic,
+    *,
+    limits: Limits | None = None,
+    routing: Routing = "round-robin",
+    limit_s: float = math.inf,
+    one_by_one: bool = False,
+    progress: Progress | None = None,
+) -> Served:
+    """Drive the traffic through the deployment and measure. Deterministic for a seed."""
+    rng = np.random.default_rng(traffic.seed)
+    requests = Requests()
+    longest = traffic.longest or longest_of(traffic, deployed.model)
+    replicas = deploy.replicas(
+        deployed.model,
+        deployed.layout,
+        deployed.kernels,
+        deployed.memory,
+        deployed.rules,
+        requests,
+        count=deployed.replicas,
+        longest=longest,
+        prefix_hit=deployed.prefix_hit,
+        one_by_one=one_by_one,
+    )
+    if traffic.in_flight is not None:
+        return _closed(deployed, traffic, requests, replicas, rng, limits, limit_s, progress)
+    for arrival, isl, osl in _open_requests(traffic, longest, rng):
+        requests.add(arrival, isl, osl)
+    finished = run.open_loop(requests, replicas, routing=routing, seed=traffic.seed, limit=limit_s, progress=progress)
+    return measure(finished, traffic, limits)
+
+
+def longest_of(traffic: Traffic, model: Model) -> int:
+    """Return the longest sequence that traffic may bring: of a trace its own, else the model's maximum where lengths vary."""
+    if traffic.trace is not None:
+        return int(np.max(traffic.trace[:, 1] + traffic.trace[:, 2]))
+    if traffic.isl.shape == "fixed" and traffic.osl.shape == "fixed":
+        return int(traffic.isl.mean + traffic.osl.mean)
+    return model.max_position
+
+
+def _open_requests(traffic: Traffic, longest: int, rng: np.random.Generator) -> Iterator[tuple[float, int, int]]:
+    if traffic.trace is not None:
+        for arrival, isl, osl in traffic.trace.tolist():
+            yield arrival, max(1, int(isl)), max(1, int(osl))
+        return
+    isl = traffic.isl.draw(traffic.count, rng)
+    osl = traffic.osl.draw(traffic.count, rng)
+    osl = np.minimum(osl, longest - 1)
+    isl = np.minimum(isl, longest - osl)
+    if traffic.rate_per_s is None:
+        arrivals = np.zeros(traffic.count)
+    else:
+        arrivals = arrival_times(
+            traffic.count, traffic.rate_per_s, traffic.arrivals, rng, burstiness=traffic.burstiness
+        )
+    yield from zip(arrivals.tolist(), isl.tolist(), osl.tolist(), strict=True)
+
+
+def _closed(
+    deployed: Deployed,
+    traffic: Traffic,
+    requests: Requests,
+    replicas: tuple[Replica, ...],
+    rng: np.random.Generator,
+    limits: Limits | None,
+    limit_s: float,
+    progress: Progress | None,
+) -> Served:
+    """A closed loop over several replicas: each keeps its share in flight; one is simulated, for they are alike."""
+    assert traffic.in_flight is not None
+    share = max(1, round(traffic.in_flight / len(replicas)))
+    count = max(share, -(-traffic.count // len(replicas)))
+    isl, osl = traffic.isl.draw(count, rng).tolist(), traffic.osl.draw(count, rng).tolist()
+    finished = run.closed_loop(
+        requests,
+        replicas[0],
+        in_flight=share,
+        count=count,
+        lengths=iter(zip(isl, osl, strict=True)),
+        limit=limit_s,
+        progress=progress,
+    )
+    return measure(finished, traffic, limits, alike=len(replicas))
+
+
+def measure(finished: Run, traffic: Traffic, limits: Limits | None, *, alike: int = 1) -> Served:
+    """Measure a run; `alike` replicas behaved like the one simulated, so counts and rates are that many times its own."""
+    requests = finished.requests
+    arrival = np.asarray(requests.arrival)
+    end = np.asarray(requests.finished)
+    first = np.asarray(requests.first_token)
+    osl = np.asarray(requests.osl, dtype=float)
+    counted = np.arange(arrival.size) >= int(traffic.warm_up_share * arrival.size)
+    done = ~np.isnan(end) & counted
+    started = float(arrival[counted][0]) if counted.any() else 0.0
+    duration = max((float(end[done].max()) if done.any() else finished.ended) - started, 0.0)
+    ttft, e2e = first[done] - arrival[done], end[done] - arrival[done]
+    decoded = done & (osl > 1)
+    itl = (end[decoded] - first[decoded]) / (osl[decoded] - 1)
+    per_s = alike / duration if duration > 0 else 0.0
+    watches = [replica.watch for replica in finished.replicas]
+    span = max(finished.ended, 1e-300) * len(watches)
+    sizes = [replica.pool.size_bytes for replica in finished.replicas]
+    return Served(
+        arrived=arrival.size * alike,
+        completed=int(done.sum()) * alike,
+        refused=sum(len(replica.refused) for replica in finished.replicas) * alike,
+        duration_s=duration,
+        requests_per_s=float(done.sum()) * per_s,
+        output_tokens_per_s=float(osl[done].sum()) * per_s,
+        latencies_s={"ttft": statistics(ttft), "itl": statistics(itl), "e2e": statistics(e2e)},
+        queue_mean=sum(w.queue for w in watches) / span * len(watches) * alike,
+        queue_max=max(w.queue_max for w in watches),
+        queue_end=sum(len(replica.queue) for replica in finished.replicas) * alike,
+        batch_mean=sum(w.batch for w in watches) / span,
+        batch_max=max(w.batch_max for w in watches),
+        cache_mean=sum(w.cache / s for w, s in zip(watches, sizes, strict=True) if s > 0) / span,
+        cache_max=max((w.cache_max / s for w, s in zip(watches, sizes, strict=True) if s > 0), default=0.0),
+        busy=sum(w.busy for w in watches) / span,
+        preemptions=sum(replica.preempted for replica in finished.replicas) * alike,
+        goodput_per_s=_good(limits, ttft, itl, e2e, osl[done]) * per_s,
+        stable=traffic.in_flight is not None or is_stable(arrival, end),
+        requests=requests,
+    )
+
+
+def statistics(values: NDArray[np.float64]) -> dict[str, float]:
+    """Return mean, percentiles and maximum; an empty mapping of nothing."""
+    if values.size == 0:
+        return {}
+    found = {"mean": float(values.mean()), "max": float(values.max())}
+    quantiles = np.quantile(values, list(QUANTILES.values()))
+    return {**found, **{name: float(value) for name, value in zip(QUANTILES, quantiles, strict=True)}}
+
+
+def _good(
+    limits: Limits | None,
+    ttft: NDArray[np.float64],
+    itl: NDArray[np.float64],
+    e2e: NDArray[np.float64],
+    osl: NDArray[np.float64],
+) -> float:
+    """Count the requests that each meet every limit, whatever statistic the limit bounds (DistServe's goodput)."""
+    good = np.ones(ttft.shape, dtype=bool)
+    if limits is None:
+        return float(good.sum())
+    if limits.ttft is not None:
+        good &= ttft <= limits.ttft.seconds
+    if limits.e2e is not None:
+        good &= e2e <= limits.e2e.seconds
+    if limits.itl is not None:
+        met = np.ones(ttft.shape, dtype=bool)
+        met[osl > 1] = itl <= limits.itl.seconds
+        good &= met
+    return float(good.sum())
+
+
+def is_stable(arrival: NDArray[np.float64], end: NDArray[np.float64]) -> bool:
+    """Return whether as many leave as arrive: what is in the system must not keep growing over the run's second half."""
+    if arrival.size < 4 or arrival[-1] <= arrival[0]:
+        return True
+    ended = np.sort(end[~np.isnan(end)])
+    middle, last = arrival[arrival.size // 2], arrival[-1]
+    came = arrival.size - arrival.size // 2
+    grown = came - float(np.searchsorted(ended, last, "right") - np.searchsorted(ended, middle, "right"))
+    return grown <= max(GROWTH_SHARE * came, CHANCE_SIGMAS * math.sqrt(came))

@@ -1,0 +1,116 @@
+"""Builders for tests of the engine simulator: deployments by name, replicas with chosen pools, loads, a stub clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from builders import kernels_for, real_gpu, real_model
+
+from sizing import memory
+from sizing.architecture import Layout
+from sizing.engine import deploy, rules, run
+from sizing.engine.batch import Batch, Piece
+from sizing.engine.cache import Pool
+from sizing.engine.clock import StepClock, step_clock, windows_of
+from sizing.engine.replica import Replica
+from sizing.engine.requests import Requests
+from sizing.engine.rules import Rules
+from sizing.engine.run import Run
+from sizing.kernels import Kernels
+from sizing.specs.model import Model
+
+LONGEST_TOKENS = 16_384
+TABLED_TOKENS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model on a layout under one engine version, with its clock and full pool."""
+
+    model: Model
+    layout: Layout
+    kernels: Kernels
+    rules: Rules
+    clock: StepClock
+    pool: Pool
+
+
+@cache
+def served(
+    model_name: str,
+    engine: str,
+    *,
+    gpu: str = "h100-sxm",
+    tp: int = 1,
+    pp: int = 1,
+    precision_name: str | None = None,
+) -> Served:
+    """A catalogue model on a GPU and engine; building its clock takes a tenth of a second, so it is kept."""
+    model, card, layout = real_model(model_name), real_gpu(gpu), Layout(tp=tp, pp=pp)
+    kernels = kernels_for(model, card, layout, engine=engine, precision_name=precision_name)
+    used = memory.use(model, card, layout, kernels.plan, kernels.settings, max_model_len=LONGEST_TOKENS)
+    scheduling = rules.of_engine(kernels.settings)
+    clock = step_clock(model, layout, kernels, most_tokens=TABLED_TOKENS, most_rows=scheduling.slots + 1)
+    return Served(model, layout, kernels, scheduling, clock, deploy.pool(model, layout, kernels, used, LONGEST_TOKENS))
+
+
+def replica_of(
+    of: Served, requests: Requests, *, pool_tokens: int | None = None, one_by_one: bool = False, **changes: Any
+) -> Replica:
+    """A replica of a deployment; `pool_tokens` shrinks its pool, `changes` are to its rules.
+
+    A pool of `pool_tokens` holds the blocks of so many tokens, besides the fixed part of every slot.
+    """
+    scheduling = replace(of.rules, **changes)
+    pool = replace(of.pool)
+    if pool_tokens is not None:
+        blocks = -(-pool_tokens // pool.block_tokens)
+        size = blocks * pool.block_bytes + scheduling.slots * pool.fixed_bytes
+        pool = replace(of.pool, size_bytes=size)
+    return Replica(requests, of.clock, scheduling, pool, Batch(windows_of(of.model)), one_by_one=one_by_one)
+
+
+def store(arrivals: Sequence[float], isl: Sequence[int], osl: Sequence[int]) -> Requests:
+    requests = Requests()
+    for entry in zip(arrivals, isl, osl, strict=True):
+        requests.add(*entry)
+    return requests
+
+
+def poisson(count: int, rate: float, seed: int) -> list[float]:
+    return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count)).tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class StubClock:
+    """Steps of constant length: a prefill step takes `prefill`, a decode step `decode`, whatever they hold."""
+
+    prefill: float = 1.0
+    decode: float = 1.0
+
+    def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
+        return self.prefill, 0.0
+
+    def stretch(self, batch: Batch, steps: int) -> float:
+        return steps * self.decode
+
+    def steps_within(self, batch: Batch, time: float) -> int:
+        return max(1, -int(-time // self.decode))
+
+
+def stub_replica(requests: Requests, clock: Any, scheduling: Rules) -> Replica:
+    """A replica without a cache limit."""
+    return Replica(requests, clock, scheduling, Pool(float("inf"), 0.0, 1), Batch())
+
+
+def repeated(isl: int, osl: int) -> Iterator[tuple[int, int]]:
+    while True:
+        yield isl, osl
+
+
+def run_open(replica: Replica) -> Run:
+    return run.open_loop(replica.requests, [replica])
