@@ -177,6 +177,7 @@ def _quantiles(limits: Limits) -> dict[str, float]:
 
 
 def within(point: Point, limits: Limits) -> NDArray[np.bool_]:
+    """Return, for each operating point, whether it keeps every limit on the statistic that it bounds."""
     ok = np.ones(point.requests_per_s.shape, dtype=bool)
     for name in ("ttft", "itl", "e2e"):
         limit = getattr(limits, name)

@@ -158,6 +158,6 @@ def plan(
         gemm=gemm,
         moe=moe,
         attention=attention,
-        block=quantisation.block if weight_format.startswith("fp8") else None,
+        block=quantisation.block or (settings.fp8_block if weight_format == "fp8_block" else None),
         notes=tuple(notes),
     )

@@ -147,7 +147,7 @@ def test_a_bad_field_is_named_with_its_line_and_what_it_takes(tmp_path: Path, ca
 def test_an_unknown_key_lists_the_known_ones_and_the_nearest(tmp_path: Path) -> None:
     fault = only_fault(tmp_path, "model: m\ntokens:\n  isl: 5\n  osl: 1\n  ols_max: 3\n")
     assert (fault.line, fault.field, fault.message) == (5, "tokens.ols_max", "unknown key")
-    assert fault.allowed == "isl, osl, isl_max, osl_max"
+    assert fault.allowed == "isl, osl, isl_max, osl_max, isl_std, osl_std"
     assert fault.nearest == "osl_max"
 
 

@@ -51,10 +51,10 @@ NAMES = [
     ("meta-llama/Meta-Llama-3-70B-Instruct", "llama-3-70b", None, None),
     ("llama-3-70b-chat-hf", "llama-3-70b", None, None),
     ("zhipuai/GLM-5", "glm-5", None, None),
-    ("zai-org/GLM-5-FP8", "glm-5", "fp8", "auto"),
-    ("zai-org/GLM-5.1-FP8", "glm-5.1", "fp8", "auto"),
+    ("zai-org/GLM-5-FP8", "glm-5", "fp8_block", "auto"),
+    ("zai-org/GLM-5.1-FP8", "glm-5.1", "fp8_block", "auto"),
     ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "llama-3.3-70b-instruct", "fp8", "auto"),
-    ("RedHatAI/Llama-3.3-70B-Instruct-fp8-block", "llama-3.3-70b-instruct", "fp8", "auto"),
+    ("RedHatAI/Llama-3.3-70B-Instruct-fp8-block", "llama-3.3-70b-instruct", "fp8_block", "auto"),
     ("nvidia/Llama-3.3-70B-Instruct-FP4", "llama-3.3-70b-instruct", "nvfp4", "auto"),
     ("nvidia/Llama-3.3-70B-Instruct-NVFP4", "llama-3.3-70b-instruct", "nvfp4", "auto"),
     ("amd/Llama-3.1-70B-Instruct-FP8-KV", "llama-3.1-70b", "fp8", "fp8"),
@@ -77,8 +77,8 @@ NAMES = [
     ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b-v0.1", None, None),
     ("mistralai/Mistral-7B-v0.3", "mistral-7b-instruct-v0.3", None, None),
     ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b", None, None),
-    ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b", "fp8", "auto"),
-    ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b-fp8", "fp8", "auto"),
+    ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b", "fp8_block", "auto"),
+    ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b-fp8", "fp8_block", "auto"),
     ("nvidia/Qwen3-235B-A22B-FP4", "qwen3-235b-a22b", "nvfp4", "auto"),
     ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nemotron-3-nano-30b-a3b", "fp8", "auto"),
     ("mistral-small-2409", "mistral-small-instruct-2409", None, None),
@@ -124,7 +124,8 @@ def test_the_longest_quantisation_ending_counts() -> None:
     # Every ending must be reachable: none is hidden by a shorter one that it ends with.
     rules = load_rules()
     for row in rules.quantisations:
-        found = parsed(f"org/Some-7B-{row.suffix.upper()}", rules)
+        publisher = row.organisations[0] if row.organisations else "org"
+        found = parsed(f"{publisher}/Some-7B-{row.suffix.upper()}", rules)
         assert found.quantisation == row
         assert (found.unquantised, found.bare) == ("some-7b", "some-7b")
 

@@ -18,11 +18,12 @@ from sizing.specs.workload import KvPrecision, Precision
 
 
 class NamedQuantisation(Spec):
-    """An ending of a checkpoint's name and what it says about weights and cache."""
+    """An ending of a checkpoint's name and what it says about weights and cache, where it is one of `organisations`' own."""
 
     suffix: Text
     precision: Precision
     kv_precision: KvPrecision = "auto"
+    organisations: tuple[Text, ...] = ()
     says: Text
 
 
@@ -61,7 +62,8 @@ def without_organisation(name: str) -> str:
 def parsed(name: str, rules: NameRules) -> Parsed:
     """Take a checkpoint's name apart."""
     full = hyphenated(without_organisation(name))
-    unquantised, quantisation = _split_quantisation(full, rules)
+    organisation = name.rstrip("/").rpartition("/")[0].rpartition("/")[2].lower()
+    unquantised, quantisation = _split_quantisation(full, organisation, rules)
     return Parsed(full, unquantised, _bare(unquantised, rules), quantisation)
 
 
@@ -91,8 +93,11 @@ def candidates(name: str, known: Sequence[Entry], shelf: Shelf, rules: NameRules
     return hits
 
 
-def _split_quantisation(name: str, rules: NameRules) -> tuple[str, NamedQuantisation | None]:
-    for row in sorted(rules.quantisations, key=lambda row: -len(row.suffix)):
+def _split_quantisation(name: str, organisation: str, rules: NameRules) -> tuple[str, NamedQuantisation | None]:
+    """Take the longest known ending off; rows of the publisher's own come before those that hold for anyone."""
+    for row in sorted(rules.quantisations, key=lambda row: (-len(row.suffix), not row.organisations)):
+        if row.organisations and organisation not in map(str.lower, row.organisations):
+            continue
         stem = name.removesuffix(f"-{row.suffix}")
         if stem and stem != name:
             return stem, row

@@ -164,7 +164,7 @@ def _checkpoint_bytes(index: Path) -> int | None:
 def _from_profile(text: str, entry: Entry) -> FoundModel:
     name = without_organisation(text)
     own = hyphenated(name) in map(hyphenated, (entry.id, without_organisation(entry.name)))
-    quantisation = None if own else parsed(name, load_rules()).quantisation
+    quantisation = None if own else parsed(text, load_rules()).quantisation
     return _from_model_file(entry.path, entry.id, matched_from(text, entry), quantisation)
 
 

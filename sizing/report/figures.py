@@ -24,10 +24,8 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
     most = best.most_requests_per_s * best.replicas
     served = best.requests_per_s
     in_flight = outcome.request.concurrency
-    if in_flight is not None:
-        headroom = best.most_per_replica * best.replicas / in_flight - 1
-    else:
-        headroom = most / served - 1
+    asked, possible = (in_flight, best.most_per_replica * best.replicas) if in_flight is not None else (served, most)
+    headroom = possible / asked - 1
     return LoadFigures(
         requests_per_s=served,
         concurrency=float(in_flight) if in_flight is not None else running * best.replicas,

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from sizing.specs.base import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
 from sizing.units import parse_duration_s, parse_limit, parse_share
 
-Precision = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4", "nvfp4", "mxfp4"]
+Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", "nvfp4", "mxfp4"]
 KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
 Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
 Objective = Literal["gpus", "cost", "energy"]
