@@ -2,7 +2,7 @@
 
 Modules import only from those above them in this order: errors, units, specs, prices, catalog, settings, attention,
 precision, architecture, operations, memory, roofline, network, kernels, step, steady_state, engine, simulation, capacity, request,
-candidates, deployment, load, search, verify, advice, report, cli.
+candidates, deployment, load, search, verify, advice, validation, report, cli.
 """
 
 __version__ = "0.1.0"

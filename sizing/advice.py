@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sizing.candidates import Rejected
-from sizing.load import Load
 from sizing.request import Data, GpuOption, Request
-from sizing.search import Evaluated, Outcome, replicas, search
+from sizing.search import Evaluated, Outcome, rank, search
 from sizing.specs.workload import Limit, Limits
 
 # How far a limit is relaxed to look for a smaller deployment: small steps first, the first that helps is reported.
 RELAXATIONS = (1.1, 1.25, 1.5, 2.0, 3.0)
+STABLE_UTILISATION = 0.8  # suggested in place of one set lower
 LATENCIES = ("ttft", "itl", "e2e")
+# Confirms an outcome (by simulation, or as it is), perhaps at a larger size, or returns None.
+Confirm = Callable[[Outcome], Outcome | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +38,33 @@ class Suggestion:
     layout: str
 
 
-def relaxation(outcome: Outcome) -> Relaxation | None:
-    """Return the smallest relaxation of the binding latency limit that needs fewer GPUs, or None."""
+def relaxation(outcome: Outcome, confirm: Confirm) -> Relaxation | None:
+    """Return the smallest relaxation of the binding latency limit that needs fewer GPUs and is confirmed, or None."""
     best = outcome.best
     if best is None or best.binding not in LATENCIES:
         return None
-    same = [
+    same = tuple(
         e
         for e in outcome.ranked
         if e.candidate.option.id == best.candidate.option.id and e.candidate.precision == best.candidate.precision
-    ]
+    )
     for factor in RELAXATIONS:
         limits = relaxed(outcome.request.limits, best.binding, factor)
         request = replace(outcome.request, limits=limits)
-        fewest = min(_gpus(e.load, e, request) for e in same)
-        if fewest < best.gpus:
-            return Relaxation(best.binding, getattr(limits, best.binding).seconds, int(fewest))
+        fewer = tuple(e for e in _resized(same, request) if e.gpus < best.gpus)
+        if fewer:
+            found = confirm(replace(outcome, request=request, ranked=rank(fewer, request)))
+            if found is not None and found.best is not None and found.best.gpus < best.gpus:
+                return Relaxation(best.binding, getattr(limits, best.binding).seconds, found.best.gpus)
     return None
 
 
-def _gpus(load: Load, found: Evaluated, request: Request) -> float:
-    most = load.most(request)
-    return math.inf if most is None else replicas(request, found.candidate, most) * found.candidate.layout.gpus
+def _resized(found: Sequence[Evaluated], request: Request) -> Iterator[Evaluated]:
+    """Yield the same layouts with the replicas that a changed request takes."""
+    for e in found:
+        most = e.load.most(request)
+        if most is not None:
+            yield e.sized(most, request)
 
 
 def relaxed(limits: Limits, name: str, factor: float) -> Limits:
@@ -72,12 +79,13 @@ def nearest_miss(outcome: Outcome) -> Rejected | None:
 
 
 def suggestions(
-    outcome: Outcome, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data
+    outcome: Outcome, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data, confirm: Confirm
 ) -> tuple[Suggestion, ...]:
     """Return the single changes that would make an infeasible request feasible, each found by searching again."""
     found = []
     for change, request, names in _changes(outcome, precisions):
-        best = search(request, options, names, data).best
+        confirmed = confirm(search(request, options, names, data))
+        best = confirmed.best if confirmed is not None else None
         if best is not None and _within_budget(best, request):
             found.append(Suggestion(change, best.gpus, best.candidate.option.gpu.name, str(best.candidate.layout)))
     return tuple(found)
@@ -94,6 +102,19 @@ def _changes(outcome: Outcome, precisions: Sequence[str | None]) -> Iterator[tup
     if serving.tp or serving.pp or serving.ep or serving.dp:
         free = serving.model_copy(update={"tp": None, "pp": None, "ep": None, "dp": None})
         yield "any layout (without --tp, --pp, --ep, --dp)", replace(request, serving=free), precisions
+    for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "cuda_graphs_gib"):
+        if getattr(serving, name) is not None:
+            default = replace(request, serving=serving.model_copy(update={name: None}))
+            yield f"the engine's own {name} in place of {getattr(serving, name):g}", default, precisions
+    if any(entry.reason == "token_budget" for entry in outcome.rejected):
+        budget = serving.model_copy(update={"max_num_batched_tokens": request.isl})
+        yield f"--max-num-batched-tokens {request.isl}", replace(request, serving=budget), precisions
+    if request.max_utilisation < STABLE_UTILISATION:
+        yield (
+            f"--max-utilisation {STABLE_UTILISATION:g}",
+            replace(request, max_utilisation=STABLE_UTILISATION),
+            precisions,
+        )
     if "fp8" not in precisions:
         yield "--precision fp8", request, ("fp8",)
     if "int4" not in precisions:
@@ -108,7 +129,7 @@ def _changes(outcome: Outcome, precisions: Sequence[str | None]) -> Iterator[tup
             seconds = _attainable_s(outcome, name, limit.seconds)
             limits = relaxed(request.limits, name, seconds / limit.seconds)
             yield (
-                f"a {name.upper()} limit of {_rounded_up(seconds * 1e3):,} ms",
+                f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms",
                 replace(request, limits=limits),
                 precisions,
             )

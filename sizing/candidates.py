@@ -61,7 +61,7 @@ def splits(request: Request, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
     serving = request.serving
     most = defaults.max_gpus_per_replica
     dp = serving.dp or 1
-    for tp in [serving.tp] if serving.tp else range(1, min(island_gpus(gpu), most) // dp + 1):
+    for tp in [serving.tp] if serving.tp else range(1, max(1, min(island_gpus(gpu), most) // dp) + 1):
         for ep in _expert_sizes(request, tp * dp):
             yield Layout(tp=tp, dp=dp, ep=ep)
 
@@ -120,7 +120,7 @@ def candidates(
     shallow to deep; once one fits, only those up to twice its depth follow: deeper ones add bubbles and nothing else.
     """
     for split in splits(request, option.gpu, data.defaults):
-        deepest = data.defaults.max_pp
+        deepest = max(data.defaults.max_pp, request.serving.pp or 1)
         for pp in depths(request, split, data.defaults):
             if pp > deepest:
                 break

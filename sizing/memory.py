@@ -266,13 +266,17 @@ def _stage_use(
         graphs=graphs,
         mla=mla,
     )
-    # Whatever the fraction says, weights, framework and pool never exceed the card.
-    pool = min(pool, visible - weights - non_torch)
+    # Whatever the fraction says, all of it together never exceeds the card. SGLang sizes its pool without a profile run, so
+    # its activation is not known to be over what it left.
+    least_graphs = min(graphs, settings.cuda_graphs.low_gib * GIB)
+    elsewhere = 0.0 if settings.pool_rule == "free_before_load" else activation + least_graphs
+    pool = min(pool, visible - weights - non_torch - elsewhere)
     needed = sequence_bytes(model, stage, layout, plan, settings, max_model_len)
     per_token, fixed = rate_bytes(model, stage, layout, plan)
     usable = max(0.0, pool - settings.blocks_lost * settings.block_tokens * per_token)
     # Attention-data ranks each hold their own sequences, so a replica holds dp times one rank's.
-    concurrency = layout.dp * (usable / needed if needed else math.inf)
+    # A stage without a cache (few layers of a hybrid, or of a model whose layers share one) bounds nothing but slots.
+    concurrency = layout.dp * (usable / needed if needed else float(settings.max_num_seqs))
     return MemoryUse(
         visible_gib=visible / GIB,
         budget_gib=budget / GIB,

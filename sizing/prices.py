@@ -18,9 +18,11 @@ def typical_price(gpu: Gpu) -> tuple[float | None, str | None]:
     offers = [p for p in gpu.prices if p.kind == ON_DEMAND and p.usd_per_gpu_hour is not None]
     if not offers:
         return None, None
-    price = median_low([p.usd_per_gpu_hour for p in offers if p.usd_per_gpu_hour is not None])
+    values = [p.usd_per_gpu_hour for p in offers if p.usd_per_gpu_hour is not None]
+    lowest, highest = min(values), max(values)
+    price = median_low(values)
     chosen = next(p for p in offers if p.usd_per_gpu_hour == price)
     return (
         price,
-        f"{chosen.provider} {chosen.sku} on demand, {chosen.date}; median of {len(offers)} offers ({chosen.source})",
+        f"{chosen.provider} {chosen.sku} on demand, {chosen.date}; median of {len(offers)} offers from {lowest:g} to {highest:g} ({chosen.source})",
     )

@@ -39,6 +39,20 @@ class Evaluated:
         most = Most(self.most_per_replica, self.most_requests_per_s, self.most_decoding, self.binding)
         return replace(self, replicas=count, point=self.load.at(request, most, count))
 
+    def sized(self, most: Most, request: Request) -> Evaluated:
+        """Return the same layout with the replicas that a request takes when each serves `most`."""
+        count = replicas(request, self.candidate, most)
+        return replace(
+            self,
+            replicas=count,
+            point=self.load.at(request, most, count),
+            most_per_replica=most.amount,
+            most_requests_per_s=most.requests_per_s,
+            most_decoding=most.decoding,
+            binding=most.binding,
+            served=None,
+        )
+
     def at_share(self, share: float) -> Evaluated:
         """Return the same replicas at a share of the load."""
         most = Most(self.most_per_replica * share, self.most_requests_per_s * share, self.most_decoding, self.binding)
@@ -150,13 +164,19 @@ def objective_key(found: Evaluated, objective: Objective) -> tuple[float, ...]:
     return (first, found.gpus, cost, latency, *plain)
 
 
+def preference(found: Evaluated, request: Request) -> tuple[float, ...]:
+    """Order of what is asked: the objective; where only a GPU budget is given the most throughput; offline that per GPU."""
+    by_objective = objective_key(found, request.objective)
+    if request.requests_per_s is not None or request.concurrency is not None:
+        return by_objective
+    if request.gpu_budget is not None:
+        return (-found.requests_per_s, *by_objective)
+    return (-found.requests_per_s / found.gpus, *by_objective)
+
+
 def rank(found: Sequence[Evaluated], request: Request) -> tuple[Evaluated, ...]:
-    """Best first. Where only a GPU budget is given, or no limits (offline), throughput comes first."""
-    if request.requests_per_s is None and request.concurrency is None:
-        if request.gpu_budget is not None:
-            return tuple(sorted(found, key=lambda e: (-e.requests_per_s, *objective_key(e, request.objective))))
-        return tuple(sorted(found, key=lambda e: (-e.requests_per_s / e.gpus, *objective_key(e, request.objective))))
-    return tuple(sorted(found, key=lambda e: objective_key(e, request.objective)))
+    """Return what was found in the order of preference, best first."""
+    return tuple(sorted(found, key=lambda e: preference(e, request)))
 
 
 def search(request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data) -> Outcome:

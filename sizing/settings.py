@@ -115,6 +115,11 @@ def _first_row(engine: Engine, version: str, deployment: Deployment, setting: st
     return next(held, None)
 
 
+def is_within(version: str, since: str, until: str | None) -> bool:
+    """Return whether a version lies in since..until, as rows of a profile state it: `until` 0.19 covers every 0.19.x."""
+    return _within(parse_version(version), since, until)
+
+
 def _within(version: tuple[int, ...], since: str, until: str | None) -> bool:
     """Whether since <= version <= until; `until` covers what it is a prefix of, missing parts are 0."""
     first = parse_version(since)

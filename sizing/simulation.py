@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sizing.architecture import Layout
 from sizing.engine import deploy, run
 from sizing.engine.load import Arrivals, Lengths, arrival_times
+from sizing.engine.record import Meter, Record, Sample
 from sizing.engine.replica import Replica
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
@@ -46,7 +47,8 @@ class Traffic:
     """Requests to send: lengths, how many, and either a rate, a number in flight, all at once, or a trace.
 
     Exactly one of `rate_per_s`, `in_flight` and `trace` is set, or none for a batch; `trace` holds arrival in s, prompt
-    and output tokens, one row a request.
+    and output tokens, one row a request. Drawn lengths are cut to `longest` tokens together, rows of a trace beyond it
+    are refused, as an engine does.
     """
 
     isl: Lengths
@@ -67,7 +69,9 @@ class Served:
     """What a run served, over the requests after the warm-up.
 
     `latencies_s` maps ttft, itl and e2e to {mean, p50, ... max}; ITL is a request's mean over its tokens after the first.
-    `stable` is False when the queue kept growing: then latencies depend on how long the run was.
+    `stable` is False when the queue kept growing: then latencies depend on how long the run was. `busy` is the share of
+    time in which a step ran, `wasted` that of slot time left empty while requests waited, slots being the most that were
+    used at once. Queues are those of all replicas but for `queue_max`, batches and `samples` (the first's) of one.
     """
 
     arrived: int
@@ -88,6 +92,8 @@ class Served:
     preemptions: int
     goodput_per_s: float
     stable: bool
+    wasted: float
+    samples: tuple[Sample, ...] = field(repr=False, compare=False)
     requests: Requests = field(repr=False, compare=False)
 
 
@@ -117,12 +123,26 @@ def simulate(
         prefix_hit=deployed.prefix_hit,
         one_by_one=one_by_one,
     )
+    alike = len(replicas) if traffic.in_flight is not None else 1
+    meter = Meter(replicas[:1] if alike > 1 else replicas, progress, each=alike) if progress is not None else None
+    for replica in replicas:
+        replica.observer = Record(replica, meter)
+    told = meter.sending if meter is not None else None
     if traffic.in_flight is not None:
-        return _closed(deployed, traffic, requests, replicas, rng, limits, limit_s, progress)
+        finished = _closed(traffic, requests, replicas, rng, longest=longest, limit_s=limit_s, progress=told)
+        return measure(finished, traffic, limits, alike=alike)
+    turned_away = 0
     for arrival, isl, osl in _open_requests(traffic, longest, rng):
-        requests.add(arrival, isl, osl)
-    finished = run.open_loop(requests, replicas, routing=routing, seed=traffic.seed, limit=limit_s, progress=progress)
-    return measure(finished, traffic, limits)
+        if arrival >= limit_s:
+            break
+        if isl + osl > longest:
+            turned_away += 1
+        else:
+            requests.add(arrival, isl, osl)
+    if meter is not None and traffic.rate_per_s is None and traffic.trace is None:
+        meter.sent = len(requests)
+    finished = run.open_loop(requests, replicas, routing=routing, seed=traffic.seed, limit=limit_s, progress=told)
+    return measure(finished, traffic, limits, turned_away=turned_away)
 
 
 def longest_of(traffic: Traffic, model: Model) -> int:
@@ -139,35 +159,39 @@ def _open_requests(traffic: Traffic, longest: int, rng: np.random.Generator) -> 
         for arrival, isl, osl in traffic.trace.tolist():
             yield arrival, max(1, int(isl)), max(1, int(osl))
         return
-    isl = traffic.isl.draw(traffic.count, rng)
-    osl = traffic.osl.draw(traffic.count, rng)
-    osl = np.minimum(osl, longest - 1)
-    isl = np.minimum(isl, longest - osl)
+    isl, osl = _drawn(traffic, traffic.count, longest, rng)
     if traffic.rate_per_s is None:
         arrivals = np.zeros(traffic.count)
     else:
         arrivals = arrival_times(
             traffic.count, traffic.rate_per_s, traffic.arrivals, rng, burstiness=traffic.burstiness
         )
-    yield from zip(arrivals.tolist(), isl.tolist(), osl.tolist(), strict=True)
+    yield from zip(arrivals.tolist(), isl, osl, strict=True)
+
+
+def _drawn(traffic: Traffic, count: int, longest: int, rng: np.random.Generator) -> tuple[list[int], list[int]]:
+    """Draw prompt and output lengths, cut to `longest` tokens together."""
+    isl, osl = traffic.isl.draw(count, rng), traffic.osl.draw(count, rng)
+    osl = np.minimum(osl, longest - 1)
+    return np.minimum(isl, longest - osl).tolist(), osl.tolist()
 
 
 def _closed(
-    deployed: Deployed,
     traffic: Traffic,
     requests: Requests,
     replicas: tuple[Replica, ...],
     rng: np.random.Generator,
-    limits: Limits | None,
+    *,
+    longest: int,
     limit_s: float,
     progress: Progress | None,
-) -> Served:
+) -> Run:
     """A closed loop over several replicas: each keeps its share in flight; one is simulated, for they are alike."""
     assert traffic.in_flight is not None
     share = max(1, round(traffic.in_flight / len(replicas)))
     count = max(share, -(-traffic.count // len(replicas)))
-    isl, osl = traffic.isl.draw(count, rng).tolist(), traffic.osl.draw(count, rng).tolist()
-    finished = run.closed_loop(
+    isl, osl = _drawn(traffic, count, longest, rng)
+    return run.closed_loop(
         requests,
         replicas[0],
         in_flight=share,
@@ -176,11 +200,13 @@ def _closed(
         limit=limit_s,
         progress=progress,
     )
-    return measure(finished, traffic, limits, alike=len(replicas))
 
 
-def measure(finished: Run, traffic: Traffic, limits: Limits | None, *, alike: int = 1) -> Served:
-    """Measure a run; `alike` replicas behaved like the one simulated, so counts and rates are that many times its own."""
+def measure(finished: Run, traffic: Traffic, limits: Limits | None, *, alike: int = 1, turned_away: int = 0) -> Served:
+    """Measure a run; `alike` replicas behaved like the one simulated, so counts and rates are that many times its own.
+
+    `turned_away` requests were longer than the engine takes, and are counted as refused.
+    """
     requests = finished.requests
     arrival = np.asarray(requests.arrival)
     end = np.asarray(requests.finished)
@@ -195,12 +221,18 @@ def measure(finished: Run, traffic: Traffic, limits: Limits | None, *, alike: in
     itl = (end[decoded] - first[decoded]) / (osl[decoded] - 1)
     per_s = alike / duration if duration > 0 else 0.0
     watches = [replica.watch for replica in finished.replicas]
-    span = max(finished.ended, 1e-300) * len(watches)
+    refused = [number for replica in finished.replicas for number in replica.refused]
+    taken = np.ones(arrival.size, dtype=bool)
+    taken[refused] = False
+    ended = _ended(finished, end[taken])
+    span = max(ended, 1e-300) * len(watches)
     sizes = [replica.pool.size_bytes for replica in finished.replicas]
+    clumps = max(1.0, 1 / traffic.burstiness) if traffic.arrivals == "gamma" else 1.0
+    records = [replica.observer for replica in finished.replicas if isinstance(replica.observer, Record)]
     return Served(
-        arrived=arrival.size * alike,
+        arrived=arrival.size * alike + turned_away,
         completed=int(done.sum()) * alike,
-        refused=sum(len(replica.refused) for replica in finished.replicas) * alike,
+        refused=len(refused) * alike + turned_away,
         duration_s=duration,
         requests_per_s=float(done.sum()) * per_s,
         output_tokens_per_s=float(osl[done].sum()) * per_s,
@@ -215,9 +247,16 @@ def measure(finished: Run, traffic: Traffic, limits: Limits | None, *, alike: in
         busy=sum(w.busy for w in watches) / span,
         preemptions=sum(replica.preempted for replica in finished.replicas) * alike,
         goodput_per_s=_good(limits, ttft, itl, e2e, osl[done]) * per_s,
-        stable=traffic.in_flight is not None or is_stable(arrival, end),
+        stable=traffic.in_flight is not None or is_stable(arrival[taken], end[taken], clumps=clumps),
+        wasted=sum(record.wasted(ended) for record in records) / len(watches),
+        samples=tuple(records[0].samples) if records else (),
         requests=requests,
     )
+
+
+def _ended(finished: Run, end: NDArray[np.float64]) -> float:
+    """Return when a run was over: with its last request where all have ended, however far the limit was."""
+    return finished.ended if end.size == 0 or np.isnan(end).any() else float(end.max())
 
 
 def statistics(values: NDArray[np.float64]) -> dict[str, float]:
@@ -251,12 +290,15 @@ def _good(
     return float(good.sum())
 
 
-def is_stable(arrival: NDArray[np.float64], end: NDArray[np.float64]) -> bool:
-    """Return whether as many leave as arrive: what is in the system must not keep growing over the run's second half."""
+def is_stable(arrival: NDArray[np.float64], end: NDArray[np.float64], *, clumps: float = 1.0) -> bool:
+    """Return whether as many leave as arrive: what is in the system must not keep growing over the run's second half.
+
+    `clumps` is the squared coefficient of variation of the times between arrivals, 1 for Poisson: counts vary with it.
+    """
     if arrival.size < 4 or arrival[-1] <= arrival[0]:
         return True
     ended = np.sort(end[~np.isnan(end)])
     middle, last = arrival[arrival.size // 2], arrival[-1]
     came = arrival.size - arrival.size // 2
     grown = came - float(np.searchsorted(ended, last, "right") - np.searchsorted(ended, middle, "right"))
-    return grown <= max(GROWTH_SHARE * came, CHANCE_SIGMAS * math.sqrt(came))
+    return grown <= max(GROWTH_SHARE * came, CHANCE_SIGMAS * math.sqrt(clumps * came))

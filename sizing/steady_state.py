@@ -8,11 +8,11 @@ and m a step that carries such a chunk. A prompt lengthens the steps of the sequ
 
     ITL = S = d(b) + b*p/(o-1),    X = b/((o-1)*S).
 
-All is explicit in b; arrays over b go through unchanged. Waiting under Poisson arrivals: the rest of the step in progress,
-then the prompts ahead, as M/D/1 (Pollaczek-Khinchine with constant service) on the prefill capacity of full budgets. In a
-closed loop whose requests start together and have equal lengths they stay grouped, so a prompt waits for half of the
-group's prefill on average. Percentiles follow from the same picture (exponential tail of the queue with the exact mean;
-normal spread of the number of prefills that a request sits through) and are approximations.
+All is explicit in b; arrays over b go through unchanged. Waiting under Poisson arrivals (`_waits`): the rest of the step in
+progress, those who share the next one, and, where the budget is short, the prompts ahead as M/D/1 (Pollaczek-Khinchine). In
+a closed loop whose requests start together and have equal lengths they stay grouped, so a prompt waits for half of the
+group's prefill on average. Percentiles follow from the same picture (lognormal wait, exponential queue, normal ITL) and are
+approximations; a simulation has the last word.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from sizing.attention.terms import Numeric
 from sizing.step import Curves, lookup, with_host_s
 
 Array = NDArray[np.float64]
+WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognormal says nothing
 PACKING_ROUNDS = 32  # of a fixed point that at most 0.8 utilisation contracts to below 0.1 %
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 Quantiles = Mapping[str, float]
@@ -53,6 +54,11 @@ class Service:
     def chunks(self) -> float:
         """Steps that one prompt's prefill takes."""
         return self.isl / self.chunk_tokens
+
+    @property
+    def passes(self) -> float:
+        """Whole passes that one prompt's prefill lasts: the chunks of a prompt follow each other through a pipeline."""
+        return 1 + (self.chunks - 1) / self.pp
 
     @property
     def most_together(self) -> float:
@@ -120,7 +126,7 @@ def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together
 
 def solo_ttft_s(curves: Curves, service: Service) -> float:
     """Seconds to the first token of a request that is alone."""
-    return float(service.chunks * prefill_step_s(curves, service, 0.0))
+    return float(service.passes * prefill_step_s(curves, service, 0.0))
 
 
 def solo_itl_s(curves: Curves, service: Service) -> float:
@@ -133,7 +139,7 @@ class _Rates:
     """The quantities of an open loop, for arrays of decoding sequences.
 
     `prompt_s` is from the start of a prompt's prefill to its first token, `hit_s` what one step with prefill adds to a
-    decode step, `hits` how many of them a request sits through; `in_prefill` is the share of time in such steps, `busy`
+    decode step, `another_s` what one more prompt adds to such a step, `hits` how many of them a request sits through; `in_prefill` is the share of time in such steps, `busy`
     the share of the prefill capacity that full budgets would have.
     """
 
@@ -142,6 +148,7 @@ class _Rates:
     chunk_s: Array
     prompt_s: Array
     hit_s: Array
+    another_s: Array
     hits: Array
     requests_per_s: Array
     in_prefill: Array
@@ -164,8 +171,9 @@ def _rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
         step_s=step_s,
         decode_s=decode_s,
         chunk_s=chunk_s,
-        prompt_s=service.chunks * chunk_s,
+        prompt_s=service.passes * chunk_s,
         hit_s=hit_s,
+        another_s=(full_s - chunk_s) / np.maximum(service.most_together - together, 1.0),
         hits=steps_per_s / together * (service.osl - 1) * step_s,
         requests_per_s=requests_per_s,
         in_prefill=steps_per_s * chunk_s / together,
@@ -188,8 +196,9 @@ def _prefill_rates(curves: Curves, service: Service, utilisation: Array) -> _Rat
         step_s=nothing,
         decode_s=nothing,
         chunk_s=chunk_s,
-        prompt_s=service.chunks * chunk_s,
+        prompt_s=service.passes * chunk_s,
         hit_s=chunk_s,
+        another_s=chunk_s,
         hits=nothing,
         requests_per_s=requests_per_s,
         in_prefill=np.minimum(1.0, per_rank * chunk_s / together),
@@ -205,19 +214,12 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
     decodes = service.osl > 1
     rates = (_rates if decodes else _prefill_rates)(curves, service, decoding)
     stable = (rates.busy < 1) & (rates.in_prefill <= 1)
-    busy = np.where(stable, rates.busy, 0.0)
-    share = np.minimum(rates.in_prefill, 1.0)
-    # An arrival waits for the rest of the step in progress, if the engine is not idle, then for the prompts before it. A
-    # pipeline's first stage is free again after a pp-th of a step.
-    decoding_at_all = 1 - np.exp(-decoding) if decodes else np.zeros_like(decoding)
-    rest_s = ((1 - share) * decoding_at_all * rates.decode_s + share * rates.chunk_s) / (2 * service.pp)
-    queue_s = busy**2 * rates.prompt_s / service.pp / (2 * (1 - busy))
-    base_s = rates.prompt_s + rest_s
-    ttft_s = {"mean": base_s + queue_s}
+    wait = _waits(service, rates, decoding, stable)
+    ttft_s = {"mean": rates.prompt_s + wait.shared_s + wait.queue_s}
     itl_s = {"mean": rates.step_s}
     for name, q in quantiles.items():
-        ttft_s[name] = base_s + _wait_quantile_s(queue_s, busy, q)
-        itl_s[name] = _itl_quantile_s(rates, service, q)
+        ttft_s[name] = rates.prompt_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
+        itl_s[name] = _itl_quantile_s(curves, service, rates, decoding, q)
     after_first = service.osl - 1
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
     return Point(
@@ -232,18 +234,78 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
     )
 
 
-def _wait_quantile_s(mean_s: Array, busy: Array, q: float) -> Array:
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """What a prompt waits beyond its own prefill: the step in progress and those who share its step (`shared_s`, with a
+    variance), and prompts that the budget makes it queue behind (`queue_s`, with probability `busy`).
+    """
+
+    shared_s: Array
+    variance_s2: Array
+    queue_s: Array
+    busy: Array
+
+
+def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.bool_]) -> _Waits:
+    """Waits of an arrival at a random time.
+
+    It meets a step that is longer than the mean (a random instant falls into long steps: E[L^2]/E[L]), waits for half of
+    it, and shares its own step with all who came during the one before: Poisson, each adding h. With k ~ Poisson(lambda
+    times the step before) prompts a step, Var(L) = h^2 lambda E[L]/(1-(lambda h)^2). Where the budget holds one prompt
+    they queue one after another instead: M/D/1. A pipeline's first stage is free again after a pp-th of a step.
+    """
+    per_rank = rates.requests_per_s / service.ranks
+    lengthening_s = rates.another_s
+    load = np.minimum(per_rank * lengthening_s, 1 - rates.decode_s / np.maximum(rates.step_s, 1e-300))
+    load = np.clip(load, 0.0, 0.999)
+    variance_s2 = lengthening_s**2 * per_rank * rates.step_s / (1 - load**2)
+    met_s = rates.step_s + variance_s2 / np.maximum(rates.step_s, 1e-300)
+    at_all = 1 - np.exp(-decoding)
+    shares = min(1.0, service.most_together - 1)
+    together_s = lengthening_s * per_rank * met_s
+    share = np.minimum(rates.in_prefill, 1.0)
+    single_s = ((1 - share) * at_all * rates.decode_s + share * rates.chunk_s) / 2
+    rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / service.pp
+    if service.osl <= 1:  # nothing decodes, so a step is there only while prompts are
+        rest_s, together_s = single_s / service.pp, np.zeros_like(single_s)
+    busy = np.where(stable, rates.busy, 0.0)
+    spread_s2 = (
+        met_s**2 / 12 + lengthening_s**2 * per_rank * met_s + (0.5 + per_rank * lengthening_s) ** 2 * variance_s2
+    )
+    return _Waits(
+        shared_s=rest_s + shares * together_s,
+        variance_s2=shares * spread_s2 + (1 - shares) * rest_s**2 / 3,
+        # A budget of k prompts overflows only where k arrive at once, which is ever rarer.
+        queue_s=busy ** (1 + service.most_together) * rates.prompt_s / service.pp / (2 * (1 - busy)),
+        busy=busy,
+    )
+
+
+def _lognormal_s(mean_s: Array, variance_s2: Array, q: float) -> Array:
+    """Quantile of a lognormal time with a mean and a variance; zero where the mean is."""
+    safe_s = np.maximum(mean_s, 1e-300)
+    sigma2 = np.log1p(np.minimum(variance_s2 / safe_s**2, WIDEST_SPREAD))
+    return np.where(mean_s > 1e-12, safe_s * np.exp(NormalDist().inv_cdf(q) * np.sqrt(sigma2) - sigma2 / 2), 0.0)
+
+
+def _queue_s(wait: _Waits, q: float) -> Array:
     """Quantile of a wait that is zero with probability 1-busy, else exponential, with the given mean."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        tail = mean_s / busy * np.log(busy / (1 - q))
-    return np.where((busy > 1 - q) & (mean_s > 0), tail, 0.0)
+        tail = wait.queue_s / wait.busy * np.log(wait.busy / (1 - q))
+    return np.where((wait.busy > 1 - q) & (wait.queue_s > 0), tail, 0.0)
 
 
-def _itl_quantile_s(rates: _Rates, service: Service, q: float) -> Array:
-    """Quantile over requests of a request's mean ITL: the prefills it sits through are about Poisson, so normal."""
+def _itl_quantile_s(curves: Curves, service: Service, rates: _Rates, decoding: Array, q: float) -> Array:
+    """Quantile over requests of a request's mean ITL, normal about the mean.
+
+    Two things spread it: how many prefills it sits through (Poisson) and how many others decode beside it (Poisson too).
+    Both feed back: slower steps last longer and meet more prompts, by the factor S/d.
+    """
     if service.osl <= 1:
         return np.zeros_like(rates.step_s)
-    spread_s = rates.hit_s * np.sqrt(rates.hits) / (service.osl - 1)
+    more_s = np.asarray(decode_step_s(curves, service, decoding + np.sqrt(decoding))) - rates.decode_s
+    by_hits_s = rates.hit_s * np.sqrt(rates.hits) / (service.osl - 1)
+    spread_s = rates.step_s / rates.decode_s * np.sqrt(by_hits_s**2 + more_s**2)
     return np.maximum(rates.decode_s, rates.step_s + NormalDist().inv_cdf(q) * spread_s)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from statistics import NormalDist
 
 MEGA = 1e6
 GIGA = 1e9
@@ -47,6 +48,27 @@ def parse_limit(text: str) -> tuple[str, float]:
     if statistic not in STATISTICS:
         raise ValueError(f"{statistic!r} is not a statistic ({', '.join(STATISTICS)})")
     return statistic, parse_duration_s(duration)
+
+
+def parse_growth(text: str) -> float:
+    """Read a growth as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError below zero."""
+    stripped = text.strip()
+    try:
+        value = float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
+    except ValueError:
+        value = math.nan
+    if not (value >= 0 and math.isfinite(value)):
+        raise ValueError(f"{text!r} is not a share above zero, as 0.2 or 20%")
+    return value
+
+
+def lognormal_mean_below(mean: float, std: float, longest: float) -> float:
+    """Mean of min(X, longest) for a lognormal X with a mean and a standard deviation."""
+    sigma2 = math.log1p((std / mean) ** 2)
+    sigma, mu = math.sqrt(sigma2), math.log(mean) - sigma2 / 2
+    normal = NormalDist()
+    at = (math.log(longest) - mu) / sigma
+    return mean * normal.cdf(at - sigma) + longest * (1 - normal.cdf(at))
 
 
 def parse_share(text: str) -> float:

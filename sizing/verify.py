@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from sizing.engine.load import Lengths
 from sizing.engine.rules import of_engine
 from sizing.request import Request
-from sizing.search import Evaluated, Outcome, objective_key
+from sizing.search import Evaluated, Outcome, preference
 from sizing.simulation import Deployed, Served, Traffic, simulate
 from sizing.specs.workload import Limits, Tokens
 
@@ -19,8 +19,10 @@ REQUESTS = 1500  # enough for a mean within a few per cent and a rough 99th perc
 ROUNDS = 3  # of a closed loop: each requests slot is filled at least so often
 WARM_UP_SHARE = 0.1
 MOST_TRIES = 12  # sizes simulated before giving up; a demand that none of them meets is reported as unverified
+GROWTH = 0.02  # of a fleet, by which a size that failed is raised
 LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a simulation misses a limit
-TOLERANCE = 0.02  # of a limit: what so short a run leaves open
+MOST_CHUNKS = 30_000  # prefill steps simulated at most: prompts cut into very many chunks are sampled by fewer requests
+FEWEST_REQUESTS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +36,73 @@ class Verified:
 
 def lengths_of(tokens: Tokens) -> tuple[Lengths, Lengths]:
     """Return the length distributions of a workload: fixed, or lognormal where a spread is stated."""
-    return _lengths(tokens.isl, tokens.isl_std), _lengths(tokens.osl, tokens.osl_std)
+    return (
+        _lengths(tokens.isl, tokens.isl_std, tokens.isl_max),
+        _lengths(tokens.osl, tokens.osl_std, tokens.osl_max),
+    )
 
 
-def _lengths(mean: float, std: float | None) -> Lengths:
-    return Lengths(mean, std, "lognormal") if std else Lengths(mean)
+def _lengths(mean: float, std: float | None, longest: int | None) -> Lengths:
+    return Lengths(mean, std, "lognormal", longest=longest) if std else Lengths(mean)
 
 
-def verify(outcome: Outcome, tokens: Tokens, *, seed: int = 0) -> Verified:
+def verify(outcome: Outcome, tokens: Tokens, *, seed: int = 0, tries: int = MOST_TRIES) -> Verified:
     """Return the outcome with the best size that the simulator confirms first, or the last one tried (`passed` False).
 
-    Sizes are tried in the order of the objective: a layout that fails comes back with one replica more, or, where only a
-    budget of GPUs is given, at less load.
+    Sizes are tried in order of preference. A layout that fails comes back with more replicas, or, where only a budget
+    of GPUs is given, at less load, and waits for its turn among the others.
     """
     request = outcome.request
-    heap = [(objective_key(e, request.objective), number, e) for number, e in enumerate(outcome.ranked)]
-    if _scales(request):
-        heapq.heapify(heap)
+    heap = [(preference(e, request), number, e) for number, e in enumerate(outcome.ranked)]
+    heapq.heapify(heap)
     tried = 0
-    while heap and tried < MOST_TRIES:
+    while heap and tried < tries:
         tried += 1
-        _, number, candidate = heapq.heappop(heap) if _scales(request) else heap.pop(0)
+        _, number, candidate = heapq.heappop(heap)
         served = simulated(candidate, request, tokens, seed=seed)
-        checked = replace(candidate, served=served)
-        if meets(served, request.limits) or tried == MOST_TRIES:
-            others = [e for n, e in enumerate(outcome.ranked) if n != number]
-            passed = meets(served, request.limits)
+        passed = meets(served, request.limits)
+        if passed or tried == tries:
+            checked = corrected(replace(candidate, served=served), request)
+            others = tuple(e for _, _, e in sorted(heap, key=lambda entry: entry[:2]))
             return Verified(replace(outcome, ranked=(checked, *others)), passed, tried)
-        if _scales(request):
-            more = candidate.with_replicas(candidate.replicas + 1, request)
-            heapq.heappush(heap, (objective_key(more, request.objective), number, more))
-        else:
-            heap.insert(0, (objective_key(candidate, request.objective), number, candidate.at_share(LESS_LOAD)))
+        less = (
+            candidate.with_replicas(more_replicas(candidate.replicas), request)
+            if _scales(request)
+            else candidate.at_share(LESS_LOAD)
+        )
+        heapq.heappush(heap, (preference(less, request), number, less))
     return Verified(outcome, False, tried)
+
+
+def more_replicas(count: int) -> int:
+    """Return the next size to try: one replica more, or a fiftieth of a large fleet."""
+    return count + max(1, round(GROWTH * count))
+
+
+def corrected(found: Evaluated, request: Request) -> Evaluated:
+    """Return a simulated size with the most that it serves corrected by what the simulation saw.
+
+    Where the simulated statistic is above the closed form's, the limit is tightened by that ratio before the closed form is
+    asked how much more load it takes; so headroom and latencies beside it come from one picture.
+    """
+    served = found.served
+    tightened = request.limits
+    for name in ("ttft", "itl", "e2e"):
+        limit = getattr(request.limits, name)
+        if limit is None or served is None or not served.latencies_s[name]:
+            continue
+        closed_s = float(getattr(found.point, f"{name}_s")[limit.statistic][0])
+        ratio = served.latencies_s[name][limit.statistic] / closed_s
+        if ratio > 1:
+            tighter = limit.model_copy(update={"seconds": limit.seconds / ratio})
+            tightened = tightened.model_copy(update={name: tighter})
+    if tightened is request.limits:
+        return found
+    load = request.concurrency / found.replicas if request.concurrency else float(found.point.requests_per_s[0])
+    most = found.load.most(replace(request, limits=tightened))
+    if most is None or most.amount <= load:
+        return replace(found, most_per_replica=load, most_requests_per_s=float(found.point.requests_per_s[0]))
+    return replace(found, most_per_replica=most.amount, most_requests_per_s=most.requests_per_s, binding=most.binding)
 
 
 def _scales(request: Request) -> bool:
@@ -85,7 +121,8 @@ def simulated(candidate: Evaluated, request: Request, tokens: Tokens, *, seed: i
         rules=of_engine(chosen.settings),
     )
     isl, osl = lengths_of(tokens)
-    traffic = Traffic(isl, osl, REQUESTS, longest=request.max_model_len, warm_up_share=WARM_UP_SHARE, seed=seed)
+    count = int(max(FEWEST_REQUESTS, min(REQUESTS, MOST_CHUNKS / candidate.load.service.chunks)))
+    traffic = Traffic(isl, osl, count, longest=request.max_model_len, warm_up_share=WARM_UP_SHARE, seed=seed)
     if request.concurrency is not None:
         share = max(1, -(-request.concurrency // candidate.replicas))
         return simulate(
@@ -103,6 +140,6 @@ def meets(served: Served, limits: Limits) -> bool:
     for name in ("ttft", "itl", "e2e"):
         limit = getattr(limits, name)
         found = served.latencies_s[name]
-        if limit is not None and found and found[limit.statistic] > limit.seconds * (1 + TOLERANCE):
+        if limit is not None and found and found[limit.statistic] > limit.seconds:
             return False
     return True

@@ -202,6 +202,15 @@ def test_faults_of_a_config_name_file_and_line(tmp_path: Path) -> None:
     assert all(fault.file == str(path) for fault in caught.value.faults)
 
 
+def test_a_misspelt_key_is_reported_at_its_line(tmp_path: Path) -> None:
+    path = write_config(tmp_path / "m", num_key_value_heads="drop", num_key_value_head=2)
+    with pytest.raises(InputError) as caught:
+        load_model(str(path))
+    (fault,) = caught.value.faults
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if '"num_key_value_head"' in text)
+    assert (fault.line, fault.field, fault.nearest) == (line, "num_key_value_head", "num_key_value_heads")
+
+
 def test_a_users_own_profile_is_read_by_path(tmp_path: Path) -> None:
     own = tmp_path / "mine.yaml"
     head = "name: me/Mine\naliases: []\nparameters_b: 1.0\nquality: exact\nsource: here\ndate: '2025'\n"

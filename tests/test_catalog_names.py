@@ -45,7 +45,12 @@ def test_a_name_finds_its_entry(query: str, entry: Entry) -> None:
 
 @pytest.mark.parametrize(
     ("query", "listed"),
-    [("A100", "a100-sxm-40gb, a100-sxm-80gb"), ("nvidia", "a100-sxm-80gb, h100-sxm"), ("l", "l40s, l4")],
+    [
+        ("A100", "a100-sxm-40gb, a100-sxm-80gb"),  # "A100 40GB" and "A100 80GB" are equally near: no guess
+        ("nvidia", "a100-sxm-80gb, h100-sxm"),
+        ("l", "l40s, l4; did you mean l4?"),  # of 2 letters one is shared, of 4 one
+        ("h10", "h100-sxm, h100-nvl; did you mean h100-sxm?"),  # by its alias H100
+    ],
 )
 def test_the_beginning_of_several_names_lists_them(query: str, listed: str) -> None:
     with pytest.raises(InputError) as caught:
@@ -146,6 +151,103 @@ def test_gpus_are_loaded_by_name_alias_and_path(tmp_path: Path) -> None:
     assert (by_name.matched_from, by_alias.matched_from) == (None, "NVIDIA H100 80GB HBM3")
     assert (by_path.id, by_path.spec.name, by_path.path) == ("my-h100", "Mine", own)
     assert by_path.spec.datasheet == by_name.spec.datasheet
+
+
+OWN_GPU = """\
+name: Mine
+vendor: NVIDIA
+architecture: hopper
+compute_capability: "9.0"
+datasheet:
+  memory: {marketed_gb: 80, cuda_visible_gib: 79.2, nvidia_smi_mib: 81559, bandwidth_gb_per_s: 3350, type: HBM3}
+  dense_tflops: {fp32: 67, tf32: 495, fp16: 990, bf16: 990, fp8: 1979, int8: 1979}
+  link: {kind: NVLink4, gb_per_s_per_direction: 450, domain_gpus: 8}
+  node: {gpus: 8, pcie_gb_per_s_per_direction: 64, inter_node_gbit_per_s_per_gpu: 400}
+  tdp_w: 700
+  evidence: none
+  sources: [none]
+  date: "2026"
+prices:
+  - {provider: P, sku: S, kind: on-demand, usd_per_gpu_hour: 3.5, gpus: 1, date: "2026", source: none}
+"""
+OWN_ROWS = """efficiency:
+  - {operation: gemm, engine: any, version: "1", precision: bf16, t0_us: 4, compute: 0.8, memory: 0.8, p: 3, source: s, date: d}
+  - {operation: decode_attention, engine: any, version: "1", precision: bf16, head_dim: 128, t0_us: 4, memory: 0.8, source: s, date: d}
+  - {operation: prefill_attention, engine: any, version: "1", precision: bf16, cache_precision: bf16, head_dim: 128, t0_us: 4,
+     compute: 0.6, tokens: [128, 1024], flop_fraction: [0.1, 0.5], source: s, date: d}
+"""
+
+
+def own_gpu(tmp_path: Path, old: str, new: str, more: str = "") -> str:
+    assert old in OWN_GPU
+    path = tmp_path / "mine.yaml"
+    path.write_text(OWN_GPU.replace(old, new) + more)
+    return str(path)
+
+
+def test_a_plain_profile_of_ones_own_is_read(tmp_path: Path) -> None:
+    assert gpus.load_gpu(own_gpu(tmp_path, "3350", "3350")).spec.datasheet.memory.bandwidth_gb_per_s == 3350
+
+
+# (what a slip turns a value into, the field that the fault names, words of the message)
+SLIPS = {
+    "TB/s": ("gb_per_s: 3350", "gb_per_s: 3.35", "datasheet.memory.bandwidth_gb_per_s", "less looks like TB/s"),
+    "MB/s": ("gb_per_s: 3350", "gb_per_s: 3350000", "datasheet.memory.bandwidth_gb_per_s", "from 10 to 100,000"),
+    "FLOPS": ("fp8: 1979", "fp8: 1.979e15", "datasheet.dense_tflops.fp8", "from 0.1 to 1,000,000"),
+    "no peak": ("fp32: 67", "fp32: 0.05", "datasheet.dense_tflops.fp32", "from 0.1 to 1,000,000"),
+    "MB": ("marketed_gb: 80", "marketed_gb: 80000", "datasheet.memory.marketed_gb", "from 1 to 10,000"),
+    "bytes": ("gib: 79.2", "gib: 85e9", "datasheet.memory.cuda_visible_gib", "from 1 to 10,000"),
+    "GiB": ("mib: 81559", "mib: 79.6", "datasheet.memory.nvidia_smi_mib", "in MiB"),
+    "GB as GiB": ("gib: 79.2", "gib: 85", "datasheet.memory", "cuda_visible_gib 85 is more than the marketed size, 80"),
+    "smi": ("mib: 81559", "mib: 85899", "datasheet.memory", "nvidia_smi_mib 85899 is more than the marketed size, 80"),
+    "kW": ("tdp_w: 700", "tdp_w: 0.7", "datasheet.tdp_w", "watts, from 10 to 5,000"),
+    "link": ("direction: 450", "direction: 0.45", "datasheet.link.gb_per_s_per_direction", "from 1 to 10,000"),
+    "PCIe": ("direction: 64", "direction: 64e9", "datasheet.node.pcie_gb_per_s_per_direction", "from 0.5 to 1,000"),
+    "network": ("gpu: 400", "gpu: 0.4", "datasheet.node.inter_node_gbit_per_s_per_gpu", "Gbit/s"),
+    "cents": ("hour: 3.5", "hour: 3500", "prices[0].usd_per_gpu_hour", "from 0.001 to 1,000"),
+    "fp8 below": ("fp8: 1979", "fp8: 495", "datasheet.dense_tflops", "fp8 495 is below fp16 990"),
+    "tf32 above": ("tf32: 495", "tf32: 1500", "datasheet.dense_tflops", "fp16 990 is below tf32 1500"),
+    "fp4 below": ("int8: 1979", "fp4: 1000", "datasheet.dense_tflops", "fp4 1000 is below fp8 1979"),
+    "fp16 slow": ("bf16: 990", "bf16: 3961", "datasheet.dense_tflops", "bf16 3961 is more than 4 times fp16 990"),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_value_in_another_unit_is_refused_at_its_line(tmp_path: Path, slip: str) -> None:
+    old, new, field, words = SLIPS[slip]
+    with pytest.raises(InputError) as caught:
+        gpus.load_gpu(own_gpu(tmp_path, old, new))
+    (fault,) = caught.value.faults
+    line = next(number for number, text in enumerate(OWN_GPU.splitlines(), 1) if old in text)
+    assert (fault.field, fault.line) == (field, line)
+    assert words in fault.message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("gib: 79.2", "gib: 80.8"),  # 1 % above the marketed 80: rounding
+        ("mib: 81559", "mib: 82739"),  # 80.8 GiB
+        ("gb_per_s: 3350", "gb_per_s: 10"),
+        ("bf16: 990", "bf16: 3960"),  # 4 x 990
+        ("fp8: 1979", "fp8: 990"),  # a card whose FP8 is no faster
+        ("int8: 1979", "int8: 150"),  # cut down on purpose
+    ],
+)
+def test_the_bounds_themselves_are_allowed(tmp_path: Path, old: str, new: str) -> None:
+    assert gpus.load_gpu(own_gpu(tmp_path, old, new)).id == "mine"
+
+
+def test_an_unknown_architecture_is_refused_unless_the_profile_needs_no_loan(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        gpus.load_gpu(own_gpu(tmp_path, "hopper", "hoper"))
+    (fault,) = caught.value.faults
+    assert (fault.line, fault.field, fault.nearest) == (3, "architecture", "hopper")
+    assert "ampere" in str(fault.allowed) and "decode_attention, gemm, prefill_attention" in str(fault.allowed)
+    assert gpus.load_gpu(own_gpu(tmp_path, "hopper", "mine", OWN_ROWS)).spec.architecture == "mine"
+    # Without prefill attention a step can't be timed.
+    with pytest.raises(InputError, match="unknown architecture 'mine'"):
+        gpus.load_gpu(own_gpu(tmp_path, "hopper", "mine", OWN_ROWS.partition("  - {operation: prefill")[0]))
 
 
 def test_faults_of_a_users_gpu_name_their_line(tmp_path: Path) -> None:

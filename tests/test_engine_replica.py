@@ -79,9 +79,7 @@ class Scenario:
         replica = replica_of(of, requests, pool_tokens=tokens, one_by_one=one_by_one, **changes)
         replica.prefix_hit = self.prefix_hit
         if closed:
-            run.closed_loop(
-                requests, replica, in_flight=self.in_flight, count=len(isl), lengths=iter(self.lengths)
-            )
+            run.closed_loop(requests, replica, in_flight=self.in_flight, count=len(isl), lengths=iter(self.lengths))
         else:
             run_open(replica)
         return requests, replica
@@ -131,7 +129,7 @@ def test_jumping_over_decode_steps_changes_nothing(scenario: Scenario) -> None:
     assert fast.watch.batch == pytest.approx(slow.watch.batch, rel=RELATIVE_S)
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS[:3] + DEPLOYMENTS[5:7], ids=str)
+@pytest.mark.parametrize("deployment", DEPLOYMENTS[:3] + DEPLOYMENTS[5:6], ids=str)
 def test_jumping_is_exact_where_sequences_are_preempted(deployment: tuple[str, str, int, int]) -> None:
     """Twenty requests that outgrow a pool of two; with a window of 128 tokens many come back before they fill it."""
     lengths = tuple((20 + 7 * i, 60 + 11 * i) for i in range(20))
@@ -212,7 +210,6 @@ def test_nothing_is_held_when_all_is_done(scenario: Scenario) -> None:
 def test_at_any_moment_all_that_arrived_is_somewhere(scenario: Scenario, share: float) -> None:
     requests, whole = replace(scenario, load="poisson").run()
     again = store(requests.arrival, requests.isl, requests.osl)
-    replica = replace(whole, requests=again, watch=type(whole.watch)(), now=0.0, completed=[], preempted=0)
     replica = fresh(scenario, again)
     limit = share * whole.now
     run.open_loop(again, [replica], limit=limit)
@@ -227,9 +224,7 @@ def fresh(scenario: Scenario, requests: Requests) -> Replica:
     changes = dict(scenario.rules)
     if not scenario.served.rules.splits:
         changes["budget"] = 8192.0
-    return replica_of(
-        scenario.served, requests, pool_tokens=math.ceil(longest * scenario.pool_sequences), **changes
-    )
+    return replica_of(scenario.served, requests, pool_tokens=math.ceil(longest * scenario.pool_sequences), **changes)
 
 
 @given(scenarios())
@@ -243,9 +238,7 @@ def test_littles_law(deployment: tuple[str, str, int, int]) -> None:
     """Mean in flight = throughput x mean E2E: an identity over a run that starts and ends empty."""
     model, engine, tp, pp = deployment
     rng = np.random.default_rng(5)
-    requests = store(
-        poisson(1500, 8.0, 5), rng.integers(50, 1200, 1500).tolist(), rng.integers(1, 300, 1500).tolist()
-    )
+    requests = store(poisson(1500, 8.0, 5), rng.integers(50, 1200, 1500).tolist(), rng.integers(1, 300, 1500).tolist())
     replica = replica_of(served(model, engine, tp=tp, pp=pp), requests, slots=64, pool_tokens=60_000)
     run_open(replica)
     in_flight = (replica.watch.queue + replica.watch.batch) / replica.now
@@ -320,6 +313,16 @@ def test_the_last_admitted_is_preempted_first_by_vllm_and_the_shortest_output_by
     assert first_gone["sglang:0.5.9"][0] == 0 and first_gone["sglang:0.5.9"][2] > 0
 
 
+def test_those_who_run_take_their_blocks_before_a_newcomer() -> None:
+    """Ten blocks of 16: the first holds five, full, and asks for a sixth, so a prompt of five more must wait for its end."""
+    of = served("llama-3.1-8b", "vllm:0.19.0")
+    requests = store([0.0, 1e-4], [80, 80], [40, 40])
+    replica = replica_of(of, requests, pool_tokens=160)
+    run_open(replica)
+    assert replica.preempted == 0
+    assert requests.admitted[1] == requests.finished[0]
+
+
 @given(scenarios(deployments=[("llama-3.1-8b", "tensorrt-llm:1.2.0", 1, 1)]))
 def test_reserving_prompt_and_output_never_preempts(scenario: Scenario) -> None:
     assert scenario.run()[1].preempted == 0
@@ -389,7 +392,9 @@ def test_a_hold_ends_when_prompts_fill_their_share_of_the_budget() -> None:
     requests = store([0.0, 1e-4, 1e-4], [500, 2000, 2100], [200, 200, 200])
     # 2000 + 2100 + 1 decoding >= 0.5 * 8192: no wait; 0.51 * 8192 = 4177.9 is not reached.
     for ratio, expected in ((0.5, [0, 1]), (0.51, [0, 21])):
-        steps = observed(replica_of(of, store(requests.arrival, requests.isl, requests.osl), hold_steps=20, hold_ratio=ratio))
+        steps = observed(
+            replica_of(of, store(requests.arrival, requests.isl, requests.osl), hold_steps=20, hold_ratio=ratio)
+        )
         assert [index for index, (_, _, pieces, _) in enumerate(steps) if pieces] == expected
 
 
@@ -438,3 +443,11 @@ def test_the_least_loaded_replica_serves_faster_than_taking_turns() -> None:
         run.open_loop(requests, [replica_of(of, requests) for _ in range(2)], routing=routing)  # type: ignore[arg-type]
         means[routing] = np.mean(np.array(requests.finished) - np.array(requests.arrival))
     assert means["least-requests"] < means["round-robin"]
+
+
+def test_a_windowed_layer_holds_its_window_of_every_sequence() -> None:
+    """gpt-oss-20b: 12 of 24 layers look 128 tokens back; 2 * 8 heads * 64 * 2 bytes = 2,048 bytes a token and layer."""
+    of = served("gpt-oss-20b", "vllm:0.19.0")
+    # 127 cached tokens and the one in flight are 8 blocks of 16, and one block more: 144 tokens.
+    assert of.pool.fixed_bytes == 12 * 144 * 2048
+    assert of.pool.block_bytes == 12 * 16 * 2048

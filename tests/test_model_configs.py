@@ -365,7 +365,100 @@ def test_a_learned_position_table_is_counted_unless_alibi() -> None:
     assert read({**config, "attn_config": {"alibi": False}}).extra_parameters == 2048 * 4096
 
 
+# --- defaults that are taken because a key is absent ---
+
+MOE = {"num_local_experts": 8, "num_experts_per_tok": 2}
+
+
+@pytest.mark.parametrize(
+    ("absent", "stated", "noted"),
+    [
+        # 16 query heads: one KV head each; 1024 / 16 = 64.
+        ("num_key_value_heads", {}, "num_key_value_heads absent: one KV head for each of the 16 attention heads"),
+        ("head_dim", {}, "head_dim absent: the hidden size over the attention heads, 1024 / 16 = 64"),
+        ("tie_word_embeddings", {}, "tie_word_embeddings absent: untied"),
+        ("tie_word_embeddings", {"query_pre_attn_scalar": 256}, "tie_word_embeddings absent: tied"),
+        ("torch_dtype", {}, "torch_dtype absent: bf16 taken"),
+        ("hidden_act", {}, "hidden_act absent: MLPs with a gate"),
+        ("intermediate_size", {"n_inner": None}, "intermediate_size absent: 4 times the hidden size"),
+        ("no_rope_layers", {"attention_chunk_size": 1024}, "no_rope_layers absent: every layer chunked but each 4th"),
+        ("sliding_window_pattern", {"sliding_window": 1024, "cache_implementation": "hybrid"}, "sliding_window_pattern absent"),
+        ("max_window_layers", {"sliding_window": 1024, "use_sliding_window": True}, "max_window_layers absent"),
+        ("n_shared_experts", {**MOE, "interleave_moe_layer_step": 1, "intermediate_size_mlp": 64}, "n_shared_experts absent: one"),
+        ("parallel_attn", {"logit_scale": 0.1}, "parallel_attn absent: attention and MLP in parallel"),
+    ],
+)  # fmt: skip
+def test_a_default_is_noted_where_it_is_taken_and_only_there(absent: str, stated: dict[str, Any], noted: str) -> None:
+    whole = {**LLAMA, "head_dim": 64, "no_rope_layers": [1, 1, 1, 0], "sliding_window_pattern": 2,
+             "max_window_layers": 3, "n_shared_experts": 2, "parallel_attn": False, **stated}  # fmt: skip
+    del_ = {key: value for key, value in whole.items() if key != absent}
+    if absent == "max_window_layers":
+        del_.pop("sliding_window_pattern")
+    assert any(note.startswith(noted) for note in read(del_).notes), read(del_).notes
+    assert not any(note.startswith(f"{absent} absent") for note in read({**whole}).notes)
+
+
+def test_a_config_that_states_everything_has_no_notes() -> None:
+    assert read({**LLAMA, "head_dim": 64}).notes == ()
+
+
 # --- faults ---
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("num_expert", "num_experts"),
+        ("num_local_expert", "num_local_experts"),
+        ("num_key_value_head", "num_key_value_heads"),
+        ("num_kv_head", "num_kv_heads"),
+        ("head_dims", "head_dim"),
+        ("head-dim", "head_dim"),
+        ("Sliding_Window", "sliding_window"),
+        ("slidingwindow", "sliding_window"),
+        ("quantisation_config", "quantization_config"),
+        ("tie_word_embedding", "tie_word_embeddings"),
+        ("torch_dtypes", "torch_dtype"),
+        ("kv_lora_rang", "kv_lora_rank"),
+        ("layers_type", "layer_types"),
+        ("text_confg", "text_config"),
+    ],
+)
+def test_a_misspelt_key_is_not_left_to_its_default(written: str, meant: str) -> None:
+    silent = {key: value for key, value in LLAMA.items() if key != meant and "key_value" not in key}
+    found = faults({**silent, written: 8})
+    assert found.keys() == {written}
+    assert "unknown key" in found[written] and found[written].endswith(f"did you mean {meant}?")
+
+
+@pytest.mark.parametrize(
+    ("written", "absent", "meant"),
+    [
+        ("hiden_size", "hidden_size", "hidden_size"),
+        ("num_layer", "num_hidden_layers", "num_layers"),
+        ("num_attn_heads", "num_attention_heads", "num_attention_heads"),
+        ("vocabsize", "vocab_size", "vocab_size"),
+        ("intermidiate_size", "intermediate_size", "intermediate_size"),
+    ],
+)
+def test_a_missing_size_is_reported_at_the_key_that_was_written_for_it(written: str, absent: str, meant: str) -> None:
+    config = {key: value for key, value in LLAMA.items() if key != absent}
+    found = faults({**config, written: 16})
+    assert found.keys() == {written}
+    assert f"unknown key, and {absent} is missing" in found[written]
+    assert found[written].endswith(f"did you mean {meant}?")
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"num_expert": 8, **MOE},  # a synonym of the key is stated: no default is taken
+        {"rope_theta": 1e4, "initializer_range": 0.02, "use_cache": True},
+        {"n_group": 8, "topk_group": 4, "q_lora_rank": None},
+    ],
+)
+def test_an_unknown_key_alone_is_no_mistake(stated: dict[str, Any]) -> None:
+    assert read({**LLAMA, **stated}).hidden_size == 1024
 
 
 def test_each_missing_size_is_named_at_once() -> None:
@@ -679,6 +772,18 @@ REFUSED = {
 }
 # The indexer of DeepSeek-V3.2 is in our count and not in the independent one (0.85 B).
 ACTIVE_SHARE = {"deepseek-ai__DeepSeek-V3.2": 0.03}
+
+
+@pytest.mark.skipif(not FACTS.is_dir(), reason="the published configs are not part of the project")
+def test_no_published_key_passes_for_a_misspelt_one() -> None:
+    read_or_refused = 0
+    for path in sorted((FACTS / "configs").glob("*.json")):
+        try:
+            read(json.loads(path.read_text(encoding="utf-8")))
+        except InputError as error:
+            assert not [fault for fault in error.faults if "unknown key" in fault.message], path.stem
+        read_or_refused += 1
+    assert read_or_refused > 100
 
 
 @pytest.mark.skipif(not FACTS.is_dir(), reason="the published configs are not part of the project")

@@ -72,7 +72,7 @@ def document(name: str, explained: bool = False) -> Estimate:
     asked = question(resolved, workload_name, values)
     outcome = search(asked.request, asked.options, asked.precisions, asked.data)
     feasible = within_budget(outcome)
-    found = () if feasible else advice.suggestions(outcome, asked.options, asked.precisions, asked.data)
+    found = () if feasible else advice.suggestions(outcome, asked.options, asked.precisions, asked.data, lambda other: other)
     return build(outcome, asked.asked, suggestions=found, explained=explained)
 
 

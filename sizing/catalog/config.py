@@ -16,6 +16,7 @@ from sizing.catalog.config_fields import Fields
 from sizing.catalog.config_layers import Slot, read_layout
 from sizing.catalog.config_mlp import read_mlp
 from sizing.catalog.config_quantisation import read_quantisation
+from sizing.catalog.config_spelling import report_misspelt
 from sizing.errors import Fault, InputError
 from sizing.specs.model import LayerKind, Model
 
@@ -87,6 +88,7 @@ def read_model(
         source=source,
         notes=tuple(fields.notes),
     )
+    report_misspelt(fields)
     if fields.faults:
         raise InputError(fields.faults)
     return model
@@ -109,7 +111,7 @@ def _layer(fields: Fields, slot: Slot, index: int, layers: int) -> LayerKind:
 def _activation_precision(fields: Fields) -> Literal["fp32", "fp16", "bf16"]:
     stated = fields.text("torch_dtype", "dtype")
     if stated is None:
-        fields.note("torch_dtype absent: bf16 taken")
+        fields.note("torch_dtype absent: bf16 taken for activations and unquantised weights")
         return "bf16"
     dtype = stated.removeprefix(DTYPE_PREFIX)
     if dtype not in DTYPES:
@@ -144,6 +146,7 @@ def _parallel(fields: Fields) -> bool:
         return stated
     if fields.flag("new_decoder_architecture"):
         return True
-    return fields.stated("logit_scale") is not None or (
-        fields.stated("rotary_dim") is not None and fields.stated("n_embd") is not None
-    )
+    cohere, gpt_j = fields.stated("logit_scale"), fields.stated("rotary_dim") and fields.stated("n_embd")
+    if cohere or gpt_j:
+        fields.note(f"parallel_attn absent: attention and MLP in parallel, as in families that write {cohere or gpt_j}")
+    return bool(cohere or gpt_j)

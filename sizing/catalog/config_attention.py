@@ -79,12 +79,12 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
     """
     own = fields.section("attention_other_setting") if windowed else None
     q_heads = (own or fields).integer(*Q_HEADS)
-    head_dim = _head_dim(fields, fields.integer(*Q_HEADS))
+    head_dim = head_dim_of(fields, fields.integer(*Q_HEADS))
     kv_heads = (own.optional_integer(*KV_HEADS, least=1) if own else None) or _kv_heads(fields, index, q_heads)
     if not windowed:
         head_dim = fields.optional_integer("global_head_dim", least=1) or head_dim
         kv_heads = fields.optional_integer("num_global_key_value_heads", least=1) or kv_heads
-    if kv_heads > q_heads or q_heads % kv_heads:
+    if (kv_heads > q_heads or q_heads % kv_heads) and (own or fields).stated(*Q_HEADS):
         fields.fault(KV_HEADS[0], f"{kv_heads} does not divide the {q_heads} attention heads")
     value_dim = fields.optional_integer("v_head_dim", least=1)
     if value_dim is not None and value_dim != head_dim:
@@ -100,7 +100,7 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
     )
 
 
-def _head_dim(fields: Fields, q_heads: int) -> int:
+def head_dim_of(fields: Fields, q_heads: int) -> int:
     """Return the stated head width, else the hidden size shared out evenly."""
     stated = fields.stated(*HEAD_DIM)
     if stated is not None:
@@ -108,7 +108,9 @@ def _head_dim(fields: Fields, q_heads: int) -> int:
     hidden_size = fields.integer(*HIDDEN)
     if hidden_size % q_heads and not fields.faults:
         fields.fault("head_dim", f"missing, and {hidden_size} does not divide into {q_heads} heads")
-    return max(1, hidden_size // q_heads)
+    head_dim = max(1, hidden_size // q_heads)
+    fields.note(f"head_dim absent: the hidden size over the attention heads, {hidden_size} / {q_heads} = {head_dim}")
+    return head_dim
 
 
 def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
@@ -127,7 +129,10 @@ def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
     if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
         return 1
     stated = fields.stated(*KV_HEADS)
-    return q_heads if stated is None else fields.integer(stated)
+    if stated is not None:
+        return fields.integer(stated)
+    fields.note(f"num_key_value_heads absent: one KV head for each of the {q_heads} attention heads (multi-head)")
+    return q_heads
 
 
 def _bias(fields: Fields) -> bool:
@@ -145,7 +150,10 @@ def _output_gate(fields: Fields) -> bool:
     stated = fields.flag("attn_output_gate", "attention_output_gate")
     if stated is not None:
         return stated
-    return fields.stated("linear_num_value_heads") is not None
+    gated = fields.stated("linear_num_value_heads") is not None
+    if gated:
+        fields.note("attn_output_gate absent: gated, as in families that write linear_num_value_heads")
+    return gated
 
 
 def _latent(fields: Fields, index: int) -> MlaAttention:
@@ -187,7 +195,7 @@ def _linear(fields: Fields) -> LinearAttention:
         )
     if fields.stated("attn_type_list"):
         heads = fields.integer(*Q_HEADS)
-        head_dim = _head_dim(fields, heads)
+        head_dim = head_dim_of(fields, heads)
         return LinearAttention(heads, heads, head_dim, head_dim, conv_kernel=1, state_bytes=_state_bytes(fields))
     return LinearAttention(
         key_heads=fields.integer("linear_num_key_heads"),
@@ -215,7 +223,10 @@ def _state_bytes(fields: Fields) -> int:
 
     Without a stated type the state is kept in 32 bit, as the references do.
     """
-    stated = fields.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype") or "float32"
+    stated = fields.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
+    if stated is None:
+        fields.note("mamba_ssm_dtype absent: the state of linear and state-space layers is kept in 32 bit")
+        return STATE_BYTES["float32"]
     if stated not in STATE_BYTES:
         fields.fault("mamba_ssm_dtype", f"unknown type {stated!r}", ", ".join(STATE_BYTES))
     return STATE_BYTES.get(stated, STATE_BYTES["float32"])

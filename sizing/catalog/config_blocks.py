@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from sizing.catalog.config_attention import HIDDEN, Q_HEADS
+from sizing.catalog.config_attention import HIDDEN, Q_HEADS, head_dim_of
 from sizing.catalog.config_fields import Fields
 from sizing.catalog.config_layers import layer_count
 from sizing.catalog.config_mlp import is_gated
@@ -49,8 +49,8 @@ def _attention(fields: Fields, block: Fields) -> Attention | None:
     group = block.integer("n_heads_in_group")
     if q_heads % group:
         block.fault("n_heads_in_group", f"{group} does not divide the {q_heads} attention heads")
-    head_dim = fields.optional_integer("head_dim", least=1) or fields.integer(*HIDDEN) // q_heads
-    return GqaAttention(q_heads=q_heads, kv_heads=max(1, q_heads // group), head_dim=max(1, head_dim))
+    head_dim = head_dim_of(fields, q_heads)
+    return GqaAttention(q_heads=q_heads, kv_heads=max(1, q_heads // group), head_dim=head_dim)
 
 
 def _mlps(fields: Fields, block: Fields) -> tuple[DenseMlp, ...]:

@@ -41,7 +41,11 @@ def flattened(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Fields:
-    """A config to be read by field; `faults` and `notes` gather what was wrong and what was inferred."""
+    """A config to be read by field; `faults` and `notes` gather what was wrong and what was inferred.
+
+    Reading leaves traces, by which misspelt keys are found: `asked` holds every key looked for, `unmet` those
+    of which neither the key nor a synonym has a value, `missing` the faults of required fields by their keys.
+    """
 
     def __init__(
         self,
@@ -57,12 +61,16 @@ class Fields:
         self._prefix = prefix
         self.faults: list[Fault] = [] if faults is None else faults
         self.notes: list[str] = [] if notes is None else notes
+        self.asked: set[str] = set()
+        self.unmet: dict[str, None] = {}
+        self.missing: dict[tuple[str, ...], Fault] = {}
 
-    def fault(self, field: str, message: str, allowed: str | None = None, nearest: str | None = None) -> None:
-        """Record a fault once."""
+    def fault(self, field: str, message: str, allowed: str | None = None, nearest: str | None = None) -> Fault:
+        """Record a fault once, and return it."""
         found = Fault(message, file=self.where, field=self._prefix + field, allowed=allowed, nearest=nearest)
         if found not in self.faults:
             self.faults.append(found)
+        return found
 
     def note(self, text: str) -> None:
         """Record an inference that the result should state, once."""
@@ -71,11 +79,16 @@ class Fields:
 
     def has(self, key: str) -> bool:
         """Return whether the key is written, null or not."""
+        self.stated(key)
         return key in self._values
 
     def stated(self, *keys: str) -> str | None:
         """Return the first of the keys that has a value, or None."""
-        return next((key for key in keys if self._values.get(key) is not None), None)
+        found = next((key for key in keys if self._values.get(key) is not None), None)
+        self.asked.update(keys)
+        if found is None:
+            self.unmet.update(dict.fromkeys(keys))
+        return found
 
     def names(self) -> tuple[str, ...]:
         """Return every key, in the order written."""
@@ -107,7 +120,7 @@ class Fields:
         """
         if self.stated(*keys) is None:
             others = f" (or {', '.join(keys[1:])})" if len(keys) > 1 else ""
-            self.fault(keys[0], "missing", f"a whole number above zero{others}")
+            self.missing[keys] = self.fault(keys[0], "missing", f"a whole number above zero{others}")
             return SMALLEST_STAND_IN
         return self.optional_integer(*keys, least=1) or SMALLEST_STAND_IN
 
@@ -149,7 +162,7 @@ class Fields:
 
         Or None where there is none.
         """
-        value = self._values.get(key)
+        value = self.value(key)
         if not isinstance(value, Mapping):
             return None
         return Fields(value, self.where, self.faults, self.notes, f"{self._prefix}{key}.")

@@ -167,7 +167,10 @@ def _by_chunks(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
     rotary = fields.sequence("no_rope_layers")
     if rotary:
         return tuple(_or(not has_rotary, "chunk") for has_rotary in rotary)
-    interval = fields.optional_integer("no_rope_layer_interval", least=1) or CHUNKED_INTERVAL
+    interval = fields.optional_integer("no_rope_layer_interval", least=1)
+    if interval is None:
+        interval = CHUNKED_INTERVAL
+        fields.note(f"no_rope_layers absent: every layer chunked but each {interval}th")
     return tuple(_or((index + 1) % interval == 0, "chunk") for index in range(count))
 
 
@@ -182,9 +185,12 @@ def _by_window(fields: Fields, count: int) -> tuple[Mixer, ...]:
     period = fields.optional_integer("sliding_window_pattern", "_sliding_window_pattern", least=1)
     if period is None and fields.text("cache_implementation") == "hybrid":
         period = HYBRID_CACHE_PERIOD
+        fields.note("sliding_window_pattern absent: windowed and full layers alternate, as with a hybrid cache")
     if period is not None:
         return tuple(_or((index + 1) % period == 0, "window") for index in range(count))
     first = fields.optional_integer("max_window_layers") if switch else 0
+    if first is None:
+        fields.note("max_window_layers absent: the sliding window holds in every layer")
     return tuple(_or(index < (first or 0), "window") for index in range(count))
 
 

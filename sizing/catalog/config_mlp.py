@@ -84,7 +84,9 @@ def is_gated(fields: Fields) -> bool:
     if isinstance(activation, Mapping):
         activation = activation.get("name")
     if activation is None:
-        return fields.stated("intermediate_size", "moe_intermediate_size") is not None
+        gated = fields.stated("intermediate_size", "moe_intermediate_size") is not None
+        fields.note(f"hidden_act absent: MLPs {'with' if gated else 'without'} a gate, by the name of their width")
+        return gated
     return str(activation) in GATED_ACTIVATIONS or GLU in str(activation)
 
 
@@ -97,6 +99,8 @@ def _dense_width(fields: Fields) -> int:
         factor = IMPLIED_FACTOR
     if factor is None:
         return fields.integer("intermediate_size", *DENSE_WIDTH[3:])
+    if not fields.stated("expansion_ratio"):
+        fields.note(f"intermediate_size absent: {IMPLIED_FACTOR} times the hidden size, the default of such families")
     return factor * fields.integer(*HIDDEN)
 
 
@@ -128,4 +132,6 @@ def _shared_width(fields: Fields, expert_width: int) -> int:
     count = fields.optional_integer(*SHARED_EXPERTS)
     if count is None:
         count = 1 if fields.stated("interleave_moe_layer_step") and fields.stated("intermediate_size_mlp") else 0
+        if count:
+            fields.note("n_shared_experts absent: one, as in families that write interleave_moe_layer_step")
     return count * expert_width

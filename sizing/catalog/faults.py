@@ -196,7 +196,7 @@ def _phrase(member: Any, metadata: tuple[Any, ...]) -> str:
         return _LIST
     words = _SIMPLE.get(member, "a plain value")
     bounds = [
-        text.format(getattr(item, name))
+        text.format(_bound(getattr(item, name)))
         for name, text in (
             ("gt", "above {}"),
             ("ge", "of at least {}"),
@@ -207,6 +207,11 @@ def _phrase(member: Any, metadata: tuple[Any, ...]) -> str:
         if getattr(item, name, None) is not None
     ]
     return " ".join((words, " and ".join(bounds))).strip()
+
+
+def _bound(value: float) -> str:
+    """Write a bound as people do: whole numbers with separators."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 
 def _quoted(value: Any, written: str | None) -> str:

@@ -133,7 +133,7 @@ def read_text(path: Path | str) -> str:
         with Path(path).open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise InputError(_missing(Path(path))) from None
+        raise InputError(missing(Path(path))) from None
     except IsADirectoryError:
         raise InputError(Fault("is a folder, not a file", file=file)) from None
     except (OSError, ValueError) as error:
@@ -167,7 +167,7 @@ def _decoded(content: bytes, file: str) -> str:
     return text
 
 
-def _missing(path: Path) -> Fault:
+def missing(path: Path) -> Fault:
     """Say that a file is missing, with the file of that folder whose name is most like it."""
     if not path.parent.is_dir():
         return Fault(f"not found: there is no folder {str(path.parent)!r}", file=str(path))

@@ -5,10 +5,14 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from sizing.catalog.files import data_folder, read_yaml, validate
+from sizing.catalog.files import Document, data_folder, read_yaml, validate
 from sizing.catalog.names import Found, Shelf, find, ids, is_path, matched_from
+from sizing.errors import Fault, InputError, nearest
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.workload import Formats
+
+# Without these a step can't be timed; all else (experts, latent attention, collectives) not every model needs.
+NEEDED_ROWS = frozenset({"gemm", "decode_attention", "prefill_attention"})
 
 SHELF = Shelf("GPU", "hardware_profiles", "gpus", "llmsize gpus")
 
@@ -22,14 +26,29 @@ def load_gpu(name_or_path: str) -> Found[Gpu]:
     """Return the profile of a GPU by name (`h100-sxm`, `H100 SXM`, an alias) or by the path of a user's own
     file.
 
-    Raises InputError for an unknown or ambiguous name and for every fault of the file.
+    Raises InputError for an unknown or ambiguous name, for every fault of the file, and for an architecture
+    that lends nothing to a profile without measured rows of its own.
     """
     if is_path(name_or_path):
         path = Path(name_or_path)
-        return Found(validate(Gpu, read_yaml(path)), path.stem, path)
+        document = read_yaml(path)
+        spec = validate(Gpu, document)
+        _check_can_be_timed(spec, document)
+        return Found(spec, path.stem, path)
     entry = find(name_or_path, SHELF)
     spec = validate(Gpu, read_yaml(entry.path))
     return Found(spec, entry.id, entry.path, matched_from(name_or_path, entry))
+
+
+def _check_can_be_timed(gpu: Gpu, document: Document) -> None:
+    """Raise InputError where a profile neither brings the rows that every step needs nor can borrow them."""
+    if {row.operation for row in gpu.efficiency} >= NEEDED_ROWS or borrowed(gpu.architecture) is not None:
+        return
+    known = [entry.architecture for entry in load_assumed().spec.architectures]
+    message = f"unknown architecture {gpu.architecture!r}, from which no efficiency can be borrowed"
+    allowed = f"{', '.join(known)}; or rows of the profile's own for {', '.join(sorted(NEEDED_ROWS))}"
+    file, line, name, _ = document.place(("architecture",))
+    raise InputError(Fault(message, file, line, name, allowed, nearest(gpu.architecture, known)))
 
 
 def load_assumptions() -> Found[Assumptions]:

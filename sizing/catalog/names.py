@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -132,8 +133,19 @@ def chosen(query: str, hits: Sequence[Entry], known: Sequence[Entry], shelf: She
         return hits[0]
     if hits:
         listed = ", ".join(entry.id for entry in hits)
-        raise InputError(Fault(f"{shelf.label} {query!r} fits several", allowed=listed))
+        raise InputError(Fault(f"{shelf.label} {query!r} fits several", allowed=listed, nearest=closest(query, hits)))
     raise InputError(unknown(query, known, shelf))
+
+
+def closest(query: str, hits: Sequence[Entry]) -> str | None:
+    """Return the id of the entry one of whose names is most like the query, None where two are equally so."""
+    word = hyphenated(query)
+
+    def likeness(entry: Entry) -> float:
+        return max(SequenceMatcher(None, word, hyphenated(name)).ratio() for name in entry.names)
+
+    best, second = sorted(((likeness(entry), entry.id) for entry in hits), reverse=True)[:2]
+    return best[1] if best[0] > second[0] else None
 
 
 def unknown(query: str, known: Sequence[Entry], shelf: Shelf) -> Fault:

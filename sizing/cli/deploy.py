@@ -8,10 +8,11 @@ from typing import Any
 from sizing import request as requests
 from sizing.architecture import Layout
 from sizing.catalog import models, workloads
-from sizing.cli.options import MODEL_OPTIONS, SERVING_OPTIONS, comma_separated, overrides
+from sizing.cli.options import ONE_LAYOUT_OPTIONS, comma_separated, overrides
 from sizing.cli.resolve import data, engine_of, gpu_options, precisions_of
 from sizing.deployment import Resolved, resolve
 from sizing.errors import Fault, InputError
+from sizing.specs.workload import Serving
 
 # `override` validates a whole workload; these commands have no tokens of their own.
 PLACEHOLDER_TOKENS = {"isl": 1, "osl": 1}
@@ -19,7 +20,7 @@ PLACEHOLDER_TOKENS = {"isl": 1, "osl": 1}
 
 def deployment(values: Mapping[str, Any]) -> Resolved:
     """Return the deployment that the options describe. Raises InputError unless they name one model and one GPU type."""
-    given, names = overrides((*MODEL_OPTIONS, *SERVING_OPTIONS), values)
+    given, names = overrides(ONE_LAYOUT_OPTIONS, values)
     missing = [
         Fault("is needed", field=option, allowed=allowed)
         for key, option, allowed in (
@@ -30,7 +31,7 @@ def deployment(values: Mapping[str, Any]) -> Resolved:
     ]
     if missing:
         raise InputError(missing)
-    if len(given["gpu"]) > 1:
+    if len(given["gpu"]) > 1 or "all" in given["gpu"]:
         raise InputError(Fault("looks at one GPU type at a time", field="--gpu", allowed="one name"))
     workload = workloads.override(None, {**given, "tokens": PLACEHOLDER_TOKENS}, names)
     precisions = precisions_of(values)
@@ -45,9 +46,14 @@ def deployment(values: Mapping[str, Any]) -> Resolved:
         workload.model_copy(update={"kv_precision": kv}), model.spec, engine, version, read.defaults
     )
     serving = workload.serving
+    return resolve(request, options[0], layout_of(serving), precisions[0] or model.precision, read)
+
+
+def layout_of(serving: Serving) -> Layout:
+    """Return the layout that is asked for, every size 1 where it is not. Raises InputError where --ep does not divide."""
     layout = Layout(serving.tp or 1, serving.pp or 1, serving.dp or 1, serving.ep or 1)
     if (layout.tp * layout.dp) % layout.ep:
         raise InputError(
             Fault(f"{layout.ep} does not divide the {layout.tp * layout.dp} GPUs of a stage", field="--ep")
         )
-    return resolve(request, options[0], layout, precisions[0] or model.precision, read)
+    return layout

@@ -20,6 +20,7 @@ from sizing.cli.options import (
     takes,
 )
 
+CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
 WORKLOAD_OPTIONS = (*MODEL_OPTIONS, *DEMAND_OPTIONS, *LIMIT_OPTIONS, *SERVING_OPTIONS, *PLANNING_OPTIONS)
 
 
@@ -38,23 +39,30 @@ def command(
     from sizing.cli.output import chosen_format, print_text, write
     from sizing.cli.resolve import question, workload_of
     from sizing.report.estimate import build, within_budget
-    from sizing.search import search
+    from sizing.search import Outcome, search
     from sizing.verify import verify
 
     output = chosen_format(values)
     resolved, name = workload_of(workload, WORKLOAD_OPTIONS, values)
     asked = question(resolved, name, values)
     outcome = search(asked.request, asked.options, asked.precisions, asked.data)
-    checked = None
-    if outcome.best is not None and not values["no_verify"]:
-        checked = verify(outcome, resolved.tokens)
+    simulates = not values["no_verify"]
+    checked = verify(outcome, resolved.tokens) if simulates and outcome.best is not None else None
+    if checked is not None:
         outcome = checked.outcome
+
+    def confirm(other: Outcome) -> Outcome | None:
+        if not simulates or other.best is None:
+            return other if other.best is not None else None
+        tried = verify(other, resolved.tokens, tries=CONFIRMING_TRIES)
+        return tried.outcome if tried.passed else None
+
     feasible = within_budget(outcome) and (checked is None or checked.passed)
-    suggestions = () if feasible else advice.suggestions(outcome, asked.options, asked.precisions, asked.data)
+    suggestions = () if feasible else advice.suggestions(outcome, asked.options, asked.precisions, asked.data, confirm)
     document = build(
         outcome,
         asked.asked,
-        relaxation=advice.relaxation(outcome) if feasible else None,
+        relaxation=advice.relaxation(outcome, confirm) if feasible else None,
         suggestions=suggestions,
         checked=checked,
         explained=values["explain"],

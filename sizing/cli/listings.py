@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 Name = Annotated[str | None, typer.Argument(help="Show one entry with its sources; all are listed without it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON in place of a table.")]
@@ -18,11 +21,16 @@ def _list(title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]],
     write(Listing(title, columns, tuple(rows)), "json" if as_json else "table")
 
 
-def _show(title: str, path: Any, entry: Any, as_json: bool) -> None:
+def _show(title: str, path: Any, entry: dict[str, Any], as_json: bool) -> None:
     from sizing.cli.output import write
     from sizing.report.documents import Entry
 
     write(Entry(title, str(path), entry), "json" if as_json else "table")
+
+
+def _stated(spec: BaseModel) -> dict[str, Any]:
+    """Return what a profile states (null where it says so), without the fields that it leaves to their defaults."""
+    return spec.model_dump(mode="json", exclude_unset=True)
 
 
 def gpus(name: Name = None, json: AsJson = False) -> None:
@@ -31,7 +39,7 @@ def gpus(name: Name = None, json: AsJson = False) -> None:
 
     if name:
         found = catalogue.load_gpu(name)
-        _show(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True), json)
+        _show(found.id, found.path.name, _stated(found.spec), json)
         return
     columns = (
         "name",
@@ -61,7 +69,7 @@ def models(name: Name = None, json: AsJson = False) -> None:
 
     if name:
         found = catalogue.load_model(name)
-        facts = found.facts.model_dump(mode="json", exclude_none=True) if found.facts else {"config": str(found.path)}
+        facts = _stated(found.facts) if found.facts else {"config": str(found.path)}
         _show(found.id, found.path.name, facts, json)
         return
     columns = ("name", "parameters_b", "active_parameters_b", "model", "aliases")
@@ -79,7 +87,7 @@ def engines(name: Name = None, json: AsJson = False) -> None:
 
     if name:
         found, _ = catalogue.load_engine(name)
-        _show(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True), json)
+        _show(found.id, found.path.name, _stated(found.spec), json)
         return
     rows = []
     for id_ in catalogue.engine_names():
@@ -94,7 +102,7 @@ def workloads(name: Name = None, json: AsJson = False) -> None:
 
     if name:
         found = catalogue.load_workload(name)
-        _show(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True), json)
+        _show(found.id, found.path.name, _stated(found.spec), json)
         return
     rows = []
     for id_ in catalogue.workload_names():

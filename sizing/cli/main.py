@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sizing import __version__
-from sizing.cli import estimate, listings, memory, step
+from sizing.cli import estimate, listings, memory, simulate, step, validate
 from sizing.cli.output import discard_output
 from sizing.errors import InputError
 
@@ -43,6 +43,8 @@ def _common(
 app.command("estimate")(estimate.command)
 app.command("memory")(memory.command)
 app.command("step")(step.command)
+app.command("simulate")(simulate.command)
+app.command("validate")(validate.command)
 app.command("gpus")(listings.gpus)
 app.command("models")(listings.models)
 app.command("engines")(listings.engines)

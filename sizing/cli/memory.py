@@ -6,10 +6,10 @@ from typing import Any
 
 import typer
 
-from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MODEL_OPTIONS, SERVING_OPTIONS, takes
+from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, ONE_LAYOUT_OPTIONS, takes
 
 
-@takes((*MODEL_OPTIONS, *SERVING_OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS))
+@takes((*ONE_LAYOUT_OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS))
 def command(**values: Any) -> None:
     """Show the memory of one GPU: weights, activation, KV cache, and the longest sequence that fits.
 

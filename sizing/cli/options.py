@@ -25,6 +25,8 @@ DEMAND = "Tokens and demand"
 LIMITS = "Latency limits"
 SERVING = "Serving"
 PLANNING = "Planning and cost"
+SIMULATION = "Simulation"
+TICKS = "Teaching simulator"
 OUTPUT = "Output"
 
 TEXT, WHOLE, NUMBER = str | None, int | None, float | None
@@ -47,6 +49,23 @@ SERVING_OPTIONS = (
     Opt("max_num_batched_tokens", WHOLE, ("--max-num-batched-tokens",), "Token budget of one step.", SERVING, "serving.max_num_batched_tokens"),
     Opt("cuda_graphs_gib", NUMBER, ("--cuda-graphs-gib",), "CUDA-graph memory from the engine's log.", SERVING, "serving.cuda_graphs_gib"),
 )  # fmt: skip
+# What these options mean to a command that looks at a single layout.
+ONE_LAYOUT_HELP = {
+    "gpu": "GPU type (llmsize gpus) or a profile's path; one.",
+    "precision": "Weights: fp32, fp16, bf16, fp8, int8, int4, nvfp4 or mxfp4. Default: the checkpoint's own.",
+    "tp": "Tensor parallelism, 1 by default.",
+    "pp": "Pipeline parallelism, 1 by default.",
+    "ep": "Expert parallelism (MoE), 1 by default.",
+    "dp": "Attention data parallelism inside a replica, 1 by default.",
+}
+
+
+def for_one_layout(options: Iterable[Opt]) -> tuple[Opt, ...]:
+    """Return the options as a command takes them that looks at one GPU type, one precision and one layout."""
+    return tuple(option._replace(help=ONE_LAYOUT_HELP.get(option.name, option.help)) for option in options)
+
+
+ONE_LAYOUT_OPTIONS = for_one_layout((*MODEL_OPTIONS, *SERVING_OPTIONS))
 DEMAND_OPTIONS = (
     Opt("isl", WHOLE, ("--isl",), "Mean prompt length in tokens.", DEMAND, "tokens.isl"),
     Opt("osl", WHOLE, ("--osl",), "Mean output length in tokens.", DEMAND, "tokens.osl"),
@@ -59,7 +78,7 @@ DEMAND_OPTIONS = (
     Opt("active_hours", NUMBER, ("--active-hours",), "Hours of a day in which users are active.", DEMAND, "planning.active_hours"),
     Opt("peak_to_mean", NUMBER, ("--peak-to-mean",), "Peak over mean within the active hours.", DEMAND, "planning.peak_to_mean"),
     Opt("mode", TEXT, ("--mode",), "streaming, sequential or offline.", DEMAND, "mode"),
-    Opt("gpus", WHOLE, ("--gpus",), "Budget of GPUs; without a demand: what they can serve.", DEMAND),
+    Opt("gpus", WHOLE, ("--gpus",), "Budget of GPUs that the demand must fit in. For what they can serve, give no demand: a workload without one, or -m, --isl and --osl alone.", DEMAND),
 )  # fmt: skip
 LIMIT_OPTIONS = (
     Opt("ttft", TEXT, ("--ttft",), "Time to first token: 500ms (mean), p95:500ms.", LIMITS, "limits.ttft"),
@@ -72,13 +91,44 @@ PLANNING_OPTIONS = (
     Opt("objective", TEXT, ("--objective",), "gpus, cost or energy.", PLANNING, "planning.objective"),
     Opt("price", NUMBER, ("--price",), "$ per GPU-hour in place of the profile's.", PLANNING),
 )  # fmt: skip
+SIMULATION_OPTIONS = (
+    Opt("policy", TEXT, ("--policy",), "engine, static, dynamic, inflight, one-prefill, chunked; several with commas run side by side. Default: the engine's own (inflight in ticks).", SIMULATION),
+    Opt("replicas", WHOLE, ("--replicas",), "Engine instances, 1 by default.", SIMULATION),
+    Opt("slots", WHOLE, ("--slots",), "Most requests running at once on a replica; caps --max-num-seqs.", SIMULATION),
+    Opt("batch_size", WHOLE, ("--batch-size",), "Dynamic batching: requests that make a batch. Default: every slot.", SIMULATION),
+    Opt("batch_window", TEXT, ("--batch-window",), "Dynamic batching: the longest wait for a batch, 100ms (ticks: a number).", SIMULATION),
+    Opt("requests", WHOLE, ("--requests",), "Requests to send; with no rate and no concurrency, all at once.", SIMULATION),
+    Opt("arrivals", TEXT, ("--arrivals",), "even, poisson, gamma:SHAPE (below 1 clumps), at-once.", SIMULATION),
+    Opt("trace", TEXT, ("--trace",), "Arrivals and lengths from a CSV or JSON-lines file, .gz too.", SIMULATION),
+    Opt("isl_std", NUMBER, ("--isl-std",), "Standard deviation of prompt lengths.", SIMULATION),
+    Opt("osl_std", NUMBER, ("--osl-std",), "Standard deviation of output lengths.", SIMULATION),
+    Opt("length_shape", TEXT, ("--length-shape",), "lognormal or normal lengths.", SIMULATION),
+    Opt("length_ratio", NUMBER, ("--length-ratio",), "Lengths uniform from this share of the given one to it: 0.8.", SIMULATION),
+    Opt("prefix_hit", TEXT, ("--prefix-hit",), "Share of each prompt found in the prefix cache: 0.3, 30%.", SIMULATION),
+    Opt("routing", TEXT, ("--routing",), "round-robin, least-requests or power-of-two over replicas.", SIMULATION),
+    Opt("seed", WHOLE, ("--seed",), "Seed of all chance; equal seeds give equal output.", SIMULATION),
+    Opt("limit", TEXT, ("--limit",), "End of the run: 60s, 10min (ticks: a number).", SIMULATION),
+)  # fmt: skip
+TICK_OPTIONS = (
+    Opt("ticks", bool, ("--ticks",), "Count artificial ticks, without model or GPU.", TICKS),
+    Opt("prefill", NUMBER, ("--prefill",), "Ticks of a prefill, 2 by default.", TICKS),
+    Opt("prefill_chunks", WHOLE, ("--prefill-chunks",), "Steps that a prefill is cut into, 1 by default.", TICKS),
+    Opt("rate", NUMBER, ("--rate",), "Requests per tick, evenly spaced.", TICKS),
+    Opt("osl_mean", NUMBER, ("--osl-mean",), "Mean output length, 4 by default; normal with --osl-std.", TICKS),
+)
+FILE_OPTIONS = (
+    Opt("plot", TEXT, ("--plot",), "Draw the run over time into FILE.svg, .png or .pdf (llmsize[plot]).", OUTPUT),
+    Opt("requests_out", TEXT, ("--requests-out",), "Write one row a request into a CSV file.", OUTPUT),
+)
 FORMAT_OPTIONS = (
     Opt("format", TEXT, ("--format",), "table, json, csv or markdown.", OUTPUT),
     Opt("json", bool, ("--json",), "Short for --format json.", OUTPUT),
 )
 VERIFY_OPTIONS = (Opt("no_verify", bool, ("--no-verify",), "Skip the check of the answer by simulation.", OUTPUT),)
 EXPLAIN_OPTIONS = (Opt("explain", bool, ("--explain",), "Show formula, values and sources of each number.", OUTPUT),)
-QUIET_OPTIONS = (Opt("quiet", bool, ("--quiet", "-q"), "Print the GPU count alone.", OUTPUT),)
+QUIET_OPTIONS = (
+    Opt("quiet", bool, ("--quiet", "-q"), "Print the GPU count alone; excludes --json and --format.", OUTPUT),
+)
 
 
 def takes(options: Iterable[Opt]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sizing.errors import Fault, InputError, nearest
@@ -16,8 +17,11 @@ PLAINER = str.maketrans({"×": "x", "–": "-", "—": "-", "‑": "-", "µ": "u
 
 
 def chosen_format(values: Mapping[str, Any]) -> str:
-    """Return the output format that the options ask for. Raises InputError for an unknown one."""
+    """Return the output format that the options ask for. Raises InputError for an unknown one, or for two."""
     name = values.get("format")
+    if values.get("quiet") and (values.get("json") or name is not None):
+        asked = "--json" if values.get("json") else f"--format {name}"
+        raise InputError(Fault("prints the GPU count alone, so it contradicts " + asked, field="--quiet"))
     if values.get("json"):
         if name not in (None, "json"):
             raise InputError(Fault("contradicts --json", field=f"--format {name}"))
@@ -54,6 +58,14 @@ def write(document: Any, name: str) -> None:
         from sizing.report.table import render_for
 
         print_text(render_for(document, sys.stdout))
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write text to a file that an option names. Raises InputError where that is impossible."""
+    try:
+        path.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise InputError(Fault(f"cannot be written: {error.strerror or error}", file=str(path))) from None
 
 
 def print_text(text: str) -> None:

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sizing.cli.options import FORMAT_OPTIONS, MODEL_OPTIONS, SERVING_OPTIONS, takes
+from sizing.cli.options import FORMAT_OPTIONS, ONE_LAYOUT_OPTIONS, takes
 
 
-@takes((*MODEL_OPTIONS, *SERVING_OPTIONS, *FORMAT_OPTIONS))
+@takes((*ONE_LAYOUT_OPTIONS, *FORMAT_OPTIONS))
 def command(
     decode: Annotated[int, typer.Option("--decode", min=0, max=1_000_000, help="Sequences that decode.")] = 0,
     context: Annotated[

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +27,22 @@ LENGTH_POINTS_PER_OCTAVE = 4
 SHARE_POINTS_PER_OCTAVE = 2
 SMALLEST_SHARE_OCTAVES = 14  # a chunk of one in 16,384 of what it sees; smaller ones cost as much
 
+TINY_S, ENDLESS_STEPS = 1e-300, 2**62
+
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Prefill attention of one prompt's chunk: seconds over log2 of tokens seen and log2 of the new tokens' share."""
+    """Prefill attention of one prompt's chunk: seconds over log2 of tokens seen and log2 of the new tokens' share.
+
+    `floor_s` is what its kernels take however little they do; all prompts of a step share it.
+    """
 
     floor_s: float
     log_s: list[list[float]]
     octaves: int
 
     def seconds(self, new: float, prior: float) -> float:
-        """Seconds for `new` tokens after `prior` cached ones; bilinear in the logarithms of length and share."""
+        """Seconds beyond the floor for `new` tokens after `prior` cached ones; bilinear in logs of length and share."""
         seen = new + prior
         x = min(math.log2(max(seen, 1.0)), self.octaves) * LENGTH_POINTS_PER_OCTAVE
         y = min(math.log2(seen / new), SMALLEST_SHARE_OCTAVES) * SHARE_POINTS_PER_OCTAVE if prior > 0 else 0.0
@@ -45,7 +51,7 @@ class Prefill:
         row, next_row = self.log_s[i], self.log_s[i + 1]
         near = row[j] * (1 - v) + row[j + 1] * v if v else row[j]
         far = next_row[j] * (1 - v) + next_row[j + 1] * v if v else next_row[j]
-        return self.floor_s + math.exp(near * (1 - u) + far * u)
+        return math.exp(near * (1 - u) + far * u)
 
 
 def prefill_table(model: Model, layout: Layout, kernels: Kernels) -> Prefill:
@@ -62,6 +68,37 @@ def prefill_table(model: Model, layout: Layout, kernels: Kernels) -> Prefill:
     tiny = operations.prefill_attention(model, layout, kernels.plan, prompts, np.array([1e-6]), np.array([0.0]))
     floor_s = float(np.asarray(gpu_seconds(tiny, kernels)).flat[0])
     return Prefill(floor_s, np.log(np.maximum(seconds - floor_s, 1e-12)).tolist(), octaves)
+
+
+class Series(NamedTuple):
+    """Steps that grow evenly, none shorter than a floor: the host's time, which hides the first ones."""
+
+    first_s: float
+    growth_s: float
+    floor_s: float
+
+    def seconds(self, steps: int) -> float:
+        """Return the sum of the first `steps` steps."""
+        covered = min(steps, self._covered())
+        rest = steps - covered
+        start_s = self.first_s + covered * self.growth_s
+        return covered * self.floor_s + rest * start_s + self.growth_s * rest * (rest - 1) / 2
+
+    def about(self, seconds: float) -> int:
+        """Return how many steps take so many seconds, to within rounding; at least one."""
+        covered = self._covered()
+        if covered and covered * self.floor_s >= seconds:
+            return max(1, math.ceil(seconds / self.floor_s))
+        rest_s = seconds - covered * self.floor_s
+        half = self.growth_s / 2
+        start_s = self.first_s + covered * self.growth_s - half
+        return max(1, covered + math.ceil(2 * rest_s / (start_s + math.sqrt(start_s**2 + 4 * half * rest_s))))
+
+    def _covered(self) -> int:
+        """Steps that the floor covers; practically all where they do not grow."""
+        if self.first_s >= self.floor_s:
+            return 0
+        return math.ceil(min((self.floor_s - self.first_s) / max(self.growth_s, TINY_S), ENDLESS_STEPS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +148,7 @@ class StepClock:
         micro = max(beside / self.pp, 1.0) if beside else 0.0
         new = sum(piece.units for piece in pieces)
         gpu_s = _at(self.body_s, new + micro) + _at(self.head_s, max(1.0, micro + len(pieces)))
+        gpu_s += self.prefill.floor_s
         for piece in pieces:
             gpu_s += self.prefill.seconds(piece.units, piece.prior)
         if beside:
@@ -124,29 +162,25 @@ class StepClock:
         taken_s = alone_s + max(whole_s - alone_s, 0.0) / self.pp
         return taken_s, whole_s - taken_s
 
-    def stretch(self, batch: Batch, steps: int) -> float:
-        """Return the seconds of so many decode steps: an arithmetic series, the host's floor under part of it."""
+    def _series(self, batch: Batch) -> Series:
         first_s, growth_s = self._decode_parts(batch)
         micro = max(batch.size / self.pp, 1.0)
         host_s = (self.host_step_s + self.host_sequence_s * micro) * min(batch.size, self.pp)
-        if not self.overlapped:
-            return steps * (first_s + host_s) + growth_s * steps * (steps - 1) / 2
-        covered = 0
-        if first_s < host_s:  # the first steps are hidden under the host's time
-            covered = steps if growth_s <= 0 else min(steps, math.ceil((host_s - first_s) / growth_s))
-        rest = steps - covered
-        start_s = first_s + covered * growth_s
-        return covered * host_s + rest * start_s + growth_s * rest * (rest - 1) / 2
+        return Series(first_s, growth_s, host_s) if self.overlapped else Series(first_s + host_s, growth_s, 0.0)
+
+    def stretch(self, batch: Batch, steps: int) -> float:
+        """Return the seconds of so many decode steps."""
+        return self._series(batch).seconds(steps)
 
     def steps_within(self, batch: Batch, seconds: float) -> int:
         """Return the fewest steps that take at least so many seconds (at least one)."""
-        low, high = 0, 1
-        while self.stretch(batch, high) < seconds:
-            low, high = high, high * 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.stretch(batch, middle) < seconds else (low, middle)
-        return high
+        series = self._series(batch)
+        steps = series.about(seconds)
+        while series.seconds(steps) < seconds:
+            steps += 1
+        while steps > 1 and series.seconds(steps - 1) >= seconds:
+            steps -= 1
+        return steps
 
 
 def _at(table: list[float], at: float) -> float:

@@ -23,13 +23,14 @@ MOST_TABLED = 2**17  # tokens of a step that a table is made for; longer ones ex
 def pool(model: Model, layout: Layout, kernels: Kernels, used: MemoryUse, longest: int) -> Pool:
     """Return the cache pool of the tightest stage's GPU: blocks for layers that keep everything, a fixed part for others.
 
-    A windowed layer is taken at its fullest for `longest` tokens, so that a sequence never takes more than it was let in
-    with.
+    A windowed layer keeps its window of every sequence; what it keeps of prompts in prefill beyond that is bounded by the
+    token budget of a step, for all of them together, and taken out of the pool once.
     """
     plan, settings = kernels.plan, kernels.settings
+    decoding = settings.model_copy(update={"max_num_batched_tokens": 1})
     stage = max(
         architecture.stages(model, layout.pp, settings.pp_remainder),
-        key=lambda s: sequence_bytes(model, s, layout, plan, settings, longest),
+        key=lambda s: sequence_bytes(model, s, layout, plan, decoding, longest),
     )
     growing = 0.0
     for index, count in stage.layers:
@@ -37,11 +38,12 @@ def pool(model: Model, layout: Layout, kernels: Kernels, used: MemoryUse, longes
         if held.window_tokens is None:
             growing += count * held.bytes_per_token
     block = settings.block_tokens
-    whole = sequence_bytes(model, stage, layout, plan, settings, longest)
+    whole = sequence_bytes(model, stage, layout, plan, decoding, longest)
+    in_prefill = sequence_bytes(model, stage, layout, plan, settings, longest) - whole
     blocks = -(-longest // block)
     lost = settings.blocks_lost * block * growing
     return Pool(
-        size_bytes=used.kv_cache_gib * GIB - lost,
+        size_bytes=used.kv_cache_gib * GIB - lost - in_prefill,
         block_bytes=growing * block,
         block_tokens=block,
         fixed_bytes=max(0.0, whole - blocks * block * growing),
@@ -51,7 +53,7 @@ def pool(model: Model, layout: Layout, kernels: Kernels, used: MemoryUse, longes
 def clock(model: Model, layout: Layout, kernels: Kernels, rules: Rules) -> StepClock:
     """Return the clock of a layout for the steps that the rules allow."""
     most = int(min(rules.budget + rules.slots, MOST_TABLED))
-    return step_clock(model, layout, kernels, most_tokens=most, most_rows=rules.slots + 1)
+    return step_clock(model, layout, kernels, most_tokens=most, most_rows=min(rules.slots, MOST_TABLED) + 1)
 
 
 def replicas(

@@ -24,6 +24,7 @@ class Lengths:
     std: float = 0.0
     shape: Literal["fixed", "normal", "lognormal", "uniform"] = "fixed"
     low_share: float = 1.0
+    longest: int | None = None
 
     def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Draw `count` lengths."""
@@ -36,7 +37,8 @@ class Lengths:
             return rng.integers(max(1, int(self.low_share * self.mean)), int(self.mean) + 1, count)
         else:
             drawn = np.full(count, float(self.mean))
-        return np.maximum(1, np.rint(drawn)).astype(np.int64)
+        lengths = np.maximum(1, np.rint(drawn))
+        return (lengths if self.longest is None else np.minimum(lengths, self.longest)).astype(np.int64)
 
 
 def course_lengths(mean: float, std: float, seed: int) -> Iterator[int]:

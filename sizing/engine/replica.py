@@ -144,14 +144,11 @@ class Replica:
             return
         if rules.hold_steps and self.batch.size and self.held_steps < rules.hold_steps and not self._fills_hold():
             return
-        # Running sequences come first: they take their blocks, and a step that preempts lets nobody in.
-        if rules.mixed and self.batch.size and not self._make_room(1):
-            return
         while (
             (self.seen if rules.poll_steps else self.queue)
             and self.running < rules.slots
             and len(self.prefilling) < rules.most_prefilling
-            and self._budget_left() > 0
+            and (rules.whole_batches or self._budget_left() > 0)
         ):
             request = self.queue[0]
             bytes_ = self._bytes_to_let_in(request)
@@ -200,8 +197,14 @@ class Replica:
         return left
 
     def _fits_budget(self, request: int) -> bool:
-        """A prompt that may not be cut must fit what is left, unless it is alone in the step."""
-        return self.rules.splits or not self.prefilling or self._total_units(request) <= self._budget_left()
+        """A prompt that may not be cut must fit what is left, unless it is alone in the step.
+
+        A whole batch is let in at once, and prefilled in as many steps as it takes.
+        """
+        rules = self.rules
+        if rules.whole_batches or rules.splits or not self.prefilling:
+            return True
+        return self._total_units(request) <= self._budget_left()
 
     def _bytes_to_let_in(self, request: int) -> float | None:
         """Return the cache bytes that a request takes at once when it is let in, or None when they are not free."""
@@ -217,7 +220,7 @@ class Replica:
             expected = self.ratio * self.batch.to_come + coming
             must_be_free = takes + expected * pool.block_bytes / pool.block_tokens
         free = pool.free_bytes + pool.slack_bytes
-        if rules.mixed and rules.reserve != "reserve":
+        if rules.mixed and rules.reserve != "reserve":  # those who run take their blocks of the step first
             free -= pool.due_bytes(self.batch.step)
         # A request that finds the engine empty is let in though its output may not fit: it can be preempted later.
         refused = takes > free or (must_be_free > free and self.running > 0)
@@ -309,16 +312,16 @@ class Replica:
         steps = int(min(steps, room))
         if self.rules.hold_steps and self.queue:
             steps = min(steps, max(1, self.rules.hold_steps - self.held_steps))
-        if self.rules.reserve == "estimate" and self.queue:
+        if self.rules.reserve == "estimate" and self.queue and self.running < self.rules.slots:
             steps = 1  # the estimate falls with every step and may let the next one in
         if self.rules.poll_steps and self.queue:
             steps = min(steps, self._steps_to_look() or self.rules.poll_steps)
-        if math.isfinite(until):
+        steps = 1 if self.one_by_one else max(1, steps)
+        taken = clock.stretch(batch, steps)
+        if steps > 1 and self.now + taken > until:
             steps = min(steps, clock.steps_within(batch, until - self.now))
-        if self.one_by_one:
-            steps = 1
-        steps = max(1, steps)
-        self._pass(clock.stretch(batch, steps), steps, True, ())
+            taken = clock.stretch(batch, steps)
+        self._pass(taken, steps, True, ())
         self._end_sequences()
 
     def _steps_with_room(self) -> float:

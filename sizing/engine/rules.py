@@ -65,14 +65,15 @@ def of_engine(settings: EngineSettings, slots: int | None = None) -> Rules:
 def with_policy(rules: Rules, policy: str, *, ticks: bool, batch_size: int = 1, batch_window: float = 0.0) -> Rules:
     """Return the rules changed to a teaching policy. Raises InputError for an unknown one.
 
-    static: a batch runs until its last request ends. dynamic: a batch forms on size or after a time window, then runs as
-    static. inflight: free slots refill at each step. one-prefill: the same with at most one request in prefill. chunked:
+    static: a batch runs until its last request ends, its cache reserved when it starts. dynamic: a batch forms on size or
+    after a time window, then runs as static. inflight: free slots refill at each step. one-prefill: the same with at most one request in prefill. chunked:
     decodes first, then prefill chunks within a budget (one chunk a step in ticks).
     """
     if policy == "static":
-        return replace(rules, whole_batches=True)
+        return replace(rules, whole_batches=True, reserve="reserve")
     if policy == "dynamic":
-        return replace(rules, whole_batches=True, batch_size=batch_size, batch_window=batch_window)
+        static = replace(rules, whole_batches=True, reserve="reserve")
+        return replace(static, batch_size=batch_size, batch_window=batch_window)
     if policy == "inflight":
         return rules if ticks else replace(rules, shared_budget=False, splits=False)
     if policy == "one-prefill":

@@ -30,8 +30,12 @@ class TickStep:
 
 @dataclass(frozen=True, slots=True)
 class TickResult:
-    """What the course reports, in ticks; means are None where nothing was measured."""
+    """What the course reports, in ticks; means are None where nothing was measured.
 
+    `busy` is the share of ticks in which a step ran, `wasted` the share of slot time that was empty while requests waited.
+    """
+
+    arrived: int
     completed: int
     end_tick: float
     mean_ttft: float | None
@@ -40,6 +44,9 @@ class TickResult:
     requests_per_1k_ticks: float
     tokens_per_1k_ticks: float
     queue_end: int
+    queue_max: int
+    busy: float
+    wasted: float
     requests: Requests
     timeline: tuple[TickStep, ...]
 
@@ -54,11 +61,25 @@ class _Slots:
     itl_count: int = 0
     tokens: int = 0
     last_tokens: int = 0
+    busy_ticks: float = 0.0
+    wasted_ticks: float = 0.0
 
     def seat(self, request: int) -> None:
         """Give a request the first empty slot."""
         if request not in self.occupants:
             self.occupants[self.occupants.index(None)] = request
+
+    def idle(self, start: float, end: float, queue: int, keep_timeline: bool) -> None:
+        """Record a tick without a step."""
+        self.spend(end - start, queue)
+        if keep_timeline:
+            nobody = tuple(self.occupants)
+            self.timeline.append(TickStep(start, end, (EMPTY,) * len(nobody), nobody, queue))
+
+    def spend(self, ticks: float, waiting: int) -> None:
+        """Count the empty slots of some ticks as wasted where requests wait."""
+        if waiting:
+            self.wasted_ticks += ticks * self.occupants.count(None)
 
 
 def simulate(
@@ -99,11 +120,12 @@ def simulate(
     while replica.now < limit:
         _arrive(replica, store, lengths, requests, concurrency, rate)
         before = replica.now
-        if not replica.in_flight and math.isinf(limit):
+        if not replica.in_flight and math.isinf(limit) and len(store) >= (requests or 0):
             break
         _one_step(replica)
         if replica.now == before:
             replica.now += 1.0  # an idle tick
+            slots.idle(before, replica.now, len(replica.queue), keep_timeline)
             slots.last_tokens = 0
         if replica.now < limit:
             _vacate(replica, slots)
@@ -152,6 +174,8 @@ def _observe(
     """Record a step: who sat where in which phase, decode tokens and what they took."""
     for request in (*replica.prefilling, *replica.batch.joined):
         slots.seat(request)
+    slots.busy_ticks += end - start
+    slots.spend(end - start, len(replica.queue))
     prefilling = set(replica.prefilling)
     if keep_timeline:
         states = tuple(EMPTY if r is None else (PREFILL if r in prefilling else DECODE) for r in slots.occupants)
@@ -178,6 +202,7 @@ def _result(replica: Replica, store: Requests, slots: _Slots, limit: float) -> T
     if ticks >= limit:
         slots.tokens -= slots.last_tokens
     return TickResult(
+        arrived=len(store),
         completed=len(ended),
         end_tick=ticks,
         mean_ttft=_mean([store.first_token[i] - store.arrival[i] for i in started]),
@@ -186,6 +211,9 @@ def _result(replica: Replica, store: Requests, slots: _Slots, limit: float) -> T
         requests_per_1k_ticks=1000 * len(ended) / ticks if ticks else 0.0,
         tokens_per_1k_ticks=1000 * slots.tokens / ticks if ticks else 0.0,
         queue_end=len(replica.queue),
+        queue_max=replica.watch.queue_max,
+        busy=slots.busy_ticks / ticks if ticks else 0.0,
+        wasted=slots.wasted_ticks / (ticks * len(slots.occupants)) if ticks else 0.0,
         requests=store,
         timeline=tuple(slots.timeline),
     )

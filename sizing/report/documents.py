@@ -6,10 +6,13 @@ They are named tuples, not dataclasses: two dozen of those would cost each comma
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing import __version__
 from sizing.specs.base import Kind
+
+if TYPE_CHECKING:
+    from sizing.validation.errors import ErrorFigures, Group
 
 
 class Assumption(NamedTuple):
@@ -66,7 +69,7 @@ class LoadFigures(NamedTuple):
     concurrency_per_replica: float
     max_requests_per_s: float
     headroom: float
-    utilisation: float
+    share_of_max_requests_per_s: float
 
 
 class Throughput(NamedTuple):
@@ -131,10 +134,11 @@ class Users(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Cost at the load above, around the clock at that load."""
+    """Cost at the load above, around the clock at that load; and at the mean load of the users' day, GPUs always on."""
 
     usd_per_hour: float | None
     usd_per_million_output_tokens: float | None
+    usd_per_million_output_tokens_mean_load: float | None
     usd_per_gpu_hour: float | None
     price_source: str | None
     power_w: float
@@ -264,15 +268,112 @@ class StepReport(NamedTuple):
     schema: str = "llmsize.step/1"
 
 
+class Spread(NamedTuple):
+    """A latency in ms over the requests of a simulation; null where none was measured."""
+
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    max: float | None
+
+
+class QueueFigures(NamedTuple):
+    """Requests that waited: mean over time and at the end over all replicas, most on one."""
+
+    mean: float | None
+    max: int | None
+    end: int | None
+
+
+class Extent(NamedTuple):
+    """A quantity of one replica over time."""
+
+    mean: float | None
+    max: float | None
+
+
+class SimulatedRun(NamedTuple):
+    """One run in real time under one policy; every figure is null where nothing could be run.
+
+    `wasted_slot_share` is slot time that was empty while requests waited; `missed` names the limits not kept.
+    """
+
+    policy: str
+    arrived: int | None
+    completed: int | None
+    refused: int | None
+    duration_s: float | None
+    requests_per_s: float | None
+    requests_per_s_per_gpu: float | None
+    output_tokens_per_s: float | None
+    output_tokens_per_s_per_gpu: float | None
+    ttft_ms: Spread
+    itl_ms: Spread
+    e2e_ms: Spread
+    queue: QueueFigures
+    batch: Extent
+    kv_utilisation: Extent
+    preemptions: int | None
+    goodput_requests_per_s: float | None
+    gpu_utilisation: float | None
+    wasted_slot_share: float | None
+    stable: bool | None
+    missed: tuple[str, ...]
+
+
+class SimulationReport(NamedTuple):
+    """The document of `llmsize simulate`: a run for each policy, none of them run where the deployment does not fit."""
+
+    passed: bool
+    inputs: dict[str, Any]
+    runs: tuple[SimulatedRun, ...]
+    memory: MemoryFigures
+    reason: str | None
+    suggestions: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
+    schema: str = "llmsize.simulation/1"
+
+
+class TickFigures(NamedTuple):
+    """One run of the teaching simulator; `timeline` has a text a slot, one character a tick, where it is short enough."""
+
+    policy: str
+    arrived: int
+    completed: int
+    end_tick: float
+    mean_ttft: float | None
+    mean_e2e: float | None
+    mean_itl: float | None
+    requests_per_1k_ticks: float
+    tokens_per_1k_ticks: float
+    queue_end: int
+    queue_max: int
+    gpu_utilisation: float
+    wasted_slot_share: float
+    timeline: tuple[str, ...] | None
+
+
+class TickReport(NamedTuple):
+    """The document of `llmsize simulate --ticks`: a run for each policy."""
+
+    inputs: dict[str, Any]
+    runs: tuple[TickFigures, ...]
+    schema: str = "llmsize.simulation/1"
+
+
 def plain(value: Any) -> Any:
     """Turn a document into JSON's own types: documents to objects, schema and version first, never NaN or infinity.
 
-    Optional explanations are left out where empty.
+    Optional explanations are left out where empty; a single run's figures stand in the document itself.
     """
     if hasattr(value, "_fields"):
         body = {name: plain(entry) for name, entry in zip(value._fields, value, strict=True)}
         if not body.get("explanations", True):
             del body["explanations"]
+        if len(body.get("runs", ())) == 1:
+            body |= body.pop("runs")[0]
         if "schema" in body:
             return {"schema": body.pop("schema"), "version": __version__, **body}
         return body
@@ -306,3 +407,35 @@ class Entry(NamedTuple):
     file: str
     entry: dict[str, Any]
     schema: str = "llmsize.entry/1"
+
+
+class Named(NamedTuple):
+    """A row and the reason why it was skipped, or predicted as nothing."""
+
+    id: str
+    reason: str
+
+
+class Taken(NamedTuple):
+    """What was assumed where rows leave it unsaid, and for how many rows."""
+
+    what: str
+    rows: int
+
+
+class ValidationReport(NamedTuple):
+    """The document of `llmsize validate`.
+
+    `rows` were read, `predicted` of them compared; `missed` ones count among these as predicted 0, for the model can't
+    run them; `skipped` ones are not compared. Errors are shares: 0.1 is 10 %.
+    """
+
+    inputs: dict[str, Any]
+    rows: int
+    predicted: int
+    skipped: tuple[Named, ...]
+    missed: tuple[Named, ...]
+    metrics: dict[str, ErrorFigures]
+    groups: tuple[Group, ...]
+    assumptions: tuple[Taken, ...]
+    schema: str = "llmsize.validation/1"

@@ -34,7 +34,7 @@ from sizing.report.figures import (
 from sizing.report.inputs import Asked, inputs
 from sizing.report.limiting import limiting, unmet
 from sizing.search import Evaluated, Outcome
-from sizing.units import MILLI
+from sizing.units import HOURS_PER_DAY, MILLI
 from sizing.verify import Verified
 
 
@@ -86,7 +86,7 @@ def build(
         memory=memory_figures(chosen.memory, _longest(chosen, outcome)),
         utilisation=utilisation(prefill, decode),
         users=_users(best, asked),
-        cost=_cost(best, outcome),
+        cost=_cost(best, outcome, asked),
         limiting=limiting(best, request, relaxation),
         alternatives=tuple(map(_alternative, outcome.ranked[1:])),
         rejected=turned_down,
@@ -172,12 +172,18 @@ def _users(best: Evaluated, asked: Asked) -> Users:
     return Users(served, per_user, hours, peak)
 
 
-def _cost(best: Evaluated, outcome: Outcome) -> Cost:
+def _cost(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
     tokens_per_s = best.requests_per_s * outcome.request.osl
     usd = best.usd_per_hour
+    per_million = None if usd is None else capacity.usd_per_million_tokens(usd, tokens_per_s)
+    _, active_hours, peak_to_mean = requests.users_of(asked.workload.planning, asked.defaults)
+    stated = asked.workload.demand
+    by_users = stated is not None and stated.daily_active_users is not None
+    at_mean = None if per_million is None or not by_users else per_million * peak_to_mean * HOURS_PER_DAY / active_hours
     return Cost(
         usd_per_hour=usd,
-        usd_per_million_output_tokens=None if usd is None else capacity.usd_per_million_tokens(usd, tokens_per_s),
+        usd_per_million_output_tokens=per_million,
+        usd_per_million_output_tokens_mean_load=at_mean,
         usd_per_gpu_hour=best.candidate.option.usd_per_gpu_hour,
         price_source=best.candidate.option.price_source,
         power_w=best.power_w,

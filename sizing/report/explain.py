@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from sizing import steady_state
 from sizing.report.documents import Estimate, Explanation, MemoryFigures
 from sizing.report.inputs import Asked
+from sizing.request import Request
 from sizing.search import Evaluated, Outcome
 from sizing.specs.engine import EngineSettings
 from sizing.step import Step
@@ -103,16 +107,21 @@ def _of_latency(
     latency, request, service = document.latency, outcome.request, best.load.service
     assert latency is not None
     chunks = request.isl / service.chunk_tokens
+    simulated = best.served is not None
+    source = "simulation of one replica" if simulated else "closed form of in-flight batching"
+    closed = f"closed form {float(best.point.ttft_s['mean'][0]) / MILLI:.4g} ms; " if simulated else ""
     waiting = (
         "(rounds + 1)/2 * prefill of one round; all requests start together (closed loop)"
         if request.concurrency is not None
-        else "prefill with the decodes beside it + rest of a step + M/D/1 wait rho*s/(2(1-rho)) for prompts ahead"
+        else "prefill with the decodes beside it + rest of the step met + prompts that share its step or queue ahead"
     )
+    if simulated:
+        waiting = f"mean over simulated requests; the closed form is {waiting}"
     yield Explanation(
         "TTFT", latency.ttft_ms.mean or 0.0, "ms", "derived", waiting,
-        f"alone {latency.solo_ttft_ms:.4g} ms; {chunks:.3g} chunks of {service.chunk_tokens:,.0f} tokens; prefill fills "
+        f"{closed}alone {latency.solo_ttft_ms:.4g} ms; {chunks:.3g} chunks of {service.chunk_tokens:,.0f} tokens; prefill fills "
         f"{float(best.point.prefill_share[0]):.3f} of the time",
-        "closed form of in-flight batching; Pollaczek-Khinchine",
+        source,
     )  # fmt: skip
     yield Explanation(
         "prefill step", prefill.total_s / MILLI, "ms", "derived", "sum of operations, then the host's share",
@@ -122,10 +131,12 @@ def _of_latency(
         return
     yield Explanation(
         "ITL", latency.itl_ms.mean or 0.0, "ms", "derived",
-        "decode step + decoding * (what a prompt delays them) / (OSL - 1)",
-        f"decode step {decode.total_s / MILLI:.4g} ms at {float(best.point.decoding[0]):.4g} sequences of "
+        ("mean over simulated requests; the closed form is " if simulated else "")
+        + "decode step + decoding * (what a prompt delays them) / (OSL - 1)",
+        f"closed form {float(best.point.itl_s['mean'][0]) / MILLI:.4g} ms, so a prompt delays the others by "
+        f"{_prompt_delay_s(best, request) / MILLI:.4g} ms; decode step {decode.total_s / MILLI:.4g} ms at {float(best.point.decoding[0]):.4g} sequences of "
         f"{request.isl + request.osl / 2:,.0f} tokens",
-        "closed form of in-flight batching",
+        source,
     )  # fmt: skip
     yield Explanation(
         "decode step", decode.total_s / MILLI, "ms", "derived", "sum of operations, then the host's share",
@@ -135,6 +146,13 @@ def _of_latency(
         "E2E", latency.e2e_ms.mean or 0.0, "ms", "derived", "TTFT + ITL * (OSL - 1)",
         f"TTFT {latency.ttft_ms.mean:.4g} ms, ITL {latency.itl_ms.mean:.4g} ms, OSL {request.osl:,}", "definition",
     )  # fmt: skip
+
+
+def _prompt_delay_s(best: Evaluated, request: Request) -> float:
+    """Seconds by which one prompt delays all that decode: (ITL - decode step) * (OSL - 1) / decoding."""
+    decoding = best.point.decoding
+    decode_s = float(np.asarray(steady_state.decode_step_s(best.load.curves, best.load.service, decoding))[0])
+    return (float(best.point.itl_s["mean"][0]) - decode_s) * (request.osl - 1) / float(decoding[0])
 
 
 def _largest(step: Step, most: int = 4) -> str:

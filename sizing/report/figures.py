@@ -32,7 +32,7 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
         concurrency_per_replica=running if in_flight is None else in_flight / best.replicas,
         max_requests_per_s=most,
         headroom=max(0.0, headroom),
-        utilisation=min(1.0, served / most) if most else 0.0,
+        share_of_max_requests_per_s=min(1.0, served / most) if most else 0.0,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sizing.advice import Relaxation, Suggestion, nearest_miss
 from sizing.report.documents import Limiting
-from sizing.report.lines import milliseconds, percent
+from sizing.report.lines import milliseconds, number, percent
 from sizing.request import Request
 from sizing.search import Evaluated, Outcome
 from sizing.units import MILLI
@@ -23,9 +23,12 @@ def limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -
         statistic = limit.statistic
         value_ms = best.latency_s(best.binding)[statistic] / MILLI
         limit_ms = limit.seconds / MILLI
-        detail = f"{best.binding.upper()} ({statistic}) {milliseconds(value_ms)}, limit {milliseconds(limit_ms)}"
+        detail = (
+            f"{best.binding.upper()} ({statistic}) {milliseconds(value_ms)}, limit {milliseconds(limit_ms)}: what ends a "
+            f"replica's load at {number(best.most_requests_per_s)} requests/s"
+        )
         if relaxation is None:
-            detail += "; relaxing it alone saves no GPU"
+            detail += "; a looser limit alone would not save a replica"
         else:
             detail += f"; a limit of {milliseconds(relaxation.seconds / MILLI)} takes {relaxation.gpus} GPUs"
     return Limiting(
@@ -41,13 +44,17 @@ def limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -
 
 
 def _capacity_words(best: Evaluated, request: Request) -> str:
-    """Say which capacity of a replica binds, and what raises it."""
+    """Say which capacity would end a replica's load, at which load, and what raises it."""
+    at = f"at {number(best.most_requests_per_s)} requests/s a replica"
     if best.binding == "utilisation":
-        return f"stable utilisation ({percent(request.max_utilisation)}): beyond it queues grow in bursts; --max-utilisation"
+        return (
+            f"stable utilisation ({percent(request.max_utilisation)}) {at}: beyond it queues grow in bursts; "
+            "--max-utilisation"
+        )
     if best.binding == "kv_cache":
-        return "KV cache: more memory per GPU, a larger TP or an FP8 cache holds more sequences"
+        return f"KV cache, full {at}: more memory per GPU, a larger TP or an FP8 cache holds more sequences"
     most = best.candidate.settings.max_num_seqs
-    return f"max_num_seqs ({most:,}): the engine runs no more sequences at once; --max-num-seqs"
+    return f"max_num_seqs ({most:,}), reached {at}: the engine runs no more sequences at once; --max-num-seqs"
 
 
 def _unconfirmed(best: Evaluated, request: Request, checked: Verified) -> str:

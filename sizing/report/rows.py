@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sizing.report.documents import Estimate, MemoryReport, StepReport, plain
+from sizing.report.documents import (
+    Estimate,
+    MemoryReport,
+    SimulationReport,
+    StepReport,
+    TickReport,
+    ValidationReport,
+    plain,
+)
 
 Row = tuple[Any, ...]
 
@@ -29,6 +37,12 @@ def of(document: Any) -> Rows:
     if isinstance(document, StepReport):
         columns = ("name", "count", "flops", "bytes", "message_bytes", "seconds", "share", "bound")
         return Rows("step", columns, tuple(tuple(plain(o)[c] for c in columns) for o in document.operations))
+    if isinstance(document, (SimulationReport, TickReport)):
+        return _runs(document)
+    if isinstance(document, ValidationReport):
+        from sizing.report import validation
+
+        return Rows("validation", *validation.table(document))
     raise TypeError(f"no table for {type(document).__name__}")
 
 
@@ -38,6 +52,25 @@ def _labels(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def _flat(title: str, values: dict[str, Any]) -> Rows:
     return Rows(title, tuple(values), (tuple(values.values()),))
+
+
+def _runs(document: SimulationReport | TickReport) -> Rows:
+    """One row a policy; what has parts (a latency, the queue) has a column for each."""
+    labels = {} if isinstance(document, TickReport) else {**_labels(document.inputs), "tp": document.inputs["tp"]}
+    rows = [{**labels, **_parts(plain(run))} for run in document.runs]
+    for row in rows:
+        row.pop("timeline", None)
+    return Rows("simulation", tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
+
+
+def _parts(values: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}_{part}": entry for part, entry in value.items()}
+        else:
+            flat[name] = "; ".join(value) if isinstance(value, list) else value
+    return flat
 
 
 def _estimate(document: Estimate) -> Rows:

@@ -7,7 +7,16 @@ import shutil
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from sizing.report.documents import Entry, Estimate, Listing, MemoryReport, StepReport
+from sizing.report.documents import (
+    Entry,
+    Estimate,
+    Listing,
+    MemoryReport,
+    SimulationReport,
+    StepReport,
+    TickReport,
+    ValidationReport,
+)
 from sizing.report.layout import Row, rows
 from sizing.report.lines import Block
 
@@ -47,6 +56,14 @@ def _blocks(document: Any) -> Iterable[Block]:
         from sizing.report import table_listing
 
         return table_listing.blocks(document)
+    if isinstance(document, (SimulationReport, TickReport)):
+        from sizing.report import table_simulation
+
+        return table_simulation.blocks(document)
+    if isinstance(document, ValidationReport):
+        from sizing.report import table_validation
+
+        return table_validation.blocks(document)
     raise TypeError(f"no table for {type(document).__name__}")
 
 

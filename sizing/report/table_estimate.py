@@ -70,7 +70,7 @@ def _asked(document: Estimate) -> Iterator[Line]:
     if d.replicas > 1:
         in_flight += f" ({number(load.concurrency_per_replica)} per replica)"
     yield Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}, {in_flight}", "Workload")
-    yield Line(f"{i['engine_title']} {i['engine_version']}, TP{d.tp}", "Engine")
+    yield Line(f"{i['engine_title']} {i['engine_version']}, {layout(d.tp, d.pp, d.ep, d.dp)}", "Engine")
     if i["gpu_asked"]:
         asked = ", ".join(f"{asked!r} is {known}" for known, asked in i["gpu_asked"].items())
         yield Line(asked, "Matched", style="dim")
@@ -107,7 +107,10 @@ def _figures(document: Estimate) -> Iterator[Line]:
     )
     energy = f"{number(cost.power_w)} W TDP, {number(cost.kwh_per_million_output_tokens)} kWh per million output tokens"
     if cost.usd_per_million_output_tokens is not None:
-        energy = f"{money(cost.usd_per_million_output_tokens)} per million output tokens; {energy}"
+        usd = f"{money(cost.usd_per_million_output_tokens)} per million output tokens at this rate around the clock"
+        if cost.usd_per_million_output_tokens_mean_load is not None:
+            usd += f", {money(cost.usd_per_million_output_tokens_mean_load)} at the mean load of the users' day"
+        energy = f"{usd}; {energy}"
     yield Line(energy, "Cost")
     yield Line(document.limiting.detail, "What limits it")
     s = document.simulation
@@ -117,7 +120,7 @@ def _figures(document: Estimate) -> Iterator[Line]:
         preempted = f", {plural(s.preemptions, 'preemption')}" if s.preemptions else ""
         yield Line(
             f"{s.requests:,} requests of one replica: {number(s.batch_mean)} running, {number(s.queue_mean)} queued on "
-            f"average, cache {percent(s.kv_utilisation_mean)} full{preempted}; latencies above are its",
+            f"average, cache {percent(s.kv_utilisation_mean)} full{preempted}; latencies and percentiles are from it",
             "Simulated",
         )
 

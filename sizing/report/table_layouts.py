@@ -29,7 +29,8 @@ def compared(document: Estimate) -> Block:
     several = len(document.inputs["gpus_considered"]) > 1
     found = list(_distinct(document))
     if several:
-        found = _first_of(found, lambda row: row[1])
+        by_precision = _first_of(found, lambda row: (row[1], row[3]))
+        found = by_precision if len(by_precision) <= MOST_TYPES else _first_of(found, lambda row: row[1])
     shown = found[: MOST_TYPES if several else MOST_LAYOUTS + 1]
     if len(shown) < 2:
         return Block()
@@ -38,8 +39,13 @@ def compared(document: Estimate) -> Block:
     told = [i for i in range(len(columns)) if columns[i] not in ("GPU", "weights") or _differs(shown, i)]
     more = len(found) - len(shown)
     what = "GPU type" if several else "layout"
+    notes = []
+    if document.simulation is not None:
+        notes.append("only the first row was simulated, the others are the closed form's")
+    if more:
+        notes.append(f"{plural(more, f'more {what}')}: --format csv")
     return Block(
-        lines=(Line(f"{plural(more, f'more {what}')}: --format csv", style="dim"),) if more else (),
+        lines=(Line("; ".join(notes), style="dim"),) if notes else (),
         columns=tuple(columns[i] for i in told),
         right=tuple(right[i] for i in told),
         rows=tuple(tuple(str(row[i]) for i in told) for row in shown),
@@ -105,7 +111,9 @@ def _nearness(r: RejectedLayout) -> tuple[bool, float, int]:
 
 
 def _of_layouts(document: Estimate) -> list[RejectedLayout]:
-    nearest = sorted(document.rejected, key=_nearness)
+    # What the hardware or engine refuses teaches nothing beside an answer, unless it is all there is.
+    teaching = [r for r in document.rejected if r.reason not in HARD_REASONS]
+    nearest = sorted(teaching or ([] if document.feasible else document.rejected), key=_nearness)
     distinct = _first_of(nearest, lambda r: (r.reason in HARD_REASONS or r.tp, r.reason))
     return distinct[:MOST_REJECTED]
 

@@ -2,31 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sizing.specs.base import NonNegative, Positive, PositiveInt, Spec, Text
+from sizing.specs.quantities import (
+    Bandwidth,
+    Gibibytes,
+    Gigabytes,
+    LinkBandwidth,
+    Mebibytes,
+    NetworkRate,
+    PcieBandwidth,
+    Tflops,
+    UsdPerHour,
+    Watts,
+)
 
 # A kernel's fitted share of a peak may exceed 1 where the fit over-counts traffic (L2 hits, skewed experts).
 Efficiency = Annotated[float, Field(gt=0, le=2, strict=True)]
+
+# A size marketed in GB is at most that many GiB, with room for rounding.
+MARKETED_SLACK = 1.01
+MIB_PER_GIB = 1024
+# FP16 may be slowed down for a market, never to less than this share of BF16.
+MOST_BF16_PER_FP16 = 4
+
+
+SpecT = TypeVar("SpecT", bound=Spec)
+
+
+def _checked(spec: SpecT, wrong: list[str]) -> SpecT:
+    """Return the spec; raises ValueError, as pydantic expects of its validators, where something is wrong."""
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    return spec
 
 
 class Memory(Spec):
     """Device memory. `cuda_visible_gib` is what the CUDA (or HIP) runtime reports, the base of every engine's budget."""
 
-    marketed_gb: Positive
-    cuda_visible_gib: Positive
-    nvidia_smi_mib: Positive | None = None
-    bandwidth_gb_per_s: Positive
+    marketed_gb: Gigabytes
+    cuda_visible_gib: Gibibytes
+    nvidia_smi_mib: Mebibytes | None = None
+    bandwidth_gb_per_s: Bandwidth
     type: Text
+
+    @model_validator(mode="after")
+    def _reports_no_more_than_marketed(self) -> Self:
+        most_gib = self.marketed_gb * MARKETED_SLACK
+        wrong = [
+            f"{name} {value:g} is more than the marketed size, {self.marketed_gb:g}"
+            for name, value, gib in (
+                ("cuda_visible_gib", self.cuda_visible_gib, self.cuda_visible_gib),
+                ("nvidia_smi_mib", self.nvidia_smi_mib, (self.nvidia_smi_mib or 0) / MIB_PER_GIB),
+            )
+            if gib > most_gib
+        ]
+        return _checked(self, wrong)
 
 
 class Link(Spec):
     """The GPU-to-GPU link. `domain_gpus` is how many GPUs it joins at full speed (2 for a bridge, 72 for NVL72)."""
 
     kind: Text
-    gb_per_s_per_direction: Positive
+    gb_per_s_per_direction: LinkBandwidth
     domain_gpus: PositiveInt
 
 
@@ -34,20 +75,36 @@ class Node(Spec):
     """The usual server: GPUs in it, the PCIe link of each, and the network share of each towards other nodes."""
 
     gpus: PositiveInt
-    pcie_gb_per_s_per_direction: Positive
-    inter_node_gbit_per_s_per_gpu: Positive | None = None
+    pcie_gb_per_s_per_direction: PcieBandwidth
+    inter_node_gbit_per_s_per_gpu: NetworkRate | None = None
 
 
 class DenseTflops(Spec):
     """Dense peaks (no 2:4 sparsity) in TFLOPS or TOPS; a precision that the hardware lacks is left out."""
 
-    fp32: Positive
-    tf32: Positive | None = None
-    fp16: Positive
-    bf16: Positive | None = None
-    fp8: Positive | None = None
-    int8: Positive | None = None
-    fp4: Positive | None = None
+    fp32: Tflops
+    tf32: Tflops | None = None
+    fp16: Tflops
+    bf16: Tflops | None = None
+    fp8: Tflops | None = None
+    int8: Tflops | None = None
+    fp4: Tflops | None = None
+
+    @model_validator(mode="after")
+    def _narrower_is_not_slower(self) -> Self:
+        """Hold what the same tensor cores can't break.
+
+        INT8 is left out, as it has been cut down on purpose; FP32 too, as it runs on other units.
+        """
+        ordered = (("tf32", self.tf32, "fp16", self.fp16), ("fp16", self.fp16, "fp8", self.fp8), ("fp8", self.fp8, "fp4", self.fp4))  # fmt: skip
+        wrong = [
+            f"{narrow} {more:g} is below {wide} {less:g}"
+            for wide, less, narrow, more in ordered
+            if less is not None and more is not None and more < less
+        ]
+        if self.bf16 is not None and self.bf16 > MOST_BF16_PER_FP16 * self.fp16:
+            wrong.append(f"bf16 {self.bf16:g} is more than {MOST_BF16_PER_FP16} times fp16 {self.fp16:g}")
+        return _checked(self, wrong)
 
 
 class Datasheet(Spec):
@@ -57,7 +114,7 @@ class Datasheet(Spec):
     dense_tflops: DenseTflops
     link: Link | None = None
     node: Node
-    tdp_w: Positive
+    tdp_w: Watts
     evidence: Text
     sources: tuple[Text, ...]
     date: Text
@@ -156,7 +213,7 @@ class Price(Spec):
     provider: Text
     sku: Text
     kind: Text
-    usd_per_gpu_hour: Positive | None = None
+    usd_per_gpu_hour: UsdPerHour | None = None
     purchase_usd: Positive | None = None
     gpus: PositiveInt
     date: Text

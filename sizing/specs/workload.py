@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from sizing.specs.base import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
-from sizing.units import parse_duration_s, parse_limit, parse_share
+from sizing.units import lognormal_mean_below, parse_duration_s, parse_growth, parse_limit, parse_share
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", "nvfp4", "mxfp4"]
 KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
@@ -36,6 +36,10 @@ def _share(value: Any) -> Any:
     return parse_share(value) if isinstance(value, str) else value
 
 
+def _growth(value: Any) -> Any:
+    return parse_growth(value) if isinstance(value, str) else value
+
+
 def _one_or_several(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
@@ -62,6 +66,9 @@ class Limits(Spec):
     e2e: LatencyLimit | None = None
 
 
+LEAST_MEAN_KEPT = 0.95  # a longest length may cut the mean of a spread by this much, no more
+
+
 class Tokens(Spec):
     """Mean prompt and output lengths in tokens (ISL, OSL); `*_max` are the longest served, the mean where absent.
 
@@ -72,8 +79,8 @@ class Tokens(Spec):
     osl: PositiveInt
     isl_max: PositiveInt | None = None
     osl_max: PositiveInt | None = None
-    isl_std: NonNegative | None = None
-    osl_std: NonNegative | None = None
+    isl_std: Annotated[float, Field(gt=0, le=1e9, strict=True)] | None = None
+    osl_std: Annotated[float, Field(gt=0, le=1e9, strict=True)] | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Tokens:
@@ -81,6 +88,17 @@ class Tokens(Spec):
             longest = getattr(self, f"{name}_max")
             if longest is not None and longest < getattr(self, name):
                 raise ValueError(f"{name}_max ({longest}) is below the mean {name} ({getattr(self, name)})")
+            std = getattr(self, f"{name}_std")
+            if std is None:
+                continue
+            if longest is None:
+                raise ValueError(f"{name}_std needs {name}_max, the longest that is served")
+            kept = lognormal_mean_below(getattr(self, name), std, longest) / getattr(self, name)
+            if kept < LEAST_MEAN_KEPT:
+                raise ValueError(
+                    f"lengths with {name}_std {std:g} do not fit below {name}_max {longest}: the mean would fall to "
+                    f"{kept * getattr(self, name):.0f}; a smaller std or a larger maximum is needed"
+                )
         return self
 
     @property
@@ -92,9 +110,9 @@ class Tokens(Spec):
 class Demand(Spec):
     """Exactly one of: requests per second, requests in flight over all replicas, daily active users."""
 
-    requests_per_s: Positive | None = None
-    concurrency: PositiveInt | None = None
-    daily_active_users: Positive | None = None
+    requests_per_s: Annotated[float, Field(gt=0, le=1e9, strict=True)] | None = None
+    concurrency: Annotated[int, Field(gt=0, le=10**9, strict=True)] | None = None
+    daily_active_users: Annotated[float, Field(gt=0, le=1e11, strict=True)] | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Demand:
@@ -117,16 +135,16 @@ class Serving(Spec):
     dp: PositiveInt | None = None
     memory_fraction: Fraction | None = None
     max_model_len: PositiveInt | None = None
-    max_num_seqs: PositiveInt | None = None
-    max_num_batched_tokens: PositiveInt | None = None
-    cuda_graphs_gib: NonNegative | None = None
+    max_num_seqs: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] | None = None
+    max_num_batched_tokens: Annotated[int, Field(gt=0, le=10_000_000, strict=True)] | None = None
+    cuda_graphs_gib: Annotated[float, Field(ge=0, le=1000, strict=True)] | None = None
 
 
 class Planning(Spec):
     """Rules of sizing: how full replicas may run, and what a user does in a day (peak over mean of the active hours)."""
 
     max_utilisation: Annotated[Fraction, BeforeValidator(_share)] | None = None
-    headroom: Annotated[NonNegative, BeforeValidator(_share)] | None = None
+    headroom: Annotated[float, Field(ge=0, le=10, strict=True), BeforeValidator(_growth)] | None = None
     objective: Objective | None = None
     requests_per_user_per_day: Positive | None = None
     active_hours: Annotated[float, Field(gt=0, le=24, strict=True)] | None = None

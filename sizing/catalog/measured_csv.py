@@ -1,0 +1,204 @@
+"""Measured serving benchmarks as CSV: one row a benchmark point, read into typed rows, a fault for each wrong cell."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sizing.catalog.files import read_text
+from sizing.errors import Fault, InputError, nearest
+
+MOST_FAULTS = 10  # shown of one file: more cells that are wrong in the same way help nobody
+
+MODES = ("static_batch", "closed_loop", "open_loop", "max_throughput")
+METRICS = ("ttft_ms", "itl_ms", "e2e_ms", "req_per_s", "output_tok_per_s")
+NEEDED = ("id", "engine", "model", "gpu", "isl", "osl", "mode")
+TEXTS = ("source", "url", "engine_version", "weight_precision", "kv_precision", "notes")
+COUNTS = (
+    "n_gpus",
+    "tp",
+    "pp",
+    "ep",
+    "attention_dp",
+    "concurrency",
+    "batch",
+    "num_requests",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "batch_wait_steps",
+    "arrival_poll_steps",
+)
+COLUMNS = (*NEEDED, *TEXTS, *COUNTS, "warmup_requests", "length_ratio_min", "batch_wait_ratio", "ttft_p99_ms", *METRICS)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRow:
+    """One benchmark point. None where the source states nothing; `cells` is the row as written, for grouping.
+
+    ISL and OSL are tokens a request, nominal: lengths are uniform from `length_ratio_min` of them where that is stated.
+    `concurrency` counts requests in flight over all GPUs of the row, `output_tok_per_s` output tokens alone.
+    """
+
+    id: str
+    engine: str
+    model: str
+    gpu: str
+    isl: float
+    osl: float
+    mode: str
+    source: str = ""
+    url: str = ""
+    engine_version: str = ""
+    weight_precision: str = ""
+    kv_precision: str = ""
+    notes: str = ""
+    n_gpus: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    attention_dp: int | None = None
+    concurrency: int | None = None
+    batch: int | None = None
+    num_requests: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    batch_wait_steps: int | None = None
+    arrival_poll_steps: int | None = None
+    warmup_requests: float | None = None
+    length_ratio_min: float | None = None
+    batch_wait_ratio: float | None = None
+    ttft_p99_ms: float | None = None
+    ttft_ms: float | None = None
+    itl_ms: float | None = None
+    e2e_ms: float | None = None
+    req_per_s: float | None = None
+    output_tok_per_s: float | None = None
+    cells: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def measured(self) -> dict[str, float]:
+        """Return the metrics that the row states."""
+        return {name: value for name in METRICS if (value := getattr(self, name)) is not None}
+
+
+def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
+    """Return the rows of a file.
+
+    Columns beyond the known ones are kept for grouping. Raises InputError for a file that can't be read, without the
+    columns needed, without rows, or with wrong cells (the first ten are named by line and column).
+    """
+    file = str(path)
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), restkey="", strict=True)
+    rows: list[MeasuredRow] = []
+    faults: list[Fault] = []
+    try:
+        faults += _wrong_head(reader.fieldnames or (), file)
+        for cells in reader if not faults else ():
+            if "" in cells:
+                faults.append(Fault("has more cells than the head", file, reader.line_num))
+                continue
+            row = {name: (text or "").strip() for name, text in cells.items()}
+            wrong = _wrong_cells(row, file, reader.line_num)
+            faults += wrong
+            if not wrong:
+                rows.append(_row(row))
+    except csv.Error as error:
+        faults.append(Fault(f"is not valid CSV: {error}", file, reader.line_num))
+    if not faults and not rows:
+        faults.append(Fault("holds no rows", file))
+    if faults:
+        raise InputError(faults[:MOST_FAULTS])
+    return tuple(rows)
+
+
+def _wrong_head(names: Any, file: str) -> list[Fault]:
+    known = [name for name in names if name]
+    faults = [
+        Fault("the column is missing", file, 1, name, nearest=nearest(name, known))
+        for name in NEEDED
+        if name not in known
+    ]
+    twice = sorted({name for name in known if known.count(name) > 1})
+    faults += [Fault("the column is given twice", file, 1, name) for name in twice]
+    if not faults and not set(METRICS) & set(known):
+        faults.append(Fault("no column holds a result", file, 1, allowed=", ".join(METRICS)))
+    return faults
+
+
+def _wrong_cells(cells: Mapping[str, str], file: str, line: int) -> list[Fault]:
+    faults = []
+    for name in COLUMNS:
+        text = cells.get(name, "")
+        if not text:
+            if name in NEEDED:
+                faults.append(Fault("is empty", file, line, name))
+            continue
+        if name == "mode" and text not in MODES:
+            fault = Fault(
+                f"{text!r} is no mode", file, line, name, allowed=", ".join(MODES), nearest=nearest(text, MODES)
+            )
+            faults.append(fault)
+        elif name in READERS:
+            try:
+                READERS[name](text)
+            except ValueError as error:
+                faults.append(Fault(f"{text!r} is {error}", file, line, name))
+    return faults
+
+
+def _row(cells: Mapping[str, str]) -> MeasuredRow:
+    given: dict[str, Any] = {
+        name: READERS[name](text) if name in READERS else text for name in COLUMNS if (text := cells.get(name, ""))
+    }
+    return MeasuredRow(**given, cells=cells)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("no number") from None
+    if not math.isfinite(value):
+        raise ValueError("not finite")
+    return value
+
+
+def _above_zero(text: str) -> float:
+    value = _number(text)
+    if value <= 0:
+        raise ValueError("not above 0")
+    return value
+
+
+def _share(text: str) -> float:
+    value = _number(text)
+    if not 0 <= value <= 1:
+        raise ValueError("not a share from 0 to 1")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    value = _number(text)
+    if value < 0:
+        raise ValueError("below 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = _above_zero(text)
+    if not value.is_integer():
+        raise ValueError("no whole number")
+    return int(value)
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(COUNTS, _count),
+    **dict.fromkeys(("isl", "osl", "ttft_p99_ms", *METRICS), _above_zero),
+    "warmup_requests": _not_negative,
+    "length_ratio_min": _share,
+    "batch_wait_ratio": _share,
+}

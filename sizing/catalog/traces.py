@@ -1,0 +1,226 @@
+"""Request traces: when requests came and how long they were, from CSV or JSON lines, packed with gzip or not.
+
+Columns are found by the names under which traces are published; a row that is wrong is a fault with its line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.catalog.files import missing
+from sizing.errors import Fault, InputError
+from sizing.units import MILLI
+
+GZIP_MAGIC = b"\x1f\x8b"
+MOST_FAULTS = 10  # shown of one file: more rows that are wrong in the same way help nobody
+MOST_TOKENS = 10**9  # of a request: beyond any model, and exact in a float
+
+Row = tuple[float, float, float]
+
+
+def _moment_s(value: Any) -> float:
+    """Read a date and time into seconds since some day; without a zone it is taken as UTC."""
+    moment = datetime.fromisoformat(str(value).strip())
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _milliseconds(value: Any) -> float:
+    return float(value) * MILLI
+
+
+class Columns(NamedTuple):
+    """The columns of a published form: arrival with what reads it into seconds, prompt tokens, output tokens."""
+
+    arrival: str
+    input: str
+    output: str
+    seconds: Callable[[Any], float]
+    reads: str  # what an arrival is, for the fault
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The three names in a row's order."""
+        return self.arrival, self.input, self.output
+
+
+KNOWN = (
+    Columns("arrival_s", "input_tokens", "output_tokens", float, "seconds"),
+    # Azure LLM inference traces: https://github.com/Azure/AzurePublicDataset
+    Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens", _moment_s, "a date and time"),
+    # Mooncake: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces
+    Columns("timestamp", "input_length", "output_length", _milliseconds, "milliseconds"),
+    # BurstGPT: https://github.com/HPMLL/BurstGPT
+    Columns("Timestamp", "Request tokens", "Response tokens", float, "seconds"),
+)
+
+
+def load_trace(path: Path | str, *, most: int | None = None) -> NDArray[np.float64]:
+    """Return the requests of a trace, one row each: arrival in s from the first one on, prompt and output tokens.
+
+    `most` reads no more than the first so many. Raises InputError for a file that can't be read, without the columns
+    needed, without requests, with arrivals out of order, or with rows that are wrong (the first ten are named).
+    """
+    file = str(path)
+    try:
+        with _opened(Path(path)) as stream:
+            rows = np.array(_rows(stream, file, most), dtype=float)
+    except FileNotFoundError:
+        raise InputError(missing(Path(path))) from None
+    except IsADirectoryError:
+        raise InputError(Fault("is a folder, not a file", file=file)) from None
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        reason = "it is no UTF-8 text" if isinstance(error, UnicodeError) else getattr(error, "strerror", None) or error
+        raise InputError(Fault(f"cannot be read: {reason}", file=file)) from None
+    if rows.size == 0:
+        raise InputError(Fault("holds no request", file=file))
+    rows[:, 0] -= rows[0, 0]
+    return rows
+
+
+def _opened(path: Path) -> IO[str]:
+    """Open a text file, unpacking it where it is packed, whatever its name."""
+    with path.open("rb") as raw:
+        packed = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    if packed:
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def _rows(stream: IO[str], file: str, most: int | None) -> list[Row]:
+    first = stream.readline()
+    if not first.strip():
+        raise InputError(Fault("is empty, or starts with an empty line", file=file))
+    is_json = first.lstrip().startswith("{")
+    lines = chain([first], stream)
+    columns, entries = _json_entries(first, lines, file) if is_json else _csv_entries(lines, file)
+    return _checked(entries, columns, file, most)
+
+
+def _csv_entries(lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tuple[int, Any]]]:
+    """Return the columns of a CSV file, and its rows as (line, the three cells or what is wrong)."""
+    reader = csv.reader(lines)
+    header = [name.strip() for name in next(reader)]
+    columns = _known(header, file)
+    at, prompt, out = (header.index(name) for name in columns.names)
+
+    def entries() -> Iterator[tuple[int, Any]]:
+        try:
+            for row in reader:
+                if row:
+                    try:
+                        yield reader.line_num, (row[at], row[prompt], row[out])
+                    except IndexError:
+                        yield reader.line_num, f"has {len(row)} of {len(header)} cells"
+        except csv.Error as error:
+            yield reader.line_num, f"is not CSV: {error}"
+
+    return columns, entries()
+
+
+def _json_entries(first: str, lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tuple[int, Any]]]:
+    """Return the columns of JSON lines, and its objects as (line, the three values or what is wrong)."""
+    try:
+        keys = list(json.loads(first))
+    except (ValueError, RecursionError):
+        raise InputError(Fault("is not valid JSON", file=file, line=1)) from None
+    columns = _known(keys, file)
+
+    def entries() -> Iterator[tuple[int, Any]]:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                try:
+                    entry = json.loads(line)
+                    yield number, tuple(entry[name] for name in columns.names)
+                except (ValueError, RecursionError):
+                    yield number, "is not valid JSON"
+                except KeyError as error:
+                    yield number, f"has no {error.args[0]}"
+                except TypeError:
+                    yield number, "is no object with keys"
+
+    return columns, entries()
+
+
+def _known(names: list[str], file: str) -> Columns:
+    """Return the form whose columns are all there: exactly so written, else in any case of letters."""
+    for columns in KNOWN:
+        if set(columns.names) <= set(names):
+            return columns
+    by_lower = {name.lower(): name for name in names}
+    for columns in KNOWN:
+        if {name.lower() for name in columns.names} <= set(by_lower):
+            arrival, input_, output = (by_lower[name.lower()] for name in columns.names)
+            return columns._replace(arrival=arrival, input=input_, output=output)
+    forms = "; or ".join(", ".join(columns.names) for columns in KNOWN)
+    found = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
+    message = f"has no columns of arrival, prompt and output tokens (found: {found})"
+    raise InputError(Fault(message, file=file, line=1, allowed=forms))
+
+
+def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, most: int | None) -> list[Row]:
+    """Return the rows as numbers. Raises InputError with the faults of the first wrong ones."""
+    rows: list[Row] = []
+    faults: list[Fault] = []
+    before = -math.inf
+    seconds = columns.seconds
+    for line, entry in islice(entries, most):
+        if not isinstance(entry, str):
+            try:
+                at, prompt, output = seconds(entry[0]), float(entry[1]), float(entry[2])
+                if (
+                    before <= at < math.inf
+                    and 1 <= prompt <= MOST_TOKENS
+                    and 1 <= output <= MOST_TOKENS
+                    and prompt.is_integer()
+                    and output.is_integer()
+                ):
+                    rows.append((at, prompt, output))
+                    before = at
+                    continue
+            except (ValueError, TypeError, OverflowError):
+                pass
+        faults.append(_fault(entry, columns, file, line, before))
+        if len(faults) == MOST_FAULTS:
+            break
+    if faults:
+        raise InputError(faults)
+    return rows
+
+
+def _fault(entry: Any, columns: Columns, file: str, line: int, before: float) -> Fault:
+    """Say what is wrong with a row that is known to be wrong."""
+    if isinstance(entry, str):
+        return Fault(entry, file=file, line=line)
+    try:
+        at = columns.seconds(entry[0])
+        readable = math.isfinite(at)
+    except (ValueError, TypeError, OverflowError):
+        readable = False
+    if not readable:
+        return Fault(f"{entry[0]!r} is no arrival", file, line, columns.arrival, allowed=columns.reads)
+    if at < before:
+        return Fault(f"{entry[0]!r} is before the row above", file, line, columns.arrival, allowed="arrivals in order")
+    name, value = next(
+        (name, value) for name, value in zip(columns.names[1:], entry[1:], strict=True) if not _is_tokens(value)
+    )
+    return Fault(f"{value!r} is no number of tokens", file, line, name, allowed="a whole number above 0")
+
+
+def _is_tokens(value: Any) -> bool:
+    try:
+        tokens = float(value)
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return 1 <= tokens <= MOST_TOKENS and tokens.is_integer()

@@ -1,0 +1,48 @@
+"""A progress bar on stderr for runs that take a while; nothing at all where stderr is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PATIENCE_S = 1.0  # a shorter run needs no bar, and loading one takes a tenth of that
+
+
+class Bar:
+    """Called with how much is done; shows itself after a second, and clears itself at the end."""
+
+    def __init__(self, text: str, total: int) -> None:
+        """Prepare a bar; nothing is shown or loaded yet."""
+        self.text, self.total = text, total
+        self.began = time.monotonic()
+        self.shown: tuple[Progress, TaskID] | None = None
+
+    def __enter__(self) -> Bar:
+        """Use the bar while something runs."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Clear the bar."""
+        if self.shown is not None:
+            self.shown[0].stop()
+
+    def __call__(self, done: int) -> None:
+        """Note that so much is done."""
+        if self.shown is not None:
+            self.shown[0].update(self.shown[1], completed=done)
+        elif sys.stderr.isatty() and time.monotonic() - self.began > PATIENCE_S:
+            self.shown = self._show(done)
+
+    def _show(self, done: int) -> tuple[Progress, TaskID]:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        progress = Progress(console=Console(stderr=True), transient=True)
+        task = progress.add_task(self.text, total=self.total, completed=done)
+        progress.start()
+        return progress, task

@@ -1,0 +1,92 @@
+"""Reading option values with their ranges: what is wrong is noted, so that all mistakes of a command come out at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sizing.errors import Fault, InputError, nearest
+
+MOST = 10_000_000  # of what is counted: more requests would not fit memory
+SEEDS = 2**32  # that random generators take
+
+
+class Reader(NamedTuple):
+    """Reads options by parameter name; collects a fault for each value that is out of range."""
+
+    values: Mapping[str, Any]
+    faults: list[Fault]
+
+    def fault(self, message: str, field: str, allowed: str | None = None, near: str | None = None) -> None:
+        """Note a mistake."""
+        self.faults.append(Fault(message, field=field, allowed=allowed, nearest=near))
+
+    def check(self) -> None:
+        """Raise InputError where mistakes were noted."""
+        if self.faults:
+            raise InputError(self.faults)
+
+    def number(self, name: str, option: str, *, least: float | None = None, most: float | None = None) -> float | None:
+        """Return a finite number within a range, above 0 where it has no least; None where absent or wrong."""
+        value = self.values[name]
+        if value is None:
+            return None
+        low = value > 0 if least is None else value >= least
+        if math.isfinite(value) and low and (most is None or value <= most):
+            return float(value)
+        allowed = "above 0" if least is None else f"at least {least:g}"
+        self.fault(f"{value:g} is out of range", option, allowed if most is None else f"{allowed}, at most {most:g}")
+        return None
+
+    def whole(self, name: str, option: str, *, least: int = 1, most: int = MOST) -> int | None:
+        """Return a whole number within a range; None where absent or wrong."""
+        value = self.values[name]
+        if value is None or least <= value <= most:
+            return None if value is None else int(value)
+        self.fault(f"{value:,} is out of range", option, f"{least:,} to {most:,}")
+        return None
+
+    def seed(self, default: int) -> int:
+        """Return the seed."""
+        found = self.whole("seed", "--seed", least=0, most=SEEDS - 1)
+        return default if found is None else found
+
+    def chosen(self, text: str, known: Sequence[str], option: str, noun: str) -> str | None:
+        """Return a word of those known; None where it is another."""
+        if text in known:
+            return text
+        self.fault(f"{text!r} is no {noun}", option, ", ".join(known), nearest(text, known))
+        return None
+
+    def policies(self, known: Sequence[str], default: str) -> tuple[str, ...]:
+        """Return the batching policies given with commas, each once."""
+        names = [part.strip() for part in (self.values["policy"] or default).split(",")]
+        found = (self.chosen(name, known, "--policy", "batching policy") for name in names)
+        return tuple(dict.fromkeys(name for name in found if name is not None))
+
+    def parsed(self, name: str, option: str, parse: Callable[[str], float]) -> float | None:
+        """Return what `parse` makes of a text; None where absent, or where it raises ValueError."""
+        text = self.values[name]
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.fault(str(error), option)
+            return None
+
+    def target(self, name: str, option: str, suffixes: Sequence[str] = ()) -> Path | None:
+        """Return the path of a file to write: in a folder that is there, with one of the suffixes."""
+        text = self.values[name]
+        if text is None:
+            return None
+        path = Path(text)
+        if path.is_dir():
+            self.fault(f"{text!r} is a folder", option, "a file to write")
+        elif not path.parent.is_dir():
+            self.fault(f"there is no folder {str(path.parent)!r}", option)
+        elif suffixes and path.suffix.lower() not in suffixes:
+            self.fault(f"{text!r} has no known ending", option, ", ".join(suffixes))
+        return path

@@ -1,0 +1,138 @@
+"""`llmsize simulate`: a load through the engine's scheduler, in real time or in the ticks of teaching."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sizing.cli.options import (
+    DEMAND_OPTIONS,
+    FILE_OPTIONS,
+    FORMAT_OPTIONS,
+    LIMIT_OPTIONS,
+    MODEL_OPTIONS,
+    SERVING_OPTIONS,
+    SIMULATION_OPTIONS,
+    TICK_OPTIONS,
+    for_one_layout,
+    takes,
+)
+
+ITL_HELP = "Inter-token latency (TPOT): 30ms, p99:50ms; with --ticks the ticks of a decode step."
+# GPUs are --replicas times the layout here, no budget.
+SHARED = (*MODEL_OPTIONS, *(option for option in DEMAND_OPTIONS if option.name != "gpus"), *SERVING_OPTIONS)
+OPTIONS = (
+    *for_one_layout(SHARED),
+    *(option._replace(help=ITL_HELP) if option.name == "itl" else option for option in LIMIT_OPTIONS),
+    *SIMULATION_OPTIONS,
+    *TICK_OPTIONS,
+    *FILE_OPTIONS,
+)
+PLOTS = (".svg", ".png", ".pdf")
+
+
+@takes((*OPTIONS, *FORMAT_OPTIONS))
+def command(
+    workload: Annotated[
+        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
+    ] = None,
+    **values: Any,
+) -> None:
+    """Simulate the engine under a load: throughput, latency percentiles, queue, cache, policies side by side.
+
+    Exit codes: 0 done, 1 unstable, requests refused, a limit missed or no room, 2 bad input.
+    """
+    from sizing.cli.output import chosen_format
+    from sizing.cli.reading import Reader
+
+    output = chosen_format(values)
+    read = Reader(values, [])
+    plot, rows = read.target("plot", "--plot", PLOTS), read.target("requests_out", "--requests-out")
+    read.check()
+    passed = (_ticks if values["ticks"] else _real_time)(workload, values, output, plot, rows)
+    if not passed:
+        raise typer.Exit(1)
+
+
+def _real_time(
+    workload: str | None, values: Mapping[str, Any], output: str, plot: Path | None, rows: Path | None
+) -> bool:
+    import math
+
+    from sizing.cli.output import write
+    from sizing.cli.progress import Bar
+    from sizing.cli.simulated import question
+    from sizing.report.simulation import build
+    from sizing.simulation import Served, simulate
+
+    asked = question(OPTIONS, workload, values)
+    served: dict[str, Served] = {}
+    if asked.resolved.memory.fits and asked.resolved.refused is None:
+        for name, deployed in asked.policies.items():
+            with Bar(name, asked.traffic.count) as bar:
+                served[name] = simulate(
+                    deployed,
+                    asked.traffic,
+                    limits=asked.limits,
+                    routing=asked.routing,
+                    limit_s=math.inf if asked.limit_s is None else asked.limit_s,
+                    progress=bar,
+                )
+    document = build(asked, served)
+    write(document, output)
+    if served:
+        _save_requests(rows, {name: run.requests for name, run in served.items()}, "s")
+
+        def draw(suffix: str) -> bytes:
+            from sizing.report.plot_run import draw as draw_run
+
+            return draw_run(served, suffix)
+
+        _save_plot(plot, draw)
+    return document.passed
+
+
+def _ticks(workload: str | None, values: Mapping[str, Any], output: str, plot: Path | None, rows: Path | None) -> bool:
+    from sizing.cli import ticks
+    from sizing.cli.output import write
+    from sizing.report.ticks import build
+
+    asked = ticks.asked(OPTIONS, workload, values)
+    results = ticks.run(asked)
+    write(build(asked.inputs(), results), output)
+    _save_requests(rows, {name: result.requests for name, result in results.items()}, "tick")
+
+    def draw(suffix: str) -> bytes:
+        from sizing.report.plot_timeline import draw as draw_timeline
+
+        return draw_timeline(results, suffix)
+
+    _save_plot(plot, draw)
+    return True
+
+
+def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> None:
+    if path is None:
+        return
+
+    from sizing.report.request_rows import render
+
+    _save(path, "--requests-out", render(runs, unit).encode())
+
+
+def _save_plot(path: Path | None, draw: Callable[[str], bytes]) -> None:
+    """Draw after the numbers are out, which do not need what draws."""
+    if path is not None:
+        _save(path, "--plot", draw(path.suffix.lower().removeprefix(".")))
+
+
+def _save(path: Path, option: str, content: bytes) -> None:
+    from sizing.errors import Fault, InputError
+
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise InputError(Fault(f"{str(path)!r} cannot be written: {error.strerror}", field=option)) from None

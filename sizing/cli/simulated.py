@@ -1,0 +1,161 @@
+"""`llmsize simulate` in real time: from options to a resolved deployment and the traffic to drive through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from sizing import deployment
+from sizing import request as requests
+from sizing.catalog import models
+from sizing.catalog.traces import load_trace
+from sizing.cli.deploy import PLACEHOLDER_TOKENS, layout_of
+from sizing.cli.driving import OF_LENGTHS, OF_LOADS, OWN, Driving, driving
+from sizing.cli.options import Opt
+from sizing.cli.resolve import data, engine_of, gpu_options, precisions_of, workload_of
+from sizing.deployment import Resolved
+from sizing.engine.load import Lengths
+from sizing.engine.rules import of_engine, with_policy
+from sizing.errors import Fault, InputError
+from sizing.report.simulation import Simulated
+from sizing.request import Request
+from sizing.simulation import Deployed, Traffic
+from sizing.specs.workload import Workload
+
+REQUESTS = 10_000  # of a rate without --requests: the 99th percentile rests on a hundred of them
+ROUNDS = 10  # of a closed loop without --requests: each place is filled so often
+
+
+def question(options: tuple[Opt, ...], workload: str | None, values: Mapping[str, Any]) -> Simulated:
+    """Read the options and resolve what they name. Raises InputError with a fault for each mistake."""
+    driven = driving(options, values)
+    trace = load_trace(values["trace"], most=driven.requests) if values["trace"] is not None else None
+    given = values if trace is None else {**values, **dict.fromkeys((*OF_LOADS, *OF_LENGTHS))}
+    asked = _workload(options, workload, given, trace)
+    resolved = _resolve(asked, values, driven.replicas, trace)
+    traffic = _traffic(resolved.request, asked, driven, trace)
+    _check_share(traffic, driven.replicas * resolved.layout.dp)
+    return Simulated(
+        resolved=resolved,
+        policies=_deployed(resolved, driven),
+        traffic=traffic,
+        limits=asked.limits,
+        routing=driven.routing,
+        limit_s=driven.limit_s,
+        trace=values["trace"],
+    )
+
+
+def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
+    """Return the deployment under each policy; its timing constants are shared."""
+    own, kernels = of_engine(resolved.settings, driven.slots), resolved.kernels()
+    size = driven.batch_size or own.slots
+    found = {}
+    for name in driven.policies:
+        rules = own
+        if name != OWN:
+            rules = with_policy(own, name, ticks=False, batch_size=size, batch_window=driven.batch_window_s)
+        found[name] = Deployed(
+            resolved.request.model,
+            resolved.layout,
+            kernels,
+            resolved.memory,
+            rules,
+            driven.replicas,
+            driven.prefix_hit,
+        )
+    return found
+
+
+def _workload(
+    options: Iterable[Opt], workload: str | None, values: Mapping[str, Any], trace: NDArray[Any] | None
+) -> Workload:
+    """Return the workload; a trace stands in for its tokens and demand. Raises InputError unless it names one GPU type."""
+    used: Iterable[Opt] = options
+    if trace is not None:
+        placeholder = Opt("placeholder", dict, ("--trace",), "", "", "tokens")
+        used, values = (*options, placeholder), {**values, "placeholder": PLACEHOLDER_TOKENS}
+    asked, _ = workload_of(workload, used, values)
+    if len(asked.gpu) != 1:
+        raise InputError(
+            Fault("one GPU type is simulated at a time", field="--gpu", allowed="one name (llmsize gpus) or a path")
+        )
+    return asked
+
+
+def _resolve(asked: Workload, values: Mapping[str, Any], replicas: int, trace: NDArray[Any] | None) -> Resolved:
+    model = models.load_model(asked.model)
+    options, _ = gpu_options(asked.gpu, None)
+    engine, version = engine_of(asked.serving.engine)
+    precisions = precisions_of(values)
+    if len(precisions) > 1:
+        raise InputError(Fault("one precision is simulated at a time", field="--precision", allowed="one name"))
+    read = data()
+    layout = layout_of(asked.serving)
+    kv = asked.kv_precision if asked.kv_precision != "auto" else model.kv_precision
+    serving = asked.serving
+    if trace is not None and serving.max_model_len is None:
+        longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
+        serving = serving.model_copy(update={"max_model_len": longest})
+    request = requests.resolve(
+        asked.model_copy(update={"kv_precision": kv, "serving": serving}),
+        model.spec,
+        engine,
+        version,
+        read.defaults,
+        gpu_budget=layout.gpus * replicas,
+    )
+    precision = precisions[0] or asked.precision or model.precision
+    return deployment.resolve(request, options[0], layout, precision, read)
+
+
+def _traffic(request: Request, asked: Workload, driven: Driving, trace: NDArray[Any] | None) -> Traffic:
+    """Return the load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
+    tokens, arriving, count = asked.tokens, driven.arriving, driven.requests
+    isl = _lengths(tokens.isl, driven.isl_std or tokens.isl_std, tokens.isl_max, driven)
+    osl = _lengths(tokens.osl, driven.osl_std or tokens.osl_std, tokens.osl_max, driven)
+    base = Traffic(isl, osl, count or REQUESTS, seed=driven.seed)
+    if trace is not None:
+        return replace(base, count=len(trace), trace=trace, longest=request.max_model_len)
+    base = replace(base, longest=_longest(asked, base, request))
+    if request.concurrency is not None and arriving.kind is not None:
+        return replace(base, in_flight=request.concurrency, count=count or ROUNDS * request.concurrency)
+    if request.requests_per_s is not None and arriving.kind is not None:
+        return replace(base, rate_per_s=request.requests_per_s, arrivals=arriving.kind, burstiness=arriving.burstiness)
+    if count is None:
+        raise InputError(
+            Fault(
+                "nothing says what to send",
+                field="--requests",
+                allowed="--rps, --concurrency, --dau, --trace, or --requests alone for all at once",
+            )
+        )
+    return base
+
+
+def _lengths(mean: int, std: float | None, longest: int | None, driven: Driving) -> Lengths:
+    if driven.length_ratio is not None:
+        return Lengths(mean, shape="uniform", low_share=driven.length_ratio)
+    return Lengths(mean, std, driven.length_shape, longest=longest) if std else Lengths(mean)
+
+
+def _longest(asked: Workload, traffic: Traffic, request: Request) -> int:
+    """Return where the two lengths together are cut: at what holds them, or the model's maximum for shapes without an end."""
+    if asked.serving.max_model_len:
+        return request.max_model_len
+    endless = any(length.std and length.longest is None for length in (traffic.isl, traffic.osl))
+    return request.model.max_position if endless else request.max_model_len
+
+
+def _check_share(traffic: Traffic, engines: int) -> None:
+    if traffic.in_flight is not None and traffic.in_flight < engines:
+        raise InputError(
+            Fault(
+                f"{traffic.in_flight} in flight leave some of {engines} replicas idle",
+                field="--concurrency",
+                allowed=f"at least {engines}",
+            )
+        )

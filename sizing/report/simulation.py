@@ -1,0 +1,199 @@
+"""The document of `llmsize simulate`: what was simulated, and the figures of each policy's run in real time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sizing.deployment import Resolved
+from sizing.engine.load import Lengths
+from sizing.engine.run import Routing
+from sizing.report import assumptions, deployed, memory
+from sizing.report.documents import (
+    Assumption,
+    Extent,
+    QueueFigures,
+    SimulatedRun,
+    SimulationReport,
+    Spread,
+)
+from sizing.simulation import Deployed, Served, Traffic
+from sizing.specs.workload import Limits
+from sizing.units import MILLI
+
+LATENCIES = ("ttft", "itl", "e2e")
+NOTHING = Spread(*[None] * len(Spread._fields))
+
+
+class Simulated(NamedTuple):
+    """What was simulated: a resolved deployment, its replicas under each policy, the traffic and how it was driven."""
+
+    resolved: Resolved
+    policies: Mapping[str, Deployed]
+    traffic: Traffic
+    limits: Limits
+    routing: Routing
+    limit_s: float | None
+    trace: str | None
+
+    @property
+    def replicas(self) -> int:
+        """Engine instances."""
+        return next(iter(self.policies.values())).replicas
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all replicas."""
+        return self.resolved.layout.gpus * self.replicas
+
+
+def build(asked: Simulated, served: Mapping[str, Served]) -> SimulationReport:
+    """Return the document of runs by policy; of a deployment that does not fit, for which there are none, its deficit."""
+    held = memory.build(asked.resolved)
+    runs = tuple(
+        _run(policy, served[policy], asked) if policy in served else _not_run(policy) for policy in asked.policies
+    )
+    return SimulationReport(
+        passed=held.fits and all(run.stable and not run.refused and not run.missed for run in runs),
+        inputs=_inputs(asked),
+        runs=runs,
+        memory=held.memory,
+        reason=held.reason,
+        suggestions=held.suggestions,
+        assumptions=_assumptions(asked) if served else held.assumptions,
+    )
+
+
+def _run(policy: str, served: Served, asked: Simulated) -> SimulatedRun:
+    spreads = {name: _spread(served.latencies_s[name]) for name in LATENCIES}
+    has_limits = any(getattr(asked.limits, name) is not None for name in LATENCIES)
+    return SimulatedRun(
+        policy=policy,
+        arrived=served.arrived,
+        completed=served.completed,
+        refused=served.refused,
+        duration_s=served.duration_s,
+        requests_per_s=served.requests_per_s,
+        requests_per_s_per_gpu=served.requests_per_s / asked.gpus,
+        output_tokens_per_s=served.output_tokens_per_s,
+        output_tokens_per_s_per_gpu=served.output_tokens_per_s / asked.gpus,
+        ttft_ms=spreads["ttft"],
+        itl_ms=spreads["itl"],
+        e2e_ms=spreads["e2e"],
+        queue=QueueFigures(served.queue_mean, served.queue_max, served.queue_end),
+        batch=Extent(served.batch_mean, served.batch_max),
+        kv_utilisation=Extent(served.cache_mean, served.cache_max),
+        preemptions=served.preemptions,
+        goodput_requests_per_s=served.goodput_per_s if has_limits else None,
+        gpu_utilisation=served.busy,
+        wasted_slot_share=served.wasted,
+        stable=served.stable,
+        missed=tuple(name for name in LATENCIES if _misses(spreads[name], asked.limits, name)),
+    )
+
+
+def _not_run(policy: str) -> SimulatedRun:
+    nothing = SimulatedRun(policy, *[None] * (len(SimulatedRun._fields) - 1))  # type: ignore[arg-type]
+    return nothing._replace(
+        ttft_ms=NOTHING,
+        itl_ms=NOTHING,
+        e2e_ms=NOTHING,
+        queue=QueueFigures(None, None, None),
+        batch=Extent(None, None),
+        kv_utilisation=Extent(None, None),
+        missed=(),
+    )
+
+
+def _spread(seconds: dict[str, float]) -> Spread:
+    return Spread(**{key: seconds[key] / MILLI for key in Spread._fields}) if seconds else NOTHING
+
+
+def _misses(spread: Spread, limits: Limits, name: str) -> bool:
+    """Return whether a statistic is above its limit; one without any measurement keeps it."""
+    limit = getattr(limits, name)
+    value = getattr(spread, limit.statistic) if limit is not None else None
+    return value is not None and value > limit.seconds / MILLI
+
+
+def _inputs(asked: Simulated) -> dict[str, Any]:
+    traffic = asked.traffic
+    found: dict[str, Any] = {
+        "clock": "seconds",
+        **deployed.inputs(asked.resolved),
+        "replicas": asked.replicas,
+        "gpus": asked.gpus,
+        "policies": list(asked.policies),
+        "slots": next(iter(asked.policies.values())).rules.slots,
+        "isl": _mean(traffic, 1, traffic.isl),
+        "osl": _mean(traffic, 2, traffic.osl),
+        "isl_lengths": None if traffic.trace is not None else _lengths(traffic.isl),
+        "osl_lengths": None if traffic.trace is not None else _lengths(traffic.osl),
+        "load": _load(asked),
+        "prefix_hit": next(iter(asked.policies.values())).prefix_hit,
+        "routing": asked.routing if asked.replicas > 1 and traffic.in_flight is None else None,
+        "seed": traffic.seed,
+        "limit_s": asked.limit_s,
+        "limits": _limits(asked.limits),
+    }
+    dynamic = asked.policies.get("dynamic")
+    if dynamic is not None:
+        found |= {"batch_size": dynamic.rules.batch_size, "batch_window_s": dynamic.rules.batch_window}
+    return found
+
+
+def _load(asked: Simulated) -> dict[str, Any]:
+    """Return the load: its kind, and what states it; the rest is null."""
+    t = asked.traffic
+    kind = "batch"
+    if t.trace is not None:
+        kind = "trace"
+    elif t.rate_per_s is not None:
+        kind = "open_loop"
+    elif t.in_flight is not None:
+        kind = "closed_loop"
+    return {
+        "kind": kind,
+        "requests": len(t.trace) if t.trace is not None else t.count,
+        "requests_per_s": t.rate_per_s,
+        "arrivals": t.arrivals if kind == "open_loop" else None,
+        "burstiness": t.burstiness if kind == "open_loop" and t.arrivals == "gamma" else None,
+        "concurrency": t.in_flight,
+        "trace": asked.trace,
+    }
+
+
+def _mean(traffic: Traffic, column: int, lengths: Lengths) -> float:
+    if traffic.trace is not None:
+        return float(traffic.trace[:, column].mean())
+    return lengths.mean * (1 + lengths.low_share) / 2 if lengths.shape == "uniform" else lengths.mean
+
+
+def _lengths(lengths: Lengths) -> dict[str, Any]:
+    spread = lengths.std if lengths.shape in ("normal", "lognormal") else None
+    low = lengths.low_share if lengths.shape == "uniform" else None
+    return {"shape": lengths.shape, "mean": lengths.mean, "std": spread, "low_share": low}
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in LATENCIES:
+        limit = getattr(limits, name)
+        found[f"{name}_ms"] = None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
+    return found
+
+
+def _assumptions(asked: Simulated) -> tuple[Assumption, ...]:
+    resolved = asked.resolved
+    candidate = deployed.candidate_of(resolved)
+    kernels = next(iter(asked.policies.values())).kernels
+    found = [
+        *assumptions.of_memory(resolved.request, candidate),
+        *assumptions.of_time(resolved.request, candidate, kernels),
+    ]
+    if asked.traffic.in_flight is not None and asked.replicas > 1:
+        share = max(1, round(asked.traffic.in_flight / asked.replicas))
+        found.append(
+            Assumption("requests in flight", share, "per replica", "assumed", "replicas are alike; one is simulated")
+        )
+    return tuple(found)

@@ -1,0 +1,64 @@
+"""The document of `llmsize validate`: errors by metric and group, what was skipped or missed, and each comparison."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from sizing.report.documents import Named, Taken, ValidationReport, plain
+from sizing.validation.errors import Comparison, ErrorFigures, by_metric, compare, groups
+from sizing.validation.run import Result
+
+PER_ROW = ("id", "metric", "measured", "predicted", "low", "high")
+
+
+def build(
+    results: Sequence[Result], files: Sequence[str], by: Sequence[str]
+) -> tuple[ValidationReport, tuple[Comparison, ...]]:
+    """Return the document, and the comparisons that it sums up."""
+    compared = compare(results, by)
+    taken = Counter(note for result in results if result.resolution for note in result.resolution.notes)
+    document = ValidationReport(
+        inputs={"files": list(files), "by": list(by)},
+        rows=len(results),
+        predicted=sum(result.prediction is not None for result in results),
+        skipped=tuple(Named(result.row.id, result.skipped) for result in results if result.skipped),
+        missed=tuple(
+            Named(result.row.id, result.prediction.missed)
+            for result in results
+            if result.prediction is not None and result.prediction.missed
+        ),
+        metrics=by_metric(compared),
+        groups=groups(compared, by) if by else (),
+        assumptions=tuple(
+            Taken(what, rows) for what, rows in sorted(taken.items(), key=lambda item: (-item[1], item[0]))
+        ),
+    )
+    return document, compared
+
+
+def per_row(compared: Sequence[Comparison]) -> str:
+    """Return every comparison as CSV text: id, metric, measured, predicted, and the band where there is one."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(PER_ROW)
+    for one in compared:
+        values = (one.id, one.metric, one.measured, one.predicted, one.low, one.high)
+        writer.writerow(["" if value is None else value for value in plain(values)])
+    return out.getvalue()
+
+
+def table(document: ValidationReport) -> tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]]:
+    """Return (columns, rows) for tabular formats: one row a group and metric, those of all rows last."""
+    by = tuple(document.inputs["by"])
+    columns = (*by, "metric", *ErrorFigures._fields)
+    of_groups = [
+        (*(group.by[name] for name in by), metric, *found)
+        for group in document.groups
+        for metric, found in group.metrics.items()
+    ]
+    of_all = [(*("all" for _ in by), metric, *found) for metric, found in document.metrics.items()]
+    return columns, tuple(tuple(plain(row)) for row in (*of_groups, *of_all))

@@ -1,0 +1,120 @@
+"""How published benchmarks were run where their rows leave it unsaid: the file workloads/_benchmarks.yaml."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sizing.specs.base import Fraction, PositiveInt, Spec, Text
+from sizing.specs.workload import KvPrecision, Precision
+
+
+class VersionSpelling(Spec):
+    """The version that a text means, for rows whose source contains `rows_of` (None: any)."""
+
+    engine: Text
+    stated: Annotated[str, Field(strict=True)]
+    rows_of: Text | None = None
+    version: Text
+    why: Text
+    source: Text
+
+
+class UnstatedCache(Spec):
+    """The cache format of an engine for some weight formats, where a row states none."""
+
+    engine: Text
+    weights: tuple[Precision, ...]
+    cache: KvPrecision
+    source: Text
+
+
+class NoteRule(Spec):
+    """A fact that stands in a row's notes alone: the expression's group is the value, or `value`."""
+
+    sets: Literal[
+        "rate_per_s",
+        "attention_dp",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "statistic",
+        "itl_definition",
+        "lengths",
+        "policy",
+        "refused",
+    ]
+    pattern: Text
+    value: Text | None = None
+
+
+class OfEngine(Spec):
+    """Base of what holds for versions `since`..`until` of an engine, and perhaps for one model, tp and shape."""
+
+    engine: Text
+    since: Text
+    until: Text | None = None
+    model: Text | None = None
+    tp: PositiveInt | None = None
+    isl: PositiveInt | None = None
+    osl: PositiveInt | None = None
+    longest: PositiveInt | None = None
+    source: Text
+
+
+class OfflineBudget(OfEngine):
+    """The token budget of an offline call where the server's is `server`."""
+
+    server: PositiveInt
+    offline: PositiveInt
+
+
+class RequestCount(OfEngine):
+    """The requests of a saturated run."""
+
+    requests: PositiveInt
+
+
+class EngineSize(OfEngine):
+    """The sizes with which an engine of a performance table was built."""
+
+    max_num_seqs: PositiveInt
+    max_num_batched_tokens: PositiveInt
+
+
+class RoundingStep(Spec):
+    """Sizes below `below` (None: any) are rounded up to a multiple of `step`."""
+
+    below: PositiveInt | None = None
+    step: PositiveInt
+
+
+class SizeHeuristic(OfEngine):
+    """How a benchmark tool sizes an engine from the cache that a data set's lengths leave room for."""
+
+    memory_share: Fraction
+    most_sequences: PositiveInt
+    most_tokens: PositiveInt
+    least_sequences: PositiveInt
+    least_tokens: PositiveInt
+    sequence_steps: tuple[RoundingStep, ...]
+    token_steps: tuple[RoundingStep, ...]
+
+
+class Conventions(Spec):
+    """The whole file."""
+
+    versions: tuple[VersionSpelling, ...]
+    weights: dict[str, Precision]
+    cache: dict[str, KvPrecision]
+    unstated_cache: tuple[UnstatedCache, ...]
+    notes: tuple[NoteRule, ...]
+    whole_batch_engines: tuple[Text, ...]
+    offline_budgets: tuple[OfflineBudget, ...]
+    requests: tuple[RequestCount, ...]
+    unstated_requests: PositiveInt
+    unstated_rounds: PositiveInt
+    least_rounds: PositiveInt
+    sizes: tuple[EngineSize, ...]
+    heuristics: tuple[SizeHeuristic, ...]
+    date: Text

@@ -1,0 +1,93 @@
+"""One prediction for each kind of run: simulate what the row states, and read off what its source measured."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sizing.simulation import Served, simulate
+from sizing.units import MILLI
+from sizing.validation.resolve import Case
+
+
+class Prediction(NamedTuple):
+    """Predicted metrics by their column, 0 where the model can't run the row (`missed` says why).
+
+    `in_flight` is the mean number of requests in flight on one replica.
+    """
+
+    values: dict[str, float]
+    in_flight: float
+    missed: str | None = None
+
+
+def predict(case: Case) -> Prediction:
+    """Return the metrics that a row states, as predicted."""
+    row = case.row
+    if case.missed is None:
+        served = simulate(case.deployed, case.traffic)
+        if served.completed:
+            values = batch_metrics(served) if row.mode == "static_batch" else load_metrics(case, served)
+            return Prediction({name: values.get(name, 0.0) for name in row.measured()}, in_flight(case, served))
+    missed = case.missed or "no request is ever let in"
+    return Prediction(dict.fromkeys(row.measured(), 0.0), _stated_in_flight(case), missed)
+
+
+def batch_metrics(served: Served) -> dict[str, float]:
+    """Return the metrics of one batch, as sources time it: its whole prefill, the steps after it, its end."""
+    requests = served.requests
+    first_s = float(np.nanmax(requests.first_token)) if requests.first_token else 0.0
+    end_s = float(np.nanmax(requests.finished))
+    longest = max(requests.osl)
+    return {
+        "ttft_ms": first_s / MILLI,
+        "itl_ms": (end_s - first_s) / (longest - 1) / MILLI if longest > 1 else 0.0,
+        "e2e_ms": end_s / MILLI,
+        "req_per_s": served.completed / end_s,
+        "output_tok_per_s": sum(requests.osl) / end_s,
+    }
+
+
+def load_metrics(case: Case, served: Served) -> dict[str, float]:
+    """Return the metrics of a load, in the source's statistic.
+
+    A closed loop is simulated on one rank with its whole share in flight; where fewer requests are in flight than there
+    are ranks, or the share is rounded, throughput is that of the requests that there are.
+    """
+    share = 1.0
+    if case.traffic.in_flight is not None:
+        ranks = case.deployed.replicas * case.deployed.layout.dp
+        share = case.traffic.in_flight / (max(1, round(case.traffic.in_flight / ranks)) * ranks)
+    latencies = {
+        name: found[case.statistic] / MILLI for name, found in served.latencies_s.items() if case.statistic in found
+    }
+    if case.first_token_in_itl:
+        latencies["itl"] = _per_output_token_s(served) / MILLI
+    return {
+        **{f"{name}_ms": value for name, value in latencies.items()},
+        "req_per_s": served.requests_per_s * share,
+        "output_tok_per_s": served.output_tokens_per_s * share,
+    }
+
+
+def _per_output_token_s(served: Served) -> float:
+    """Mean of E2E over output tokens, the first included, as LLMPerf counts it."""
+    requests = served.requests
+    return float(
+        np.nanmean(
+            (np.asarray(requests.finished) - np.asarray(requests.arrival)) / np.asarray(requests.osl, dtype=float)
+        )
+    )
+
+
+def in_flight(case: Case, served: Served) -> float:
+    """Return the mean number in flight on one replica: as stated, else by Little's law from what was simulated."""
+    if case.row.mode in ("closed_loop", "static_batch"):
+        return _stated_in_flight(case)
+    return served.requests_per_s * served.latencies_s["e2e"]["mean"] / case.deployed.replicas
+
+
+def _stated_in_flight(case: Case) -> float:
+    row = case.row
+    return (row.concurrency or row.batch or case.traffic.count) / case.deployed.replicas

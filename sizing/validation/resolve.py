@@ -1,0 +1,206 @@
+"""What a measured row means: its deployment on the catalogue's GPU, model and engine, and the traffic of its run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from sizing import architecture, memory, precision, settings
+from sizing.architecture import Layout
+from sizing.catalog import benchmarks, engines, gpus, models
+from sizing.catalog.measured_csv import MeasuredRow
+from sizing.engine import rules as scheduling
+from sizing.engine.load import Lengths
+from sizing.engine.rules import Rules
+from sizing.errors import Fault, InputError
+from sizing.kernels import Kernels
+from sizing.simulation import Deployed, Traffic
+from sizing.specs.engine import EngineSettings
+from sizing.specs.gpu import Gpu
+from sizing.specs.model import Model
+from sizing.units import GIB, MIB
+from sizing.validation.sizes import Run, Sizes, requests_of, sizes_of
+from sizing.validation.stated import NoteFacts, facts_of, formats_of, version_of
+
+WHOLE_POOL = 1.0  # a static session allocates what its batch needs, not a share of memory
+
+_gpu = cache(gpus.load_gpu)
+_model = cache(models.load_model)
+_engine = cache(engines.load_engine)
+_assumptions = cache(gpus.load_assumptions)
+_formats = cache(gpus.load_formats)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A row with what is simulated for it.
+
+    `missed` says why the model can't run it at all (then it predicts nothing and counts as wrong by all); `statistic`
+    and `first_token_in_itl` are the source's definitions; `notes` what was chosen where the row leaves it unsaid.
+    """
+
+    row: MeasuredRow
+    gpu: str
+    model: str
+    engine: str
+    is_moe: bool
+    deployed: Deployed
+    traffic: Traffic
+    statistic: str
+    first_token_in_itl: bool
+    missed: str | None
+    notes: tuple[str, ...]
+
+
+def resolve(row: MeasuredRow) -> Case:
+    """Look a row's names up and resolve its run. Raises InputError with the reason why it can't be predicted."""
+    conventions = benchmarks.load_conventions().spec
+    facts = facts_of(row.notes, conventions.notes)
+    _refuse(row, facts)
+    found, gpu = _model(row.model), _gpu(row.gpu)
+    engine = _engine(row.engine)[0].spec
+    version, version_note = version_of(engine, row.engine_version, row.source, conventions)
+    layout, replicas = layout_of(row, facts)
+    run = Run(engine, version, found.id, found.spec, layout, row.isl, row.osl)
+    weights, kv, kv_note = formats_of(row, engine, found, _formats().spec.formats, conventions)
+    resolved = settings.resolve(engine, version, deployment_of(gpu.spec, found.spec, layout))
+    plan = precision.plan(found.spec, gpu.spec, resolved, _formats().spec, precision=weights, kv_precision=kv)
+    refused = architecture.why_not(found.spec, layout, resolved)
+    if refused:
+        raise InputError(Fault(f"{found.id} as {layout}: {refused}"))
+    sizes, size_note = sizes_of(row, facts, run, gpu.spec, plan, resolved, conventions)
+    whole_batch = row.mode == "static_batch" and engine.name in conventions.whole_batch_engines
+    resolved = sized(resolved, sizes, found.spec, whole_batch=whole_batch)
+    longest = max(2, round(row.isl) + round(row.osl))
+    used = memory.use(found.spec, gpu.spec, layout, plan, resolved, max_model_len=longest)
+    rules, rules_note = rules_of(row, facts, resolved, whole_batch=whole_batch)
+    traffic = traffic_of(row, facts, requests_of(row, run, conventions), longest)
+    if facts.policy == "static":  # one batch, the largest that the cache holds
+        traffic = replace(traffic, count=max(1, min(rules.slots, int(used.max_concurrency))))
+    kernels = Kernels(gpu.spec, _assumptions().spec, gpus.borrowed, engine.name, resolved, plan)
+    notes = (version_note, kv_note, size_note, rules_note)
+    return Case(
+        row=row,
+        gpu=gpu.id,
+        model=found.id,
+        engine=engine.name,
+        is_moe=architecture.is_moe(found.spec),
+        deployed=Deployed(found.spec, layout, kernels, used, rules, replicas),
+        traffic=traffic,
+        statistic=facts.statistic or "mean",
+        first_token_in_itl=facts.itl_definition == "e2e_per_token",
+        missed=None if used.fits else f"does not fit: {used.deficit_gib:.1f} GiB a GPU are missing",
+        notes=tuple(note for note in notes if note),
+    )
+
+
+def _refuse(row: MeasuredRow, facts: NoteFacts) -> None:
+    """Raise InputError for a row that states no result, or a run that is not simulated."""
+    if facts.refused:
+        raise InputError(Fault(facts.refused))
+    if not row.measured():
+        raise InputError(Fault("states no result"))
+    if row.mode == "closed_loop" and row.concurrency is None:
+        raise InputError(Fault("states no concurrency", field="concurrency"))
+    if row.mode == "static_batch" and row.batch is None:
+        raise InputError(Fault("states no batch", field="batch"))
+    if row.mode == "open_loop" and facts.rate_per_s is None:
+        raise InputError(Fault("states no rate", field="notes", allowed="rate=..."))
+
+
+def layout_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int]:
+    """Return a row's layout and how many replicas of it its GPUs hold.
+
+    Sources with attention data parallelism state as tp either the ranks of a stage or the GPUs of one rank: what fits
+    the number of GPUs is meant. Experts over more GPUs than tp has mean attention data parallelism over the rest.
+    """
+    tp, pp = row.tp or 1, row.pp or 1
+    gpus_ = max(row.n_gpus or tp * pp, tp * pp)
+    stated = row.attention_dp or _ranks(facts.attention_dp, tp)
+    ep = row.ep or (stated if stated > 1 else 1)
+    dp = stated
+    if dp == 1 and ep > tp:
+        dp = max(1, gpus_ // (tp * pp))
+    if tp * pp * dp > gpus_:
+        tp = max(1, tp // dp)
+        dp = min(dp, max(1, gpus_ // (tp * pp)))
+    layout = Layout(tp, pp, dp, ep if (tp * dp) % ep == 0 else 1)
+    return layout, max(1, gpus_ // layout.gpus)
+
+
+def _ranks(stated: str | None, tp: int) -> int:
+    if stated is None:
+        return 1
+    return tp if stated == "ranks" else int(stated)
+
+
+def deployment_of(gpu: Gpu, model: Model, layout: Layout) -> settings.Deployment:
+    """Return what an engine's settings depend on. Engines compare with the total that nvidia-smi reports."""
+    held = gpu.datasheet.memory
+    return settings.Deployment(
+        gpu_name=gpu.name,
+        architecture=gpu.architecture,
+        memory_gib=held.nvidia_smi_mib * MIB / GIB if held.nvidia_smi_mib else held.cuda_visible_gib,
+        tp=layout.tp,
+        pp=layout.pp,
+        attention=architecture.attention_class(model),
+    )
+
+
+def sized(resolved: EngineSettings, sizes: Sizes, model: Model, *, whole_batch: bool) -> EngineSettings:
+    """Return settings with the row's sizes; a static session's cache takes whatever memory is left."""
+    tokens = sizes.max_num_batched_tokens or resolved.max_num_batched_tokens
+    if resolved.budget_covers_context and not sizes.max_num_batched_tokens:
+        tokens = max(tokens, model.max_position)
+    changed: dict[str, float | int] = {"max_num_batched_tokens": tokens}
+    if sizes.max_num_seqs:
+        changed["max_num_seqs"] = sizes.max_num_seqs
+    if whole_batch:
+        changed["memory_fraction"] = WHOLE_POOL
+    return resolved.model_copy(update=changed)
+
+
+def rules_of(
+    row: MeasuredRow, facts: NoteFacts, resolved: EngineSettings, *, whole_batch: bool
+) -> tuple[Rules, str | None]:
+    """Return the scheduler's rules for a row, and a note where they differ from the engine's defaults."""
+    rules = scheduling.of_engine(resolved)
+    note = None
+    if whole_batch:
+        return replace(rules, slots=row.batch or 1, budget=float("inf"), splits=False), None
+    if not rules.splits and row.isl > rules.budget:
+        rules = replace(rules, splits=True)
+        note = "prompts longer than the token budget: chunked"
+    if facts.policy:
+        rules = scheduling.with_policy(rules, facts.policy, ticks=False)
+    return replace(
+        rules,
+        hold_steps=row.batch_wait_steps or 0,
+        hold_ratio=row.batch_wait_ratio or 0.0,
+        poll_steps=row.arrival_poll_steps or 0,
+    ), note
+
+
+def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> Traffic:
+    """Return the requests of a row's run: its lengths, and a rate, a number in flight, or all at once."""
+    lengths, most = _lengths(row, facts), longest
+    if facts.lengths:
+        most = round(2 * (row.isl + row.osl))
+    rate = float(facts.rate_per_s) if row.mode == "open_loop" and facts.rate_per_s else None
+    return Traffic(
+        *lengths,
+        count,
+        rate_per_s=rate if rate is not None and rate < float("inf") else None,
+        in_flight=row.concurrency if row.mode == "closed_loop" else None,
+        longest=most,
+    )
+
+
+def _lengths(row: MeasuredRow, facts: NoteFacts) -> tuple[Lengths, Lengths]:
+    """Uniform from the stated share of the nominal length, or from 1 to twice a mean; else equal."""
+    if facts.lengths == "uniform_from_one":
+        return tuple(Lengths(2 * mean, shape="uniform", low_share=0.0) for mean in (row.isl, row.osl))  # type: ignore[return-value]
+    ratio = row.length_ratio_min
+    if ratio is not None and ratio < 1 and row.mode == "closed_loop":
+        return tuple(Lengths(n, shape="uniform", low_share=ratio) for n in (row.isl, row.osl))  # type: ignore[return-value]
+    return Lengths(max(1, round(row.isl))), Lengths(max(1, round(row.osl)))

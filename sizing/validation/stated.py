@@ -1,0 +1,112 @@
+"""What a measured row says in its own words: version, formats and the facts that only its notes hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from sizing import settings
+from sizing.catalog.measured_csv import MeasuredRow
+from sizing.catalog.models import FoundModel
+from sizing.errors import Fault, InputError, nearest
+from sizing.specs.benchmark import Conventions, NoteRule, OfEngine
+from sizing.specs.engine import Engine
+
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)+")
+
+
+class NoteFacts(NamedTuple):
+    """Facts read from notes; None where they say nothing. `attention_dp` is a number or `ranks`."""
+
+    rate_per_s: str | None = None
+    attention_dp: str | None = None
+    max_num_seqs: str | None = None
+    max_num_batched_tokens: str | None = None
+    statistic: str | None = None
+    itl_definition: str | None = None
+    lengths: str | None = None
+    policy: str | None = None
+    refused: str | None = None
+
+
+def facts_of(notes: str, rules: Iterable[NoteRule]) -> NoteFacts:
+    """Return the facts of a row's notes; of several rules for one fact the first that matches counts."""
+    found: dict[str, str] = {}
+    for rule in rules:
+        match = re.search(rule.pattern, notes) if rule.sets not in found else None
+        if match:
+            found[rule.sets] = rule.value or match[1]
+    return NoteFacts(**found)
+
+
+def version_of(engine: Engine, stated: str, source: str, conventions: Conventions) -> tuple[str, str | None]:
+    """Return the version to resolve, and how it was chosen where the row's own text is not one the profile knows.
+
+    By the table of spellings, else the number in the text held to the known range, else the newest.
+    """
+    for entry in conventions.versions:
+        of_source = entry.rows_of is None or entry.rows_of in source
+        if entry.engine == engine.name and entry.stated == stated and of_source:
+            return entry.version, f"{engine.name} {stated!r} taken as {entry.version}: {entry.why}"
+    try:
+        return settings.check_version(engine, stated), None
+    except InputError:
+        pass
+    number = _NUMBER.search(stated)
+    if number is None:
+        return engine.newest, f"{engine.name} {stated!r} taken as the newest, {engine.newest}"
+    version = held_to_range(engine, number[0])
+    return version, f"{engine.name} {stated!r} taken as {version}"
+
+
+def held_to_range(engine: Engine, version: str) -> str:
+    """Return a version, or the end of the profile's range that is nearest to it."""
+    try:
+        return settings.check_version(engine, version)
+    except InputError:
+        older = settings.parse_version(version) < settings.parse_version(engine.oldest)
+        return engine.oldest if older else engine.newest
+
+
+def holds(entry: OfEngine, engine: Engine, version: str, model: str, tp: int, isl: float, osl: float) -> bool:
+    """Return whether an entry of the conventions is about this engine version, model, tp and shape."""
+    return (
+        entry.engine == engine.name
+        and settings.is_within(version, entry.since, entry.until)
+        and entry.model in (None, model)
+        and entry.tp in (None, tp)
+        and entry.isl in (None, isl)
+        and entry.osl in (None, osl)
+        and (entry.longest is None or isl + osl <= entry.longest)
+    )
+
+
+def formats_of(
+    row: MeasuredRow, engine: Engine, found: FoundModel, known: Iterable[str], conventions: Conventions
+) -> tuple[str | None, str, str | None]:
+    """Return (weight precision, cache format or `auto`, a note where the cache was chosen for the row).
+
+    Raises InputError for a spelling that is neither a format nor in the table.
+    """
+    names = tuple(known)
+    weights = _spelt(row.weight_precision, conventions.weights, names, "weight_precision") or found.precision
+    cache = _spelt(row.kv_precision, conventions.cache, (*names, "auto"), "kv_precision") or "auto"
+    if cache != "auto":
+        return weights, cache, None
+    if found.kv_precision != "auto":
+        return weights, found.kv_precision, None
+    for entry in conventions.unstated_cache:
+        if entry.engine == engine.name and weights in entry.weights:
+            return weights, entry.cache, f"{engine.name}: {entry.cache} cache with {weights} weights"
+    return weights, "auto", None
+
+
+def _spelt(text: str, spellings: Mapping[str, str], known: tuple[str, ...], column: str) -> str | None:
+    """Return the format that a text means, None for an empty one. Raises InputError for an unknown one."""
+    name = text.strip().lower()
+    if name in spellings:
+        return spellings[name]
+    if not name or name in known:
+        return name or None
+    raise InputError(Fault(f"{text!r} is no known format", field=column, nearest=nearest(name, known)))

@@ -1,0 +1,131 @@
+"""Closed form against simulator: one step function, two ways to get from it to latency.
+
+With evenly spaced arrivals nothing fluctuates, which is what the closed form assumes of decoding: the two must agree. Under
+Poisson arrivals a request meets more than the mean (itself, and those that came in the same clump), which the closed form
+leaves out: it is too fast, the more so the more time goes into prefill.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+from builders import ask, data, option, real_model
+from engine_builders import run_open, store
+
+from sizing import candidates, steady_state
+from sizing.engine import deploy, rules
+from sizing.engine.load import Arrivals, arrival_times
+from sizing.load import Load, Most
+
+MODELS = (("llama-3.1-8b", None, 1), ("llama-3.1-70b", "fp8", 4))
+ENGINES = ("vllm:0.19.0", "sglang:0.5.9", "tensorrt-llm:1.2.0")
+LENGTHS = ((500, 200), (3000, 300), (200, 800))  # chat, rag, long answers
+CASES = [(model, engine, lengths) for model in MODELS for engine in ENGINES for lengths in LENGTHS]
+# Share of the highest stable rate -> how far mean ITL, and mean TTFT, under Poisson arrivals may part.
+ITL_TOLERANCE = {0.2: 0.04, 0.4: 0.06, 0.6: 0.09, 0.75: 0.12}
+TTFT_TOLERANCE = {0.2: 0.05, 0.4: 0.07, 0.6: 0.09, 0.75: 0.13}
+# Where prefill has steps of its own an arrival meets one of two kinds of steps; the closed form takes their sum.
+PREFILL_FIRST_TTFT_TOLERANCE = {0.2: 0.07, 0.4: 0.15, 0.6: 0.28, 0.75: 0.45}
+EVEN_ITL_TOLERANCE = 0.025
+REQUESTS = 2500
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One deployment's closed form with its highest stable rate."""
+
+    candidate: candidates.Candidate
+    load: Load
+    isl: int
+    osl: int
+    model_name: str
+
+    @property
+    def most(self) -> Most:
+        ceiling = steady_state.decoding_limit(self.load.service, self.load.slots)
+        full = steady_state.open_loop(self.load.curves, self.load.service, np.array([ceiling]))
+        rate = float(full.requests_per_s[0]) / max(1.0, float(full.prefill_share[0]))
+        return Most(rate, rate, ceiling, "")
+
+    def predicted(self, rate: float) -> tuple[float, float]:
+        """Mean TTFT and ITL of the closed form."""
+        point = self.load.at_rate(rate, self.most)
+        return float(point.ttft_s["mean"][0]), float(point.itl_s["mean"][0])
+
+    def simulated(self, rate: float, arrivals: Arrivals) -> tuple[float, float]:
+        """Mean TTFT and ITL of the simulator, ramp and drain left out."""
+        times = arrival_times(REQUESTS, rate, arrivals, np.random.default_rng(1)).tolist()
+        requests = store(times, [self.isl] * REQUESTS, [self.osl] * REQUESTS)
+        (replica,) = deploy.replicas(
+            real_model(self.model_name),
+            self.candidate.layout,
+            self.load.kernels,
+            self.candidate.memory,
+            rules.of_engine(self.candidate.settings),
+            requests,
+            count=1,
+            longest=self.isl + self.osl,
+        )
+        run_open(replica)
+        steady = slice(REQUESTS // 5, REQUESTS * 9 // 10)
+        arrival, first, finished = (
+            np.array(column)[steady] for column in (requests.arrival, requests.first_token, requests.finished)
+        )
+        return float((first - arrival).mean()), float(((finished - first) / (self.osl - 1)).mean())
+
+
+@cache
+def compared(model: tuple[str, str | None, int], engine: str, lengths: tuple[int, int]) -> Compared:
+    name, precision, tp = model
+    isl, osl = lengths
+    request = ask(real_model(name), engine=engine, isl=isl, osl=osl, serving={"tp": tp})
+    found = candidates.candidates(request, option("h100-sxm"), precision, data())
+    candidate = next(one for one in found if isinstance(one, candidates.Candidate))
+    return Compared(candidate, Load.of(candidate, request, data()), isl, osl, name)
+
+
+@pytest.mark.parametrize(("model", "engine", "lengths"), CASES)
+@pytest.mark.parametrize("share", [0.2, 0.75])
+def test_even_arrivals_give_the_closed_form_s_itl(
+    model: tuple[str, str | None, int], engine: str, lengths: tuple[int, int], share: float
+) -> None:
+    case = compared(model, engine, lengths)
+    rate = share * case.most.requests_per_s
+    itl_s = case.simulated(rate, "even")[1]
+    assert case.predicted(rate)[1] == pytest.approx(itl_s, rel=EVEN_ITL_TOLERANCE)
+
+
+@pytest.mark.parametrize(("model", "engine", "lengths"), CASES)
+def test_poisson_arrivals_part_within_what_fluctuation_explains(
+    model: tuple[str, str | None, int], engine: str, lengths: tuple[int, int]
+) -> None:
+    case = compared(model, engine, lengths)
+    ttft_tolerance = PREFILL_FIRST_TTFT_TOLERANCE if case.load.service.prefill_only else TTFT_TOLERANCE
+    for share, tolerance in ITL_TOLERANCE.items():
+        rate = share * case.most.requests_per_s
+        (ttft_s, itl_s), (closed_ttft_s, closed_itl_s) = case.simulated(rate, "poisson"), case.predicted(rate)
+        assert closed_itl_s == pytest.approx(itl_s, rel=tolerance), share
+        assert closed_ttft_s == pytest.approx(ttft_s, rel=ttft_tolerance[share]), share
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_alone_a_request_takes_the_closed_form_s_times(engine: str) -> None:
+    """No queue, no mixing: only the curves' interpolation and the mean context stand between the two."""
+    case = compared(MODELS[0], engine, (500, 200))
+    ttft_s, itl_s = case.simulated(0.01, "even")
+    assert ttft_s == pytest.approx(case.load.solo_ttft_s, rel=0.005)
+    assert itl_s == pytest.approx(case.load.solo_itl_s, rel=0.005)
+
+
+@pytest.mark.parametrize(("model", "engine", "lengths"), CASES)
+def test_more_than_the_highest_stable_rate_builds_a_queue(
+    model: tuple[str, str | None, int], engine: str, lengths: tuple[int, int]
+) -> None:
+    """At 1.3 times that rate TTFT grows with the length of the run; at 0.75 it does not."""
+    case = compared(model, engine, lengths)
+    over = case.simulated(1.3 * case.most.requests_per_s, "even")[0]
+    under = case.simulated(0.75 * case.most.requests_per_s, "even")[0]
+    assert over > 5 * under

@@ -1,0 +1,479 @@
+"""`llmsize simulate`: ticks as the course counts them, laws that hold in real time, faults, files and the progress bar."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sizing.cli import progress
+from sizing.cli.main import run
+
+ROOT = Path(__file__).parents[1]
+TRACES = ROOT.parent / "shared" / "facts" / "traces"
+COURSE = ["simulate", "--ticks", "--slots", "4", "--prefill", "2", "--itl", "1", "--osl-mean", "10", "--osl-std", "5", "--seed", "42"]  # fmt: skip
+LLAMA = ["simulate", "-m", "llama-3.1-8b", "-g", "h100-sxm"]
+SERVED = [*LLAMA, "--isl", "1000", "--osl", "200"]
+OPEN = [*SERVED, "--rps", "10", "--requests", "400"]
+SAMPLE = "arrival_s,input_tokens,output_tokens\n" + "".join(
+    f"{n / 4},{100 * n + 100},{10 * n + 10}\n" for n in range(10)
+)
+
+Capture = pytest.CaptureFixture[str]
+
+
+def answer(arguments: list[str], capsys: Capture, code: int = 0) -> dict[str, Any]:
+    assert run([*arguments, "--json"]) == code
+    out, err = capsys.readouterr()
+    assert err == ""
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def mistakes(arguments: list[str], capsys: Capture) -> list[str]:
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err.splitlines()
+
+
+# --- ticks -----------------------------------------------------------------------------------------------------
+
+
+# Published with the course: completed, end, mean TTFT, E2E and ITL, requests and tokens in 1,000 ticks, queue at the end.
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--policy static --requests 100 --limit 100", (19, 100, 52.80, 58.16, 1.00, 190.00, 1680.00, 80)),
+        ("--policy inflight --requests 100 --limit 100", (27, 101, 52.90, 58.44, 1.39, 267.33, 2376.24, 69)),
+        ("--requests 100 --limit 100 --prefill-chunks 2", (31, 100, 54.51, 57.42, 1.14, 310.00, 2730.00, 65)),
+        ("--policy one-prefill --prefill-chunks 2 --concurrency 6 --limit 100", (36, 100, 7.87, 15.14, 1.00, 360.00, 3170.00, 2)),
+        ("--policy one-prefill --prefill-chunks 2 --rate 0.46 --limit 100", (35, 100, 11.03, 17.66, 1.00, 350.00, 3060.00, 6)),
+        ("--policy one-prefill --prefill-chunks 2 --rate 0.46 --limit 10000", (3460, 10000, 1233.30, 1240.58, 1.00, 346.00, 3361.4, 1135)),
+    ],
+)  # fmt: skip
+def test_the_course_s_numbers(options: str, expected: tuple[float, ...], capsys: Capture) -> None:
+    found = answer([*COURSE, *options.split()], capsys)
+    keys = ("completed", "end_tick", "mean_ttft", "mean_e2e", "mean_itl", "requests_per_1k_ticks", "tokens_per_1k_ticks", "queue_end")  # fmt: skip
+    assert [found[key] for key in keys] == pytest.approx(expected, abs=0.005)
+    assert found["schema"] == "llmsize.simulation/1" and found["inputs"]["clock"] == "ticks"
+
+
+def test_without_options_ticks_are_the_course_s(capsys: Capture) -> None:
+    # Alone: prefill 2, then three more tokens of one tick each.
+    found = answer(["simulate", "--ticks", "--requests", "1"], capsys)
+    assert (found["mean_ttft"], found["mean_e2e"], found["mean_itl"], found["end_tick"]) == (2, 5, 1, 5)
+    assert found["timeline"] == ["ppddd", ".....", ".....", "....."]
+    assert found["gpu_utilisation"] == 1
+    assert found["wasted_slot_share"] == 0  # three empty slots, but nobody waits for them
+
+
+def test_wasted_slots_are_empty_while_requests_wait(capsys: Capture) -> None:
+    # Two slots, three requests of 1, 3 and 1 tokens (normal lengths are drawn, so by a trace of OSL: fixed 3 here).
+    # Static, OSL 3: both slots 0-4 prefill (2 + 2), decode to 6; then one alone 6-10. Nothing is empty while one waits.
+    found = answer(
+        ["simulate", "--ticks", "--slots", "2", "--osl", "3", "--requests", "3", "--policy", "static"], capsys
+    )
+    assert found["end_tick"] == 10 and found["wasted_slot_share"] == 0
+    # One prefill at a time: slot 2 is empty in ticks 0-2, while two wait and one prefills: 2 of 2 x end slot-ticks.
+    found = answer(["simulate", "--ticks", "--slots", "2", "--osl", "3", "--requests", "3", "--policy", "one-prefill"], capsys)  # fmt: skip
+    assert found["wasted_slot_share"] == pytest.approx(2 / (2 * found["end_tick"]))
+
+
+def test_dynamic_batches_wait_for_their_size_or_the_window(capsys: Capture) -> None:
+    # One request of a batch of four: it waits out the window of 7 ticks, then takes 2 ticks to its first token.
+    alone = ["simulate", "--ticks", "--policy", "dynamic", "--batch-size", "4", "--batch-window", "7", "--requests"]
+    assert answer([*alone, "1"], capsys)["mean_ttft"] == 9
+    assert answer([*alone, "4"], capsys)["mean_ttft"] == 8  # four are a batch at once: 4 x 2 ticks of prefill
+
+
+def test_a_rate_ends_with_its_requests_when_no_limit_is_given(capsys: Capture) -> None:
+    # floor(t x 0.1) have arrived by tick t: the tenth at tick 100, and alone it takes 5 ticks.
+    found = answer(["simulate", "--ticks", "--rate", "0.1", "--requests", "10"], capsys)
+    assert (found["completed"], found["end_tick"], found["mean_e2e"]) == (10, 105, 5)
+
+
+def test_policies_run_side_by_side_and_each_as_alone(capsys: Capture) -> None:
+    base = [*COURSE, "--requests", "100", "--limit", "100", "--policy"]
+    runs = answer([*base, "static,inflight,one-prefill"], capsys)["runs"]
+    assert [run_["policy"] for run_ in runs] == ["static", "inflight", "one-prefill"]
+    for found in runs:
+        alone = answer([*base, found["policy"]], capsys)
+        assert {key: alone[key] for key in found} == found
+        assert "runs" not in alone
+
+
+def test_ticks_load_no_model_code() -> None:
+    code = (
+        "import sys; from sizing.cli.main import run; run(['simulate', '--ticks', '--requests', '5'])\n"
+        "heavy = {'sizing.kernels', 'sizing.step', 'sizing.simulation', 'sizing.catalog.models', 'yaml', 'rich', 'matplotlib'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["--itl", "30ms"], ["--itl", "no number of ticks", "latency limit"]),
+        (["--itl", "0"], ["--itl", "'0'"]),
+        (["--limit", "60s"], ["--limit", "'60s'"]),
+        (["-g", "h100-sxm"], ["--gpu", "no meaning in ticks"]),
+        (["--ttft", "1s"], ["--ttft", "no meaning in ticks"]),
+        (["--rate", "0.1", "--concurrency", "3"], ["--rate", "contradicts --concurrency"]),
+        (["--policy", "statik"], ["--policy", "did you mean static?"]),
+        (["--policy", "engine"], ["--policy", "'engine'", "inflight"]),
+        (["--osl", "3", "--osl-mean", "3"], ["contradicts --osl-mean"]),
+        (["--slots", "0"], ["--slots", "1 to"]),
+        (["--prefill", "-1"], ["--prefill", "above 0"]),
+        (["--osl-mean", "0.5"], ["--osl-mean", "at least 1"]),
+        (["--prefill-chunks", "0"], ["--prefill-chunks"]),
+        (["--seed", "-1"], ["--seed", "0 to"]),
+        (["--plot", "x.gif"], ["--plot", ".svg, .png, .pdf"]),
+        (["--plot", "/no/such/folder/x.svg"], ["--plot", "no folder"]),
+        (["--requests-out", "."], ["--requests-out", "folder"]),
+    ],
+)
+def test_a_mistake_in_ticks_is_one_line(extra: list[str], words: list[str], capsys: Capture) -> None:
+    (line,) = mistakes(["simulate", "--ticks", "--requests", "3", *extra], capsys)
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [([], "nothing says what to send"), (["--rate", "0.1"], "never end"), (["--concurrency", "2"], "never end"), (["chat"], "chat")],
+)  # fmt: skip
+def test_a_tick_run_needs_a_load_that_ends(arguments: list[str], word: str, capsys: Capture) -> None:
+    assert any(word in line for line in mistakes(["simulate", "--ticks", *arguments], capsys))
+
+
+# --- real time -------------------------------------------------------------------------------------------------
+
+
+def test_the_json_has_the_keys_of_its_schema(capsys: Capture) -> None:
+    found = answer(OPEN, capsys)
+    assert found["schema"] == "llmsize.simulation/1"
+    for name in ("ttft_ms", "itl_ms", "e2e_ms"):
+        assert list(found[name]) == ["mean", "p50", "p90", "p95", "p99", "max"]
+        assert (
+            found[name]["p50"] <= found[name]["p90"] <= found[name]["p95"] <= found[name]["p99"] <= found[name]["max"]
+        )
+    assert set(found["queue"]) == {"mean", "max", "end"}
+    assert set(found["batch"]) == set(found["kv_utilisation"]) == {"mean", "max"}
+    keys = {"completed", "duration_s", "requests_per_s", "output_tokens_per_s", "preemptions", "refused", "stable", "gpu_utilisation"}  # fmt: skip
+    assert keys <= set(found)
+    assert found["goodput_requests_per_s"] is None  # no limits are stated
+    assert (found["completed"], found["refused"], found["stable"], found["policy"]) == (400, 0, True, "engine")
+
+
+def test_rates_and_latencies_agree_with_each_other(capsys: Capture) -> None:
+    found = answer(OPEN, capsys)
+    assert found["requests_per_s"] == pytest.approx(found["completed"] / found["duration_s"])
+    assert found["output_tokens_per_s"] == pytest.approx(200 * found["requests_per_s"])
+    # E2E = TTFT + ITL x (OSL - 1), for every request and so for the means of equal lengths
+    e2e = found["ttft_ms"]["mean"] + 199 * found["itl_ms"]["mean"]
+    assert found["e2e_ms"]["mean"] == pytest.approx(e2e)
+    # Little: what is in flight on average is the rate times the time in the system, but for waits within a step.
+    in_flight = found["batch"]["mean"] + found["queue"]["mean"]
+    assert in_flight == pytest.approx(found["requests_per_s"] * found["e2e_ms"]["mean"] / 1000, rel=0.05)
+
+
+def test_a_closed_loop_holds_its_number_and_replicas_share_it(capsys: Capture) -> None:
+    one = answer([*SERVED, "--concurrency", "16", "--requests", "160"], capsys)
+    assert one["batch"]["max"] == 16 and one["batch"]["mean"] > 15
+    # Four replicas with 16 each are four times the one, to the last digit.
+    four = answer([*SERVED, "--concurrency", "64", "--requests", "640", "--replicas", "4"], capsys)
+    assert four["completed"] == 640 and four["inputs"]["gpus"] == 4
+    assert four["requests_per_s"] == pytest.approx(4 * one["requests_per_s"])
+    assert four["e2e_ms"] == one["e2e_ms"]
+
+
+def test_requests_alone_come_all_at_once(capsys: Capture) -> None:
+    found = answer([*SERVED, "--requests", "50"], capsys)
+    assert found["inputs"]["load"]["kind"] == "batch"
+    assert found["duration_s"] == pytest.approx(found["e2e_ms"]["max"] / 1000)
+    found = answer(
+        ["simulate", "chat", "-g", "h100-sxm", "--tp", "2", "--requests", "5", "--arrivals", "at-once"], capsys
+    )
+    assert found["inputs"]["load"]["kind"] == "batch" and found["inputs"]["load"]["requests"] == 5
+
+
+def test_a_workload_brings_its_own_demand(capsys: Capture) -> None:
+    # chat: 100,000 users; its rate is 100,000 x 5 / 8 h x 2 whatever the defaults are, so it is above one a second.
+    found = answer(["simulate", "chat", "-g", "h100-sxm", "--tp", "2", "--replicas", "8", "--requests", "300"], capsys)
+    load = found["inputs"]["load"]
+    assert load["kind"] == "open_loop" and load["requests_per_s"] > 1
+    assert found["inputs"]["limits"]["ttft_ms"] == {"statistic": "p95", "ms": 1000.0}
+    assert found["goodput_requests_per_s"] <= found["requests_per_s"]
+
+
+def test_a_trace_sends_what_it_holds(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "sample.csv"
+    path.write_text(SAMPLE)
+    found = answer([*LLAMA, "--trace", str(path)], capsys)
+    assert (found["completed"], found["inputs"]["load"]["kind"]) == (10, "trace")
+    # Prompts of 100 to 1,000 are 550 on average; outputs of 10 to 100 are 550 tokens in all.
+    assert (found["inputs"]["isl"], found["inputs"]["osl"]) == (550, 55)
+    assert found["output_tokens_per_s"] * found["duration_s"] == pytest.approx(550)
+    assert found["inputs"]["max_model_len"] == 1100
+    few = answer([*LLAMA, "--trace", str(path), "--requests", "3"], capsys)
+    assert few["completed"] == 3
+    # Rows longer than the engine takes are refused, which the exit code says: 110 x (n + 1) tokens above 700 are four.
+    cut = answer([*LLAMA, "--trace", str(path), "--max-model-len", "700"], capsys, code=1)
+    assert (cut["completed"], cut["refused"], cut["arrived"]) == (6, 4, 10)
+
+
+def test_a_trace_replaces_the_tokens_and_demand_of_a_workload(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "sample.csv"
+    path.write_text(SAMPLE)
+    found = answer(["simulate", "chat", "-g", "h100-sxm", "--tp", "2", "--trace", str(path)], capsys)
+    assert found["completed"] == 10 and found["inputs"]["limits"]["itl_ms"]["ms"] == 50
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="the published traces are not here")
+def test_a_published_trace_is_served(capsys: Capture) -> None:
+    found = answer([*LLAMA, "--precision", "fp8", "--trace", str(TRACES / "azure2023_conv_full.csv")], capsys)
+    assert found["completed"] == 19366 and found["stable"]
+    assert found["duration_s"] == pytest.approx(3502, rel=0.01)
+
+
+def test_static_batching_wastes_what_in_flight_batching_uses(capsys: Capture) -> None:
+    lengths = ["--osl-std", "150", "--slots", "32", "--requests", "300", "--policy", "static,inflight,chunked,one-prefill,engine"]  # fmt: skip
+    runs = {found["policy"]: found for found in answer([*SERVED, *lengths], capsys)["runs"]}
+    assert all(found["completed"] == 300 and found["batch"]["max"] == 32 for found in runs.values())
+    assert runs["inflight"]["requests_per_s"] > 1.3 * runs["static"]["requests_per_s"]
+    assert runs["static"]["wasted_slot_share"] > 0.25 > 0.05 > runs["inflight"]["wasted_slot_share"]
+    assert len({found["output_tokens_per_s"] / found["requests_per_s"] for found in runs.values()}) >= 1
+
+
+def test_a_prefix_cache_shortens_the_wait_for_the_first_token(capsys: Capture) -> None:
+    without = answer(OPEN, capsys)["ttft_ms"]["mean"]
+    assert answer([*OPEN, "--prefix-hit", "80%"], capsys)["ttft_ms"]["mean"] < 0.6 * without
+
+
+def test_clumped_arrivals_wait_longer_than_even_ones(capsys: Capture) -> None:
+    busy = [*SERVED, "--rps", "18", "--requests", "600", "--arrivals"]
+    even, poisson, clumped = (
+        answer([*busy, kind], capsys)["ttft_ms"]["p99"] for kind in ("even", "poisson", "gamma:0.2")
+    )
+    assert even < poisson < clumped
+
+
+def test_lengths_follow_what_is_asked(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "r.csv"
+
+    def drawn(*options: str) -> list[int]:
+        answer([*SERVED, "--requests", "2000", "--requests-out", str(path), *options], capsys)
+        with path.open() as stream:
+            return [int(row["isl"]) for row in csv.DictReader(stream)]
+
+    assert set(drawn()) == {1000}
+    uniform = drawn("--length-ratio", "0.8")
+    assert min(uniform) >= 800 and max(uniform) <= 1000 and sum(uniform) / 2000 == pytest.approx(900, abs=6)
+    skewed, symmetric = drawn("--isl-std", "300"), drawn("--isl-std", "300", "--length-shape", "normal")
+    # 2,000 draws: the mean is off by 300/sqrt(2,000) = 7 in one case of three
+    assert sum(skewed) / 2000 == pytest.approx(1000, abs=28) == sum(symmetric) / 2000
+    assert max(skewed) - 1000 > 1.3 * (1000 - min(skewed))
+    assert sorted(skewed)[1000] < 980 < sorted(symmetric)[1000]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_others(capsys: Capture) -> None:
+    def out(*extra: str) -> str:
+        assert run([*OPEN, "--osl-std", "80", "--json", *extra]) == 0
+        return capsys.readouterr().out
+
+    first = out()
+    assert out() == first
+    assert out("--seed", "7") != first
+
+
+def test_the_least_loaded_replica_of_all_is_a_better_choice_than_the_better_of_two(capsys: Capture) -> None:
+    shared = [*SERVED, "--rps", "75", "--osl-std", "150", "--requests", "1200", "--replicas", "4", "--routing"]
+    kinds = ("round-robin", "least-requests", "power-of-two")
+    tails = {kind: answer([*shared, kind], capsys)["ttft_ms"]["p99"] for kind in kinds}
+    assert len(set(tails.values())) == 3
+    assert tails["least-requests"] < tails["power-of-two"]
+
+
+def test_a_time_limit_ends_the_run_without_calling_it_unstable(capsys: Capture) -> None:
+    found = answer([*SERVED, "--rps", "10", "--limit", "30"], capsys)
+    assert found["stable"] and found["arrived"] == pytest.approx(300, abs=60)
+    assert found["arrived"] - found["completed"] < 60
+    assert found["duration_s"] == pytest.approx(30, abs=1)
+    assert answer([*SERVED, "--rps", "10", "--limit", "0.5min"], capsys)["completed"] == found["completed"]
+
+
+# --- results that say no ---------------------------------------------------------------------------------------
+
+
+def test_an_overload_is_unstable_and_its_latencies_are_marked(capsys: Capture) -> None:
+    overload = [*SERVED, "--rps", "200", "--requests", "1000"]
+    assert answer(overload, capsys, code=1)["stable"] is False
+    assert run(overload) == 1
+    out = capsys.readouterr().out
+    assert "Unstable" in out and "not converged" in " ".join(out.split())
+
+
+def test_a_missed_limit_is_a_result_and_a_kept_one_counts_as_goodput(capsys: Capture) -> None:
+    missed = answer([*OPEN, "--itl", "p99:1us"], capsys, code=1)
+    assert missed["missed"] == ["itl"] and missed["goodput_requests_per_s"] == 0
+    kept = answer([*OPEN, "--itl", "p99:1s", "--ttft", "1h"], capsys)
+    assert kept["missed"] == [] and kept["goodput_requests_per_s"] == kept["requests_per_s"]
+    assert run([*OPEN, "--itl", "p99:1us"]) == 1
+    assert "Limit missed: ITL p99" in capsys.readouterr().out
+
+
+def test_what_does_not_fit_says_by_how_much(capsys: Capture) -> None:
+    too_small = ["simulate", "-m", "llama-3.1-70b", "-g", "h100-sxm", "--isl", "1000", "--osl", "100", "--rps", "1"]
+    found = answer(too_small, capsys, code=1)
+    assert found["completed"] is None and found["ttft_ms"]["mean"] is None and found["passed"] is False
+    assert found["memory"]["deficit_gib"] > 50  # 131 GiB of weights against a budget of 73
+    assert "GiB more per GPU" in found["reason"] and "--tp 2" in found["suggestions"]
+    assert run(too_small) == 1
+    assert capsys.readouterr().out.startswith("Does not fit")
+    assert run([*too_small, "--format", "csv"]) == 1
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["--itl", "30"], ["--itl", "without its unit", "--ticks"]),
+        (["--rate", "3"], ["--rate", "with --ticks"]),
+        (["--osl-mean", "3"], ["--osl-mean", "with --ticks"]),
+        (["--arrivals", "poison"], ["--arrivals", "did you mean poisson?"]),
+        (["--arrivals", "gamma:0"], ["--arrivals", "gamma:SHAPE"]),
+        (["--routing", "least"], ["--routing", "least-requests"]),
+        (["--policy", "inflght"], ["--policy", "did you mean inflight?"]),
+        (["--length-shape", "gauss"], ["--length-shape", "lognormal, normal"]),
+        (["--length-ratio", "1.5"], ["--length-ratio", "at most 1"]),
+        (["--length-ratio", "0.5", "--osl-std", "3"], ["--length-ratio", "contradicts"]),
+        (["--prefix-hit", "80"], ["--prefix-hit", "between 0 and 1"]),
+        (["--batch-window", "3"], ["--batch-window", "unit"]),
+        (["--limit", "soon"], ["--limit", "unit"]),
+        (["--replicas", "0"], ["--replicas", "1 to"]),
+        (["--concurrency", "3"], ["exactly one of"]),
+        (["--isl-std", "-3"], ["--isl-std"]),
+        (["--gpu", "h100-sxm,a100-sxm-80gb"], ["--gpu", "one GPU type"]),
+        (["--precision", "fp8,bf16"], ["--precision", "one precision"]),
+        (["--tp", "2", "--ep", "3"], ["--ep", "does not divide"]),
+    ],
+)
+def test_a_mistake_in_real_time_is_one_line(extra: list[str], words: list[str], capsys: Capture) -> None:
+    (line,) = mistakes([*OPEN, *extra], capsys)
+    assert all(word in line for word in words), line
+
+
+def test_a_trace_and_a_stated_load_contradict_each_other(capsys: Capture) -> None:
+    lines = mistakes([*SERVED, "--trace", "t.csv", "--rps", "3"], capsys)
+    assert len(lines) == 3 and all("contradicts --trace" in line for line in lines)
+    assert [line.split(":")[1].strip() for line in lines] == ["--rps", "--isl", "--osl"]
+
+
+def test_a_run_needs_a_load_and_replicas_need_their_share(capsys: Capture) -> None:
+    (line,) = mistakes(SERVED, capsys)
+    assert "nothing says what to send" in line and "--trace" in line
+    (line,) = mistakes([*SERVED, "--concurrency", "3", "--replicas", "4"], capsys)
+    assert "--concurrency" in line and "at least 4" in line
+
+
+# --- files and progress ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unit"), [(OPEN, "s"), ([*COURSE, "--requests", "100", "--limit", "100"], "tick")]
+)
+def test_every_request_is_a_row_in_the_order_of_its_life(
+    arguments: list[str], unit: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text("old")
+    found = answer([*arguments, "--requests-out", str(path)], capsys)
+    with path.open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == [
+        "number", f"arrival_{unit}", f"admitted_{unit}", f"first_token_{unit}", f"finished_{unit}", "isl", "osl", "preemptions",
+    ]  # fmt: skip
+    assert len(rows) == found["arrived"] and [int(row["number"]) for row in rows] == list(range(len(rows)))
+    lives = [[float(row[f"{event}_{unit}"]) for event in ("arrival", "admitted", "first_token", "finished")] for row in rows if row[f"finished_{unit}"]]  # fmt: skip
+    assert all(life == sorted(life) for life in lives)
+    assert found["completed"] <= len(lives) <= found["completed"] + 4  # a tick run does not count its very last step
+    if unit == "s":
+        mean = sum(life[2] - life[0] for life in lives) / len(lives)
+        assert found["ttft_ms"]["mean"] == pytest.approx(1000 * mean)
+
+
+def test_several_policies_are_told_apart_in_the_file(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "requests.csv"
+    answer([*COURSE, "--requests", "5", "--policy", "static,inflight", "--requests-out", str(path)], capsys)
+    with path.open() as stream:
+        assert [row["policy"] for row in csv.DictReader(stream)] == ["static"] * 5 + ["inflight"] * 5
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_may_not_be_written_is_a_fault(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "requests.csv"
+    path.write_text("")
+    path.chmod(0o400)
+    assert run([*COURSE, "--requests", "5", "--requests-out", str(path)]) == 2
+    assert "--requests-out" in capsys.readouterr().err
+
+
+def test_csv_and_markdown_have_one_row_a_policy(capsys: Capture) -> None:
+    for arguments in (OPEN, [*COURSE, "--requests", "9"]):
+        assert run([*arguments, "--policy", "static,inflight", "--format", "csv"]) in (0, 1)
+        rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+        assert [row["policy"] for row in rows] == ["static", "inflight"]
+        assert run([*arguments, "--policy", "static", "--format", "markdown"]) in (0, 1)
+        assert "| static |" in capsys.readouterr().out
+
+
+class Terminal:
+    """A stderr that says whether it is a terminal and keeps what is written."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        self.is_terminal, self.text, self.encoding = is_terminal, "", "utf-8"
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "patience_s", "shown"), [(True, -1, True), (False, -1, False), (True, 60, False)]
+)
+def test_the_bar_shows_itself_on_a_terminal_after_a_while(
+    is_terminal: bool, patience_s: float, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    stderr = Terminal(is_terminal)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
+    monkeypatch.setenv("TERM", "xterm")
+    assert run([*SERVED, "--osl-std", "50", "--rps", "10", "--requests", "3000", "--json"]) == 0
+    assert ("engine" in stderr.text) == shown
+    assert bool(stderr.text) == shown
+    assert json.loads(capsys.readouterr().out)["completed"] == 3000
+
+
+def test_progress_never_goes_back_and_stays_within_the_total() -> None:
+    from test_simulation_report import driven
+
+    for load in ({"rate_per_s": 10.0}, {"in_flight": 16}, {}):
+        told: list[int] = []
+        driven(1500, progress=told.append, **load)
+        assert told and told == sorted(told) and told[0] >= 0 and told[-1] <= 1500
