@@ -216,10 +216,10 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
     stable = (rates.busy < 1) & (rates.in_prefill <= 1)
     wait = _waits(service, rates, decoding, stable)
     ttft_s = {"mean": rates.prompt_s + wait.shared_s + wait.queue_s}
-    itl_s = {"mean": rates.step_s}
+    itl_s = {"mean": _seen_step_s(curves, service, rates, decoding)}
     for name, q in quantiles.items():
         ttft_s[name] = rates.prompt_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
-        itl_s[name] = _itl_quantile_s(curves, service, rates, decoding, q)
+        itl_s[name] = _itl_quantile_s(curves, service, rates, decoding, itl_s["mean"], q)
     after_first = service.osl - 1
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
     return Point(
@@ -252,19 +252,22 @@ def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.
     It meets a step that is longer than the mean (a random instant falls into long steps: E[L^2]/E[L]), waits for half of
     it, and shares its own step with all who came during the one before: Poisson, each adding h. With k ~ Poisson(lambda
     times the step before) prompts a step, Var(L) = h^2 lambda E[L]/(1-(lambda h)^2). Where the budget holds one prompt
-    they queue one after another instead: M/D/1. A pipeline's first stage is free again after a pp-th of a step.
+    they queue one after another instead: M/D/1. Where prefill has steps of its own, the step met is one of two kinds. A
+    pipeline's first stage is free again after a pp-th of a step.
     """
     per_rank = rates.requests_per_s / service.ranks
     lengthening_s = rates.another_s
     load = np.minimum(per_rank * lengthening_s, 1 - rates.decode_s / np.maximum(rates.step_s, 1e-300))
     load = np.clip(load, 0.0, 0.999)
     variance_s2 = lengthening_s**2 * per_rank * rates.step_s / (1 - load**2)
-    met_s = rates.step_s + variance_s2 / np.maximum(rates.step_s, 1e-300)
     at_all = 1 - np.exp(-decoding)
+    share = np.minimum(rates.in_prefill, 1.0)
+    either_s = (1 - share) * at_all * rates.decode_s + share * rates.chunk_s
+    mixed_s = rates.step_s + variance_s2 / np.maximum(rates.step_s, 1e-300)
+    met_s = either_s if service.prefill_only else mixed_s
     shares = min(1.0, service.most_together - 1)
     together_s = lengthening_s * per_rank * met_s
-    share = np.minimum(rates.in_prefill, 1.0)
-    single_s = ((1 - share) * at_all * rates.decode_s + share * rates.chunk_s) / 2
+    single_s = either_s / 2
     rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / service.pp
     if service.osl <= 1:  # nothing decodes, so a step is there only while prompts are
         rest_s, together_s = single_s / service.pp, np.zeros_like(single_s)
@@ -295,7 +298,21 @@ def _queue_s(wait: _Waits, q: float) -> Array:
     return np.where((wait.busy > 1 - q) & (wait.queue_s > 0), tail, 0.0)
 
 
-def _itl_quantile_s(curves: Curves, service: Service, rates: _Rates, decoding: Array, q: float) -> Array:
+def _seen_step_s(curves: Curves, service: Service, rates: _Rates, decoding: Array) -> Array:
+    """Mean step that a request sees, longer than the mean over time: it decodes beside itself and the clump it came with.
+
+    An arrival finds b others (Poisson arrivals see time averages) and makes one more; a clump slows the steps, which lets
+    more prompts in, so the company grows by v = (S/d)^2 in place of 1.
+    """
+    if service.osl <= 1:
+        return rates.step_s
+    company = (rates.step_s / rates.decode_s) ** 2
+    delay_s = (rates.step_s - rates.decode_s) / np.maximum(decoding, 1e-300)
+    seen_s = np.asarray(decode_step_s(curves, service, decoding + company))
+    return np.maximum(rates.step_s, seen_s + (decoding + (company - 1) / 2) * delay_s)
+
+
+def _itl_quantile_s(curves: Curves, service: Service, rates: _Rates, decoding: Array, mean_s: Array, q: float) -> Array:
     """Quantile over requests of a request's mean ITL, normal about the mean.
 
     Two things spread it: how many prefills it sits through (Poisson) and how many others decode beside it (Poisson too).
@@ -306,7 +323,7 @@ def _itl_quantile_s(curves: Curves, service: Service, rates: _Rates, decoding: A
     more_s = np.asarray(decode_step_s(curves, service, decoding + np.sqrt(decoding))) - rates.decode_s
     by_hits_s = rates.hit_s * np.sqrt(rates.hits) / (service.osl - 1)
     spread_s = rates.step_s / rates.decode_s * np.sqrt(by_hits_s**2 + more_s**2)
-    return np.maximum(rates.decode_s, rates.step_s + NormalDist().inv_cdf(q) * spread_s)
+    return np.maximum(rates.decode_s, mean_s + NormalDist().inv_cdf(q) * spread_s)
 
 
 def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Quantiles = PERCENTILES) -> Point:
