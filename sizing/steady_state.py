@@ -217,9 +217,10 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
     wait = _waits(service, rates, decoding, stable)
     ttft_s = {"mean": rates.prompt_s + wait.shared_s + wait.queue_s}
     itl_s = {"mean": _seen_step_s(curves, service, rates, decoding)}
+    spread_s = _itl_spread_s(curves, service, rates, decoding)
     for name, q in quantiles.items():
         ttft_s[name] = rates.prompt_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
-        itl_s[name] = _itl_quantile_s(curves, service, rates, decoding, itl_s["mean"], q)
+        itl_s[name] = np.maximum(rates.decode_s, itl_s["mean"] + NormalDist().inv_cdf(q) * spread_s)
     after_first = service.osl - 1
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
     return Point(
@@ -312,8 +313,8 @@ def _seen_step_s(curves: Curves, service: Service, rates: _Rates, decoding: Arra
     return np.maximum(rates.step_s, seen_s + (decoding + (company - 1) / 2) * delay_s)
 
 
-def _itl_quantile_s(curves: Curves, service: Service, rates: _Rates, decoding: Array, mean_s: Array, q: float) -> Array:
-    """Quantile over requests of a request's mean ITL, normal about the mean.
+def _itl_spread_s(curves: Curves, service: Service, rates: _Rates, decoding: Array) -> Array:
+    """Standard deviation over requests of a request's mean ITL, taken as normal.
 
     Two things spread it: how many prefills it sits through (Poisson) and how many others decode beside it (Poisson too).
     Both feed back: slower steps last longer and meet more prompts, by the factor S/d.
@@ -322,8 +323,7 @@ def _itl_quantile_s(curves: Curves, service: Service, rates: _Rates, decoding: A
         return np.zeros_like(rates.step_s)
     more_s = np.asarray(decode_step_s(curves, service, decoding + np.sqrt(decoding))) - rates.decode_s
     by_hits_s = rates.hit_s * np.sqrt(rates.hits) / (service.osl - 1)
-    spread_s = rates.step_s / rates.decode_s * np.sqrt(by_hits_s**2 + more_s**2)
-    return np.maximum(rates.decode_s, mean_s + NormalDist().inv_cdf(q) * spread_s)
+    return rates.step_s / rates.decode_s * np.sqrt(by_hits_s**2 + more_s**2)
 
 
 def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Quantiles = PERCENTILES) -> Point:
