@@ -6,9 +6,10 @@ several prompts, k = b/(o-1) of them share a step, at least one and at most what
 and m a step that carries such a chunk. A prompt lengthens the steps of the sequences beside it by p = (i/c)(m-d)/k seconds
 (mixed steps; the whole of m for prefill-only steps), so
 
-    ITL = S = d(b) + b*p/(o-1),    X = b/((o-1)*S).
+    S = d(b) + b*p/(o-1),    X = b/((o-1)*S).
 
-All is explicit in b; arrays over b go through unchanged. Waiting under Poisson arrivals (`_waits`): the rest of the step in
+A request's ITL is a little more than S, since it decodes beside itself and those it came with (`_seen_step_s`). All is
+explicit in b; arrays over b go through unchanged. Waiting under Poisson arrivals (`_waits`): the rest of the step in
 progress, those who share the next one, and, where the budget is short, the prompts ahead as M/D/1 (Pollaczek-Khinchine). In
 a closed loop whose requests start together and have equal lengths they stay grouped, so a prompt waits for half of the
 group's prefill on average. Percentiles follow from the same picture (lognormal wait, exponential queue, normal ITL) and are

@@ -75,8 +75,8 @@ def test_without_options_ticks_are_the_course_s(capsys: Capture) -> None:
 
 
 def test_wasted_slots_are_empty_while_requests_wait(capsys: Capture) -> None:
-    # Two slots, three requests of 1, 3 and 1 tokens (normal lengths are drawn, so by a trace of OSL: fixed 3 here).
-    # Static, OSL 3: both slots 0-4 prefill (2 + 2), decode to 6; then one alone 6-10. Nothing is empty while one waits.
+    # Two slots, three requests of 3 tokens. Static: two prefill in 0-4 (2 + 2 ticks) and decode to 6, then one runs alone
+    # in 6-10: a slot is empty, but nobody waits.
     found = answer(
         ["simulate", "--ticks", "--slots", "2", "--osl", "3", "--requests", "3", "--policy", "static"], capsys
     )
@@ -250,7 +250,6 @@ def test_static_batching_wastes_what_in_flight_batching_uses(capsys: Capture) ->
     assert all(found["completed"] == 300 and found["batch"]["max"] == 32 for found in runs.values())
     assert runs["inflight"]["requests_per_s"] > 1.3 * runs["static"]["requests_per_s"]
     assert runs["static"]["wasted_slot_share"] > 0.25 > 0.05 > runs["inflight"]["wasted_slot_share"]
-    assert len({found["output_tokens_per_s"] / found["requests_per_s"] for found in runs.values()}) >= 1
 
 
 def test_a_prefix_cache_shortens_the_wait_for_the_first_token(capsys: Capture) -> None:

@@ -318,23 +318,25 @@ def test_the_wait_of_attention_ranks_is_that_of_separate_queues() -> None:
 def test_the_closed_form_worked_by_hand() -> None:
     """Prefill-only steps: d = 10 ms, a prompt 100 ms, OSL 101, 20 decoding.
 
-    ITL = 10 + 20 x 100/100 = 30 ms; X = 20 / (100 x 0.03) = 6.667/s; prefill takes 0.667 of the time. It
-    waits for (1 - 0.667) x 10/2 = 1.667 ms and 0.667/(2 x 0.333) x 100 = 100 ms: TTFT 201.667 ms.
-    E2E = TTFT + 100 x 30 ms.
+    S = 10 + 20 x 100/100 = 30 ms; X = 20 / (100 x 0.03) = 6.667/s; prefill takes 0.667 of the time. A prompt
+    waits for (1 - 0.667) x 10/2 = 1.667 ms and 0.667/(2 x 0.333) x 100 = 100 ms: TTFT 201.667 ms. A request's
+    own company is (30/10)^2 = 9 more: ITL = 10 + (20 + (9-1)/2) x 100/100 = 34 ms. E2E = TTFT + 100 x 34 ms.
     """
     point = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=101), np.array([20.0]))
-    assert point.itl_s["mean"][0] == pytest.approx(0.030)
+    assert point.itl_s["mean"][0] == pytest.approx(0.034)
     assert point.requests_per_s[0] == pytest.approx(20 / 3)
     assert point.prefill_share[0] == pytest.approx(2 / 3)
     assert point.ttft_s["mean"][0] == pytest.approx(0.1 + 0.01 / 6 + 0.1)
-    assert point.e2e_s["mean"][0] == pytest.approx(0.201_667 + 3.0, abs=1e-6)
+    assert point.e2e_s["mean"][0] == pytest.approx(0.201_667 + 3.4, abs=1e-6)
     assert point.running[0] == pytest.approx(20 / 3 * float(point.e2e_s["mean"][0]))
 
 
 def test_mixed_steps_cost_decodes_the_lengthening_only() -> None:
-    """A step with a chunk takes 100 ms in place of 10: 90 ms a prompt. ITL = 10 + 20 x 90/100 = 28 ms."""
+    """A step with a chunk takes 100 ms in place of 10: 90 ms a prompt. S = 10 + 20 x 90/100 = 28 ms; with 2.8^2 = 7.84 as a
+    request's own company, ITL = 10 + (20 + 6.84/2) x 0.9 = 31.078 ms.
+    """
     point = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=101, prefill_only=False), np.array([20.0]))
-    assert point.itl_s["mean"][0] == pytest.approx(0.028)
+    assert point.itl_s["mean"][0] == pytest.approx(0.031_078)
     assert point.requests_per_s[0] == pytest.approx(20 / (100 * 0.028))
 
 

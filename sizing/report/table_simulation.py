@@ -185,8 +185,8 @@ def _side_by_side(document: SimulationReport) -> Iterator[Block]:
         )
         for run in document.runs
     )
-    columns = ("policy", "GPU busy", "wasted", "running", "queued", "cache")
-    yield Block((Line(WASTED, style="dim"),), columns, (False, *[True] * 5), used)
+    uses = ("policy", "GPU busy", "wasted", "running", "queued", "cache")
+    yield Block((Line(WASTED, style="dim"),), uses, (False, *[True] * 5), used)
 
 
 def _marks(run: SimulatedRun) -> str:
@@ -227,8 +227,8 @@ def _ticks(document: TickReport) -> Iterator[Block]:
     )
     for run in document.runs:
         if run.timeline:
-            title = (Line(run.policy, style="bold"),) if len(document.runs) > 1 else ()
-            yield Block((*title, *map(Line, bands(run.timeline))))
+            name = (Line(run.policy, style="bold"),) if len(document.runs) > 1 else ()
+            yield Block((*name, *map(Line, bands(run.timeline))))
     drawn = any(run.timeline for run in document.runs)
     yield Block((Line(LEGEND if drawn else "The timeline is too long for text; --plot FILE draws it", style="dim"),))
 

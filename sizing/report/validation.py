@@ -46,8 +46,8 @@ def per_row(compared: Sequence[Comparison]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(PER_ROW)
     for one in compared:
-        values = (one.id, one.metric, one.measured, one.predicted, one.low, one.high)
-        writer.writerow(["" if value is None else value for value in plain(values)])
+        values = (one.id, one.metric, one.measured, *plain((one.predicted, one.low, one.high)))
+        writer.writerow(["" if value is None else value for value in values])
     return out.getvalue()
 
 

@@ -22,9 +22,10 @@ class VersionSpelling(Spec):
 
 
 class UnstatedCache(Spec):
-    """The cache format of an engine for some weight formats, where a row states none."""
+    """The cache format of an engine for some weight formats, where a row states none, of models named `model_of`..."""
 
     engine: Text
+    model_of: Text | None = None
     weights: tuple[Precision, ...]
     cache: KvPrecision
     source: Text

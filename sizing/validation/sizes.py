@@ -9,7 +9,7 @@ from sizing import architecture, memory
 from sizing.architecture import Layout
 from sizing.catalog.measured_csv import MeasuredRow
 from sizing.precision import PrecisionPlan
-from sizing.specs.benchmark import Conventions, RoundingStep, SizeHeuristic
+from sizing.specs.benchmark import Conventions, OfEngine, RoundingStep, SizeHeuristic
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import Model
@@ -35,10 +35,10 @@ class Run(NamedTuple):
     isl: float
     osl: float
 
-    def is_of(self, entry: object) -> bool:
+    def is_of(self, entry: OfEngine) -> bool:
         """Return whether an entry of the conventions is about this run."""
         gpus = self.layout.tp * self.layout.dp
-        return holds(entry, self.engine, self.version, self.model_id, gpus, self.isl, self.osl)  # type: ignore[arg-type]
+        return holds(entry, self.engine, self.version, self.model_id, gpus, self.isl, self.osl)
 
 
 def sizes_of(

@@ -97,7 +97,8 @@ def formats_of(
     if found.kv_precision != "auto":
         return weights, found.kv_precision, None
     for entry in conventions.unstated_cache:
-        if entry.engine == engine.name and weights in entry.weights:
+        of_model = entry.model_of is None or row.model.startswith(entry.model_of)
+        if entry.engine == engine.name and weights in entry.weights and of_model:
             return weights, entry.cache, f"{engine.name}: {entry.cache} cache with {weights} weights"
     return weights, "auto", None
 
