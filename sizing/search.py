@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sizing import capacity
 from sizing.candidates import Candidate, Rejected, candidates
+from sizing.errors import UntimedError
 from sizing.load import Load, Most, solo_over
 from sizing.request import Data, GpuOption, Request
-from sizing.simulation import Served
 from sizing.specs.workload import Objective
 from sizing.steady_state import Point
+
+if TYPE_CHECKING:  # the simulator need not be loaded to search
+    from sizing.simulation import Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +111,14 @@ class Outcome:
 
 
 def evaluate(candidate: Candidate, request: Request, data: Data) -> Evaluated | Rejected:
-    """Return what a candidate serves within the limits, and how many replicas the demand takes."""
-    load = Load.of(candidate, request, data)
+    """Return what a candidate serves within the limits, and how many replicas the demand takes.
+
+    What the data hold nothing to time by is turned down like any other, so that it ends no comparison.
+    """
+    try:
+        load = Load.of(candidate, request, data)
+    except UntimedError as error:
+        return _reject(candidate, "efficiency", "; ".join(fault.message for fault in error.faults), math.inf)
     over = solo_over(load, request.limits)
     if over is not None:
         name, value_s, limit_s = over

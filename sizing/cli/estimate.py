@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,11 @@ from sizing.cli.options import (
     VERIFY_OPTIONS,
     takes,
 )
+
+if TYPE_CHECKING:
+    from sizing.search import Outcome
+    from sizing.specs.workload import Tokens
+    from sizing.verify import Verified
 
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
 WORKLOAD_OPTIONS = (*MODEL_OPTIONS, *DEMAND_OPTIONS, *LIMIT_OPTIONS, *SERVING_OPTIONS, *PLANNING_OPTIONS)
@@ -39,23 +44,21 @@ def command(
     from sizing.cli.output import chosen_format, print_text, write
     from sizing.cli.resolve import question, workload_of
     from sizing.report.estimate import build, within_budget
-    from sizing.search import Outcome, search
-    from sizing.verify import verify
+    from sizing.search import search
 
     output = chosen_format(values)
     resolved, name = workload_of(workload, WORKLOAD_OPTIONS, values)
     asked = question(resolved, name, values)
     outcome = search(asked.request, asked.options, asked.precisions, asked.data)
-    simulates = not values["no_verify"]
-    checked = verify(outcome, resolved.tokens) if simulates and outcome.best is not None else None
+    checked = None if values["no_verify"] else _checked(outcome, resolved.tokens)
     if checked is not None:
         outcome = checked.outcome
 
     def confirm(other: Outcome) -> Outcome | None:
-        if not simulates or other.best is None:
+        if values["no_verify"]:
             return other if other.best is not None else None
-        tried = verify(other, resolved.tokens, tries=CONFIRMING_TRIES)
-        return tried.outcome if tried.passed else None
+        tried = _checked(other, resolved.tokens, tries=CONFIRMING_TRIES)
+        return tried.outcome if tried is not None and tried.passed else None
 
     feasible = within_budget(outcome) and (checked is None or checked.passed)
     suggestions = () if feasible else advice.suggestions(outcome, asked.options, asked.precisions, asked.data, confirm)
@@ -76,3 +79,10 @@ def command(
         write(document, output)
     if not feasible:
         raise typer.Exit(1)
+
+
+def _checked(outcome: Outcome, tokens: Tokens, **limit: int) -> Verified | None:
+    """Return the outcome confirmed by simulation; None where there is none to confirm."""
+    from sizing.verify import verify  # a run without verification need not load the simulator
+
+    return None if outcome.best is None else verify(outcome, tokens, **limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sizing import settings
 from sizing.candidates import Candidate, deployment_of
@@ -21,11 +21,11 @@ KIND_OF_EVIDENCE: dict[str, Kind] = {
 }
 
 
-def of_model(request: Request, asked: Asked) -> Iterator[Assumption]:
-    """Yield where the architecture is from, and what its reader noted."""
+def of_model(request: Request, notes: Iterable[str]) -> Iterator[Assumption]:
+    """Yield where the architecture is from, what its reader noted, and what else was noted of its name."""
     model = request.model
     yield Assumption("model architecture", model.name, "", "datasheet", model.source)
-    for note in (*model.notes, *asked.notes):
+    for note in (*model.notes, *notes):
         yield Assumption("note on the model", note, "", "assumed", model.source)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,7 +36,9 @@ from sizing.report.inputs import Asked, inputs
 from sizing.report.limiting import limiting, unmet
 from sizing.search import Evaluated, Outcome
 from sizing.units import HOURS_PER_DAY, MILLI
-from sizing.verify import Verified
+
+if TYPE_CHECKING:  # the simulator need not be loaded to report
+    from sizing.verify import Verified
 
 
 def build(
@@ -70,7 +73,7 @@ def build(
             limiting=unmet(outcome, suggestions, checked),
             alternatives=tuple(map(_alternative, outcome.ranked)),
             rejected=turned_down,
-            assumptions=tuple(assumptions.of_model(request, asked)),
+            assumptions=tuple(assumptions.of_model(request, asked.notes)),
         )
     chosen = best.candidate
     prefill, decode = phase_steps(best, outcome)
@@ -124,7 +127,7 @@ def _simulation(best: Evaluated, checked: Verified | None) -> Simulation | None:
 def _assumptions(best: Evaluated, outcome: Outcome, asked: Asked) -> tuple[Assumption, ...]:
     request, chosen = outcome.request, best.candidate
     return (
-        *assumptions.of_model(request, asked),
+        *assumptions.of_model(request, asked.notes),
         *assumptions.of_memory(request, chosen),
         *assumptions.of_time(request, chosen, best.load.kernels),
         *assumptions.of_planning(request, asked, chosen),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sizing.advice import Relaxation, Suggestion, nearest_miss
 from sizing.report.documents import Limiting
@@ -10,7 +11,9 @@ from sizing.report.lines import milliseconds, number, percent
 from sizing.request import Request
 from sizing.search import Evaluated, Outcome
 from sizing.units import MILLI
-from sizing.verify import Verified
+
+if TYPE_CHECKING:  # the simulator need not be loaded to report
+    from sizing.verify import Verified
 
 
 def limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -> Limiting:

@@ -24,7 +24,10 @@ def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
         memory=figures,
         reason=_reason(resolved),
         suggestions=() if fits else tuple(_suggestions(resolved)),
-        assumptions=tuple(assumptions.of_memory(resolved.request, candidate_of(resolved))),
+        assumptions=(
+            *assumptions.of_model(resolved.request, resolved.notes),
+            *assumptions.of_memory(resolved.request, candidate_of(resolved)),
+        ),
     )
     if not explained:
         return report
@@ -33,7 +36,7 @@ def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
 
 def _reason(resolved: Resolved) -> str | None:
     if resolved.refused is not None:
-        return f"the engine refuses {resolved.layout}: {resolved.refused}"
+        return f"{resolved.layout} is refused: {resolved.refused}"
     if resolved.memory.fits:
         return None
     return (

@@ -188,6 +188,7 @@ def _assumptions(asked: Simulated) -> tuple[Assumption, ...]:
     candidate = deployed.candidate_of(resolved)
     kernels = next(iter(asked.policies.values())).kernels
     found = [
+        *assumptions.of_model(resolved.request, resolved.notes),
         *assumptions.of_memory(resolved.request, candidate),
         *assumptions.of_time(resolved.request, candidate, kernels),
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sizing import step as step_model
 from sizing.deployment import Resolved
 from sizing.errors import Fault, InputError
@@ -14,9 +16,13 @@ from sizing.step import Batch, TimedOperation
 def build(resolved: Resolved, *, decode: int, context: int, prefill: int, prior: int) -> StepReport:
     """Time one step: `decode` sequences at `context` tokens, and `prefill` new tokens of a prompt with `prior` cached.
 
-    Raises InputError where the engine refuses the layout or lengths exceed the model's maximum.
+    Raises InputError where the layout is refused, where a sequence is longer than the engine takes, or the batch is more
+    than it runs in one step.
     """
-    _check(resolved, context, prefill + prior)
+    faults = [*_layout_faults(resolved), *_length_faults(resolved, context, prefill + prior)]
+    faults += _batch_faults(resolved, decode, prefill)
+    if faults:
+        raise InputError(faults)
     kernels = resolved.kernels()
     batch = Batch(
         decode_sequences=float(decode),
@@ -37,7 +43,10 @@ def build(resolved: Resolved, *, decode: int, context: int, prefill: int, prior:
         mbu=timed.mbu,
         mfu=timed.mfu,
         operations=tuple(_operation(o, timed.gpu_s) for o in timed.operations),
-        assumptions=tuple(assumptions.of_time(resolved.request, candidate_of(resolved), kernels)),
+        assumptions=(
+            *assumptions.of_model(resolved.request, resolved.notes),
+            *assumptions.of_time(resolved.request, candidate_of(resolved), kernels),
+        ),
     )
 
 
@@ -55,19 +64,30 @@ def _operation(timed: TimedOperation, total_s: float) -> StepOperation:
     )
 
 
-def _check(resolved: Resolved, context: int, prompt: int) -> None:
-    faults = []
+def _layout_faults(resolved: Resolved) -> Iterator[Fault]:
     if resolved.refused is not None:
-        faults.append(Fault(f"the engine refuses {resolved.layout}: {resolved.refused}", field="--tp"))
-    longest = resolved.request.model.max_position
-    for option, tokens in (("--context", context), ("--prefill", prompt)):
+        yield Fault(f"{resolved.layout} is refused: {resolved.refused}", field="--tp, --pp, --ep, --dp")
+
+
+def _length_faults(resolved: Resolved, context: int, prompt: int) -> Iterator[Fault]:
+    longest, model = resolved.request.max_model_len, resolved.request.model
+    held = f"the model's {longest:,} positions" if longest == model.max_position else f"--max-model-len {longest:,}"
+    for option, tokens in (("--context", context), ("--prefill, --prior", prompt)):
         if tokens > longest:
-            faults.append(
-                Fault(
-                    f"{tokens:,} tokens exceed the model's {longest:,} positions",
-                    field=option,
-                    allowed=f"at most {longest:,}",
-                )
+            yield Fault(f"{tokens:,} tokens exceed {held}", field=option, allowed=f"at most {longest:,}")
+
+
+def _batch_faults(resolved: Resolved, decode: int, prefill: int) -> Iterator[Fault]:
+    """Yield what an engine's replica would not run in one step: each of its attention groups has limits of its own."""
+    groups, settings = resolved.layout.dp, resolved.settings
+    for option, amount, noun, name, most in (
+        ("--decode", decode + bool(prefill), "sequences", "max-num-seqs", settings.max_num_seqs),
+        ("--decode, --prefill", decode + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),
+    ):
+        if amount > most * groups:
+            held = f"{most:,}" + (f" on each of {groups} groups" if groups > 1 else "")
+            yield Fault(
+                f"{amount:,} {noun} are more than the engine takes in a step ({held})",
+                field=option,
+                allowed=f"at most {most * groups:,}, or a larger --{name}",
             )
-    if faults:
-        raise InputError(faults)

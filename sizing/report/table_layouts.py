@@ -13,7 +13,7 @@ T = TypeVar("T")
 MOST_LAYOUTS = 6  # beside the answer, of one GPU type; JSON and CSV have them all
 MOST_TYPES = 12
 MOST_REJECTED = 4
-HARD_REASONS = ("link", "split", "pipeline", "token_budget")  # no size and no limit would change these
+HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no size and no limit would change these
 
 Compared = tuple[int, str, str, str, str, str, str]  # GPUs, GPU, layout, weights, TTFT, ITL, $/h
 
