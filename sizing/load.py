@@ -17,7 +17,7 @@ from sizing.steady_state import Point, Service
 
 LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm
 REFINED_POINTS = 48  # loads tried again between the last that meets the limits and the next
-SOLVING_POINTS, SOLVING_ROUNDS = 48, 4  # brackets narrow 47-fold a round; the last is interpolated
+SOLVING_POINTS, SOLVING_ROUNDS = 256, 2  # brackets narrow 255-fold a round; the last is interpolated
 LIGHTEST_LOAD = 1e-3  # of a layout's slots: practically one request at a time
 
 
@@ -162,7 +162,7 @@ class Load:
         low, high = LIGHTEST_LOAD**2 * most.decoding, most.decoding
         grid = np.geomspace(low, high, SOLVING_POINTS)
         for _ in range(SOLVING_ROUNDS):
-            reached = steady_state.open_loop(self.curves, self.service, grid, {}).requests_per_s
+            reached = steady_state.requests_per_s(self.curves, self.service, grid)
             above = int(np.clip(np.searchsorted(reached, rate), 1, grid.size - 1))
             exact = float(np.interp(rate, reached[above - 1 : above + 1], grid[above - 1 : above + 1]))
             grid = np.linspace(grid[above - 1], grid[above], SOLVING_POINTS)

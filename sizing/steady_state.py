@@ -207,13 +207,22 @@ def _prefill_rates(curves: Curves, service: Service, utilisation: Array) -> _Rat
     )
 
 
+def _open_rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
+    return (_rates if service.osl > 1 else _prefill_rates)(curves, service, decoding)
+
+
+def requests_per_s(curves: Curves, service: Service, decoding: Array) -> Array:
+    """Requests/s that keep `decoding` sequences decoding on average; see `open_loop`."""
+    return _open_rates(curves, service, decoding).requests_per_s
+
+
 def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quantiles = PERCENTILES) -> Point:
     """Operating points under Poisson arrivals, as many as keep `decoding` sequences decoding on average.
 
     With OSL 1 nothing decodes, and `decoding` is the utilisation of the prefill capacity, below 1.
     """
     decodes = service.osl > 1
-    rates = (_rates if decodes else _prefill_rates)(curves, service, decoding)
+    rates = _open_rates(curves, service, decoding)
     stable = (rates.busy < 1) & (rates.in_prefill <= 1)
     wait = _waits(service, rates, decoding, stable)
     ttft_s = {"mean": rates.prompt_s + wait.shared_s + wait.queue_s}
