@@ -127,7 +127,7 @@ def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together
 
 def solo_ttft_s(curves: Curves, service: Service) -> float:
     """Seconds to the first token of a request that is alone."""
-    return float(service.passes * prefill_step_s(curves, service, 0.0))
+    return float(curves.front_end_s + service.passes * prefill_step_s(curves, service, 0.0))
 
 
 def solo_itl_s(curves: Curves, service: Service) -> float:
@@ -225,11 +225,12 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
     rates = _open_rates(curves, service, decoding)
     stable = (rates.busy < 1) & (rates.in_prefill <= 1)
     wait = _waits(service, rates, decoding, stable)
-    ttft_s = {"mean": rates.prompt_s + wait.shared_s + wait.queue_s}
+    own_s = curves.front_end_s + rates.prompt_s
+    ttft_s = {"mean": own_s + wait.shared_s + wait.queue_s}
     itl_s = {"mean": _seen_step_s(curves, service, rates, decoding)}
     spread_s = _itl_spread_s(curves, service, rates, decoding)
     for name, q in quantiles.items():
-        ttft_s[name] = rates.prompt_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
+        ttft_s[name] = own_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
         itl_s[name] = np.maximum(rates.decode_s, itl_s["mean"] + NormalDist().inv_cdf(q) * spread_s)
     after_first = service.osl - 1
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
@@ -349,18 +350,18 @@ def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Q
     round_s = _prompts_step_s(curves, service, batch)
     after_first = max(service.osl - 1, 0)
     prefill_s = rounds * round_s
-    e2e_mean = prefill_s + after_first * np.asarray(decode_step_s(curves, service, in_flight))
-    ttft_s = {"mean": (rounds + 1) / 2 * round_s}
+    e2e_mean = curves.front_end_s + prefill_s + after_first * np.asarray(decode_step_s(curves, service, in_flight))
+    ttft_s = {"mean": curves.front_end_s + (rounds + 1) / 2 * round_s}
     for name, q in quantiles.items():
-        ttft_s[name] = np.ceil(q * rounds) * round_s
+        ttft_s[name] = curves.front_end_s + np.ceil(q * rounds) * round_s
     itl_s = {"mean": _per_token(e2e_mean - ttft_s["mean"], after_first)}
     for name, q in quantiles.items():
         # The prompt that is prefilled first waits longest for its second token.
-        first_token_s = np.maximum(1, np.ceil((1 - q) * rounds)) * round_s
+        first_token_s = curves.front_end_s + np.maximum(1, np.ceil((1 - q) * rounds)) * round_s
         itl_s[name] = _per_token(e2e_mean - first_token_s, after_first)
     return Point(
         requests_per_s=in_flight / e2e_mean,
-        decoding=in_flight * (1 - prefill_s / e2e_mean) if after_first else np.zeros_like(in_flight),
+        decoding=in_flight * (1 - (curves.front_end_s + prefill_s) / e2e_mean) if after_first else np.zeros_like(in_flight),
         running=in_flight,
         ttft_s=ttft_s,
         itl_s=itl_s,

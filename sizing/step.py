@@ -16,9 +16,9 @@ from sizing.architecture import Layout
 from sizing.attention.terms import Numeric
 from sizing.kernels import Kernels
 from sizing.operations import Operation
-from sizing.specs.engine import HostTime
+from sizing.specs.engine import FrontEnd, HostTime
 from sizing.specs.model import Model
-from sizing.units import MICRO
+from sizing.units import MICRO, MILLI
 
 GRID_POINTS_PER_OCTAVE = 8
 GRID_OCTAVES = 17  # 1 .. 131,072 tokens in a step
@@ -85,6 +85,11 @@ def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric, microbatches
     return np.maximum(gpu_s, taken) if host.overlapped else gpu_s + taken
 
 
+def front_end_s(front_end: FrontEnd, prompt_tokens: Numeric) -> Numeric:
+    """Seconds that a request takes outside the steps."""
+    return MILLI * front_end.per_request_ms + MICRO * front_end.per_prompt_token_us * prompt_tokens
+
+
 def batch_operations(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> tuple[Operation, ...]:
     """Return every operation of a step over one replica, in the order of the four builders."""
     plan, settings = kernels.plan, kernels.settings
@@ -144,7 +149,7 @@ class Curves:
     """Step time of one layout, tabulated: `body_s` over tokens and `head_s` over rows on `grid`, attention in parts.
 
     Decode attention is a floor and a slope a sequence at the stated context (it is linear in sequences); prefill
-    attention is that of one whole prompt of the stated length. Between grid points seconds are interpolated linearly
+    attention is that of one whole prompt of the stated length, and `front_end_s` its time outside the steps. Between grid points seconds are interpolated linearly
     in the logarithm's place (spacing 9 %), within 0.1 % of the exact step.
     """
 
@@ -155,6 +160,7 @@ class Curves:
     decode_slope_s: float
     prompt_attention_s: float
     host: HostTime
+    front_end_s: float = 0.0
 
 
 def token_grid() -> NDArray[np.float64]:
@@ -182,6 +188,7 @@ def curves(
         decode_slope_s=_decode_s(model, layout, kernels, 1.0, context_tokens) - floor,
         prompt_attention_s=_prompt_s(model, layout, kernels, prompt_tokens, chunk_tokens),
         host=settings.host,
+        front_end_s=float(front_end_s(settings.front_end, prompt_tokens)),
     )
 
 

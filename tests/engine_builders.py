@@ -92,6 +92,9 @@ class StubClock:
     prefill: float = 1.0
     decode: float = 1.0
 
+    def outside(self, prompt_tokens: int) -> float:
+        return 0.0
+
     def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
         return self.prefill, 0.0
 

@@ -30,6 +30,7 @@ from sizing.engine.replica import Replica
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
 from sizing.engine.ticks import TickClock
+from sizing.specs.engine import FrontEnd
 
 # Dense, windowed, latent and hybrid models; every scheduler family; a pipeline.
 DEPLOYMENTS = (
@@ -242,7 +243,8 @@ def test_littles_law(deployment: tuple[str, str, int, int]) -> None:
     replica = replica_of(served(model, engine, tp=tp, pp=pp), requests, slots=64, pool_tokens=60_000)
     run_open(replica)
     in_flight = (replica.watch.queue + replica.watch.batch) / replica.now
-    e2e = np.mean(np.array(requests.finished) - np.array(requests.arrival))
+    outside_s = np.array([replica.clock.outside(isl) for isl in requests.isl])
+    e2e = np.mean(np.array(requests.finished) - np.array(requests.arrival) - outside_s)
     # A request that arrives within a step is queued from its arrival but seen at the step's end: below 1 %.
     assert in_flight == pytest.approx(len(requests) / replica.now * e2e, rel=0.01)
 
@@ -320,7 +322,7 @@ def test_those_who_run_take_their_blocks_before_a_newcomer() -> None:
     replica = replica_of(of, requests, pool_tokens=160)
     run_open(replica)
     assert replica.preempted == 0
-    assert requests.admitted[1] == requests.finished[0]
+    assert requests.admitted[1] == pytest.approx(requests.finished[0] - of.clock.outside(80))
 
 
 @given(scenarios(deployments=[("llama-3.1-8b", "tensorrt-llm:1.2.0", 1, 1)]))
@@ -420,7 +422,7 @@ def test_a_pipeline_s_first_token_waits_for_the_whole_pass() -> None:
     run_open(replica_of(of, requests))
     alone_s, extra_s = of.clock.step([Piece(0, 8192.0, 0.0)], Batch(), False)
     assert extra_s == pytest.approx(alone_s)
-    assert requests.first_token[0] == pytest.approx(2 * alone_s)
+    assert requests.first_token[0] == pytest.approx(2 * alone_s + of.clock.outside(8192))
     assert requests.admitted[1] == pytest.approx(alone_s)
 
 
@@ -451,3 +453,27 @@ def test_a_windowed_layer_holds_its_window_of_every_sequence() -> None:
     # 127 cached tokens and the one in flight are 8 blocks of 16, and one block more: 144 tokens.
     assert of.pool.fixed_bytes == 12 * 144 * 2048
     assert of.pool.block_bytes == 12 * 16 * 2048
+
+
+def test_time_outside_the_steps_delays_a_request_and_no_other() -> None:
+    """TTFT and E2E grow by it, ITL does not, and a client of a closed loop sends its next request that much later."""
+    of = served("llama-3.1-8b", "vllm:0.19.0")
+    outside_s = of.clock.outside(500)
+    assert outside_s == pytest.approx(0.019 + 500 * 5e-6)
+    none = replace(of.clock, front_end=FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0))
+    ends = {}
+    for clock in (of.clock, none):
+        requests = store([0.0, 5.0], [500, 500], [100, 100])
+        replica = replica_of(of, requests)
+        replica.clock = clock
+        run_open(replica)
+        loop = replica_of(of, Requests())
+        loop.clock = clock
+        run.closed_loop(loop.requests, loop, in_flight=1, count=3, lengths=repeated(500, 100))
+        ends[clock is none] = requests, loop.requests
+    (late, late_loop), (prompt, prompt_loop) = ends[False], ends[True]
+    assert late.first_token == pytest.approx([at + outside_s for at in prompt.first_token])
+    assert late.finished == pytest.approx([at + outside_s for at in prompt.finished])
+    assert late.admitted == prompt.admitted
+    assert late_loop.arrival == pytest.approx([at + n * outside_s for n, at in enumerate(prompt_loop.arrival)])
+    assert late_loop.arrival[1:] == pytest.approx(late_loop.finished[:-1])

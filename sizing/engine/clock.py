@@ -19,8 +19,9 @@ from sizing import operations
 from sizing.architecture import Layout
 from sizing.engine.batch import Batch, Piece
 from sizing.kernels import Kernels
+from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model
-from sizing.step import gpu_seconds, lookup, token_grid
+from sizing.step import front_end_s, gpu_seconds, lookup, token_grid
 from sizing.units import MICRO
 
 LENGTH_POINTS_PER_OCTAVE = 4
@@ -119,7 +120,12 @@ class StepClock:
     host_step_s: float
     host_sequence_s: float
     overlapped: bool
+    front_end: FrontEnd
     pp: int
+
+    def outside(self, prompt_tokens: int) -> float:
+        """Return the seconds that a request takes outside the steps."""
+        return float(front_end_s(self.front_end, prompt_tokens))
 
     def _host(self, gpu_s: float, sequences: float, microbatches: float = 1.0) -> float:
         host_s = (self.host_step_s + self.host_sequence_s * sequences) * microbatches
@@ -219,6 +225,7 @@ def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: i
         host_step_s=settings.host.per_step_us * MICRO,
         host_sequence_s=settings.host.per_sequence_us * MICRO,
         overlapped=settings.host.overlapped,
+        front_end=settings.front_end,
         pp=layout.pp,
     )
 

@@ -28,6 +28,9 @@ RETRACT_MARGIN_TOKENS = 20
 class Clock(Protocol):
     """How long steps take, whatever the unit of time."""
 
+    def outside(self, prompt_tokens: int) -> float:
+        """Return the time that a request takes outside the steps, on its way in and out."""
+
     def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
         """Return the time of a step that prefills `pieces`, and the extra time until its first tokens are out."""
 
@@ -284,7 +287,7 @@ class Replica:
         requests = self.requests
         at = self.now if at is None else at
         if math.isnan(requests.first_token[request]):
-            requests.first_token[request] = at
+            requests.first_token[request] = at + self.clock.outside(requests.isl[request])
         requests.generated[request] += 1
         context = requests.isl[request] + requests.generated[request]
         left = requests.osl[request] - requests.generated[request]
@@ -381,7 +384,7 @@ class Replica:
     def _finish(self, request: int, at: float) -> None:
         if request in self.held:  # it ended with its prompt and never decoded
             self.pool.held_bytes -= self.held.pop(request)
-        self.requests.finished[request] = at
+        self.requests.finished[request] = at + self.clock.outside(self.requests.isl[request])
         self.completed.append(request)
 
     # --- running out of cache ------------------------------------------------------------------------------------

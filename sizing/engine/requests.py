@@ -10,7 +10,10 @@ NEVER = math.nan
 
 @dataclass(slots=True)
 class Requests:
-    """Requests by number. Times are in the clock's unit, NaN until the event has happened."""
+    """Requests by number. Times are in the clock's unit, NaN until the event has happened.
+
+    Arrival, first token and end are as the client sees them: tokens reach it later by what a request takes outside steps.
+    """
 
     arrival: list[float] = field(default_factory=list)
     isl: list[int] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -93,28 +94,39 @@ def closed_loop(
     limit: float = math.inf,
     progress: Progress | None = None,
 ) -> Run:
-    """Keep `in_flight` requests queued or running until `count` have been sent and all have ended, or a limit."""
-    sent = 0
+    """Keep `in_flight` requests on their way, queued or running until `count` have been sent and all have ended, or a limit.
 
-    def top_up() -> None:
+    A client sends its next request when it has its answer, which is later than the replica is done with it by what a
+    request takes outside the steps.
+    """
+    sent = 0
+    answers: list[float] = []  # when clients that wait for the end of their answer have it
+
+    def top_up(at: float) -> None:
         nonlocal sent
-        while sent < count and replica.in_flight < in_flight:
+        while sent < count and replica.in_flight + len(answers) < in_flight:
             isl, osl = next(lengths)
-            replica.submit(requests.add(replica.now, isl, osl))
+            replica.submit(requests.add(at, isl, osl))
             sent += 1
             if len(replica.refused) >= in_flight:
                 return
 
-    top_up()
-    while replica.now < limit and replica.in_flight:
-        before, running = replica.now, replica.running
-        replica.run(limit)
+    top_up(replica.now)
+    while replica.now < limit and (replica.in_flight or (answers and sent < count)):
+        before = replica.now, replica.running, sent
+        until = min(limit, answers[0]) if answers else limit
+        replica.run(until)
+        for number in replica.completed:
+            heapq.heappush(answers, requests.finished[number])
         replica.completed.clear()
-        top_up()
-        if replica.now == before and replica.running == running:
-            if replica.wakes_at <= before or replica.wakes_at == math.inf:
+        while answers and answers[0] <= replica.now:
+            top_up(heapq.heappop(answers))
+        top_up(replica.now)
+        if before == (replica.now, replica.running, sent):
+            wakes = min(replica.wakes_at, answers[0] if answers else math.inf)
+            if wakes <= replica.now or wakes == math.inf:
                 break
-            replica.now = min(replica.wakes_at, limit)
+            replica.now = min(wakes, limit)
         if progress is not None:
             progress(sent)
     return Run(requests, (replica,), replica.now)

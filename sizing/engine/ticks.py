@@ -18,6 +18,10 @@ class TickClock:
     itl: float = 1.0
     chunks: int = 1
 
+    def outside(self, prompt_tokens: int) -> float:
+        """Return the ticks that a request takes outside the steps: none."""
+        return 0.0
+
     def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
         """Return (ticks of a step, extra ticks until its first tokens are out: none)."""
         working = sum(piece.units for piece in pieces) * self.prefill / self.chunks

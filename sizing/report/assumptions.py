@@ -85,6 +85,7 @@ def of_time(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[A
     small = kernels.assumptions.small_kernels
     yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
     yield _of_setting(request, chosen, "host")
+    yield _of_setting(request, chosen, "front_end")
 
 
 def of_planning(request: Request, asked: Asked, chosen: Candidate) -> Iterator[Assumption]:

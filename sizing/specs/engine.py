@@ -97,6 +97,18 @@ class HostTime(Spec):
     spread: NonNegative | None = None
 
 
+class FrontEnd(Spec):
+    """What a request takes outside the steps, between client and scheduler: HTTP, tokenising, the way back of its tokens.
+
+    t = per_request + per_prompt_token * prompt tokens. It delays the request, and no step of others.
+    """
+
+    per_request_ms: NonNegative
+    per_prompt_token_us: NonNegative
+    points: PositiveInt | None = None
+    spread_ms: NonNegative | None = None
+
+
 Flag = Annotated[bool, Field(strict=True)]
 
 
@@ -142,6 +154,7 @@ class EngineSettings(Spec):
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag
     host: HostTime
+    front_end: FrontEnd
 
 
 class Engine(Spec):
