@@ -240,10 +240,17 @@ def why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: in
 def split_why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
     """Return why the engine refuses to split a layer so, or None; the same for every pipeline depth."""
     return (
-        _mixers_why_not(model, layout)
+        _experts_why_not(model, layout)
+        or _mixers_why_not(model, layout)
         or _widths_why_not(model, layout, block)
         or _vocabulary_why_not(model, layout, settings)
     )
+
+
+def _experts_why_not(model: Model, layout: Layout) -> str | None:
+    if layout.ep > 1 and not is_moe(model):
+        return f"EP{layout.ep} spreads experts, and a dense model has none"
+    return None
 
 
 def _mixers_why_not(model: Model, layout: Layout) -> str | None:

@@ -144,7 +144,7 @@ def _candidate(
     def no(reason: str, detail: str, shortfall: float = math.inf) -> Rejected:
         return Rejected(option, plan.weight_format, layout, reason, detail, shortfall)
 
-    refused = _refused(request, gpu, layout, resolved, plan)
+    refused = next(refusals(request, gpu, layout, resolved, plan), None) or _unchunked(request, resolved)
     if refused is not None:
         return no(*refused)
     used = memory.use(
@@ -166,28 +166,32 @@ def _candidate(
     return replace(no("memory", detail, used.deficit_gib / used.visible_gib), sized=sized)
 
 
-def _refused(
+def refusals(
     request: Request, gpu: Gpu, layout: Layout, resolved: EngineSettings, plan: PrecisionPlan
-) -> tuple[str, str] | None:
-    """Return (reason, detail) of what the hardware or the engine refuses whatever the memory, or None."""
+) -> Iterator[tuple[str, str]]:
+    """Yield (reason, detail) of all that the hardware or the engine refuses in a layout, whatever the memory."""
     island, group = island_gpus(gpu), layout.tp * layout.dp
     if group > island:
-        return "link", f"TP{group} spans more than the {island} GPUs that share a link or node"
-    if group % layout.ep:
-        return "split", f"EP{layout.ep} does not divide the {group} GPUs of a stage"
+        yield "link", f"{group} GPUs of a stage are more than the {island} that share a link or node"
+    if group % layout.ep and architecture.is_moe(request.model):
+        yield "split", f"EP{layout.ep} does not divide the {group} GPUs of a stage"
     split = architecture.split_why_not(request.model, layout, resolved, block=plan.block and resolved.fp8_block)
     if split:
-        return "split", split
-    if layout.gpus > island and gpu.datasheet.node.inter_node_gbit_per_s_per_gpu is None:
-        return "link", f"{layout.gpus} GPUs need a network between nodes, which the profile does not state"
+        yield "split", split
+    if group <= island < layout.gpus and gpu.datasheet.node.inter_node_gbit_per_s_per_gpu is None:
+        yield "link", f"{layout.gpus} GPUs need a network between nodes, which the profile does not state"
     pipeline = architecture.pipeline_why_not(request.model, layout, resolved)
     if pipeline:
-        return "pipeline", pipeline
-    if not resolved.chunked_prefill and request.isl > resolved.max_num_batched_tokens:
-        return (
-            "token_budget",
-            f"a prompt of {request.isl:,} tokens exceeds max_num_batched_tokens "
-            f"{resolved.max_num_batched_tokens:,} and this engine does not chunk prefill by default; raise "
-            "--max-num-batched-tokens",
-        )
-    return None
+        yield "pipeline", pipeline
+
+
+def _unchunked(request: Request, resolved: EngineSettings) -> tuple[str, str] | None:
+    """Return (reason, detail) where a prompt needs more tokens of a step than an engine that does not chunk has."""
+    if resolved.chunked_prefill or request.isl <= resolved.max_num_batched_tokens:
+        return None
+    return (
+        "token_budget",
+        f"a prompt of {request.isl:,} tokens exceeds max_num_batched_tokens "
+        f"{resolved.max_num_batched_tokens:,} and this engine does not chunk prefill by default; raise "
+        "--max-num-batched-tokens",
+    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sizing import architecture, memory, precision
+from sizing import memory, precision
 from sizing.architecture import Layout
-from sizing.candidates import resolve_settings
+from sizing.candidates import refusals, resolve_settings
 from sizing.kernels import Kernels
 from sizing.memory import MemoryUse
 from sizing.precision import PrecisionPlan
@@ -16,7 +16,10 @@ from sizing.specs.engine import EngineSettings
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A request for one layout, with settings, precision plan and memory; `refused` says why the engine won't start it."""
+    """A request for one layout, with settings, precision plan and memory.
+
+    `refused` says why hardware or engine won't run it; `notes` what the model's name says, for the assumptions.
+    """
 
     request: Request
     option: GpuOption
@@ -26,6 +29,7 @@ class Resolved:
     memory: MemoryUse
     refused: str | None
     data: Data
+    notes: tuple[str, ...] = ()
 
     def longest_that_fits(self) -> int:
         """Return the longest sequence that alone fits the pool."""
@@ -50,8 +54,16 @@ class Resolved:
         )
 
 
-def resolve(request: Request, option: GpuOption, layout: Layout, precision_name: str | None, data: Data) -> Resolved:
-    """Resolve one layout. What the engine refuses is reported, not raised: the sizes are still worth seeing."""
+def resolve(
+    request: Request,
+    option: GpuOption,
+    layout: Layout,
+    precision_name: str | None,
+    data: Data,
+    *,
+    notes: tuple[str, ...] = (),
+) -> Resolved:
+    """Resolve one layout. What hardware or engine refuse is reported, not raised: the sizes are still worth seeing."""
     resolved = resolve_settings(request, option.gpu, layout)
     plan = precision.plan(
         request.model,
@@ -61,7 +73,7 @@ def resolve(request: Request, option: GpuOption, layout: Layout, precision_name:
         precision=precision_name,
         kv_precision=request.kv_precision,
     )
-    refused = architecture.why_not(request.model, layout, resolved, block=plan.block and resolved.fp8_block)
+    refused = "; ".join(detail for _, detail in refusals(request, option.gpu, layout, resolved, plan)) or None
     used = memory.use(
         request.model,
         option.gpu,
@@ -71,4 +83,4 @@ def resolve(request: Request, option: GpuOption, layout: Layout, precision_name:
         max_model_len=request.max_model_len,
         cuda_graphs_gib=request.serving.cuda_graphs_gib,
     )
-    return Resolved(request, option, layout, resolved, plan, used, refused, data)
+    return Resolved(request, option, layout, resolved, plan, used, refused, data, notes)

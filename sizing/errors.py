@@ -38,6 +38,10 @@ class InputError(Exception):
         super().__init__("\n".join(map(str, self.faults)))
 
 
+class UntimedError(InputError):
+    """A deployment that is right in itself, but that the data hold nothing to time by: a peak or an efficiency is missing."""
+
+
 def nearest(word: str, known: Sequence[str], *, count: int = 1) -> str | None:
     """Return the known words most like `word`, joined by ` or `, or None when nothing is close."""
     lowered = {name.lower(): name for name in known}

@@ -15,7 +15,7 @@ import numpy as np
 
 from sizing import network, roofline
 from sizing.attention.terms import Numeric
-from sizing.errors import Fault, InputError
+from sizing.errors import Fault, UntimedError
 from sizing.operations import Operation
 from sizing.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.specs.engine import EngineSettings
@@ -36,6 +36,11 @@ STAND_INS = {
 }
 QUANTISE_BYTES = 3  # a quantise kernel reads 16 bits and writes 8 for each input value
 WEIGHT_ONLY_ROWS = {"int4": ("int4",), "int8": ("int8_weight_only",)}
+
+
+def stand_ins(precision: str) -> tuple[str, ...]:
+    """Return the precisions whose rows may time a wanted one: itself first, then what stands in for it."""
+    return STAND_INS.get(precision, (precision, "bf16"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +138,14 @@ class Kernels:
                 if found:
                     best = min(found, key=lambda row: (distance(row), self._engine_rank(row.engine)))
                     return Choice(best, source)
-        raise InputError(
+        first, *others = dict.fromkeys(precisions)
+        instead = f", nor in {' or '.join(others)} in its place" if others else ""
+        raise UntimedError(
             Fault(
-                f"no measured or assumed {operation} efficiency for {self.gpu.name} ({self.gpu.architecture}) in "
-                f"{' or '.join(precisions)}",
+                f"{self.gpu.name} ({self.gpu.architecture}) has no measured or assumed efficiency of {operation} in "
+                f"{first}{instead}",
                 field="efficiency",
-                allowed="a row in the GPU's profile or a set for its architecture in _assumed.yaml",
+                allowed="another precision of weights or cache, or a row in a GPU profile of your own",
             )
         )
 
@@ -157,8 +164,7 @@ class Kernels:
     def _product(self, operation: Operation, kind: str, precision: str, weight_format: str) -> Numeric:
         weight_only = weight_format not in SIXTEEN_BIT and precision in SIXTEEN_BIT
         rows = WEIGHT_ONLY_ROWS.get(weight_format, ()) if weight_only else ()
-        stand_ins = STAND_INS.get(precision, (precision, "bf16"))
-        choice = self._choose(kind, (*rows, *stand_ins))
+        choice = self._choose(kind, (*rows, *stand_ins(precision)))
         row = choice.row
         derate = self.assumptions.weight_only_compute if weight_only and row.precision not in rows else 1.0
         measured = roofline.combined_s(
@@ -184,7 +190,7 @@ class Kernels:
         The engine fuses it into the norm or activation before. What stays is at least a 16-bit product's launch and
         the bare roofline.
         """
-        launch_s = min(t0_s, self._choose("gemm", STAND_INS["bf16"]).row.t0_us * MICRO)
+        launch_s = min(t0_s, self._choose("gemm", stand_ins("bf16")).row.t0_us * MICRO)
         streamed_s = roofline.streamed_s(
             QUANTISE_BYTES * operation.input_values,
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
@@ -215,7 +221,7 @@ class Kernels:
     def _state(self, operation: Operation) -> Numeric:
         """Recurrent state: traffic and products at the small kernels' share of bandwidth, 16-bit share of the peak."""
         constants = self.assumptions.small_kernels
-        row = self._choose("gemm", STAND_INS["bf16"]).row
+        row = self._choose("gemm", stand_ins("bf16")).row
         busy = roofline.combined_s(
             operation.flops,
             operation.bytes,
@@ -231,7 +237,7 @@ class Kernels:
     def _decode_attention(self, operation: Operation) -> Numeric:
         row = self._choose(
             "decode_attention",
-            (self.plan.kv_format, *STAND_INS.get(self.plan.kv_format, ("bf16",))),
+            stand_ins(self.plan.kv_format),
             distance=lambda row: abs(row.head_dim - operation.head_dim),
             key=(operation.head_dim,),
         ).row
@@ -249,7 +255,7 @@ class Kernels:
         A row states the one that binds in its measurements; the other is bounded by what the same GPU reaches with
         fewer heads (memory) or in a 16-bit product (compute).
         """
-        precisions = (self.plan.kv_format, *STAND_INS.get(self.plan.kv_format, ("bf16",)))
+        precisions = stand_ins(self.plan.kv_format)
 
         def near(row: Any) -> float:
             return abs(float(np.log2(row.q_heads / operation.q_heads)))
@@ -262,7 +268,7 @@ class Kernels:
             accept=lambda row: row.memory is not None,
             key=("memory", operation.q_heads),
         ).row
-        compute = row.compute or self._choose("gemm", STAND_INS["bf16"]).row.compute
+        compute = row.compute or self._choose("gemm", stand_ins("bf16")).row.compute
         memory_s = operation.bytes / (self.bandwidth_bytes_per_s * (row.memory or by_memory.memory))
         compute_s = operation.flops / (self.peak(self.plan.activation) * compute)
         busy = row.t0_us * MICRO + np.maximum(memory_s, compute_s)
@@ -273,7 +279,7 @@ class Kernels:
         cache = "fp8" if self.plan.kv_format == "fp8" else "bf16"
         row = self._choose(
             "prefill_attention",
-            STAND_INS.get(wanted, (wanted, "bf16")),
+            stand_ins(wanted),
             distance=lambda row: abs(row.head_dim - operation.head_dim) + (0 if row.cache_precision == cache else 1),
             key=(operation.head_dim, cache),
         ).row
@@ -304,7 +310,7 @@ class Kernels:
         """Return (kind, bytes/s, alpha in s) of the network between nodes, one GPU's share."""
         gbit = self.gpu.datasheet.node.inter_node_gbit_per_s_per_gpu
         if gbit is None:
-            raise InputError(
+            raise UntimedError(
                 Fault(
                     f"{self.gpu.name}'s profile states no network between nodes",
                     field="datasheet.node.inter_node_gbit_per_s_per_gpu",

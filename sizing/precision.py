@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sizing.errors import Fault, InputError, UntimedError, nearest
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import DenseTflops, Gpu
 from sizing.specs.model import Model, Quantisation
-from sizing.specs.workload import Formats
+from sizing.specs.workload import Formats, PrecisionFormat
 from sizing.units import BITS_PER_BYTE
 
 SIXTEEN_BIT = ("fp32", "fp16", "bf16")
@@ -73,13 +74,17 @@ def peak_of(precision: str) -> str:
 
 
 def peak_flops(tflops: DenseTflops, precision: str) -> float:
-    """Return the dense peak of a precision in FLOP/s; bf16 falls back to fp16 on hardware before Ampere."""
+    """Return the dense peak of a precision in FLOP/s; bf16 falls back to fp16 on hardware before Ampere.
+
+    Raises UntimedError for a peak that the hardware lacks or that is not known.
+    """
     name = peak_of(precision)
-    value = getattr(tflops, name)
+    value = getattr(tflops, name, None)
     if value is None and name == "bf16":
         value = tflops.fp16
     if value is None:
-        raise ValueError(f"no {name} peak")
+        stated = [known for known, peak in tflops if peak is not None]
+        raise UntimedError(Fault(f"no {name} peak", field="datasheet.dense_tflops", allowed=", ".join(stated)))
     return float(value) * 1e12
 
 
@@ -96,6 +101,19 @@ def requested(quantisation: Quantisation, precision: str | None) -> Quantisation
     return replace(fresh, kept_16bit=frozenset()) if precision in SIXTEEN_BIT else fresh
 
 
+def stored_as(name: str, formats: Formats) -> PrecisionFormat:
+    """Return how a weight or cache format is stored. Raises InputError for a name that the data do not know."""
+    found = formats.formats.get(name)
+    if found is None:
+        known = list(formats.formats)
+        raise InputError(
+            Fault(
+                f"{name!r} is no known weight or cache format", allowed=", ".join(known), nearest=nearest(name, known)
+            )
+        )
+    return found
+
+
 def _compute(format_name: str, formats: Formats, gpu: Gpu, settings: EngineSettings, *, experts: bool) -> str | None:
     """Return the precision key in which a quantised product runs natively, or None where it is weight-only."""
     tflops = gpu.datasheet.dense_tflops
@@ -103,7 +121,7 @@ def _compute(format_name: str, formats: Formats, gpu: Gpu, settings: EngineSetti
         if experts and settings.fp4_activation == "fp8" and tflops.fp4 is not None:
             return "mxfp4_fp8"
         return "mxfp4_bf16" if experts else None
-    stored = formats.formats[format_name]
+    stored = stored_as(format_name, formats)
     if stored.vendors and gpu.vendor not in stored.vendors:
         return None
     native = stored.compute
@@ -122,7 +140,7 @@ def plan(
     """Resolve formats and compute precisions for a model on a GPU.
 
     The cache is as asked, else as the checkpoint states, else at activation precision. A format that the hardware
-    cannot multiply is weight-only.
+    cannot multiply is weight-only. Raises InputError for a format that is not known.
     """
     quantisation = requested(model.quantisation, precision)
     tflops = gpu.datasheet.dense_tflops
@@ -149,12 +167,12 @@ def plan(
         attention = "fp8"
     return PrecisionPlan(
         weight_format=weight_format,
-        weight_bits=formats.formats[weight_format].bits,
+        weight_bits=stored_as(weight_format, formats).bits,
         activation=activation,
-        activation_bits=formats.formats[activation].bits,
+        activation_bits=stored_as(activation, formats).bits,
         kept_16bit=quantisation.kept_16bit,
         kv_format=kv_format,
-        kv_bits=formats.formats[kv_format].bits,
+        kv_bits=stored_as(kv_format, formats).bits,
         gemm=gemm,
         moe=moe,
         attention=attention,

@@ -605,7 +605,7 @@ def test_a_gpu_without_constants_is_refused_by_name() -> None:
     """No number is made up: a card of an unknown architecture raises, and says what is missing."""
     stranger = real_gpu("t4").model_copy(update={"architecture": "unknown", "efficiency": ()})
     kernels = kernels_for(real_model("llama-3.1-8b"), stranger)
-    with pytest.raises(InputError, match="no measured or assumed gemm efficiency"):
+    with pytest.raises(InputError, match="no measured or assumed efficiency of gemm"):
         seconds(real_model("llama-3.1-8b"), Layout(), kernels, Batch(decode_sequences=1.0))
 
 
