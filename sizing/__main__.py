@@ -6,9 +6,33 @@ import gc
 import os
 import sys
 
+INTERRUPTED = 130
+
 
 def main() -> None:
-    """Run the command line and exit with its code: 0 done, 1 infeasible, 2 bad input."""
+    """Run the command line and exit with its code: 0 done, 1 infeasible, 2 bad input or no output, 130 interrupted."""
+    interrupted: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        interrupted.append(number)
+        raise KeyboardInterrupt
+
+    try:
+        import signal
+
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has it ignored
+            signal.signal(signal.SIGINT, interrupt)
+        code = _run()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception:
+        if not interrupted:
+            raise
+        code = INTERRUPTED  # a class that is being made, an import: some turn an interrupt into an error of theirs
+    sys.exit(code)
+
+
+def _run() -> int:
     # A command is over before collecting pays: it would only walk what the command has just built and still needs.
     gc.disable()
     # Nothing here multiplies large matrices, and starting BLAS threads costs more than the whole estimate.
@@ -17,7 +41,7 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from sizing.cli.main import run
 
-    sys.exit(run(sys.argv[1:]))
+    return run(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from functools import lru_cache
 
 from sizing import architecture
 from sizing.architecture import Layout, Stage
+from sizing.errors import Fault, InputError
 from sizing.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings, Reserve
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import DenseMlp, Model, MoeMlp
-from sizing.units import GIB, MIB
+from sizing.units import GIB, GIGA, MIB
 
 RESIDUAL_BYTES = 2  # the hidden state kept at 16 bit while logits are sampled
 EXPERT_BUFFER_BYTES = 2  # fused experts keep two 16-bit buffers a routed token, and the output
@@ -303,14 +304,28 @@ def _whole_blocks(tokens: float, block: int) -> int:
 
 
 def _scaled(model: Model, layout: Layout, plan: PrecisionPlan, computed: float) -> float:
-    """Scale computed weights to the exact size of the checkpoint where its index states one in this very format."""
+    """Scale computed weights to the exact size of the checkpoint where its index states one in this very format.
+
+    Raises InputError where the two are too far apart to be of one model.
+    """
     if model.checkpoint_bytes is None or plan.weight_format != model.quantisation.precision:
         return computed
     whole = sum(
         count * matrix.parameters * plan.weight_bytes(matrix.role)
         for matrix, count in architecture.stage_matrices(model, architecture.whole(model), Layout())
     ) + model.extra_parameters * plan.weight_bytes("norm")
-    return computed * model.checkpoint_bytes / whole
+    ratio = model.checkpoint_bytes / whole
+    if not 1 / model.checkpoint_ratio <= ratio <= model.checkpoint_ratio:
+        raise InputError(
+            Fault(
+                f"{model.checkpoint_bytes / GIGA:,.6g} GB do not fit the {whole / GIGA:,.6g} GB of weights that "
+                f"config.json makes in {plan.weight_format}",
+                file=model.checkpoint_index,
+                field="metadata.total_size",
+                allowed=f"up to {model.checkpoint_ratio:g} times more or less; or remove the file",
+            )
+        )
+    return computed * ratio
 
 
 def longest_that_fits(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -11,15 +10,7 @@ from pydantic import ValidationError
 
 from sizing.errors import Fault, InputError, nearest
 from sizing.specs.engine import Engine, EngineSettings, Row, When
-
-_VERSION = re.compile(
-    r"v?(?P<release>[0-9]+(?:\.[0-9]+)*)"
-    r"(?P<pre>(?:a|b|rc)[0-9]+)?"
-    r"(?:\.?post(?P<post>[0-9]+))?"
-    r"(?:\.dev[0-9]*)?"
-    r"(?:\+[a-z0-9.]+)?",
-    re.IGNORECASE,
-)
+from sizing.versions import parse_version as parse_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +26,6 @@ class Deployment:
     tp: int
     pp: int
     attention: Literal["mla", "hybrid", "other"]
-
-
-@cache
-def parse_version(text: str) -> tuple[int, ...]:
-    """Read a version into comparable numbers: `0.4.6.post5` is (0, 4, 6, 5), `1.2.0rc5` is (1, 2, 0).
-
-    A pre-release or development build orders as its release, whose code it has. Raises ValueError.
-    """
-    match = _VERSION.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a version, as 0.19, 0.4.6.post5 or 1.2.0rc5")
-    release = tuple(int(part) for part in match["release"].split("."))
-    return (*release, int(match["post"])) if match["post"] and not match["pre"] else release
 
 
 def check_version(engine: Engine, version: str | None) -> str:

@@ -361,7 +361,9 @@ def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Q
         itl_s[name] = _per_token(e2e_mean - first_token_s, after_first)
     return Point(
         requests_per_s=in_flight / e2e_mean,
-        decoding=in_flight * (1 - (curves.front_end_s + prefill_s) / e2e_mean) if after_first else np.zeros_like(in_flight),
+        decoding=in_flight * (1 - (curves.front_end_s + prefill_s) / e2e_mean)
+        if after_first
+        else np.zeros_like(in_flight),
         running=in_flight,
         ttft_s=ttft_s,
         itl_s=itl_s,

@@ -24,20 +24,22 @@ BITS_PER_BYTE = 8
 
 _DURATION_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]+)\s*$")
+# No step of a GPU is over in a microsecond, and no run that is simulated or limited takes longer than a year.
+LEAST_DURATION_S, MOST_DURATION_S = 1e-6, 8784 * SECONDS_PER_HOUR
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 
 def parse_duration_s(text: str) -> float:
     """Read a duration with its unit into seconds: `500ms`, `0.5 s`, `2min`.
 
-    Raises ValueError when the unit is missing or unknown, or the value is not finite and above zero.
+    Raises ValueError when the unit is missing or unknown, or the value is out of range.
     """
     match = _DURATION.match(text)
     if match is None or match[2] not in _DURATION_S:
         raise ValueError(f"{text!r} is not a duration with a unit, as 500ms, 1.5s or 2min")
     seconds = float(match[1]) * _DURATION_S[match[2]]
-    if not math.isfinite(seconds) or seconds <= 0:
-        raise ValueError(f"{text!r} must be finite and above zero")
+    if not LEAST_DURATION_S <= seconds <= MOST_DURATION_S:
+        raise ValueError(f"{text!r} is out of range, from 1us to {MOST_DURATION_S / SECONDS_PER_HOUR:,.0f}h")
     return seconds
 
 
@@ -65,6 +67,8 @@ def parse_growth(text: str) -> float:
 def lognormal_mean_below(mean: float, std: float, longest: float) -> float:
     """Mean of min(X, longest) for a lognormal X with a mean and a standard deviation."""
     sigma2 = math.log1p((std / mean) ** 2)
+    if sigma2 == 0:  # the square of a tiny spread underflows
+        return min(mean, longest)
     sigma, mu = math.sqrt(sigma2), math.log(mean) - sigma2 / 2
     normal = NormalDist()
     at = (math.log(longest) - mu) / sigma

@@ -15,7 +15,7 @@ from sizing import __version__, advice
 from sizing.catalog import gpus, models
 from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.output import encodable
-from sizing.cli.resolve import question, workload_of
+from sizing.cli.resolve import question
 from sizing.report import csv as csv_format
 from sizing.report import json as json_format
 from sizing.report import markdown, table
@@ -68,11 +68,14 @@ TOP = {"schema", "version", "feasible", *KEYS, "limiting", "rejected", "assumpti
 def document(name: str, explained: bool = False) -> Estimate:
     """The estimate of a case, as the command builds it."""
     values = {option.name: None for option in WORKLOAD_OPTIONS} | CASES[name]
-    resolved, workload_name = workload_of(None, WORKLOAD_OPTIONS, values)
-    asked = question(resolved, workload_name, values)
+    asked = question(None, WORKLOAD_OPTIONS, values)
     outcome = search(asked.request, asked.options, asked.precisions, asked.data)
     feasible = within_budget(outcome)
-    found = () if feasible else advice.suggestions(outcome, asked.options, asked.precisions, asked.data, lambda other: other)
+    found = (
+        ()
+        if feasible
+        else advice.suggestions(outcome, asked.options, asked.precisions, asked.data, lambda other: other)
+    )
     return build(outcome, asked.asked, suggestions=found, explained=explained)
 
 

@@ -253,8 +253,9 @@ def test_static_batching_wastes_what_in_flight_batching_uses(capsys: Capture) ->
 
 
 def test_a_prefix_cache_shortens_the_wait_for_the_first_token(capsys: Capture) -> None:
-    without = answer(OPEN, capsys)["ttft_ms"]["mean"]
-    assert answer([*OPEN, "--prefix-hit", "80%"], capsys)["ttft_ms"]["mean"] < 0.6 * without
+    outside_ms = 19 + 1000 * 0.005  # on its way to the engine, whatever is cached there
+    without = answer(OPEN, capsys)["ttft_ms"]["mean"] - outside_ms
+    assert answer([*OPEN, "--prefix-hit", "80%"], capsys)["ttft_ms"]["mean"] - outside_ms < 0.6 * without
 
 
 def test_clumped_arrivals_wait_longer_than_even_ones(capsys: Capture) -> None:
@@ -373,7 +374,8 @@ def test_a_mistake_in_real_time_is_one_line(extra: list[str], words: list[str], 
 
 
 def test_a_trace_and_a_stated_load_contradict_each_other(capsys: Capture) -> None:
-    lines = mistakes([*SERVED, "--trace", "t.csv", "--rps", "3"], capsys)
+    *lines, missing = mistakes([*SERVED, "--trace", "t.csv", "--rps", "3"], capsys)
+    assert "t.csv: not found" in missing
     assert len(lines) == 3 and all("contradicts --trace" in line for line in lines)
     assert [line.split(":")[1].strip() for line in lines] == ["--rps", "--isl", "--osl"]
 

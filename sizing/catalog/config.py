@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sizing.catalog.config_attention import HIDDEN, MAX_POSITION, read_mixer
 from sizing.catalog.config_blocks import read_blocks
 from sizing.catalog.config_extra import extra_parameters
-from sizing.catalog.config_fields import Fields
+from sizing.catalog.config_fields import Fields, shown
 from sizing.catalog.config_layers import Slot, read_layout
 from sizing.catalog.config_mlp import read_mlp
 from sizing.catalog.config_quantisation import read_quantisation
@@ -115,7 +115,7 @@ def _activation_precision(fields: Fields) -> Literal["fp32", "fp16", "bf16"]:
         return "bf16"
     dtype = stated.removeprefix(DTYPE_PREFIX)
     if dtype not in DTYPES:
-        fields.fault("torch_dtype", f"unknown type {stated!r}", ", ".join(DTYPES))
+        fields.fault("torch_dtype", f"unknown type {shown(stated)}", ", ".join(DTYPES))
     return DTYPES.get(dtype, "bf16")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sizing.catalog.config_fields import Fields
+from sizing.catalog.config_fields import Fields, shown
 from sizing.catalog.config_layers import Mixer
 from sizing.specs.model import (
     Attention,
@@ -228,5 +228,5 @@ def _state_bytes(fields: Fields) -> int:
         fields.note("mamba_ssm_dtype absent: the state of linear and state-space layers is kept in 32 bit")
         return STATE_BYTES["float32"]
     if stated not in STATE_BYTES:
-        fields.fault("mamba_ssm_dtype", f"unknown type {stated!r}", ", ".join(STATE_BYTES))
+        fields.fault("mamba_ssm_dtype", f"unknown type {shown(stated)}", ", ".join(STATE_BYTES))
     return STATE_BYTES.get(stated, STATE_BYTES["float32"])

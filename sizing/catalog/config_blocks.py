@@ -5,10 +5,8 @@ Each stated on its own in `block_configs` (attention and MLP vary or vanish).
 
 from __future__ import annotations
 
-import math
-
 from sizing.catalog.config_attention import HIDDEN, Q_HEADS, head_dim_of
-from sizing.catalog.config_fields import Fields
+from sizing.catalog.config_fields import Fields, shown
 from sizing.catalog.config_layers import layer_count
 from sizing.catalog.config_mlp import is_gated
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind
@@ -16,6 +14,7 @@ from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind
 # The published model code rounds two thirds of mult x hidden up to a multiple of 256 (modeling_decilm.py).
 GATED_SHARE_NUMERATOR, GATED_SHARE_DENOMINATOR = 2, 3
 WIDTH_MULTIPLE = 256
+MOST_MULTIPLE = 1_000  # of the hidden size: MLPs are a few times as wide, published ones at most 5.25 times
 LINEAR_KEY = "replace_with_linear"
 
 
@@ -57,8 +56,8 @@ def _mlps(fields: Fields, block: Fields) -> tuple[DenseMlp, ...]:
     if block.flag("no_op"):
         return ()
     multiple = block.value("ffn_mult")
-    if isinstance(multiple, bool) or not isinstance(multiple, int | float) or not 0 < multiple < math.inf:
-        block.fault("ffn_mult", f"{multiple!r} is not a factor", "a number above zero")
+    if isinstance(multiple, bool) or not isinstance(multiple, int | float) or not 0 < multiple <= MOST_MULTIPLE:
+        block.fault("ffn_mult", f"{shown(multiple)} is not a factor", f"a number above zero, at most {MOST_MULTIPLE:,}")
         return ()
     width = int(GATED_SHARE_NUMERATOR * multiple * fields.integer(*HIDDEN) / GATED_SHARE_DENOMINATOR)
     return (DenseMlp(intermediate=-(-width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE, gated=is_gated(fields)),)

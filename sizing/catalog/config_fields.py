@@ -10,6 +10,7 @@ instead of raising at the first, so that a user sees all of them at once. A null
 from __future__ import annotations
 
 from collections.abc import Mapping
+from reprlib import Repr
 from typing import Any
 
 from sizing.errors import Fault
@@ -20,6 +21,15 @@ SECTIONS = ("attn_config", "ffn_config")
 # No model comes near this; larger values are typing errors and would only overflow later.
 LARGEST = 2**40
 SMALLEST_STAND_IN = 1
+
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
+
+
+def shown(value: Any) -> str:
+    """Return a wrong value as a message shows it: long texts, numbers and lists are cut."""
+    return _SHORT.repr(value)
 
 
 def flattened(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,7 +119,7 @@ class Fields:
             return None
         value = self._values[key]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
-            self.fault(key, f"{value!r} is not a size", f"a whole number from {least} to 2^40")
+            self.fault(key, f"{shown(value)} is not a size", f"a whole number from {least} to 2^40")
             return None
         return value
 
@@ -131,7 +141,7 @@ class Fields:
             return None
         value = self._values[key]
         if not isinstance(value, bool):
-            self.fault(key, f"{value!r} is not a switch", "true or false")
+            self.fault(key, f"{shown(value)} is not a switch", "true or false")
             return None
         return value
 
@@ -142,7 +152,7 @@ class Fields:
             return None
         value = self._values[key]
         if not isinstance(value, str):
-            self.fault(key, f"{value!r} is not a text")
+            self.fault(key, f"{shown(value)} is not a text")
             return None
         return value
 
@@ -153,7 +163,7 @@ class Fields:
             return None
         value = self._values[key]
         if not isinstance(value, list | tuple):
-            self.fault(key, f"{value!r} is not a list")
+            self.fault(key, f"{shown(value)} is not a list")
             return None
         return tuple(value)
 

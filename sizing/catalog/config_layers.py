@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sizing.catalog.config_fields import Fields
+from sizing.catalog.config_fields import Fields, shown
 from sizing.errors import nearest
 
 Mixer = Literal["full", "window", "chunk", "linear", "ssm"]
@@ -110,7 +110,7 @@ def _named(fields: Fields, key: str, names: tuple[Any, ...]) -> tuple[Mixer, ...
     known = list(LAYER_TYPES)
     for name in map(str, names):
         if name not in LAYER_TYPES:
-            fields.fault(key, f"unknown layer type {name!r}", ", ".join(known), nearest(name, known))
+            fields.fault(key, f"unknown layer type {shown(name)}", ", ".join(known), nearest(name, known))
     return tuple(LAYER_TYPES.get(str(name), "full") for name in names)
 
 
@@ -210,8 +210,8 @@ def _numbered(fields: Fields, numbered: Any, count: int) -> tuple[bool, ...]:
     items = numbered.split(",") if isinstance(numbered, str) else numbered
     try:
         chosen = {int(item) for item in items}
-    except (TypeError, ValueError):
-        fields.fault("moe_layers", f"{numbered!r} is not a list of layer numbers")
+    except (TypeError, ValueError, OverflowError):
+        fields.fault("moe_layers", f"{shown(numbered)} is not a list of layer numbers")
         return (False,) * count
     return tuple(index in chosen for index in range(count))
 

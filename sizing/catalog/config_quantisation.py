@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sizing.catalog.config_fields import Fields
+from sizing.catalog.config_fields import Fields, shown
 from sizing.catalog.config_kept import kept_roles
 from sizing.errors import nearest
 from sizing.specs.model import LayerKind, Quantisation
@@ -121,7 +121,7 @@ def _method(section: Fields) -> str | None:
         known = list(METHODS)
         section.fault(
             "quant_method",
-            "missing" if method is None else f"unknown method {method!r}",
+            "missing" if method is None else f"unknown method {shown(method)}",
             ", ".join(known),
             nearest(method or "", known),
         )
@@ -168,7 +168,9 @@ def _by_algorithm(section: Fields) -> str | None:
     algorithm = section.text("quant_algo") or ""
     if algorithm not in ALGORITHMS:
         known = list(ALGORITHMS)
-        section.fault("quant_algo", f"unknown algorithm {algorithm!r}", ", ".join(known), nearest(algorithm, known))
+        section.fault(
+            "quant_algo", f"unknown algorithm {shown(algorithm)}", ", ".join(known), nearest(algorithm, known)
+        )
     return ALGORITHMS.get(algorithm)
 
 
@@ -212,5 +214,5 @@ def _cache_precision(section: Fields) -> str | None:
         return GROUP_FORMATS.get((scheme.text("type") or "", scheme.integer("num_bits")))
     named = section.text("kv_cache_quant_algo", "kv_cache_scheme")
     if named is not None and named not in CACHE_ALGORITHMS:
-        section.fault("kv_cache_quant_algo", f"unknown algorithm {named!r}", ", ".join(CACHE_ALGORITHMS))
+        section.fault("kv_cache_quant_algo", f"unknown algorithm {shown(named)}", ", ".join(CACHE_ALGORITHMS))
     return CACHE_ALGORITHMS.get(named or "")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+from sizing.catalog.engine_settings import check_settings
 from sizing.catalog.files import read_yaml, validate
 from sizing.catalog.names import Found, Shelf, find, ids, is_path, matched_from
+from sizing.catalog.paths import expanded
 from sizing.errors import Fault, InputError
 from sizing.specs.engine import Engine
 
@@ -28,8 +29,11 @@ def load_engine(text: str) -> tuple[Found[Engine], str | None]:
     """
     name, version = _split(text)
     if is_path(name):
-        path = Path(name)
-        return Found(validate(Engine, read_yaml(path)), path.stem, path), version
+        path = expanded(name)
+        document = read_yaml(path)
+        spec = validate(Engine, document)
+        check_settings(spec, document)
+        return Found(spec, path.stem, path), version
     entry = find(name, SHELF)
     spec = validate(Engine, read_yaml(entry.path))
     return Found(spec, entry.id, entry.path, matched_from(name, entry)), version

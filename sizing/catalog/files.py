@@ -1,4 +1,4 @@
-"""Reading files: the only place that opens one. A file becomes a document of plain data; a document becomes a
+"""Reading files of data. A file becomes a document of plain data; a document becomes a
 spec.
 
 Whatever stands in a file that a user names, the outcome is a spec or an InputError with one fault a mistake.
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from sizing.errors import Fault, InputError, nearest
+from sizing.catalog.paths import open_bytes
+from sizing.errors import Fault, InputError
 
 if TYPE_CHECKING:
     from sizing.catalog.yaml_text import Spot
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 # The largest profile with measured rows is well below 1 MiB; a file beyond 4 MiB is a mix-up (weights, a
 # log), and reading it would only delay saying so.
 MAX_FILE_BYTES = 4 * 2**20
+# Longer digit strings are identifiers, not counts; Python itself refuses to convert more than 4,300 digits.
+MAX_DIGITS = 40
 
 # Control characters that neither YAML nor JSON text may hold: their presence means that the file is no text.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -111,15 +114,17 @@ def read_json(path: Path | str) -> Document:
     if not text.strip():
         raise InputError(Fault("is empty", file=file))
     try:
-        data = json.loads(text, object_pairs_hook=_refuse_twice)
+        data = json.loads(text, object_pairs_hook=_refuse_twice, parse_int=_whole)
     except json.JSONDecodeError as error:
         raise InputError(Fault(f"is not valid JSON: {error.msg}", file=file, line=error.lineno)) from None
     except _KeyTwiceError as error:
         raise InputError(Fault("is given twice in one object", file=file, field=str(error))) from None
     except RecursionError:
         raise InputError(Fault("is nested too deep", file=file)) from None
-    except ValueError as error:  # a number of thousands of digits
-        raise InputError(Fault(f"is not valid JSON: {error}", file=file)) from None
+    except _LongNumberError as error:
+        line = text.count("\n", 0, text.index(error.digits)) + 1
+        message = f"holds a number of {len(error.digits):,} digits"
+        raise InputError(Fault(message, file=file, line=line, allowed=f"at most {MAX_DIGITS} digits")) from None
     if not isinstance(data, dict):
         raise InputError(Fault("must hold an object at the top, as {...}", file=file, line=1))
     # Lines are found by reading the text as YAML, which knows no tabs between tokens.
@@ -127,18 +132,13 @@ def read_json(path: Path | str) -> Document:
 
 
 def read_text(path: Path | str) -> str:
-    """Return the text of a file; raises InputError for a missing, too large or non-UTF-8 one, or a folder."""
+    """Return the text of a file; raises InputError for a missing, too large or non-UTF-8 one, or what is no file."""
     file = str(path)
     try:
-        with Path(path).open("rb") as stream:
+        with open_bytes(Path(path)) as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError(missing(Path(path))) from None
-    except IsADirectoryError:
-        raise InputError(Fault("is a folder, not a file", file=file)) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(Fault(f"cannot be read: {reason}", file=file)) from None
+    except OSError as error:
+        raise InputError(Fault(f"cannot be read: {error.strerror or error}", file=file)) from None
     if len(content) > MAX_FILE_BYTES:
         raise InputError(Fault(f"is larger than {MAX_FILE_BYTES // 2**20} MiB; no profile or workload is", file=file))
     return _decoded(content, file)
@@ -167,16 +167,18 @@ def _decoded(content: bytes, file: str) -> str:
     return text
 
 
-def missing(path: Path) -> Fault:
-    """Say that a file is missing, with the file of that folder whose name is most like it."""
-    if not path.parent.is_dir():
-        return Fault(f"not found: there is no folder {str(path.parent)!r}", file=str(path))
-    try:
-        names = sorted(entry.name for entry in path.parent.iterdir())
-    except OSError:
-        names = []
-    near = nearest(path.name, names)
-    return Fault("not found", file=str(path), nearest=str(path.parent / near) if near else None)
+class _LongNumberError(Exception):
+    """A whole number is too long to be a count."""
+
+    def __init__(self, digits: str) -> None:
+        """Keep its digits, by which its line is found."""
+        self.digits = digits
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise _LongNumberError(digits)
+    return int(digits)
 
 
 class _KeyTwiceError(Exception):

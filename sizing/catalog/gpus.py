@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
+from typing import get_args
 
 from sizing.catalog.files import Document, data_folder, read_yaml, validate
 from sizing.catalog.names import Found, Shelf, find, ids, is_path, matched_from
+from sizing.catalog.paths import expanded
 from sizing.errors import Fault, InputError, nearest
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Assumptions, Gpu
-from sizing.specs.workload import Formats
+from sizing.specs.workload import Formats, Precision
 
 # Without these a step can't be timed; all else (experts, latent attention, collectives) not every model needs.
 NEEDED_ROWS = frozenset({"gemm", "decode_attention", "prefill_attention"})
+
+# In which rows of efficiency may be stated: formats, and how products run whose weights are in one of them.
+PRECISIONS = tuple(dict.fromkeys((*get_args(Precision), "int8_weight_only", "mxfp4_bf16", "mxfp4_fp8")))
 
 SHELF = Shelf("GPU", "hardware_profiles", "gpus", "llmsize gpus")
 
@@ -30,14 +34,29 @@ def load_gpu(name_or_path: str) -> Found[Gpu]:
     that lends nothing to a profile without measured rows of its own.
     """
     if is_path(name_or_path):
-        path = Path(name_or_path)
+        path = expanded(name_or_path)
         document = read_yaml(path)
         spec = validate(Gpu, document)
+        _check_precisions(spec, document)
         _check_can_be_timed(spec, document)
         return Found(spec, path.stem, path)
     entry = find(name_or_path, SHELF)
     spec = validate(Gpu, read_yaml(entry.path))
     return Found(spec, entry.id, entry.path, matched_from(name_or_path, entry))
+
+
+def _check_precisions(gpu: Gpu, document: Document) -> None:
+    """Raise InputError for rows in a precision that nothing multiplies or caches in: they would never be looked at."""
+    faults = []
+    for index, row in enumerate(gpu.efficiency):
+        for key in ("precision", "cache_precision"):
+            given = getattr(row, key, None)
+            if given is not None and given not in PRECISIONS:
+                file, line, name, _ = document.place(("efficiency", index, key))
+                near = nearest(given, PRECISIONS)
+                faults.append(Fault(f"is not known: {given!r}", file, line, name, ", ".join(PRECISIONS), near))
+    if faults:
+        raise InputError(faults)
 
 
 def _check_can_be_timed(gpu: Gpu, document: Document) -> None:

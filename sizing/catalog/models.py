@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -32,8 +33,9 @@ from sizing.catalog.names import (
     matched_from,
     unknown,
 )
+from sizing.catalog.paths import exists, expanded, is_file, is_folder, resolved
 from sizing.errors import Fault, InputError
-from sizing.specs.model import Model, ModelFile
+from sizing.specs.model import CheckpointRules, Model, ModelFile
 from sizing.specs.workload import KvPrecision, Precision
 
 SHELF = Shelf("model", "workloads", "models", "llmsize models", dots_matter=True)
@@ -72,7 +74,7 @@ def load_model(text: str) -> FoundModel:
     id that is neither on disk nor in the catalogue is fetched (config.json only) when huggingface_hub is
     installed. Raises InputError for an unknown or ambiguous name and for every fault of the files.
     """
-    path = Path(text).expanduser()
+    path = expanded(text)
     if _means_path(text, path):
         return _from_path(path)
     direct = by_stem(without_organisation(text), SHELF) or by_part(text)
@@ -82,7 +84,7 @@ def load_model(text: str) -> FoundModel:
     hits = candidates(text, known, SHELF, load_rules())
     if hits:
         return _from_profile(text, chosen(text, hits, known, SHELF))
-    if (path / CONFIG_FILE).is_file():
+    if is_file(path / CONFIG_FILE):
         return _from_path(path)
     fault = unknown(text, known, SHELF)
     if _HUB_ID.match(text):
@@ -105,29 +107,39 @@ def _means_path(text: str, path: Path) -> bool:
         return True
     if not is_path(text):
         return False
-    return not _HUB_ID.match(text) or path.exists()
+    return not _HUB_ID.match(text) or exists(path)
 
 
 def _from_path(path: Path) -> FoundModel:
     if path.suffix.lower() in YAML_SUFFIXES:
         return _from_model_file(path, path.stem, None, None)
-    folder = path if path.is_dir() else path.parent
-    config = read_json(path / CONFIG_FILE if path.is_dir() else path)
-    return FoundModel(_read_config(config, folder), folder.resolve().name, Path(config.file))
+    folder, file = (path, path / CONFIG_FILE) if is_folder(path) else (path.parent, path)
+    config = read_json(file)
+    return FoundModel(_read_config(config, folder), resolved(folder).name, file)
 
 
 def _read_config(config: Document, folder: Path) -> Model:
     """Read a checkpoint's config with what lies beside it: ModelOpt's quantisation, the weights' index."""
-    quantisation = folder / QUANTISATION_FILE
+    quantisation, index = folder / QUANTISATION_FILE, folder / INDEX_FILE
     with _lines_of(config):
-        return read_model(
+        model = read_model(
             config.data,
-            name=folder.resolve().name,
+            name=resolved(folder).name,
             source=config.file,
             where=config.file,
-            hf_quant_config=read_json(quantisation).data if quantisation.is_file() else None,
-            checkpoint_bytes=_checkpoint_bytes(folder / INDEX_FILE),
+            hf_quant_config=read_json(quantisation).data if is_file(quantisation) else None,
         )
+    if not is_file(index):
+        return model
+    ratio = load_checkpoint_rules().largest_ratio
+    size = _checkpoint_bytes(index)
+    return replace(model, checkpoint_bytes=size, checkpoint_index=str(index), checkpoint_ratio=ratio)
+
+
+@cache
+def load_checkpoint_rules() -> CheckpointRules:
+    """Return how far a checkpoint's index may be from the config beside it."""
+    return validate(CheckpointRules, read_yaml(SHELF.path / "_checkpoints.yaml"))
 
 
 @contextmanager
@@ -145,10 +157,8 @@ def _with_line(fault: Fault, document: Document) -> Fault:
     return replace(fault, line=document.line_of_key(fault.field.rpartition(".")[2]))
 
 
-def _checkpoint_bytes(index: Path) -> int | None:
-    """Return the exact size of the weights that a checkpoint's index states, None without an index."""
-    if not index.is_file():
-        return None
+def _checkpoint_bytes(index: Path) -> int:
+    """Return the exact size of the weights that a checkpoint's index states."""
     document = read_json(index)
     metadata = document.data.get("metadata")
     size = metadata.get("total_size") if isinstance(metadata, dict) else None

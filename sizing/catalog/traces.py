@@ -12,6 +12,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from io import BufferedReader, TextIOWrapper
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -19,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.catalog.files import missing
+from sizing.catalog.paths import open_bytes
 from sizing.errors import Fault, InputError
 from sizing.units import MILLI
 
@@ -74,12 +75,8 @@ def load_trace(path: Path | str, *, most: int | None = None) -> NDArray[np.float
     """
     file = str(path)
     try:
-        with _opened(Path(path)) as stream:
+        with open_bytes(Path(path)) as raw, _text_of(raw) as stream:
             rows = np.array(_rows(stream, file, most), dtype=float)
-    except FileNotFoundError:
-        raise InputError(missing(Path(path))) from None
-    except IsADirectoryError:
-        raise InputError(Fault("is a folder, not a file", file=file)) from None
     except (OSError, EOFError, zlib.error, ValueError) as error:
         reason = "it is no UTF-8 text" if isinstance(error, UnicodeError) else getattr(error, "strerror", None) or error
         raise InputError(Fault(f"cannot be read: {reason}", file=file)) from None
@@ -89,13 +86,11 @@ def load_trace(path: Path | str, *, most: int | None = None) -> NDArray[np.float
     return rows
 
 
-def _opened(path: Path) -> IO[str]:
-    """Open a text file, unpacking it where it is packed, whatever its name."""
-    with path.open("rb") as raw:
-        packed = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-    if packed:
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
+def _text_of(raw: BufferedReader) -> TextIOWrapper:
+    """Return the text of an open file, unpacked where it is packed, whatever its name; read once, as pipes allow."""
+    packed = raw.peek(len(GZIP_MAGIC))[: len(GZIP_MAGIC)] == GZIP_MAGIC
+    content = gzip.GzipFile(fileobj=raw) if packed else raw
+    return TextIOWrapper(content, encoding="utf-8-sig", newline="")
 
 
 def _rows(stream: IO[str], file: str, most: int | None) -> list[Row]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from sizing.catalog.files import FieldPath, data_folder, read_yaml, validate
 from sizing.catalog.names import YAML_SUFFIXES, Found, Shelf, find, ids, is_path, matched_from
+from sizing.catalog.paths import exists, expanded
 from sizing.errors import InputError
 from sizing.specs.workload import Defaults, Workload
 
@@ -28,10 +28,10 @@ def load_workload(path_or_name: str) -> Found[Workload]:
     A file of the working folder wins over a ready one. Raises InputError for an unknown or ambiguous name and
     for every fault of the file.
     """
-    path = Path(path_or_name)
+    path = expanded(path_or_name)
     ready = SHELF.path / f"{path.stem}.yaml"
     bare = path.name == path_or_name and path.suffix.lower() in YAML_SUFFIXES
-    if bare and not path.exists() and path.stem in ids(SHELF):
+    if bare and not exists(path) and path.stem in ids(SHELF):
         return Found(validate(Workload, read_yaml(ready)), ready.stem, ready, None)
     if is_path(path_or_name):
         return Found(validate(Workload, read_yaml(path)), path.stem, path)
@@ -52,7 +52,7 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
     (`demand`), None leaves it as it is. `options` names the command-line option of each dotted field, for the
     faults. Raises InputError with every fault of the result.
     """
-    data = {} if workload is None else workload.model_dump(exclude_unset=True)
+    data = {"tokens": {}} if workload is None else workload.model_dump(exclude_unset=True)
     given = {field: value for field, value in overrides.items() if value is not None}
     for field, value in given.items():
         _set(data, field.split("."), copy.deepcopy(value))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, cast
 
 from sizing.cli.options import Opt
-from sizing.cli.reading import Reader
+from sizing.cli.reading import MOST, Reader
 from sizing.engine.load import Arrivals
 from sizing.engine.rules import POLICIES
 from sizing.engine.run import ROUTINGS, Routing
@@ -67,8 +67,8 @@ def driving(options: tuple[Opt, ...], values: Mapping[str, Any]) -> Driving:
         batch_window_s=WINDOW_S if window is None else window,
         arriving=_arriving(read),
         requests=read.whole("requests", "--requests"),
-        isl_std=read.number("isl_std", "--isl-std"),
-        osl_std=read.number("osl_std", "--osl-std"),
+        isl_std=read.number("isl_std", "--isl-std", most=MOST),
+        osl_std=read.number("osl_std", "--osl-std", most=MOST),
         length_shape=cast(Shape, shape),
         length_ratio=read.number("length_ratio", "--length-ratio", most=1.0),
         prefix_hit=read.parsed("prefix_hit", "--prefix-hit", parse_share) or 0.0,
@@ -90,7 +90,7 @@ def _form_faults(flags: Mapping[str, str], values: Mapping[str, Any]) -> list[Fa
             for name in (*OF_LOADS, *OF_LENGTHS)
             if name in given
         ]
-    if values["itl"] is not None and _is_number(values["itl"]):
+    if values["itl"] is not None and is_number(values["itl"]):
         faults.append(
             Fault(
                 f"{values['itl']!r} is a latency limit without its unit",
@@ -105,7 +105,8 @@ def _form_faults(flags: Mapping[str, str], values: Mapping[str, Any]) -> list[Fa
     return faults
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Tell whether a text is a number without a unit."""
     try:
         float(text)
     except ValueError:
@@ -115,15 +116,16 @@ def _is_number(text: str) -> bool:
 
 def _seconds(text: str) -> float:
     """Read a limit of the run: a duration, or a number of seconds."""
-    return parse_duration_s(f"{text}s" if _is_number(text) else text)
+    return parse_duration_s(f"{text}s" if is_number(text) else text)
 
 
 def _arriving(read: Reader) -> Arriving:
     text = read.values["arrivals"]
     if text is None:
         return Arriving("poisson")
+    text = text.strip().lower()
     kind, _, shape = text.partition(":")
-    if kind == "gamma" and _is_number(shape) and 0 < float(shape) < float("inf"):
+    if kind == "gamma" and is_number(shape) and 0 < float(shape) < float("inf"):
         return Arriving("gamma", float(shape))
     if text in ("even", "poisson"):
         return Arriving(cast(Literal["even", "poisson"], text))

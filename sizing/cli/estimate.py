@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,23 +40,24 @@ def command(
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
     from sizing import advice
-    from sizing.cli.output import chosen_format, print_text, write
-    from sizing.cli.resolve import question, workload_of
+    from sizing.cli.collecting import Part
+    from sizing.cli.output import chosen_format, complain, print_text, write
+    from sizing.cli.resolve import question
     from sizing.report.estimate import build, within_budget
     from sizing.search import search
 
-    output = chosen_format(values)
-    resolved, name = workload_of(workload, WORKLOAD_OPTIONS, values)
-    asked = question(resolved, name, values)
+    output = Part(lambda: chosen_format(values))
+    asked = question(workload, WORKLOAD_OPTIONS, values, output)
+    tokens = asked.asked.workload.tokens
     outcome = search(asked.request, asked.options, asked.precisions, asked.data)
-    checked = None if values["no_verify"] else _checked(outcome, resolved.tokens)
+    checked = None if values["no_verify"] else _checked(outcome, tokens)
     if checked is not None:
         outcome = checked.outcome
 
     def confirm(other: Outcome) -> Outcome | None:
         if values["no_verify"]:
             return other if other.best is not None else None
-        tried = _checked(other, resolved.tokens, tries=CONFIRMING_TRIES)
+        tried = _checked(other, tokens, tries=CONFIRMING_TRIES)
         return tried.outcome if tried is not None and tried.passed else None
 
     feasible = within_budget(outcome) and (checked is None or checked.passed)
@@ -74,9 +74,9 @@ def command(
         if document.deployment is not None:
             print_text(str(document.deployment.gpus))
         else:
-            print(f"llmsize: infeasible: {document.limiting.detail}", file=sys.stderr)
+            complain(f"infeasible: {document.limiting.detail}")
     else:
-        write(document, output)
+        write(document, output.value)
     if not feasible:
         raise typer.Exit(1)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sizing import __version__
 from sizing.cli import estimate, listings, memory, simulate, step, validate
-from sizing.cli.output import discard_output
-from sizing.errors import InputError
+from sizing.cli.output import OutputError, complain, discard, flush_output
+from sizing.errors import Fault, InputError, nearest
 
 app = typer.Typer(
     name="llmsize",
@@ -22,7 +24,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-INFEASIBLE, BAD_INPUT, INTERRUPTED = 1, 2, 130
+INFEASIBLE, BAD_INPUT = 1, 2
+INTERRUPTED, READER_LEFT = 130, 141  # as a shell reports SIGINT and SIGPIPE: 128 and the signal's number
 
 
 def _show_version(wanted: bool) -> None:
@@ -52,12 +55,24 @@ app.command("workloads")(listings.workloads)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code. A bug shows its traceback; a user's mistake is one line a fault."""
-    code = _run(arguments)
+    """Run a command and return its exit code. A bug shows its traceback; a user's mistake is one line a fault.
+
+    Where output does not arrive, its code is not the command's: 2 with one line, and nothing said to a reader that has
+    left (`| head`), who did not hear the answer either.
+    """
+    if sys.stderr is None:  # closed (2>&-): what is printed to None would go to stdout
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open until the end
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        discard_output()
+        if sys.stdout is None:
+            raise OutputError()
+        code = _run(arguments)
+        flush_output()
+    except OutputError as error:
+        if sys.stdout is not None:
+            discard(sys.stdout)
+        return READER_LEFT if error.left else _bad_input([str(error)])
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return code
 
 
@@ -65,14 +80,22 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         command = typer.main.get_command(app)
         asked = list(arguments) or ["--help"]
+        known = [group.name or "" for group in app.registered_commands]
+        if not asked[0].startswith("-") and asked[0] not in known:
+            near = nearest(asked[0], known)
+            raise InputError(Fault(f"{asked[0]!r} is no command", allowed=", ".join(known), nearest=near))
         code = command.main(asked, prog_name="llmsize", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except typer.Exit as exit_:
         return exit_.exit_code
-    except (typer.Abort, KeyboardInterrupt):
+    except typer.Abort:
         return INTERRUPTED
     except InputError as error:
         return _bad_input(map(str, error.faults))
+    except SystemExit:  # typer's end where the reader of its help has left
+        raise OutputError(BrokenPipeError()) from None
+    except OSError as error:  # files that a user names are faults by now: this is output, or the machine itself
+        raise OutputError(error) from None
     except Exception as error:
         # Usage errors carry their text; their class differs between versions of typer.
         message = getattr(error, "format_message", None)
@@ -81,7 +104,7 @@ def _run(arguments: Sequence[str]) -> int:
         return _bad_input([" ".join(message().split())])
 
 
-def _bad_input(lines: map[str] | list[str]) -> int:
+def _bad_input(lines: Iterable[str]) -> int:
     for line in dict.fromkeys(lines):
-        print(f"llmsize: {line}", file=sys.stderr)
+        complain(line)
     return BAD_INPUT

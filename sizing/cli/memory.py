@@ -6,21 +6,22 @@ from typing import Any
 
 import typer
 
-from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, ONE_LAYOUT_OPTIONS, takes
+from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MEMORY_OPTIONS, takes
 
 
-@takes((*ONE_LAYOUT_OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS))
+@takes((*MEMORY_OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS))
 def command(**values: Any) -> None:
     """Show the memory of one GPU: weights, activation, KV cache, and the longest sequence that fits.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad input. The length is the model's maximum without --max-model-len.
     """
+    from sizing.cli.collecting import Part
     from sizing.cli.deploy import deployment
     from sizing.cli.output import chosen_format, write
     from sizing.report.memory import build
 
-    output = chosen_format(values)
-    document = build(deployment(values), explained=values["explain"])
-    write(document, output)
+    output = Part(lambda: chosen_format(values))
+    document = build(deployment(MEMORY_OPTIONS, values, output), explained=values["explain"])
+    write(document, output.value)
     if not document.fits:
         raise typer.Exit(1)

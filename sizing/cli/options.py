@@ -33,8 +33,8 @@ TEXT, WHOLE, NUMBER = str | None, int | None, float | None
 
 MODEL_OPTIONS = (
     Opt("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
-    Opt("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, or all.", MODEL, "gpu"),
-    Opt("precision", TEXT, ("--precision",), "Weights: fp32, fp16, bf16, fp8, int8, int4, nvfp4, mxfp4; several with commas. Default: the checkpoint's own.", MODEL),
+    Opt("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, or all. Default: the workload's, else all.", MODEL, "gpu"),
+    Opt("precision", TEXT, ("--precision",), "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: the checkpoint's own.", MODEL),
     Opt("kv_precision", TEXT, ("--kv-precision", "--kv-cache-dtype"), "KV cache: auto, fp32, fp16, bf16, fp8, int8, nvfp4.", MODEL, "kv_precision"),
 )  # fmt: skip
 SERVING_OPTIONS = (
@@ -47,17 +47,20 @@ SERVING_OPTIONS = (
     Opt("max_model_len", WHOLE, ("--max-model-len",), "Longest sequence to hold.", SERVING, "serving.max_model_len"),
     Opt("max_num_seqs", WHOLE, ("--max-num-seqs",), "Most sequences running at once.", SERVING, "serving.max_num_seqs"),
     Opt("max_num_batched_tokens", WHOLE, ("--max-num-batched-tokens",), "Token budget of one step.", SERVING, "serving.max_num_batched_tokens"),
-    Opt("cuda_graphs_gib", NUMBER, ("--cuda-graphs-gib",), "CUDA-graph memory from the engine's log.", SERVING, "serving.cuda_graphs_gib"),
+    Opt("cuda_graphs_gib", NUMBER, ("--cuda-graphs-gib",), "CUDA-graph memory from the engine's log, in place of the usual.", SERVING, "serving.cuda_graphs_gib"),
 )  # fmt: skip
 # What these options mean to a command that looks at a single layout.
 ONE_LAYOUT_HELP = {
     "gpu": "GPU type (llmsize gpus) or a profile's path; one.",
-    "precision": "Weights: fp32, fp16, bf16, fp8, int8, int4, nvfp4 or mxfp4. Default: the checkpoint's own.",
+    "precision": "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4 or mxfp4. Default: the checkpoint's own.",
     "tp": "Tensor parallelism, 1 by default.",
     "pp": "Pipeline parallelism, 1 by default.",
     "ep": "Expert parallelism (MoE), 1 by default.",
     "dp": "Attention data parallelism inside a replica, 1 by default.",
+    "max_model_len": "Longest sequence to hold; the model's maximum by default.",
 }
+# What takes memory alone says nothing of a step's time.
+MEMORY_ALONE = ("memory_fraction", "cuda_graphs_gib")
 
 
 def for_one_layout(options: Iterable[Opt]) -> tuple[Opt, ...]:
@@ -65,7 +68,8 @@ def for_one_layout(options: Iterable[Opt]) -> tuple[Opt, ...]:
     return tuple(option._replace(help=ONE_LAYOUT_HELP.get(option.name, option.help)) for option in options)
 
 
-ONE_LAYOUT_OPTIONS = for_one_layout((*MODEL_OPTIONS, *SERVING_OPTIONS))
+MEMORY_OPTIONS = for_one_layout((*MODEL_OPTIONS, *SERVING_OPTIONS))
+STEP_OPTIONS = tuple(option for option in MEMORY_OPTIONS if option.name not in MEMORY_ALONE)
 DEMAND_OPTIONS = (
     Opt("isl", WHOLE, ("--isl",), "Mean prompt length in tokens.", DEMAND, "tokens.isl"),
     Opt("osl", WHOLE, ("--osl",), "Mean output length in tokens.", DEMAND, "tokens.osl"),
@@ -179,5 +183,5 @@ def overrides(options: Iterable[Opt], values: Mapping[str, Any]) -> tuple[dict[s
 
 
 def comma_separated(text: str) -> list[str]:
-    """Split a list given with commas; empty parts vanish."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """Split a list given with commas; empty and repeated parts vanish."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from sizing.errors import Fault, InputError, nearest
+from sizing.text import printable
 
 FORMATS = ("table", "json", "csv", "markdown")
 
@@ -18,7 +20,8 @@ PLAINER = str.maketrans({"×": "x", "–": "-", "—": "-", "‑": "-", "µ": "u
 
 def chosen_format(values: Mapping[str, Any]) -> str:
     """Return the output format that the options ask for. Raises InputError for an unknown one, or for two."""
-    name = values.get("format")
+    stated = values.get("format")
+    name = stated.strip().lower() if stated is not None else None
     if values.get("quiet") and (values.get("json") or name is not None):
         asked = "--json" if values.get("json") else f"--format {name}"
         raise InputError(Fault("prints the GPU count alone, so it contradicts " + asked, field="--quiet"))
@@ -31,7 +34,7 @@ def chosen_format(values: Mapping[str, Any]) -> str:
     if name not in FORMATS:
         raise InputError(
             Fault(
-                f"{name!r} is no format",
+                f"{stated!r} is no format",
                 field="--format",
                 allowed=", ".join(FORMATS),
                 nearest=nearest(name, FORMATS),
@@ -62,24 +65,54 @@ def write(document: Any, name: str) -> None:
 
 def write_file(path: Path, text: str) -> None:
     """Write text to a file that an option names. Raises InputError where that is impossible."""
-    try:
-        path.write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise InputError(Fault(f"cannot be written: {error.strerror or error}", file=str(path))) from None
+    from sizing.catalog.paths import write_bytes
+
+    write_bytes(path, text.encode())
+
+
+class OutputError(Exception):
+    """Standard output takes no more: the disk is full, the descriptor closed, or (`left`) the reader gone."""
+
+    def __init__(self, error: OSError | None = None) -> None:
+        """Say why; None where there is no standard output at all."""
+        self.left = isinstance(error, BrokenPipeError)
+        place = (error.filename if error is not None else None) or "standard output"
+        reason = "it is closed" if error is None else error.strerror or error
+        super().__init__(f"{place}: cannot be written: {reason}")
 
 
 def print_text(text: str) -> None:
-    """Print text and a newline; characters that the terminal's encoding lacks give way rather than crash."""
+    """Print text and a newline; characters that the terminal's encoding lacks give way rather than crash.
+
+    Raises OutputError where the text does not arrive.
+    """
     try:
         sys.stdout.write(encodable(text, sys.stdout.encoding or "utf-8") + "\n")
+    except OSError as error:
+        raise OutputError(error) from None
+    flush_output()
+
+
+def flush_output() -> None:
+    """Push out what was printed. Raises OutputError where it does not arrive."""
+    try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        discard_output()
+    except OSError as error:
+        raise OutputError(error) from None
 
 
-def discard_output() -> None:
-    """Write to nowhere from here on: the reader has gone (`| head`), which is no error of the command."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def complain(line: str) -> None:
+    """Print a line to stderr, nothing in it that steers a terminal; where nobody listens it is lost, which is no error."""
+    try:
+        print(f"llmsize: {printable(line)}", file=sys.stderr, flush=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Write to nowhere from here on, the interpreter's own flush at the end included."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def encodable(text: str, encoding: str) -> str:

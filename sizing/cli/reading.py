@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sizing.catalog.paths import expanded, is_folder, out_of_reach
 from sizing.errors import Fault, InputError, nearest
 
 MOST = 10_000_000  # of what is counted: more requests would not fit memory
@@ -54,9 +55,10 @@ class Reader(NamedTuple):
         return default if found is None else found
 
     def chosen(self, text: str, known: Sequence[str], option: str, noun: str) -> str | None:
-        """Return a word of those known; None where it is another."""
-        if text in known:
-            return text
+        """Return a word of those known, in any case; None where it is another."""
+        word = text.strip().lower()
+        if word in known:
+            return word
         self.fault(f"{text!r} is no {noun}", option, ", ".join(known), nearest(text, known))
         return None
 
@@ -82,11 +84,13 @@ class Reader(NamedTuple):
         text = self.values[name]
         if text is None:
             return None
-        path = Path(text)
-        if path.is_dir():
+        path = expanded(text)
+        if is_folder(path):
             self.fault(f"{text!r} is a folder", option, "a file to write")
-        elif not path.parent.is_dir():
+        elif not is_folder(path.parent):
             self.fault(f"there is no folder {str(path.parent)!r}", option)
+        elif (reason := out_of_reach(path)) is not None:
+            self.fault(f"{text!r} cannot be written: {reason}", option)
         elif suffixes and path.suffix.lower() not in suffixes:
             self.fault(f"{text!r} has no known ending", option, ", ".join(suffixes))
         return path

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, get_args
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from sizing import request as requests
-from sizing import settings
-from sizing.catalog import engines, gpus, models, workloads
-from sizing.cli.options import Opt, comma_separated, overrides
-from sizing.errors import Fault, InputError, nearest
-from sizing.prices import typical_price
+from sizing.catalog import gpus, workloads
+from sizing.catalog.models import FoundModel
+from sizing.cli.collecting import Part, check
+from sizing.cli.named import Named, named
+from sizing.cli.options import Opt
+from sizing.errors import Fault, InputError
 from sizing.report.inputs import Asked
 from sizing.request import Data, GpuOption, Request
-from sizing.specs.engine import Engine
-from sizing.specs.workload import Precision, Workload
+from sizing.specs.workload import Workload
 
 
 class Question(NamedTuple):
@@ -27,118 +27,75 @@ class Question(NamedTuple):
     data: Data
 
 
-def workload_of(workload: str | None, options: Iterable[Opt], values: Mapping[str, Any]) -> tuple[Workload, str | None]:
-    """Return the workload of a file or ready name with the options over it, and its name."""
-    found = workloads.load_workload(workload) if workload else None
-    given, names = overrides(options, values)
-    if found is None and "model" not in given:
-        raise InputError(
-            Fault("no workload and no model", field="--model", allowed="a workload file or name, or --model")
-        )
-    precisions = precisions_of(values)
-    if len(precisions) == 1 and precisions[0] is not None:
-        given["precision"] = precisions[0]
-        names["precision"] = "--precision"
-    resolved = workloads.override(found.spec if found else None, given, names)
-    return resolved, found.id if found else None
-
-
-def precisions_of(values: Mapping[str, Any]) -> tuple[str | None, ...]:
-    """Return the weight precisions asked for with commas; (None,) leaves the choice to workload and checkpoint."""
-    text = values.get("precision")
-    if text is None:
-        return (None,)
-    known = get_args(Precision)
-    names = known if text == "all" else tuple(comma_separated(text.lower()))
-    wrong = [name for name in names if name not in known]
-    if wrong or not names:
-        raise InputError(
-            [
-                Fault(
-                    f"{name!r} is no weight precision",
-                    field="--precision",
-                    allowed=", ".join(known),
-                    nearest=nearest(name, known),
-                )
-                for name in wrong or ("",)
-            ]
-        )
-    return tuple(dict.fromkeys(names))
-
-
 def data() -> Data:
     """Return the data files that every evaluation reads."""
     return Data(gpus.load_assumptions().spec, gpus.borrowed, gpus.load_formats().spec, workloads.load_defaults().spec)
 
 
-def gpu_options(names: Iterable[str], price: float | None) -> tuple[tuple[GpuOption, ...], dict[str, str]]:
-    """Return the GPU types named (`all`, or none: every one of the catalogue) with prices, and what names matched."""
-    wanted = tuple(names)
-    if not wanted or "all" in wanted:
-        wanted = gpus.gpu_names()
-    if price is not None and not 0 < price < float("inf"):
-        raise InputError(Fault(f"{price:g} must be above zero", field="--price"))
-    options: dict[str, GpuOption] = {}
-    matched: dict[str, str] = {}
-    faults: list[Fault] = []
-    for name in wanted:
-        try:
-            found = gpus.load_gpu(name)
-        except InputError as error:
-            faults += error.faults
-            continue
-        typical = (price, "as asked") if price is not None else typical_price(found.spec)
-        options[found.id] = GpuOption(found.id, found.spec, *typical)
-        if found.matched_from:
-            matched[found.id] = found.matched_from
-    if faults:
-        raise InputError(faults)
-    return tuple(options.values()), matched
+def question(
+    workload: str | None, options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Part[Any]
+) -> Question:
+    """Look up everything that a workload and options name, and resolve the request.
 
-
-def engine_of(text: str) -> tuple[Engine, str]:
-    """Return an engine and its version, the newest known where none is named."""
-    found, version = engines.load_engine(text)
-    return found.spec, settings.check_version(found.spec, version)
-
-
-def question(workload: Workload, name: str | None, values: Mapping[str, Any]) -> Question:
-    """Look up everything that a workload names and resolve the request.
-
-    A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does.
+    A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does. Raises InputError
+    with all faults that can be known, those of `besides` too.
     """
-    model = models.load_model(workload.model)
-    options, matched = gpu_options(workload.gpu, values.get("price"))
-    engine, version = engine_of(workload.serving.engine)
+    names = named(workload, options, values)
     read = data()
-    kv = workload.kv_precision if workload.kv_precision != "auto" else model.kv_precision
-    request = requests.resolve(
-        workload.model_copy(update={"kv_precision": kv}),
+    budget = Part(lambda: _positive(values.get("gpus"), "--gpus"))
+    growth = Part(lambda: _check_headroom(names.workload.value, values))
+    request = Part(lambda: _request(names, budget, read), names.origin.by_field)
+    check(*besides, *names.parts, budget, growth, request)
+    model, stated, chosen = names.model.value, names.workload.value, names.options
+    precisions = names.precisions.value
+    if precisions == (None,):
+        precisions = (stated.precision or model.precision,)
+    asked = Asked(
+        workload=stated,
+        workload_name=names.name,
+        model_id=model.id,
+        model_matched_from=model.matched_from,
+        options=chosen,
+        gpus_matched_from=names.gpus_matched,
+        precisions=precisions,
+        defaults=read.defaults,
+        notes=notes_of(model),
+    )
+    return Question(asked, request.value, chosen, precisions, read)
+
+
+def _request(names: Named, budget: Part[int | None], read: Data) -> Request:
+    model, (engine, version) = names.model.value, names.engine.value
+    return requests.resolve(
+        with_cache_of(names.workload.value, model),
         model.spec,
         engine,
         version,
         read.defaults,
-        gpu_budget=_positive(values.get("gpus"), "--gpus"),
+        gpu_budget=budget.value,
     )
-    precisions = precisions_of(values)
-    if precisions == (None,):
-        precisions = (workload.precision or model.precision,)
-    notes = (model.precision_note,) if model.precision_note else ()
-    asked = Asked(
-        workload=workload,
-        workload_name=name,
-        model_id=model.id,
-        model_matched_from=model.matched_from,
-        options=options,
-        gpus_matched_from=matched,
-        precisions=precisions,
-        defaults=read.defaults,
-        notes=notes,
-    )
-    return Question(asked, request, options, precisions, read)
+
+
+def with_cache_of(workload: Workload, model: FoundModel) -> Workload:
+    """Return a workload with the cache precision that the checkpoint's name says, where it states none itself."""
+    kv = workload.kv_precision if workload.kv_precision != "auto" else model.kv_precision
+    return workload.model_copy(update={"kv_precision": kv})
+
+
+def notes_of(model: FoundModel) -> tuple[str, ...]:
+    """Return what is to be noted of a model's name."""
+    return (model.precision_note,) if model.precision_note else ()
 
 
 def _positive(value: int | None, option: str) -> int | None:
     if value is not None and value < 1:
         raise InputError(Fault(f"{value} must be at least 1", field=option))
     return value
+
+
+def _check_headroom(workload: Workload, values: Mapping[str, Any]) -> None:
+    """Refuse growth of nothing: GPUs alone, or offline work, state no demand."""
+    if values.get("headroom") is not None and workload.demand is None:
+        raise InputError(
+            Fault("there is no demand to grow", field="--headroom", allowed="with --rps, --concurrency or --dau")
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,17 +21,40 @@ from sizing.cli.options import (
     takes,
 )
 
-ITL_HELP = "Inter-token latency (TPOT): 30ms, p99:50ms; with --ticks the ticks of a decode step."
-# GPUs are --replicas times the layout here, no budget.
-SHARED = (*MODEL_OPTIONS, *(option for option in DEMAND_OPTIONS if option.name != "gpus"), *SERVING_OPTIONS)
+if TYPE_CHECKING:
+    from sizing.cli.collecting import Part
+
+# What shared options mean where a given deployment is simulated.
+HELP = {
+    "itl": "Inter-token latency (TPOT): 30ms, p99:50ms; with --ticks the ticks of a decode step.",
+    "max_model_len": "Longest sequence to hold; that of the load by default.",
+    "isl_max": "Longest prompt; cuts lengths that are spread.",
+    "osl_max": "Longest output; cuts lengths that are spread.",
+    "rps": "Load in requests/s over all replicas.",
+    "concurrency": "Load in requests in flight, over all replicas.",
+    "dau": "Load in daily active users, at the peak.",
+}
+# GPUs are --replicas times the layout here, no budget; --requests with no load is what a mode would say.
+SHARED = (
+    *MODEL_OPTIONS,
+    *(option for option in DEMAND_OPTIONS if option.name not in ("gpus", "mode")),
+    *SERVING_OPTIONS,
+)
 OPTIONS = (
-    *for_one_layout(SHARED),
-    *(option._replace(help=ITL_HELP) if option.name == "itl" else option for option in LIMIT_OPTIONS),
+    *(option._replace(help=HELP.get(option.name, option.help)) for option in for_one_layout(SHARED)),
+    *(option._replace(help=HELP.get(option.name, option.help)) for option in LIMIT_OPTIONS),
     *SIMULATION_OPTIONS,
     *TICK_OPTIONS,
     *FILE_OPTIONS,
 )
 PLOTS = (".svg", ".png", ".pdf")
+
+
+class Targets(NamedTuple):
+    """The files to write beside the result, None for those not asked for."""
+
+    plot: Path | None
+    rows: Path | None
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS))
@@ -45,21 +68,22 @@ def command(
 
     Exit codes: 0 done, 1 unstable, requests refused, a limit missed or no room, 2 bad input.
     """
+    from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format
     from sizing.cli.reading import Reader
 
-    output = chosen_format(values)
-    read = Reader(values, [])
-    plot, rows = read.target("plot", "--plot", PLOTS), read.target("requests_out", "--requests-out")
-    read.check()
-    passed = (_ticks if values["ticks"] else _real_time)(workload, values, output, plot, rows)
-    if not passed:
+    def targets() -> Targets:
+        read = Reader(values, [])
+        found = Targets(read.target("plot", "--plot", PLOTS), read.target("requests_out", "--requests-out"))
+        read.check()
+        return found
+
+    output, files = Part(lambda: chosen_format(values)), Part(targets)
+    if not (_ticks if values["ticks"] else _real_time)(workload, values, output, files):
         raise typer.Exit(1)
 
 
-def _real_time(
-    workload: str | None, values: Mapping[str, Any], output: str, plot: Path | None, rows: Path | None
-) -> bool:
+def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[Targets]) -> bool:
     import math
 
     from sizing.cli.output import write
@@ -68,7 +92,7 @@ def _real_time(
     from sizing.report.simulation import build
     from sizing.simulation import Served, simulate
 
-    asked = question(OPTIONS, workload, values)
+    asked = question(OPTIONS, workload, values, output, files)
     served: dict[str, Served] = {}
     if asked.resolved.memory.fits and asked.resolved.refused is None:
         for name, deployed in asked.policies.items():
@@ -82,35 +106,38 @@ def _real_time(
                     progress=bar,
                 )
     document = build(asked, served)
-    write(document, output)
+    write(document, output.value)
     if served:
-        _save_requests(rows, {name: run.requests for name, run in served.items()}, "s")
+        _save_requests(files.value.rows, {name: run.requests for name, run in served.items()}, "s")
 
         def draw(suffix: str) -> bytes:
             from sizing.report.plot_run import draw as draw_run
 
             return draw_run(served, suffix)
 
-        _save_plot(plot, draw)
+        _save_plot(files.value.plot, draw)
     return document.passed
 
 
-def _ticks(workload: str | None, values: Mapping[str, Any], output: str, plot: Path | None, rows: Path | None) -> bool:
+def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[Targets]) -> bool:
     from sizing.cli import ticks
+    from sizing.cli.collecting import Part, check
     from sizing.cli.output import write
     from sizing.report.ticks import build
 
-    asked = ticks.asked(OPTIONS, workload, values)
+    question = Part(lambda: ticks.asked(OPTIONS, workload, values))
+    check(output, files, question)
+    asked = question.value
     results = ticks.run(asked)
-    write(build(asked.inputs(), results), output)
-    _save_requests(rows, {name: result.requests for name, result in results.items()}, "tick")
+    write(build(asked.inputs(), results), output.value)
+    _save_requests(files.value.rows, {name: result.requests for name, result in results.items()}, "tick")
 
     def draw(suffix: str) -> bytes:
         from sizing.report.plot_timeline import draw as draw_timeline
 
         return draw_timeline(results, suffix)
 
-    _save_plot(plot, draw)
+    _save_plot(files.value.plot, draw)
     return True
 
 
@@ -130,9 +157,7 @@ def _save_plot(path: Path | None, draw: Callable[[str], bytes]) -> None:
 
 
 def _save(path: Path, option: str, content: bytes) -> None:
-    from sizing.errors import Fault, InputError
+    from sizing.catalog.paths import write_bytes
+    from sizing.errors import Fault
 
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise InputError(Fault(f"{str(path)!r} cannot be written: {error.strerror}", field=option)) from None
+    write_bytes(path, content, lambda reason: Fault(f"{str(path)!r} {reason}", field=option))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,18 +10,21 @@ from numpy.typing import NDArray
 
 from sizing import deployment
 from sizing import request as requests
-from sizing.catalog import models
+from sizing.architecture import Layout
+from sizing.catalog.paths import expanded
 from sizing.catalog.traces import load_trace
+from sizing.cli.collecting import Part, check
 from sizing.cli.deploy import PLACEHOLDER_TOKENS, layout_of
-from sizing.cli.driving import OF_LENGTHS, OF_LOADS, OWN, Driving, driving
+from sizing.cli.driving import OF_LENGTHS, OF_LOADS, OWN, Driving, driving, is_number
+from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
-from sizing.cli.resolve import data, engine_of, gpu_options, precisions_of, workload_of
+from sizing.cli.resolve import data, notes_of, with_cache_of
 from sizing.deployment import Resolved
 from sizing.engine.load import Lengths
 from sizing.engine.rules import of_engine, with_policy
 from sizing.errors import Fault, InputError
 from sizing.report.simulation import Simulated
-from sizing.request import Request
+from sizing.request import Data, Request
 from sizing.simulation import Deployed, Traffic
 from sizing.specs.workload import Workload
 
@@ -29,13 +32,27 @@ REQUESTS = 10_000  # of a rate without --requests: the 99th percentile rests on 
 ROUNDS = 10  # of a closed loop without --requests: each place is filled so often
 
 
-def question(options: tuple[Opt, ...], workload: str | None, values: Mapping[str, Any]) -> Simulated:
-    """Read the options and resolve what they name. Raises InputError with a fault for each mistake."""
-    driven = driving(options, values)
-    trace = load_trace(values["trace"], most=driven.requests) if values["trace"] is not None else None
-    given = values if trace is None else {**values, **dict.fromkeys((*OF_LOADS, *OF_LENGTHS))}
-    asked = _workload(options, workload, given, trace)
-    resolved = _resolve(asked, values, driven.replicas, trace)
+def question(
+    options: tuple[Opt, ...], workload: str | None, values: Mapping[str, Any], *besides: Part[Any]
+) -> Simulated:
+    """Read the options and resolve what they name.
+
+    Raises InputError with all faults that can be known, those of `besides` too.
+    """
+    drive = Part(lambda: driving(options, values))
+    rows = Part(lambda: _trace(values, drive))
+    traced = values["trace"] is not None
+    told = (*OF_LOADS, *OF_LENGTHS) if traced else ()  # wrong here, as is a limit in ticks: already said
+    unitless = ("itl",) if values["itl"] is not None and is_number(values["itl"]) else ()
+    given = {**values, **dict.fromkeys((*told, *unitless))}
+    names = named(workload, options, given, single=True, tokens=PLACEHOLDER_TOKENS if traced else None)
+    layout = Part(lambda: layout_of(names.workload.value.serving), names.origin.by_field)
+    read = data()
+    request = Part(lambda: _request(names, layout.value, drive.value, rows.value, read), names.origin.by_field)
+    check(*besides, drive, rows, *names.parts, layout, request)
+    driven, trace, asked, model = drive.value, rows.value, names.workload.value, names.model.value
+    precision = names.precisions.value[0] or asked.precision or model.precision
+    resolved = deployment.resolve(request.value, names.options[0], layout.value, precision, read, notes=notes_of(model))
     traffic = _traffic(resolved.request, asked, driven, trace)
     _check_share(traffic, driven.replicas * resolved.layout.dp)
     return Simulated(
@@ -70,46 +87,28 @@ def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
     return found
 
 
-def _workload(
-    options: Iterable[Opt], workload: str | None, values: Mapping[str, Any], trace: NDArray[Any] | None
-) -> Workload:
-    """Return the workload; a trace stands in for its tokens and demand. Raises InputError unless it names one GPU type."""
-    used: Iterable[Opt] = options
-    if trace is not None:
-        placeholder = Opt("placeholder", dict, ("--trace",), "", "", "tokens")
-        used, values = (*options, placeholder), {**values, "placeholder": PLACEHOLDER_TOKENS}
-    asked, _ = workload_of(workload, used, values)
-    if len(asked.gpu) != 1:
-        raise InputError(
-            Fault("one GPU type is simulated at a time", field="--gpu", allowed="one name (llmsize gpus) or a path")
-        )
-    return asked
+def _trace(values: Mapping[str, Any], drive: Part[Driving]) -> NDArray[Any] | None:
+    """Return the rows of a trace; all are read where it is not known how many are to be sent."""
+    if values["trace"] is None:
+        return None
+    return load_trace(expanded(values["trace"]), most=None if drive.faults else drive.value.requests)
 
 
-def _resolve(asked: Workload, values: Mapping[str, Any], replicas: int, trace: NDArray[Any] | None) -> Resolved:
-    model = models.load_model(asked.model)
-    options, _ = gpu_options(asked.gpu, None)
-    engine, version = engine_of(asked.serving.engine)
-    precisions = precisions_of(values)
-    if len(precisions) > 1:
-        raise InputError(Fault("one precision is simulated at a time", field="--precision", allowed="one name"))
-    read = data()
-    layout = layout_of(asked.serving)
-    kv = asked.kv_precision if asked.kv_precision != "auto" else model.kv_precision
+def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] | None, read: Data) -> Request:
+    """Return the request; of a trace the longest sequence is what is to be held, where nothing else is stated."""
+    model, (engine, version), asked = names.model.value, names.engine.value, names.workload.value
     serving = asked.serving
     if trace is not None and serving.max_model_len is None:
         longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
         serving = serving.model_copy(update={"max_model_len": longest})
-    request = requests.resolve(
-        asked.model_copy(update={"kv_precision": kv, "serving": serving}),
+    return requests.resolve(
+        with_cache_of(asked, model).model_copy(update={"serving": serving}),
         model.spec,
         engine,
         version,
         read.defaults,
-        gpu_budget=layout.gpus * replicas,
+        gpu_budget=layout.gpus * driven.replicas,
     )
-    precision = precisions[0] or asked.precision or model.precision
-    return deployment.resolve(request, options[0], layout, precision, read)
 
 
 def _traffic(request: Request, asked: Workload, driven: Driving, trace: NDArray[Any] | None) -> Traffic:

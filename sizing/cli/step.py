@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sizing.cli.options import FORMAT_OPTIONS, ONE_LAYOUT_OPTIONS, takes
+from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
 
 
-@takes((*ONE_LAYOUT_OPTIONS, *FORMAT_OPTIONS))
+@takes((*STEP_OPTIONS, *FORMAT_OPTIONS))
 def command(
     decode: Annotated[int, typer.Option("--decode", min=0, max=1_000_000, help="Sequences that decode.")] = 0,
     context: Annotated[
@@ -24,17 +24,22 @@ def command(
     **values: Any,
 ) -> None:
     """Time one step: decoding sequences, prompt tokens, or both, operation by operation."""
+    from sizing.cli.collecting import Part
     from sizing.cli.deploy import deployment
     from sizing.cli.output import chosen_format, write
     from sizing.errors import Fault, InputError
     from sizing.report.step import build
 
-    output = chosen_format(values)
-    if decode == 0 and prefill == 0:
-        raise InputError(Fault("the step is empty", field="--decode, --prefill", allowed="at least one above zero"))
-    if decode and context == 0:
-        raise InputError(Fault("decoding sequences need a context", field="--context", allowed="tokens above zero"))
-    write(
-        build(deployment(values), decode=decode, context=context, prefill=prefill, prior=prior),
-        output,
-    )
+    def check_batch() -> None:
+        if decode == 0 and prefill == 0:
+            raise InputError(Fault("the step is empty", field="--decode, --prefill", allowed="at least one above zero"))
+        if decode and context == 0:
+            raise InputError(Fault("decoding sequences need a context", field="--context", allowed="tokens above zero"))
+        if context and decode == 0:
+            raise InputError(Fault("is that of decoding sequences", field="--context", allowed="with --decode"))
+        if prior and prefill == 0:
+            raise InputError(Fault("is that of a prompt", field="--prior", allowed="with --prefill"))
+
+    output, batch = Part(lambda: chosen_format(values)), Part(check_batch)
+    resolved = deployment(STEP_OPTIONS, values, output, batch)
+    write(build(resolved, decode=decode, context=context, prefill=prefill, prior=prior), output.value)

@@ -17,6 +17,7 @@ from sizing.engine.ticks import TickClock
 PREFILL, ITL, OSL, CHUNKS, SLOTS, SEED, POLICY = 2.0, 1.0, 4.0, 1, 4, 42, "inflight"
 WINDOW = 10.0  # ticks that a dynamic batch waits at most
 MOST_SLOTS = 10_000
+MOST_TICKS = 1_000_000  # of whatever is counted in ticks or tokens: each is walked through one by one
 
 TAKEN = (
     "ticks", "policy", "slots", "batch_size", "batch_window", "requests", "concurrency", "rate", "prefill",
@@ -61,19 +62,21 @@ def asked(options: Iterable[Opt], workload: str | None, values: Mapping[str, Any
     if values["osl"] is not None and values["osl_mean"] is not None:
         read.fault("contradicts --osl-mean", "--osl")
     slots = read.whole("slots", "--slots", most=MOST_SLOTS) or SLOTS
-    std = read.number("osl_std", "--osl-std", least=0.0) or 0.0
+    std = read.number("osl_std", "--osl-std", least=0.0, most=MOST_TICKS) or 0.0
     itl = "ticks of a decode step, as 1 (it is a latency limit, as 30ms, without --ticks)"
     found = Asked(
         policies=read.policies(POLICIES, POLICY),
         slots=slots,
-        prefill=read.number("prefill", "--prefill") or PREFILL,
+        prefill=read.number("prefill", "--prefill", most=MOST_TICKS) or PREFILL,
         prefill_chunks=read.whole("prefill_chunks", "--prefill-chunks") or CHUNKS,
         itl=read.parsed("itl", "--itl", _ticks(itl)) or ITL,
-        osl_mean=read.number("osl_mean", "--osl-mean", least=1.0) or read.whole("osl", "--osl") or OSL,
+        osl_mean=read.number("osl_mean", "--osl-mean", least=1.0, most=MOST_TICKS)
+        or read.whole("osl", "--osl", most=MOST_TICKS)
+        or OSL,
         osl_std=std,
         requests=read.whole("requests", "--requests"),
         concurrency=read.whole("concurrency", "--concurrency"),
-        rate=read.number("rate", "--rate"),
+        rate=read.number("rate", "--rate", least=1 / MOST_TICKS, most=MOST_TICKS),
         seed=read.seed(SEED),
         limit=read.parsed("limit", "--limit", _ticks("ticks, as 100")),
         batch_size=read.whole("batch_size", "--batch-size", most=slots) or slots,
@@ -92,8 +95,8 @@ def _ticks(meant: str) -> Callable[[str], float]:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not 0 < value < math.inf:
-            raise ValueError(f"{text!r} is no number of {meant}")
+        if not 0 < value <= MOST_TICKS:
+            raise ValueError(f"{text!r} is no number of {meant} (above 0, at most {MOST_TICKS:,})")
         return value
 
     return parse

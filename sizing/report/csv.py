@@ -7,6 +7,7 @@ import io
 from typing import Any
 
 from sizing.report import rows
+from sizing.text import printable
 
 
 def render(document: Any) -> str:
@@ -15,5 +16,11 @@ def render(document: Any) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(table.columns)
-    writer.writerows(["" if value is None else value for value in row] for row in table.rows)
+    writer.writerows([_cell(value) for value in row] for row in table.rows)
     return out.getvalue().removesuffix("\n")
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    return printable(value) if isinstance(value, str) else value

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from textwrap import wrap
 
 from sizing.report.lines import Block, Line
+from sizing.text import on_one_line
 
 LABEL_WIDTH = 17
 GAP = "  "
@@ -17,7 +18,7 @@ Row = tuple[tuple[str, str], ...]  # pieces of one row of text, each with its st
 
 def rows(blocks: Iterable[Block], width: int) -> Iterator[Row]:
     """Yield the rows of all blocks that hold anything, an empty row between two blocks. No row is wider than `width`."""
-    filled = (block for block in blocks if block.lines or block.rows)
+    filled = (_shown(block) for block in blocks if block.lines or block.rows)
     for index, block in enumerate(filled):
         if index:
             yield ()
@@ -25,6 +26,13 @@ def rows(blocks: Iterable[Block], width: int) -> Iterator[Row]:
             yield from _grid(block, width)
         for line in block.lines:
             yield from _labelled(line, width) if line.label else _plain(line, width)
+
+
+def _shown(block: Block) -> Block:
+    """Return a block whose words hold nothing that steers a terminal: names come from files and options."""
+    lines = tuple(line._replace(text=on_one_line(line.text), label=on_one_line(line.label)) for line in block.lines)
+    rows_ = tuple(tuple(map(on_one_line, row)) for row in block.rows)
+    return block._replace(lines=lines, columns=tuple(map(on_one_line, block.columns)), rows=rows_)
 
 
 def _plain(line: Line, width: int) -> Iterator[Row]:

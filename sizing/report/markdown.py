@@ -6,6 +6,7 @@ from typing import Any
 
 from sizing.report import rows
 from sizing.report.lines import stated
+from sizing.text import on_one_line
 
 
 def render(document: Any) -> str:
@@ -27,4 +28,4 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return stated(value)
-    return str(value).replace("|", "\\|")
+    return on_one_line(str(value)).replace("|", "\\|")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from sizing.catalog.measured_csv import METRICS
+from sizing.catalog.paths import write_bytes
 from sizing.errors import Fault, InputError
 from sizing.validation.errors import Comparison
 
@@ -63,7 +65,7 @@ def _panel(panel: Any, metric: str, ones: Sequence[Comparison], keys: Sequence[t
 
 
 def _save(figure: Any, path: Path) -> None:
-    try:
-        figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
-    except OSError as error:
-        raise InputError(Fault(f"cannot be written: {error.strerror or error}", file=str(path))) from None
+    out = io.BytesIO()
+    form = path.suffix.lower().removeprefix(".")
+    figure.savefig(out, format=form, metadata={"Date": None} if form == "svg" else None)
+    write_bytes(path, out.getvalue())

@@ -6,11 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Positive = Annotated[float, Field(gt=0, strict=True)]
-NonNegative = Annotated[float, Field(ge=0, strict=True)]
+# Far beyond anything that is counted or timed here, and far from where products of several numbers overflow.
+MOST = 1e12
+Positive = Annotated[float, Field(gt=0, le=MOST, strict=True)]
+NonNegative = Annotated[float, Field(ge=0, le=MOST, strict=True)]
 Fraction = Annotated[float, Field(gt=0, le=1, strict=True)]
-PositiveInt = Annotated[int, Field(gt=0, strict=True)]
-NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
+PositiveInt = Annotated[int, Field(gt=0, le=int(MOST), strict=True)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=int(MOST), strict=True)]
 Text = Annotated[str, Field(min_length=1, strict=True)]
 
 Kind = Literal["measured", "datasheet", "derived", "assumed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
@@ -23,6 +24,9 @@ from sizing.specs.quantities import (
 # A kernel's fitted share of a peak may exceed 1 where the fit over-counts traffic (L2 hits, skewed experts).
 Efficiency = Annotated[float, Field(gt=0, le=2, strict=True)]
 
+# How sharply a product turns from one limit to the other: 1 adds the two times, 20 is all but their maximum.
+Sharpness = Annotated[float, Field(ge=0.1, le=1_000, strict=True)]
+
 # A size marketed in GB is at most that many GiB, with room for rounding.
 MARKETED_SLACK = 1.01
 MIB_PER_GIB = 1024
@@ -38,6 +42,21 @@ def _checked(spec: SpecT, wrong: list[str]) -> SpecT:
     if wrong:
         raise ValueError("; ".join(wrong))
     return spec
+
+
+def _curve_faults(**columns: tuple[float, ...]) -> list[str]:
+    """Say what keeps columns from being one curve over the first: points, as many in each, and in order."""
+    (base, along), *_ = columns.items()
+    if not along:
+        return [f"{base} is empty; a curve has at least one point"]
+    wrong = [
+        f"{name} has {len(values)} values, {base} has {len(along)}"
+        for name, values in columns.items()
+        if len(values) != len(along)
+    ]
+    if any(later <= earlier for earlier, later in pairwise(along)):
+        wrong.append(f"{base} must ascend")
+    return wrong
 
 
 class Memory(Spec):
@@ -141,7 +160,7 @@ class GemmRow(_Measured):
     t0_us: NonNegative
     compute: Efficiency
     memory: Efficiency
-    p: Positive
+    p: Sharpness
 
 
 class MoeRow(_Measured):
@@ -152,7 +171,7 @@ class MoeRow(_Measured):
     t0_us: NonNegative
     compute: Efficiency
     memory: Efficiency
-    p: Positive
+    p: Sharpness
 
 
 class DecodeAttentionRow(_Measured):
@@ -188,6 +207,10 @@ class PrefillAttentionRow(_Measured):
     tokens: tuple[PositiveInt, ...]
     flop_fraction: tuple[Efficiency, ...]
 
+    @model_validator(mode="after")
+    def _is_a_curve(self) -> Self:
+        return _checked(self, _curve_faults(tokens=self.tokens, flop_fraction=self.flop_fraction))
+
 
 class CollectiveRow(_Measured):
     """Time of a collective over `gpus` at message sizes `kib` (ascending); beyond them alpha and bus bandwidth."""
@@ -199,6 +222,10 @@ class CollectiveRow(_Measured):
     bus_gb_per_s: Positive
     kib: tuple[Positive, ...]
     us: tuple[Positive, ...]
+
+    @model_validator(mode="after")
+    def _is_a_curve(self) -> Self:
+        return _checked(self, _curve_faults(kib=self.kib, us=self.us))
 
 
 EfficiencyRow = Annotated[

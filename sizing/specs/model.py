@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from sizing.specs.base import Positive, Spec, Text
 
@@ -154,7 +157,8 @@ class Model:
     """A model's architecture. `layers` indexes into `kinds`, one entry a layer, first to last.
 
     `extra_parameters` are held in 16 bit on every pipeline stage's first rank and take no part in a text step
-    (learned positions, a vision tower). `checkpoint_bytes` is the exact size of the weights where an index gives it.
+    (learned positions, a vision tower). `checkpoint_bytes` is the exact size of the weights where an index (`checkpoint_index`, a file) gives it,
+    which may be `checkpoint_ratio` times off what the config computes, either way, and no more.
     """
 
     name: str
@@ -169,8 +173,18 @@ class Model:
     parallel_blocks: bool = False
     extra_parameters: int = 0
     checkpoint_bytes: int | None = None
+    checkpoint_index: str | None = None
+    checkpoint_ratio: float = math.inf
     source: str = ""
     notes: tuple[str, ...] = field(default=())
+
+
+class CheckpointRules(Spec):
+    """The file workloads/models/_checkpoints.yaml: how far an index may be from the config beside it."""
+
+    largest_ratio: Annotated[float, Field(gt=1, le=100, strict=True)]
+    source: Text
+    date: Text
 
 
 class ModelFile(Spec):

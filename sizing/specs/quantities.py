@@ -41,6 +41,13 @@ Tflops = Annotated[
     Field(ge=0.1, le=1_000_000, strict=True, description="TFLOPS, from 0.1 to 1,000,000 (1.98 PFLOPS is 1980)"),
 ]
 Watts = Annotated[float, Field(ge=10, le=5_000, strict=True, description="watts, from 10 to 5,000 (0.7 kW is 700)")]
+LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR = 0.001, 1_000
 UsdPerHour = Annotated[
-    float, Field(ge=0.001, le=1_000, strict=True, description="$ for one GPU and hour, from 0.001 to 1,000")
+    float,
+    Field(
+        ge=LEAST_USD_PER_HOUR,
+        le=MOST_USD_PER_HOUR,
+        strict=True,
+        description=f"$ for one GPU and hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}",
+    ),
 ]

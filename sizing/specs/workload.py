@@ -40,8 +40,26 @@ def _growth(value: Any) -> Any:
     return parse_growth(value) if isinstance(value, str) else value
 
 
+def _word(value: Any) -> Any:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+MOST_GPU_TYPES = 256  # far more than are on sale
+
+
 def _one_or_several(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
+    """Accept one name or several, each of them counted once."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value):
+        value = tuple(dict.fromkeys(value))
+        if len(value) > MOST_GPU_TYPES:
+            raise ValueError(f"holds {len(value):,} names, at most {MOST_GPU_TYPES} are compared")
+    return value
+
+
+# Words are taken in any case, as names of models and GPUs are.
+AnyCase = BeforeValidator(_word)
 
 
 class Limit(Spec):
@@ -145,10 +163,10 @@ class Planning(Spec):
 
     max_utilisation: Annotated[Fraction, BeforeValidator(_share)] | None = None
     headroom: Annotated[float, Field(ge=0, le=10, strict=True), BeforeValidator(_growth)] | None = None
-    objective: Objective | None = None
+    objective: Annotated[Objective, AnyCase] | None = None
     requests_per_user_per_day: Positive | None = None
     active_hours: Annotated[float, Field(gt=0, le=24, strict=True)] | None = None
-    peak_to_mean: Annotated[float, Field(ge=1, strict=True)] | None = None
+    peak_to_mean: Annotated[float, Field(ge=1, le=1_000, strict=True)] | None = None
 
 
 class Workload(Spec):
@@ -158,12 +176,12 @@ class Workload(Spec):
     description: Text | None = None
     model: Text
     gpu: Annotated[tuple[Text, ...], BeforeValidator(_one_or_several)] = ()
-    precision: Precision | None = None
-    kv_precision: KvPrecision = "auto"
+    precision: Annotated[Precision, AnyCase] | None = None
+    kv_precision: Annotated[KvPrecision, AnyCase] = "auto"
     tokens: Tokens
     demand: Demand | None = None
     limits: Limits = Limits()
-    mode: Literal["streaming", "sequential", "offline"] = "streaming"
+    mode: Annotated[Literal["streaming", "sequential", "offline"], AnyCase] = "streaming"
     serving: Serving = Serving()
     planning: Planning = Planning()
     source: Text | None = None

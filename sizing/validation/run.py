@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
@@ -40,12 +41,17 @@ def predict_rows(rows: Sequence[MeasuredRow], jobs: int) -> tuple[Result, ...]:
         [rows[i] for i in order[start : start + ROWS_PER_CHUNK]] for start in range(0, len(order), ROWS_PER_CHUNK)
     ]
     if jobs > 1 and len(chunks) > 1:
-        with ProcessPoolExecutor(min(jobs, len(chunks))) as pool:
+        # Ctrl-C reaches every process; only this one answers it.
+        with ProcessPoolExecutor(min(jobs, len(chunks)), initializer=_ignore_interrupts) as pool:
             done = [result for chunk in pool.map(_chunk, chunks) for result in chunk]
     else:
         done = [result for chunk in chunks for result in _chunk(chunk)]
     by_row = dict(zip(order, done, strict=True))
     return tuple(by_row[i] for i in range(len(rows)))
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _chunk(rows: Sequence[MeasuredRow]) -> list[Result]:
