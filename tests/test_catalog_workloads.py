@@ -122,7 +122,7 @@ def test_faults_of_options_name_the_options_all_in_one_run() -> None:
     assert {fault.field: fault.message for fault in caught.value.faults} == {
         "--model": "is required",
         "--osl": "is required",
-        "--isl": "must be a whole number above 0, not '-1'",
+        "--isl": "must be a whole number above 0 and at most 1,000,000,000,000, not '-1'",
         "--ttft": "'500' is not a duration with a unit, as 500ms, 1.5s or 2min",
         "--mode": "is not known: 'streamin'",
         "--rate": "must be a number above 0 and at most 1,000,000,000, not '0.0'",

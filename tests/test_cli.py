@@ -89,7 +89,7 @@ def test_an_unknown_option_is_one_line(command: str, capsys: pytest.CaptureFixtu
         (["--precision", "fp9"], ["--precision", "fp8"]),
         (["--isl", "0"], ["--isl"]),
         (["--tp", "x"], ["--tp", "integer"]),
-        (["--price", "-1"], ["--price", "above zero"]),
+        (["--price", "-1"], ["--price", "from 0.001 to 1,000"]),
         (["--gpus", "0"], ["--gpus", "at least 1"]),
         (["--engine", "vllm:99"], ["99"]),
         (["--max-utilisation", "80"], ["80"]),
