@@ -192,7 +192,9 @@ def test_a_row_of_a_tagged_union_is_named_by_its_place_in_the_file(tmp_path: Pat
         "efficiency[1].operation": 3,
         "efficiency[2].operation": 4,
     }
-    assert found["efficiency[0].t0_us"].message == "must be a number of at least 0 and at most 1,000,000,000,000, not '-1'"
+    assert (
+        found["efficiency[0].t0_us"].message == "must be a number of at least 0 and at most 1,000,000,000,000, not '-1'"
+    )
     assert "t0_us" in found["efficiency[0].sped"].allowed
     assert found["efficiency[1].operation"].nearest == "gemm"
     assert found["efficiency[2].operation"].message == "is required"
