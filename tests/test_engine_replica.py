@@ -477,3 +477,13 @@ def test_time_outside_the_steps_delays_a_request_and_no_other() -> None:
     assert late.admitted == prompt.admitted
     assert late_loop.arrival == pytest.approx([at + n * outside_s for n, at in enumerate(prompt_loop.arrival)])
     assert late_loop.arrival[1:] == pytest.approx(late_loop.finished[:-1])
+
+
+def test_a_wholly_cached_prompt_still_computes_its_last_token() -> None:
+    of = served("llama-3.1-8b", "vllm:0.19.0")
+    requests = store([0.0], [1000], [10])
+    replica = replica_of(of, requests)
+    replica.prefix_hit = 1.0
+    run_open(replica)
+    one, _ = of.clock.step([Piece(0, 1.0, 999.0)], Batch(), False)
+    assert requests.first_token[0] == pytest.approx(one + of.clock.outside(1000))

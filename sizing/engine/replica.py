@@ -187,7 +187,11 @@ class Replica:
         if self.units is not None:
             return self.units(request)
         prompt = self.requests.isl[request]
-        return prompt - math.floor(self.prefix_hit * prompt) + self.requests.generated[request]
+        return prompt - self._cached(prompt) + self.requests.generated[request]
+
+    def _cached(self, prompt: int) -> int:
+        """Tokens of a prompt that the prefix cache holds; the last one is always computed, for its logits."""
+        return min(math.floor(self.prefix_hit * prompt), prompt - 1)
 
     def _budget_left(self) -> float:
         """Units of the next step that prefilling requests (and decodes, where they share it) leave."""
@@ -260,7 +264,7 @@ class Replica:
         """Tokens that a chunk finds in the cache: units done, and the cached prefix."""
         if self.units is not None:
             return self.done_units[request]
-        return self.done_units[request] + math.floor(self.prefix_hit * self.requests.isl[request])
+        return self.done_units[request] + self._cached(self.requests.isl[request])
 
     def _end_prompts(self, pieces: Sequence[Piece], extra: float) -> None:
         """Send finished prompts on to their next token: at once, or after the rest of a pass through a pipeline."""
