@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from sizing.architecture import Layout
 from sizing.engine import deploy, run
 from sizing.engine.load import Arrivals, Lengths, arrival_times
 from sizing.engine.record import Meter, Record, Sample
-from sizing.engine.replica import Replica
+from sizing.engine.replica import Replica, Watch
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
 from sizing.engine.run import Progress, Routing, Run
@@ -22,6 +23,7 @@ from sizing.memory import MemoryUse
 from sizing.specs.model import Model
 from sizing.specs.workload import Limits
 
+ROUNDS = 10  # of a closed loop without a number of requests: each place is filled so often, as benchmark tools do
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 # A run is unstable when, over its second half, more than this share of what arrives stays behind, and that is more than
 # chance brings (three standard deviations of as many Poisson arrivals).
@@ -48,7 +50,9 @@ class Traffic:
 
     Exactly one of `rate_per_s`, `in_flight` and `trace` is set, or none for a batch; `trace` holds arrival in s, prompt
     and output tokens, one row a request. Drawn lengths are cut to `longest` tokens together, rows of a trace beyond it
-    are refused, as an engine does.
+    are refused, as an engine does. Of a rate, the first `warm_up` and the last `cool_down` requests are served but not
+    measured, and `exact_rate` stretches what chance brought to the rate asked, so that a short run is not a lighter one
+    (means vary a third as much, without bias).
     """
 
     isl: Lengths
@@ -60,18 +64,21 @@ class Traffic:
     arrivals: Arrivals = "poisson"
     burstiness: float = 1.0
     longest: int | None = None
-    warm_up_share: float = 0.0
+    warm_up: int = 0
+    cool_down: int = 0
+    exact_rate: bool = False
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a run served, over the requests after the warm-up.
+    """What a run served, over the requests that are measured.
 
-    `latencies_s` maps ttft, itl and e2e to {mean, p50, ... max}; ITL is a request's mean over its tokens after the first.
+    Rates and means over time are over the same `duration_s`: from the start, or the first arrival after a warm-up, to the
+    last end, or the first arrival of a cool-down, or the limit that cut the run. `latencies_s` maps ttft, itl and e2e to {mean, p50, ... max}; ITL is a request's mean over its tokens after the first.
     `stable` is False when the queue kept growing: then latencies depend on how long the run was. `busy` is the share of
     time in which a step ran, `wasted` that of slot time left empty while requests waited, slots being the most that were
-    used at once. Queues are those of all replicas but for `queue_max`, batches and `samples` (the first's) of one.
+    used at once. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
     """
 
     arrived: int
@@ -102,7 +109,7 @@ def simulate(
     traffic: Traffic,
     *,
     limits: Limits | None = None,
-    routing: Routing = "round-robin",
+    routing: Routing = "random",
     limit_s: float = math.inf,
     one_by_one: bool = False,
     progress: Progress | None = None,
@@ -123,14 +130,13 @@ def simulate(
         prefix_hit=deployed.prefix_hit,
         one_by_one=one_by_one,
     )
-    alike = len(replicas) if traffic.in_flight is not None else 1
-    meter = Meter(replicas[:1] if alike > 1 else replicas, progress, each=alike) if progress is not None else None
+    meter = Meter(replicas, progress) if progress is not None else None
     for replica in replicas:
         replica.observer = Record(replica, meter)
     told = meter.sending if meter is not None else None
     if traffic.in_flight is not None:
         finished = _closed(traffic, requests, replicas, rng, longest=longest, limit_s=limit_s, progress=told)
-        return measure(finished, traffic, limits, alike=alike)
+        return measure(finished, traffic, limits, limit_s=limit_s)
     turned_away = 0
     for arrival, isl, osl in _open_requests(traffic, longest, rng):
         if arrival >= limit_s:
@@ -141,8 +147,24 @@ def simulate(
             requests.add(arrival, isl, osl)
     if meter is not None and traffic.rate_per_s is None and traffic.trace is None:
         meter.sent = len(requests)
-    finished = run.open_loop(requests, replicas, routing=routing, seed=traffic.seed, limit=limit_s, progress=told)
-    return measure(finished, traffic, limits, turned_away=turned_away)
+    finished = run.open_loop(
+        requests,
+        replicas,
+        routing=routing,
+        ranks=deployed.layout.dp,
+        seed=traffic.seed,
+        limit=limit_s,
+        watched=_watched(traffic),
+        progress=told,
+    )
+    return measure(finished, traffic, limits, limit_s=limit_s, turned_away=turned_away)
+
+
+def _watched(traffic: Traffic) -> tuple[int, int] | None:
+    """Return the first request that is measured and the first that no longer is; None where all are."""
+    if not traffic.warm_up and not traffic.cool_down:
+        return None
+    return traffic.warm_up, traffic.count - traffic.cool_down
 
 
 def longest_of(traffic: Traffic, model: Model) -> int:
@@ -166,7 +188,18 @@ def _open_requests(traffic: Traffic, longest: int, rng: np.random.Generator) -> 
         arrivals = arrival_times(
             traffic.count, traffic.rate_per_s, traffic.arrivals, rng, burstiness=traffic.burstiness
         )
+        if traffic.exact_rate:
+            arrivals = _at_rate(arrivals, traffic)
     yield from zip(arrivals.tolist(), isl, osl, strict=True)
+
+
+def _at_rate(arrivals: NDArray[np.float64], traffic: Traffic) -> NDArray[np.float64]:
+    """Stretch what chance brought so that warm-up, measured part and cool-down each have the mean rate exactly."""
+    assert traffic.rate_per_s is not None
+    parts = (0, traffic.warm_up, traffic.count - traffic.cool_down, traffic.count)
+    ends = np.unique([part for part in parts if 0 <= part <= traffic.count])
+    at = np.concatenate([[0.0], arrivals])[ends]
+    return np.interp(arrivals, at, ends / traffic.rate_per_s)
 
 
 def _drawn(traffic: Traffic, count: int, longest: int, rng: np.random.Generator) -> tuple[list[int], list[int]]:
@@ -186,72 +219,89 @@ def _closed(
     limit_s: float,
     progress: Progress | None,
 ) -> Run:
-    """A closed loop over several replicas: each keeps its share in flight; one is simulated, for they are alike."""
+    """A closed loop over several replicas: clients stay with theirs, and are spread as evenly as they go."""
     assert traffic.in_flight is not None
-    share = max(1, round(traffic.in_flight / len(replicas)))
-    count = max(share, -(-traffic.count // len(replicas)))
-    isl, osl = _drawn(traffic, count, longest, rng)
-    return run.closed_loop(
-        requests,
-        replicas[0],
-        in_flight=share,
-        count=count,
-        lengths=iter(zip(isl, osl, strict=True)),
-        limit=limit_s,
-        progress=progress,
-    )
+    isl, osl = _drawn(traffic, traffic.count, longest, rng)
+    lengths = iter(zip(isl, osl, strict=True))
+    clients = [traffic.in_flight * n // len(replicas) for n in range(len(replicas) + 1)]
+    sent = [traffic.count * n // traffic.in_flight for n in clients]  # requests in proportion to clients
+    ended = [
+        run.closed_loop(
+            requests,
+            replica,
+            in_flight=clients[n + 1] - clients[n],
+            count=sent[n + 1] - sent[n],
+            lengths=lengths,
+            limit=limit_s,
+            progress=_after(sent[n], progress),
+        )
+        for n, replica in enumerate(replicas)
+    ]
+    return Run(requests, replicas, max(one.ended for one in ended), tuple(w for one in ended for w in one.watches))
 
 
-def measure(finished: Run, traffic: Traffic, limits: Limits | None, *, alike: int = 1, turned_away: int = 0) -> Served:
-    """Measure a run; `alike` replicas behaved like the one simulated, so counts and rates are that many times its own.
+def _after(sent: int, progress: Progress | None) -> Progress | None:
+    """Return what tells of a replica's requests when so many went to those before it."""
+    return None if progress is None else lambda number: progress(sent + number)
 
-    `turned_away` requests were longer than the engine takes, and are counted as refused.
-    """
+
+def measure(
+    finished: Run, traffic: Traffic, limits: Limits | None, *, limit_s: float = math.inf, turned_away: int = 0
+) -> Served:
+    """Measure a run that a limit may have cut. `turned_away` requests were longer than the engine takes: refused."""
     requests = finished.requests
     arrival = np.asarray(requests.arrival)
     end = np.asarray(requests.finished)
     first = np.asarray(requests.first_token)
     osl = np.asarray(requests.osl, dtype=float)
-    counted = np.arange(arrival.size) >= int(traffic.warm_up_share * arrival.size)
-    done = ~np.isnan(end) & counted
-    started = float(arrival[counted][0]) if counted.any() else 0.0
-    duration = max((float(end[done].max()) if done.any() else finished.ended) - started, 0.0)
-    ttft, e2e = first[done] - arrival[done], end[done] - arrival[done]
-    decoded = done & (osl > 1)
-    itl = (end[decoded] - first[decoded]) / (osl[decoded] - 1)
-    per_s = alike / duration if duration > 0 else 0.0
-    watches = [replica.watch for replica in finished.replicas]
     refused = [number for replica in finished.replicas for number in replica.refused]
     taken = np.ones(arrival.size, dtype=bool)
     taken[refused] = False
-    ended = _ended(finished, end[taken])
-    span = max(ended, 1e-300) * len(watches)
+    stop = min(limit_s, _ended(finished, end[taken]))
+    number = np.arange(arrival.size)
+    done = (end <= stop) & (number >= traffic.warm_up) & (number < arrival.size - traffic.cool_down)
+    started = float(arrival[traffic.warm_up]) if 0 < traffic.warm_up < arrival.size else 0.0
+    if traffic.cool_down and arrival.size > traffic.cool_down:
+        stop = float(arrival[-traffic.cool_down])
+    duration = max(stop - started, 0.0)
+    ttft, e2e = first[done] - arrival[done], end[done] - arrival[done]
+    decoded = done & (osl > 1)
+    itl = (end[decoded] - first[decoded]) / (osl[decoded] - 1)
+    per_s = 1 / duration if duration > 0 else 0.0
+    watches = finished.watches
+    spans = [_span(watch, max(stop, replica.now)) for watch, replica in zip(watches, finished.replicas, strict=True)]
     sizes = [replica.pool.size_bytes for replica in finished.replicas]
     clumps = max(1.0, 1 / traffic.burstiness) if traffic.arrivals == "gamma" else 1.0
     records = [replica.observer for replica in finished.replicas if isinstance(replica.observer, Record)]
     return Served(
-        arrived=arrival.size * alike + turned_away,
-        completed=int(done.sum()) * alike,
-        refused=len(refused) * alike + turned_away,
+        arrived=arrival.size + turned_away,
+        completed=int(done.sum()),
+        refused=len(refused) + turned_away,
         duration_s=duration,
         requests_per_s=float(done.sum()) * per_s,
         output_tokens_per_s=float(osl[done].sum()) * per_s,
         latencies_s={"ttft": statistics(ttft), "itl": statistics(itl), "e2e": statistics(e2e)},
-        queue_mean=sum(w.queue for w in watches) / span * len(watches) * alike,
+        queue_mean=sum(w.queue / span for w, span in zip(watches, spans, strict=True)),
         queue_max=max(w.queue_max for w in watches),
-        queue_end=sum(len(replica.queue) for replica in finished.replicas) * alike,
-        batch_mean=sum(w.batch for w in watches) / span,
+        queue_end=sum(len(replica.queue) for replica in finished.replicas),
+        batch_mean=sum(w.batch / span for w, span in zip(watches, spans, strict=True)) / len(watches),
         batch_max=max(w.batch_max for w in watches),
-        cache_mean=sum(w.cache / s for w, s in zip(watches, sizes, strict=True) if s > 0) / span,
+        cache_mean=sum(w.cache / size / span for w, size, span in zip(watches, sizes, spans, strict=True) if size > 0)
+        / len(watches),
         cache_max=max((w.cache_max / s for w, s in zip(watches, sizes, strict=True) if s > 0), default=0.0),
-        busy=sum(w.busy for w in watches) / span,
-        preemptions=sum(replica.preempted for replica in finished.replicas) * alike,
+        busy=sum(w.busy / span for w, span in zip(watches, spans, strict=True)) / len(watches),
+        preemptions=sum(replica.preempted for replica in finished.replicas),
         goodput_per_s=_good(limits, ttft, itl, e2e, osl[done]) * per_s,
         stable=traffic.in_flight is not None or is_stable(arrival[taken], end[taken], clumps=clumps),
-        wasted=sum(record.wasted(ended) for record in records) / len(watches),
+        wasted=sum(record.wasted(stop) for record in records) / len(watches),
         samples=tuple(records[0].samples) if records else (),
         requests=requests,
     )
+
+
+def _span(watch: Watch, ended: float) -> float:
+    """Return the time that a replica was watched, never 0: a divisor of integrals."""
+    return max((ended if math.isnan(watch.until) else watch.until) - watch.since, sys.float_info.min)
 
 
 def _ended(finished: Run, end: NDArray[np.float64]) -> float:

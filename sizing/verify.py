@@ -1,23 +1,26 @@
 """The answer checked by simulation: the closed form's choice under the stated demand, and the next size where it hoped for too much.
 
-One replica is simulated under its share of the demand (Poisson arrivals thin to Poisson, and equal replicas are alike).
+One replica is simulated under its share of the demand: Poisson arrivals that a router spreads at random are Poisson at each
+replica, and equal replicas are alike. What is measured is the steady state, after the start and before the end of the run.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass, replace
 
 from sizing.engine.load import Lengths
 from sizing.engine.rules import of_engine
 from sizing.request import Request
 from sizing.search import Evaluated, Outcome, preference
-from sizing.simulation import Deployed, Served, Traffic, simulate
+from sizing.simulation import ROUNDS, Deployed, Served, Traffic, simulate
 from sizing.specs.workload import Limits, Tokens
 
-REQUESTS = 1500  # enough for a mean within a few per cent and a rough 99th percentile, in a tenth of a second
-ROUNDS = 3  # of a closed loop: each requests slot is filled at least so often
-WARM_UP_SHARE = 0.1
+REQUESTS = 3000  # measured: enough for means within a per cent or two and a rough 99th percentile, in a tenth of a second
+# In E2E times of a request: until a load has settled, the least that is measured then, and until those measured have ended
+# under the same load.
+WARM_UP, MEASURED, COOL_DOWN = 3.0, 4.0, 1.5
 MOST_TRIES = 12  # sizes simulated before giving up; a demand that none of them meets is reported as unverified
 GROWTH = 0.02  # of a fleet, by which a size that failed is raised
 LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a simulation misses a limit
@@ -121,16 +124,18 @@ def simulated(candidate: Evaluated, request: Request, tokens: Tokens, *, seed: i
         rules=of_engine(chosen.settings),
     )
     isl, osl = lengths_of(tokens)
-    count = int(max(FEWEST_REQUESTS, min(REQUESTS, MOST_CHUNKS / candidate.load.service.chunks)))
-    traffic = Traffic(isl, osl, count, longest=request.max_model_len, warm_up_share=WARM_UP_SHARE, seed=seed)
+    traffic = Traffic(isl, osl, 0, longest=request.max_model_len, seed=seed)
     if request.concurrency is not None:
         share = max(1, -(-request.concurrency // candidate.replicas))
-        return simulate(
-            deployed,
-            replace(traffic, in_flight=share, count=max(ROUNDS * share, 2 * share), warm_up_share=0.0),
-        )
+        return simulate(deployed, replace(traffic, in_flight=share, count=ROUNDS * share))
     rate = candidate.requests_per_s / candidate.replicas
-    return simulate(deployed, replace(traffic, rate_per_s=rate))
+    in_flight = rate * float(candidate.point.e2e_s["mean"][0])
+    most = MOST_CHUNKS / candidate.load.service.chunks
+    measured = max(FEWEST_REQUESTS, MEASURED * in_flight, min(REQUESTS, most))
+    warm_up, cool_down = (math.ceil(share * in_flight) for share in (WARM_UP, COOL_DOWN))
+    count = warm_up + math.ceil(measured) + cool_down
+    steady = replace(traffic, count=count, rate_per_s=rate, warm_up=warm_up, cool_down=cool_down, exact_rate=True)
+    return simulate(deployed, steady, routing="round-robin")
 
 
 def meets(served: Served, limits: Limits) -> bool:

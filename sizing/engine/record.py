@@ -24,12 +24,11 @@ class Sample(NamedTuple):
 
 @dataclass(slots=True)
 class Meter:
-    """Tells how many requests have ended: those sent less those in flight, `each` of them for one simulated."""
+    """Tells how many requests have ended: those sent less those in flight."""
 
     replicas: Sequence[Replica]
     progress: Callable[[int], None]
     sent: int = 0
-    each: int = 1
     told: int = 0
 
     def sending(self, number: int) -> None:
@@ -41,7 +40,7 @@ class Meter:
         """Report how many have ended, never fewer than before: sendings are noted in jumps."""
         ended = self.sent - sum(replica.in_flight for replica in self.replicas)
         self.told = max(self.told, ended)
-        self.progress(self.each * self.told)
+        self.progress(self.told)
 
 
 @dataclass(slots=True)

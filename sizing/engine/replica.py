@@ -43,7 +43,10 @@ class Clock(Protocol):
 
 @dataclass(slots=True)
 class Watch:
-    """Integrals over time and extremes, for means: queue, batch, cache; and what the decode tokens took."""
+    """Integrals over time and extremes, for means: queue, batch, cache, busy; since a time and, once over, until one."""
+
+    since: float = 0.0
+    until: float = math.nan
 
     queue: float = 0.0
     batch: float = 0.0

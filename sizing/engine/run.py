@@ -10,62 +10,96 @@ from typing import Literal
 
 import numpy as np
 
-from sizing.engine.replica import Replica
+from sizing.engine.replica import Replica, Watch
 from sizing.engine.requests import Requests
 
-Routing = Literal["round-robin", "least-requests", "power-of-two"]
-ROUTINGS: tuple[Routing, ...] = ("round-robin", "least-requests", "power-of-two")
+Routing = Literal["random", "round-robin", "least-requests", "power-of-two"]
+ROUTINGS: tuple[Routing, ...] = ("random", "round-robin", "least-requests", "power-of-two")
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run: the requests, the replicas, and the time when it ended."""
+    """A finished run: the requests, the replicas, and the time when it ended.
+
+    `watches` are the integrals of each replica, of the whole run or of the part that was to be watched.
+    """
 
     requests: Requests
     replicas: tuple[Replica, ...]
     ended: float
+    watches: tuple[Watch, ...]
 
 
 def open_loop(
     requests: Requests,
     replicas: Sequence[Replica],
     *,
-    routing: Routing = "round-robin",
+    routing: Routing = "random",
+    ranks: int = 1,
     seed: int = 0,
     limit: float = math.inf,
+    watched: tuple[int, int] | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Drive requests that are all known with their arrival times, ascending, until all have ended or a limit."""
+    """Drive requests that are all known with their arrival times, ascending, until all have ended or a limit.
+
+    Each `ranks` neighbours are one deployment to the router, which hands its requests to them in turn. `watched` limits
+    the integrals to the time from the arrival of one request to that of another.
+    """
     rng = np.random.default_rng(seed)
+    groups = [replicas[first : first + ranks] for first in range(0, len(replicas), ranks)]
+    turns = [0] * len(groups)
+    watches: tuple[Watch, ...] = ()
     for number, arrival in enumerate(requests.arrival):
         if arrival >= limit:
             break
-        if len(replicas) == 1:
-            _advance(replicas[0], arrival)
-            chosen = replicas[0]
-        else:
-            if routing != "round-robin":
-                for replica in replicas:
-                    _advance(replica, arrival)
-            chosen = _route(replicas, routing, number, rng)
-            _advance(chosen, arrival)
+        if watched is not None and number in watched:
+            seen = _watch_anew(replicas, arrival)
+            watches = seen if number == watched[1] else ()  # the first time it was the warm-up
+        if routing in ("least-requests", "power-of-two"):
+            for replica in replicas:
+                _advance(replica, arrival)
+        group = _route(groups, routing, number, rng)
+        chosen = groups[group][turns[group] % ranks]
+        turns[group] += 1
+        _advance(chosen, arrival)
         chosen.submit(number)
         if progress is not None and number % 1024 == 0:
             progress(number)
     for replica in replicas:
         _advance(replica, limit)
-    return Run(requests, tuple(replicas), max(replica.now for replica in replicas))
+    return Run(
+        requests,
+        tuple(replicas),
+        max(replica.now for replica in replicas),
+        watches or tuple(replica.watch for replica in replicas),
+    )
 
 
-def _route(replicas: Sequence[Replica], routing: Routing, number: int, rng: np.random.Generator) -> Replica:
-    """Choose a replica: in turn, the one with the fewest requests, or the better of two drawn at random."""
+def _watch_anew(replicas: Sequence[Replica], now: float) -> tuple[Watch, ...]:
+    """Bring replicas to an instant, and their integrals back to nothing; return what these were."""
+    for replica in replicas:
+        _advance(replica, now)
+    watches = tuple(replica.watch for replica in replicas)
+    for replica in replicas:
+        replica.watch.until = replica.now
+        replica.watch = Watch(since=replica.now, queue_max=len(replica.queue), batch_max=replica.running)
+    return watches
+
+
+def _route(groups: Sequence[Sequence[Replica]], routing: Routing, number: int, rng: np.random.Generator) -> int:
+    """Choose a deployment: at random, in turn, the one with the fewest requests, or the better of two drawn at random."""
+    if len(groups) == 1:
+        return 0
+    if routing == "random":
+        return int(rng.integers(len(groups)))
     if routing == "round-robin":
-        return replicas[number % len(replicas)]
-    if routing == "least-requests":
-        return min(replicas, key=lambda replica: replica.in_flight)
-    drawn = [replicas[int(index)] for index in rng.choice(len(replicas), 2, replace=False)]
-    return min(drawn, key=lambda replica: replica.in_flight)
+        return number % len(groups)
+    among = list(range(len(groups)))
+    if routing == "power-of-two":
+        among = [int(index) for index in rng.choice(len(groups), 2, replace=False)]
+    return min(among, key=lambda index: sum(replica.in_flight for replica in groups[index]))
 
 
 def _advance(replica: Replica, until: float) -> None:
@@ -129,4 +163,4 @@ def closed_loop(
             replica.now = min(wakes, limit)
         if progress is not None:
             progress(sent)
-    return Run(requests, (replica,), replica.now)
+    return Run(requests, (replica,), replica.now, (replica.watch,))

@@ -26,7 +26,7 @@ def predict(case: Case) -> Prediction:
     """Return the metrics that a row states, as predicted."""
     row = case.row
     if case.missed is None:
-        served = simulate(case.deployed, case.traffic)
+        served = simulate(case.deployed, case.traffic, routing="round-robin")
         if served.completed:
             values = batch_metrics(served) if row.mode == "static_batch" else load_metrics(case, served)
             return Prediction({name: values.get(name, 0.0) for name in row.measured()}, in_flight(case, served))
@@ -50,15 +50,7 @@ def batch_metrics(served: Served) -> dict[str, float]:
 
 
 def load_metrics(case: Case, served: Served) -> dict[str, float]:
-    """Return the metrics of a load, in the source's statistic.
-
-    A closed loop is simulated on one rank with its whole share in flight; where fewer requests are in flight than there
-    are ranks, or the share is rounded, throughput is that of the requests that there are.
-    """
-    share = 1.0
-    if case.traffic.in_flight is not None:
-        ranks = case.deployed.replicas * case.deployed.layout.dp
-        share = case.traffic.in_flight / (max(1, round(case.traffic.in_flight / ranks)) * ranks)
+    """Return the metrics of a load, in the source's statistic."""
     latencies = {
         name: found[case.statistic] / MILLI for name, found in served.latencies_s.items() if case.statistic in found
     }
@@ -66,8 +58,8 @@ def load_metrics(case: Case, served: Served) -> dict[str, float]:
         latencies["itl"] = _per_output_token_s(served) / MILLI
     return {
         **{f"{name}_ms": value for name, value in latencies.items()},
-        "req_per_s": served.requests_per_s * share,
-        "output_tok_per_s": served.output_tokens_per_s * share,
+        "req_per_s": served.requests_per_s,
+        "output_tok_per_s": served.output_tokens_per_s,
     }
 
 
