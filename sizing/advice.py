@@ -6,26 +6,31 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sizing.candidates import Rejected
+from sizing.architecture import Layout
+from sizing.candidates import Candidate, Rejected, candidates
+from sizing.load import Loads, most_of, solo_over
 from sizing.request import Data, GpuOption, Request
-from sizing.search import Evaluated, Outcome, rank, search
+from sizing.search import Evaluated, Outcome, Timed, evaluate, rank, replicas, search, timed
 from sizing.specs.workload import Limit, Limits
 
-# How far a limit is relaxed to look for a smaller deployment: small steps first, the first that helps is reported.
-RELAXATIONS = (1.1, 1.25, 1.5, 2.0, 3.0)
+MOST_RELAXED = 3.0  # times a limit: further off, another limit is no longer the same service
+THRESHOLD_STEP = 1.005  # how near the threshold is found, before it is rounded up
+LEGIBLE_SHARE = 0.01  # of a figure, that rounding it up to one that is easy to read may add
 STABLE_UTILISATION = 0.8  # suggested in place of one set lower
 LATENCIES = ("ttft", "itl", "e2e")
+LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # what turned a layout down that a looser limit may let serve
 # Confirms an outcome (by simulation, or as it is), perhaps at a larger size, or returns None.
 Confirm = Callable[[Outcome], Outcome | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """A relaxed limit and the GPUs that it would need."""
+    """A relaxed limit and the fewer GPUs that it needs, of which type; no limit much tighter does."""
 
     limit: str
     seconds: float
     gpus: int
+    gpu: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +43,107 @@ class Suggestion:
     layout: str
 
 
-def relaxation(outcome: Outcome, confirm: Confirm) -> Relaxation | None:
-    """Return the smallest relaxation of the binding latency limit that needs fewer GPUs and is confirmed, or None."""
-    best = outcome.best
+def relaxation(
+    outcome: Outcome, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data, confirm: Confirm
+) -> Relaxation | None:
+    """Return the least relaxed limit, of the one that binds, that needs fewer GPUs; None where no near one does.
+
+    The threshold is the closed form's, to a half per cent, rounded up to a legible figure; where the sizes are simulated, it
+    is no less than what was measured of the one that is confirmed.
+    """
+    best, request = outcome.best, outcome.request
     if best is None or best.binding not in LATENCIES:
         return None
-    same = tuple(
+    name = best.binding
+    limit: Limit = getattr(request.limits, name)
+    loosest = _with_limit(request, name, MOST_RELAXED)
+    found = pool = _fewer(tuple(_pool(outcome, options, precisions, loosest, data)), loosest, best.gpus)
+    if not found:
+        return None
+    low, high = 1.0, MOST_RELAXED
+    while high / low > THRESHOLD_STEP:
+        middle = math.sqrt(low * high)
+        # What a looser limit does not save, a tighter one does not either.
+        fewer = _fewer(found, _with_limit(request, name, middle), best.gpus)
+        low, high, found = (low, middle, fewer) if fewer else (middle, high, found)
+    seconds = legible(limit.seconds * high)
+    at_threshold = _with_limit(request, name, seconds / limit.seconds)
+    sizes = rank(tuple(_resized(_fewer(pool, at_threshold, best.gpus), at_threshold)), at_threshold)
+    confirmed = confirm(replace(outcome, request=loosest, ranked=sizes))
+    size = confirmed.best if confirmed is not None else None
+    if size is None or size.gpus >= best.gpus:
+        return None
+    seconds = max(seconds, legible(size.latency_s(name)[limit.statistic]))
+    return Relaxation(name, seconds, size.gpus, size.candidate.option.name)
+
+
+def _with_limit(request: Request, name: str, factor: float) -> Request:
+    return replace(request, limits=relaxed(request.limits, name, factor))
+
+
+def _pool(
+    outcome: Outcome, options: Sequence[GpuOption], precisions: Sequence[str | None], loosest: Request, data: Data
+) -> Iterator[Evaluated]:
+    """Yield the layouts that a looser limit may let serve with fewer GPUs: those found, and those that a limit turned down.
+
+    Where GPUs are not what is minimised, those of the answer's type and precision alone: fewer of these cost less too.
+    """
+    best = outcome.best
+    assert best is not None
+    alike = outcome.request.objective != "gpus"
+    own = (best.candidate.option.id, best.candidate.plan.weight_format)
+
+    def counts(key: tuple[str, str, Layout]) -> bool:
+        return key[2].gpus < best.gpus and (not alike or key[:2] == own)
+
+    yield from (e for e in outcome.ranked if counts(_key(e.candidate)))
+    turned_down = {(r.option.id, r.precision, r.layout) for r in outcome.rejected if r.reason in LIMITED}
+    again = {key for key in turned_down if counts(key)}
+    loads = Loads(loosest, data)
+    entries = [
+        timed(entry, loads)
+        for option in options
+        if any(key[0] == option.id for key in again)
+        for name in precisions
+        for entry in candidates(loosest, option, name, data)
+        if isinstance(entry, Candidate) and _key(entry) in again
+    ]
+    found = evaluate([entry for entry in entries if isinstance(entry, Timed)], loosest)
+    yield from (entry for entry in found if isinstance(entry, Evaluated))
+
+
+def _key(candidate: Candidate) -> tuple[str, str, Layout]:
+    return candidate.option.id, candidate.plan.weight_format, candidate.layout
+
+
+def _fewer(found: Sequence[Evaluated], request: Request, gpus: int) -> tuple[Evaluated, ...]:
+    """Return the layouts that take fewer than so many GPUs under a changed request, at the replicas found before."""
+    mosts = most_of([e.load for e in found], request)
+    return tuple(
         e
-        for e in outcome.ranked
-        if e.candidate.option.id == best.candidate.option.id and e.candidate.precision == best.candidate.precision
+        for e, most in zip(found, mosts, strict=True)
+        if most is not None
+        and solo_over(e.load, request.limits) is None
+        and replicas(request, e.candidate, most) * e.candidate.layout.gpus < gpus
     )
-    for factor in RELAXATIONS:
-        limits = relaxed(outcome.request.limits, best.binding, factor)
-        request = replace(outcome.request, limits=limits)
-        fewer = tuple(e for e in _resized(same, request) if e.gpus < best.gpus)
-        if fewer:
-            found = confirm(replace(outcome, request=request, ranked=rank(fewer, request)))
-            if found is not None and found.best is not None and found.best.gpus < best.gpus:
-                return Relaxation(best.binding, getattr(limits, best.binding).seconds, found.best.gpus)
-    return None
 
 
 def _resized(found: Sequence[Evaluated], request: Request) -> Iterator[Evaluated]:
-    """Yield the same layouts with the replicas that a changed request takes."""
+    """Yield the layouts with the replicas that a changed request takes."""
     for e in found:
         most = e.load.most(request)
         if most is not None:
             yield e.sized(most, request)
+
+
+def legible(value: float) -> float:
+    """Round up to a step of 1, 2 or 5 times a power of ten that is at most a hundredth of the value: 44.83 to 45."""
+    most = value * LEGIBLE_SHARE
+    power = math.floor(math.log10(most))
+    step = max(step for step in (1, 2, 5) if step * 10.0**power <= most or step == 1)
+    # Counted in decimals, so that a figure that is legible already stays as it is.
+    digits = max(0, -power) + 3
+    return round(math.ceil(round(value / (step * 10.0**power), 9)) * step * 10.0**power, digits)
 
 
 def relaxed(limits: Limits, name: str, factor: float) -> Limits:
@@ -87,7 +166,7 @@ def suggestions(
         confirmed = confirm(search(request, options, names, data))
         best = confirmed.best if confirmed is not None else None
         if best is not None and _within_budget(best, request):
-            found.append(Suggestion(change, best.gpus, best.candidate.option.gpu.name, str(best.candidate.layout)))
+            found.append(Suggestion(change, best.gpus, best.candidate.option.name, str(best.candidate.layout)))
     return tuple(found)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +13,20 @@ from sizing import memory, steady_state
 from sizing import step as step_model
 from sizing.candidates import Candidate
 from sizing.kernels import Kernels
+from sizing.limits import quantiles, violated, within
 from sizing.request import Data, Request
 from sizing.specs.workload import Limits
-from sizing.steady_state import Point, Service
+from sizing.stack import Stack, column, row, shared, stack
+from sizing.steady_state import Array, Point, Service
+from sizing.step import Curves
 
 LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm
 REFINED_POINTS = 48  # loads tried again between the last that meets the limits and the next
 SOLVING_POINTS, SOLVING_ROUNDS = 256, 2  # brackets narrow 255-fold a round; the last is interpolated
+AT_ONCE = 64  # layouts whose loads are tried together: arrays that a core's cache holds
 LIGHTEST_LOAD = 1e-3  # of a layout's slots: practically one request at a time
+
+Solved = TypeVar("Solved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,7 @@ class Load:
     """A candidate's step curves and the loads that its slots allow."""
 
     kernels: Kernels
-    curves: step_model.Curves
+    curves: Curves
     service: Service
     slots: int
     slots_bound: str
@@ -44,158 +52,222 @@ class Load:
     @classmethod
     def of(cls, candidate: Candidate, request: Request, data: Data) -> Load:
         """Tabulate the step time of a candidate for the request's lengths."""
-        kernels = Kernels(
-            candidate.option.gpu,
-            data.assumptions,
-            data.borrowed,
-            request.engine.name,
-            candidate.settings,
-            candidate.plan,
-        )
-        layout, resolved = candidate.layout, candidate.settings
-        budget = resolved.max_num_batched_tokens
-        chunk = min(request.isl, budget)
-        curves = step_model.curves(
-            request.model,
-            layout,
-            kernels,
-            context_tokens=request.isl + request.osl / 2,
-            prompt_tokens=request.isl,
-            chunk_tokens=chunk,
-        )
-        mean_len = memory.use(
-            request.model,
-            candidate.option.gpu,
-            layout,
-            candidate.plan,
-            resolved,
-            max_model_len=request.isl + request.osl,
-            cuda_graphs_gib=request.serving.cuda_graphs_gib,
-        )
-        by_cache = int(mean_len.max_concurrency)
-        by_engine = resolved.max_num_seqs * layout.dp
-        service = Service(
-            isl=request.isl,
-            osl=request.osl,
-            chunk_tokens=chunk,
-            budget_tokens=budget,
-            prefill_only=resolved.step_order == "prefill_first",
-            pp=layout.pp,
-            dp=layout.dp,
-        )
-        return cls(
-            kernels,
-            curves,
-            service,
-            max(1, min(by_cache, by_engine)),
-            "kv_cache" if by_cache < by_engine else "max_num_seqs",
-        )
+        return Loads(request, data).of(candidate)
 
     @property
     def solo_ttft_s(self) -> float:
         """Seconds to the first token of a request that is alone."""
-        return steady_state.solo_ttft_s(self.curves, self.service)
+        return float(steady_state.solo_ttft_s(self.curves, self.service))
 
     @property
     def solo_itl_s(self) -> float:
         """Seconds between tokens of a request that is alone; 0 where there is no second token."""
-        return steady_state.solo_itl_s(self.curves, self.service) if self.service.osl > 1 else 0.0
+        return float(steady_state.solo_itl_s(self.curves, self.service))
 
     def most(self, request: Request) -> Most | None:
         """Return the most that one replica serves within the limits, or None when not even the lightest load does."""
-        if request.concurrency is not None:
-            return self._most_in_flight(request)
-        return self._most_rate(request)
+        return most_of([self], request)[0]
 
-    def _most_in_flight(self, request: Request) -> Most | None:
+    def most_in_flight(self, request: Request) -> Most | None:
+        """Return the same under a demand in requests in flight."""
         in_flight = np.arange(1.0, self.slots + 1)
-        point = steady_state.closed_loop(self.curves, self.service, in_flight, _quantiles(request.limits))
+        point = steady_state.closed_loop(self.curves, self.service, in_flight, quantiles(request.limits))
         ok = within(point, request.limits)
         if not ok[0]:
             return None
         last = _last_of_leading(ok)
-        binding = _violated(point, request.limits, last + 1) if last + 1 < self.slots else self.slots_bound
+        binding = violated(point, request.limits, last + 1) if last + 1 < self.slots else self.slots_bound
         return Most(float(in_flight[last]), float(point.requests_per_s[last]), float(point.decoding[last]), binding)
 
-    def _most_rate(self, request: Request) -> Most | None:
-        ceiling = steady_state.decoding_limit(self.service, self.slots)
-        full = steady_state.open_loop(self.curves, self.service, np.array([ceiling]))
-        if request.offline:
-            return Most(float(full.requests_per_s[0]), float(full.requests_per_s[0]), ceiling, self.slots_bound)
-        # The highest stable rate is that of full slots, or that at which prefill alone fills the time.
-        capacity_per_s = float(full.requests_per_s[0] / max(1.0, float(full.prefill_share[0])))
-        stable_per_s = request.max_utilisation * capacity_per_s
-        grid = np.geomspace(LIGHTEST_LOAD * min(1.0, ceiling), ceiling, LOAD_POINTS)
-        point, last = self._heaviest(grid, request, stable_per_s)
-        if last < 0:
-            return None
-        if last + 1 < grid.size:
-            grid = np.linspace(grid[last], grid[last + 1], REFINED_POINTS)
-            point, last = self._heaviest(grid, request, stable_per_s)
-        rate = float(point.requests_per_s[last])
-        return Most(rate, rate, float(grid[last]), self._binding(point, request.limits, last + 1))
-
-    def _heaviest(self, grid: NDArray[np.float64], request: Request, stable_per_s: float) -> tuple[Point, int]:
-        """Evaluate ascending loads; return them and the index of the heaviest allowed before the first refused, or -1."""
-        point = steady_state.open_loop(self.curves, self.service, grid, _quantiles(request.limits))
-        allowed = within(point, request.limits) & point.stable & (point.requests_per_s <= stable_per_s)
-        return point, _last_of_leading(allowed & (point.running <= self.slots))
+    def most_around(self, loads: _Around, limits: Limits) -> Most:
+        """Return what the heaviest allowed load serves, and what the next one breaks."""
+        rate = float(loads.point.requests_per_s[loads.last])
+        return Most(rate, rate, float(loads.decoding[loads.last]), self._binding(loads.point, limits, loads.last + 1))
 
     def _binding(self, point: Point, limits: Limits, refused: int) -> str:
         """Return what the first refused load breaks: a latency limit, the slots, or stable utilisation."""
         if refused >= point.requests_per_s.size:
             return "utilisation"
         slots = self.slots_bound if point.running[refused] > self.slots else "utilisation"
-        return _violated(point, limits, refused) or slots
+        return violated(point, limits, refused) or slots
 
     def at(self, request: Request, most: Most, replicas: int) -> Point:
         """Return the operating point of one of `replicas` equal replicas under the demand."""
-        if request.concurrency is not None:
-            share = np.array([max(1.0, request.concurrency / replicas)])
-            return steady_state.closed_loop(self.curves, self.service, share)
-        if request.requests_per_s is None:
-            return steady_state.open_loop(self.curves, self.service, np.array([most.decoding]))
-        return self.at_rate(request.requests_per_s / replicas, most)
+        return points_of([self], request, [most], [replicas])[0]
 
     def at_rate(self, rate: float, most: Most) -> Point:
-        """Solve for the load whose throughput is `rate` by narrowing a bracket (throughput grows with load)."""
-        low, high = LIGHTEST_LOAD**2 * most.decoding, most.decoding
-        grid = np.geomspace(low, high, SOLVING_POINTS)
-        for _ in range(SOLVING_ROUNDS):
-            reached = steady_state.requests_per_s(self.curves, self.service, grid)
-            above = int(np.clip(np.searchsorted(reached, rate), 1, grid.size - 1))
-            exact = float(np.interp(rate, reached[above - 1 : above + 1], grid[above - 1 : above + 1]))
-            grid = np.linspace(grid[above - 1], grid[above], SOLVING_POINTS)
-        return steady_state.open_loop(self.curves, self.service, np.array([exact]))
+        """Return the operating point whose throughput is `rate`, at most that of `most`."""
+        return _at_rates([self], np.array([rate]), np.array([most.decoding]))[0]
 
 
-def _quantiles(limits: Limits) -> dict[str, float]:
-    """Return the percentiles that limits bound: a search over loads needs no others."""
-    bounded = (limits.ttft, limits.itl, limits.e2e)
-    wanted = {limit.statistic for limit in bounded if limit is not None}
-    return {name: q for name, q in steady_state.PERCENTILES.items() if name in wanted}
+class _Around(NamedTuple):
+    """Ascending loads of one layout with their operating points, and the last before the first refused (-1: none)."""
+
+    decoding: Array
+    point: Point
+    last: int
 
 
-def within(point: Point, limits: Limits) -> NDArray[np.bool_]:
-    """Return, for each operating point, whether it keeps every limit on the statistic that it bounds."""
-    ok = np.ones(point.requests_per_s.shape, dtype=bool)
-    for name in ("ttft", "itl", "e2e"):
-        limit = getattr(limits, name)
-        if limit is not None:
-            ok &= getattr(point, f"{name}_s")[limit.statistic] <= limit.seconds
-    return ok
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """Loads of a request's candidates. A split's step times are tabulated once, for all depths of a pipeline."""
+
+    request: Request
+    data: Data
+    _splits: dict[tuple[Hashable, ...], tuple[Kernels, Curves]] = field(default_factory=dict)
+
+    def of(self, candidate: Candidate) -> Load:
+        """Return the load of one candidate. Raises UntimedError where the data hold nothing to time it by."""
+        request, layout, settings = self.request, candidate.layout, candidate.settings
+        kernels, split = self._split(candidate)
+        mean_len = memory.use(
+            request.model,
+            candidate.option.gpu,
+            layout,
+            candidate.plan,
+            settings,
+            max_model_len=request.isl + request.osl,
+            cuda_graphs_gib=request.serving.cuda_graphs_gib,
+        )
+        by_cache = int(mean_len.max_concurrency)
+        by_engine = settings.max_num_seqs * layout.dp
+        service = Service(
+            isl=request.isl,
+            osl=request.osl,
+            chunk_tokens=min(request.isl, settings.max_num_batched_tokens),
+            budget_tokens=settings.max_num_batched_tokens,
+            prefill_only=settings.step_order == "prefill_first",
+            pp=layout.pp,
+            dp=layout.dp,
+        )
+        return Load(
+            kernels,
+            step_model.at_depth(split, request.model, layout, kernels),
+            service,
+            max(1, min(by_cache, by_engine)),
+            "kv_cache" if by_cache < by_engine else "max_num_seqs",
+        )
+
+    def _split(self, candidate: Candidate) -> tuple[Kernels, Curves]:
+        """Return a candidate's kernels and the curves of its split at one stage."""
+        request, settings, plan = self.request, candidate.settings, candidate.plan
+        split = replace(candidate.layout, pp=1)
+        key = (candidate.option.id, settings, plan, split)
+        if key not in self._splits:
+            kernels = Kernels(
+                candidate.option.gpu,
+                self.data.assumptions,
+                self.data.borrowed,
+                request.engine.name,
+                settings,
+                plan,
+            )
+            curves = step_model.curves(
+                request.model,
+                split,
+                kernels,
+                context_tokens=request.isl + request.osl / 2,
+                prompt_tokens=request.isl,
+                chunk_tokens=min(request.isl, settings.max_num_batched_tokens),
+            )
+            self._splits[key] = kernels, curves
+        return self._splits[key]
 
 
-def _violated(point: Point, limits: Limits, index: int) -> str:
-    """Return which limit a point breaks the most, or an empty string."""
-    worst, name_of_worst = 1.0, ""
-    for name in ("ttft", "itl", "e2e"):
-        limit = getattr(limits, name)
-        if limit is not None:
-            ratio = float(getattr(point, f"{name}_s")[limit.statistic][index]) / limit.seconds
-            if ratio > worst:
-                worst, name_of_worst = ratio, name
-    return name_of_worst
+def most_of(loads: Sequence[Load], request: Request) -> list[Most | None]:
+    """Return the most that one replica of each layout serves within the limits, None where not even the lightest load."""
+    if request.concurrency is not None:
+        return [load.most_in_flight(request) for load in loads]
+    return _together(loads, lambda some, _: _most_rates(some, request))
+
+
+def points_of(loads: Sequence[Load], request: Request, mosts: Sequence[Most], replicas: Sequence[int]) -> list[Point]:
+    """Return the operating point of one of each layout's equal replicas under the demand."""
+    if request.concurrency is not None:
+        shares = [np.array([max(1.0, request.concurrency / count)]) for count in replicas]
+        return [
+            steady_state.closed_loop(load.curves, load.service, share)
+            for load, share in zip(loads, shares, strict=True)
+        ]
+    heaviest = np.array([most.decoding for most in mosts])
+    if request.requests_per_s is None:
+        return _together(loads, lambda some, rows: _points(some, heaviest[rows]))
+    rates = request.requests_per_s / np.array(replicas)
+    return _together(loads, lambda some, rows: _at_rates(some, rates[rows], heaviest[rows]))
+
+
+def _together(loads: Sequence[Load], solve: Callable[[list[Load], list[int]], list[Solved]]) -> list[Solved]:
+    """Return what `solve` says of each load: it gets those that can be stacked at once, and their numbers."""
+    alike: dict[Hashable, list[int]] = {}
+    for number, load in enumerate(loads):
+        alike.setdefault(shared(load.curves, load.service), []).append(number)
+    solved: dict[int, Solved] = {}
+    for numbers in alike.values():
+        for start in range(0, len(numbers), AT_ONCE):
+            some = numbers[start : start + AT_ONCE]
+            solved.update(zip(some, solve([loads[number] for number in some], some), strict=True))
+    return [solved[number] for number in range(len(loads))]
+
+
+def _most_rates(loads: Sequence[Load], request: Request) -> list[Most | None]:
+    ceiling = np.array([steady_state.decoding_limit(load.service, load.slots) for load in loads])
+    full = steady_state.open_loop(*_stacked(loads), ceiling[:, np.newaxis], {})
+    if request.offline:
+        rates = full.requests_per_s[:, 0].tolist()
+        return [
+            Most(rate, rate, float(most), load.slots_bound)
+            for load, rate, most in zip(loads, rates, ceiling, strict=True)
+        ]
+    # The highest stable rate is that of full slots, or that at which prefill alone fills the time.
+    stable_per_s = request.max_utilisation * (full.requests_per_s / np.maximum(1.0, full.prefill_share))
+    grid = np.geomspace(LIGHTEST_LOAD * np.minimum(1.0, ceiling), ceiling, LOAD_POINTS, axis=-1)
+    around = _heaviest(loads, grid, request, stable_per_s)
+    between = [index for index, found in enumerate(around) if 0 <= found.last < LOAD_POINTS - 1]
+    if between:
+        last = np.array([around[index].last for index in between])
+        finer = np.linspace(grid[between, last], grid[between, last + 1], REFINED_POINTS, axis=-1)
+        refined = _heaviest([loads[index] for index in between], finer, request, stable_per_s[between])
+        for index, found in zip(between, refined, strict=True):
+            around[index] = found
+    return [
+        load.most_around(found, request.limits) if found.last >= 0 else None
+        for load, found in zip(loads, around, strict=True)
+    ]
+
+
+def _heaviest(loads: Sequence[Load], grid: Array, request: Request, stable_per_s: Array) -> list[_Around]:
+    """Evaluate ascending loads, a row for each layout, and find the heaviest allowed before the first refused."""
+    points = steady_state.open_loop(*_stacked(loads), grid, quantiles(request.limits))
+    allowed = within(points, request.limits) & points.stable & (points.requests_per_s <= stable_per_s)
+    allowed &= points.running <= column([load.slots for load in loads])
+    return [
+        _Around(decoding, row(points, index), _last_of_leading(allowed[index])) for index, decoding in enumerate(grid)
+    ]
+
+
+def _at_rates(loads: Sequence[Load], rates: Array, heaviest: Array) -> list[Point]:
+    """Solve for the loads whose throughput is `rates` by narrowing a bracket (throughput grows with load)."""
+    stacked, rows = _stacked(loads), np.arange(len(loads))
+    grid = np.geomspace(LIGHTEST_LOAD**2 * heaviest, heaviest, SOLVING_POINTS, axis=-1)
+    exact = heaviest
+    for _ in range(SOLVING_ROUNDS):
+        reached = steady_state.requests_per_s(*stacked, grid)
+        found = [np.searchsorted(*each) for each in zip(reached, rates, strict=True)]
+        above = np.clip(found, 1, SOLVING_POINTS - 1)
+        around = [slice(index - 1, index + 1) for index in above]
+        exact = np.array([np.interp(rates[i], reached[i, two], grid[i, two]) for i, two in enumerate(around)])
+        grid = np.linspace(grid[rows, above - 1], grid[rows, above], SOLVING_POINTS, axis=-1)
+    return _points(loads, exact)
+
+
+def _points(loads: Sequence[Load], decoding: Array) -> list[Point]:
+    """Return the operating point of each layout at its own load."""
+    points = steady_state.open_loop(*_stacked(loads), decoding[:, np.newaxis])
+    return [row(points, index) for index in range(len(loads))]
+
+
+def _stacked(loads: Sequence[Load]) -> Stack:
+    return stack([load.curves for load in loads], [load.service for load in loads])
 
 
 def _last_of_leading(ok: NDArray[np.bool_]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from sizing import architecture
 from sizing.architecture import Layout, Stage
@@ -235,16 +236,44 @@ def use(
 ) -> MemoryUse:
     """Return the memory of the tightest stage of a layout, for sequences of up to `max_model_len` tokens."""
     found = [
-        _stage_use(model, gpu, stage, layout, plan, settings, max_model_len, cuda_graphs_gib)
-        for stage in dict.fromkeys(architecture.stages(model, layout.pp, settings.pp_remainder))
+        _stage_use(model, gpu, stage, needs, layout, plan, settings, max_model_len, cuda_graphs_gib)
+        for stage, needs in _needs(model, layout, plan, settings)
     ]
     return min(found, key=lambda stage: (stage.max_concurrency, -stage.deficit_gib))
+
+
+class Needs(NamedTuple):
+    """What one GPU of a stage needs on any card, in bytes: weights, activation, cache a token and a sequence."""
+
+    weights: float
+    activation: float
+    per_token: float
+    fixed_per_sequence: float
+
+
+@lru_cache(maxsize=4096)
+def _needs(
+    model: Model, layout: Layout, plan: PrecisionPlan, settings: EngineSettings
+) -> tuple[tuple[Stage, Needs], ...]:
+    """Return each different stage of a layout with what it needs, shared by all GPU types and lengths of sequences."""
+    return tuple(
+        (
+            stage,
+            Needs(
+                _scaled(model, layout, plan, weight_bytes(model, stage, layout, plan, settings)),
+                activation_bytes(model, stage, layout, settings, settings.max_num_batched_tokens),
+                *rate_bytes(model, stage, layout, plan),
+            ),
+        )
+        for stage in dict.fromkeys(architecture.stages(model, layout.pp, settings.pp_remainder))
+    )
 
 
 def _stage_use(
     model: Model,
     gpu: Gpu,
     stage: Stage,
+    needs: Needs,
     layout: Layout,
     plan: PrecisionPlan,
     settings: EngineSettings,
@@ -252,8 +281,7 @@ def _stage_use(
     cuda_graphs_gib: float | None,
 ) -> MemoryUse:
     mla = architecture.attention_class(model) == "mla"
-    weights = _scaled(model, layout, plan, weight_bytes(model, stage, layout, plan, settings))
-    activation = activation_bytes(model, stage, layout, settings, settings.max_num_batched_tokens)
+    weights, activation, per_token, fixed = needs
     non_torch = settings.non_torch_gib * GIB
     graphs = (settings.cuda_graphs.gib if cuda_graphs_gib is None else cuda_graphs_gib) * GIB
     visible = gpu.datasheet.memory.cuda_visible_gib * GIB
@@ -273,7 +301,6 @@ def _stage_use(
     elsewhere = 0.0 if settings.pool_rule == "free_before_load" else activation + least_graphs
     pool = min(pool, visible - weights - non_torch - elsewhere)
     needed = sequence_bytes(model, stage, layout, plan, settings, max_model_len)
-    per_token, fixed = rate_bytes(model, stage, layout, plan)
     usable = max(0.0, pool - settings.blocks_lost * settings.block_tokens * per_token)
     # Attention-data ranks each hold their own sequences, so a replica holds dp times one rank's.
     # A stage without a cache (few layers of a hybrid, or of a model whose layers share one) bounds nothing but slots.

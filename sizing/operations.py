@@ -19,6 +19,7 @@ from sizing.specs.engine import EngineSettings
 from sizing.specs.model import DenseMlp, LayerKind, Model, MoeMlp
 
 ACTIVATION_BYTES = 2  # activations travel between kernels at 16 bit
+NORM_SUMS_BYTES = 8  # of a token: one 32-bit sum of squares of its queries, one of its keys
 NORM_PASSES = 4  # a fused residual-add and norm reads two tensors and writes two
 
 
@@ -49,6 +50,12 @@ def expected_experts(experts: float, experts_per_token: int, tokens: Numeric) ->
     return experts * (1 - np.power(1 - experts_per_token / experts, tokens))
 
 
+def busiest(mean: Numeric, ranks: int) -> Numeric:
+    """Load of the busiest of `ranks` that draw loads with a mean at random, about m + sqrt(2 m ln n); never more than all."""
+    most: Numeric = np.minimum(mean + np.sqrt(2 * mean * np.log(ranks)), mean * ranks)
+    return most
+
+
 def gemm(matrix: Matrix, tokens: Numeric, count: float, plan: PrecisionPlan) -> Operation:
     """A dense product of `tokens` rows with one matrix: weights read once, inputs read and outputs written."""
     input_bytes = plan.input_bytes(matrix.role)
@@ -65,11 +72,12 @@ def gemm(matrix: Matrix, tokens: Numeric, count: float, plan: PrecisionPlan) -> 
 
 
 def moe(mlp: MoeMlp, hidden_size: int, layout: Layout, tokens: Numeric, count: float, plan: PrecisionPlan) -> Operation:
-    """The routed experts of one layer, fused: `tokens` of the whole replica, experts balanced over ep."""
+    """The routed experts of one layer, fused, on the busiest rank of ep: `tokens` of the whole replica, routed at random."""
     experts = architecture.expert_matrices(mlp, hidden_size, layout)
     weights_per_expert = sum(matrix.inputs * matrix.outputs for matrix in experts)
-    pairs = tokens * mlp.experts_per_token / layout.ep
-    hit = expected_experts(mlp.experts, mlp.experts_per_token, tokens) / layout.ep
+    mean = tokens * mlp.experts_per_token / layout.ep
+    pairs = busiest(mean, layout.ep)
+    hit = expected_experts(mlp.experts, mlp.experts_per_token, pairs * layout.ep / mlp.experts_per_token) / layout.ep
     return Operation(
         name="experts",
         rule="moe",
@@ -90,18 +98,26 @@ def body(
     model: Model, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, tokens: Numeric
 ) -> tuple[Operation, ...]:
     """Return the operations of all layers that depend on the number of tokens alone, for `tokens` of one replica."""
+    return split_body(model, layout, plan, tokens) + pipeline_sends(model, layout, tokens)
+
+
+def split_body(model: Model, layout: Layout, plan: PrecisionPlan, tokens: Numeric) -> tuple[Operation, ...]:
+    """Return what `body` does but for what its stages send each other: the same at every pipeline depth."""
     tokens_per_rank = tokens / layout.dp
     found: list[Operation] = [small("embed", 2 * tokens_per_rank * model.hidden_size * ACTIVATION_BYTES, 1)]
     if layout.tp > 1:
         found.append(_all_reduce("embed_all_reduce", model, layout.tp, tokens_per_rank, 1))
     for index, count in architecture.whole(model).layers:
         found += _layer(model, index, count, layout, plan, tokens, tokens_per_rank)
-    if layout.pp > 1:
-        message = tokens_per_rank * model.hidden_size * ACTIVATION_BYTES / layout.tp
-        found.append(
-            Operation("pipeline_send", "send", layout.pp - 1, message_bytes=message, gpus=layout.tp * layout.dp)
-        )
     return tuple(found)
+
+
+def pipeline_sends(model: Model, layout: Layout, tokens: Numeric) -> tuple[Operation, ...]:
+    """Return what the stages of a pipeline send each other for `tokens` of one replica; nothing where there is one."""
+    if layout.pp == 1:
+        return ()
+    message = tokens / layout.dp * model.hidden_size * ACTIVATION_BYTES / layout.tp
+    return (Operation("pipeline_send", "send", layout.pp - 1, message_bytes=message, gpus=layout.tp * layout.dp),)
 
 
 def _layer(
@@ -122,9 +138,20 @@ def _layer(
     if kind.mixer is not None:
         qkv = sum(m.outputs for m in architecture.layer_matrices(model, index, layout) if m.name.startswith("qkv"))
         found.append(small("rope_and_cache_write", 2 * rank_tokens * qkv * ACTIVATION_BYTES, count))
+        if getattr(kind.mixer, "norm_over_heads", False):
+            found += _norm_over_heads(qkv, layout, rank_tokens, count)
     for mlp in kind.mlps:
         found += _mlp(mlp, model.hidden_size, layout, plan, tokens, rank_tokens, count)
     return found + _layer_collectives(model, kind, count, layout, tokens, rank_tokens)
+
+
+def _norm_over_heads(qkv: float, layout: Layout, rank_tokens: Numeric, count: int) -> list[Operation]:
+    """Sums of squares of queries and keys, summed up over the ranks, and their scaling."""
+    found = [small("qk_norm", 2 * rank_tokens * qkv * ACTIVATION_BYTES, 2 * count)]
+    if layout.tp > 1:
+        message = rank_tokens * NORM_SUMS_BYTES
+        found.append(Operation("qk_norm_all_reduce", "all_reduce", count, message_bytes=message, gpus=layout.tp))
+    return found
 
 
 def _mlp(

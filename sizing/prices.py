@@ -22,7 +22,9 @@ def typical_price(gpu: Gpu) -> tuple[float | None, str | None]:
     lowest, highest = min(values), max(values)
     price = median_low(values)
     chosen = next(p for p in offers if p.usd_per_gpu_hour == price)
-    return (
-        price,
-        f"{chosen.provider} {chosen.sku} on demand, {chosen.date}; median of {len(offers)} offers from {lowest:g} to {highest:g} ({chosen.source})",
+    among = (
+        f"median of {len(offers)} offers from ${lowest:g} to ${highest:g}"
+        if len(offers) > 1
+        else "the only offer known"
     )
+    return price, f"{chosen.provider} {chosen.sku} on demand, {chosen.date}; {among} ({chosen.source})"

@@ -15,12 +15,21 @@ from sizing.specs.workload import Defaults, Formats, Limits, Objective, Planning
 
 @dataclass(frozen=True, slots=True)
 class GpuOption:
-    """A GPU type under consideration, with the id of its profile and the price to plan with."""
+    """A GPU type under consideration, with the id of its profile and the price to plan with.
+
+    `shares_name` is set where another type considered is called the same, as a profile and a user's copy of it are.
+    """
 
     id: str
     gpu: Gpu
     usd_per_gpu_hour: float | None
     price_source: str | None
+    shares_name: bool = False
+
+    @property
+    def name(self) -> str:
+        """What to call the type, with its id where the name alone does not tell it from another."""
+        return f"{self.gpu.name} ({self.id})" if self.shares_name else self.gpu.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sizing import capacity
 from sizing.candidates import Candidate, Rejected, candidates
 from sizing.errors import UntimedError
-from sizing.load import Load, Most, solo_over
+from sizing.load import Load, Loads, Most, most_of, points_of, solo_over
 from sizing.request import Data, GpuOption, Request
 from sizing.specs.workload import Objective
 from sizing.steady_state import Point
@@ -110,39 +110,73 @@ class Outcome:
         return self.ranked[0] if self.ranked else None
 
 
-def evaluate(candidate: Candidate, request: Request, data: Data) -> Evaluated | Rejected:
-    """Return what a candidate serves within the limits, and how many replicas the demand takes.
+class Timed(NamedTuple):
+    """A candidate whose step times are tabulated, and that serves a lone request within the limits."""
+
+    candidate: Candidate
+    load: Load
+
+
+class Sized(NamedTuple):
+    """A candidate with the most that one replica serves, and the replicas that the demand takes."""
+
+    candidate: Candidate
+    load: Load
+    most: Most
+    replicas: int
+
+
+def timed(candidate: Candidate, loads: Loads) -> Timed | Rejected:
+    """Tabulate a candidate's step times, and see whether a lone request keeps the limits.
 
     What the data hold nothing to time by is turned down like any other, so that it ends no comparison.
     """
     try:
-        load = Load.of(candidate, request, data)
+        load = loads.of(candidate)
     except UntimedError as error:
         return _reject(candidate, "efficiency", "; ".join(fault.message for fault in error.faults), math.inf)
-    over = solo_over(load, request.limits)
-    if over is not None:
-        name, value_s, limit_s = over
-        return _reject(
-            candidate,
-            name,
-            f"{name.upper()} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms",
-            value_s / limit_s - 1,
-        )
-    most = load.most(request)
+    over = solo_over(load, loads.request.limits)
+    if over is None:
+        return Timed(candidate, load)
+    name, value_s, limit_s = over
+    return _reject(
+        candidate,
+        name,
+        f"{name.upper()} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms",
+        value_s / limit_s - 1,
+    )
+
+
+def sized(candidate: Candidate, load: Load, most: Most | None, request: Request) -> Sized | Rejected:
+    """Return how many replicas the demand takes when each serves `most` within the limits."""
     if most is None:
         return _reject(candidate, "capacity", "no load meets all limits at a stable utilisation", 1.0)
     count = replicas(request, candidate, most)
-    if count == 0:
-        return _reject(
-            candidate,
-            "gpu_budget",
-            f"one replica takes {candidate.layout.gpus} GPUs, the budget is {request.gpu_budget}",
-            candidate.layout.gpus / (request.gpu_budget or 1) - 1,
-        )
+    if count > 0:
+        return Sized(candidate, load, most, count)
+    return _reject(
+        candidate,
+        "gpu_budget",
+        f"one replica takes {candidate.layout.gpus} GPUs, the budget is {request.gpu_budget}",
+        candidate.layout.gpus / (request.gpu_budget or 1) - 1,
+    )
+
+
+def evaluate(found: Sequence[Timed], request: Request) -> list[Evaluated | Rejected]:
+    """Return what each candidate serves within the limits; all of them are asked at once."""
+    mosts = most_of([one.load for one in found], request)
+    entries = [sized(*one, most, request) for one, most in zip(found, mosts, strict=True)]
+    good = [entry for entry in entries if isinstance(entry, Sized)]
+    points = iter(points_of([e.load for e in good], request, [e.most for e in good], [e.replicas for e in good]))
+    return [_evaluated(entry, next(points)) if isinstance(entry, Sized) else entry for entry in entries]
+
+
+def _evaluated(entry: Sized, point: Point) -> Evaluated:
+    candidate, load, most, count = entry
     return Evaluated(
         candidate=candidate,
         replicas=count,
-        point=load.at(request, most, count),
+        point=point,
         most_per_replica=most.amount,
         most_requests_per_s=most.requests_per_s,
         most_decoding=most.decoding,
@@ -191,14 +225,15 @@ def rank(found: Sequence[Evaluated], request: Request) -> tuple[Evaluated, ...]:
 
 def search(request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data) -> Outcome:
     """Evaluate every layout of every GPU type and precision; best first, each rejected one with its reason."""
-    found: list[Evaluated] = []
-    rejected: list[Rejected] = []
-    for option in options:
-        for name in precisions:
-            for entry in candidates(request, option, name, data):
-                result = evaluate(entry, request, data) if isinstance(entry, Candidate) else entry
-                if isinstance(result, Evaluated):
-                    found.append(result)
-                else:
-                    rejected.append(result)
-    return Outcome(request, rank(found, request), tuple(rejected))
+    loads = Loads(request, data)
+    entries = [
+        timed(entry, loads) if isinstance(entry, Candidate) else entry
+        for option in options
+        for name in precisions
+        for entry in candidates(request, option, name, data)
+    ]
+    evaluated = iter(evaluate([entry for entry in entries if isinstance(entry, Timed)], request))
+    results = [next(evaluated) if isinstance(entry, Timed) else entry for entry in entries]
+    found = [result for result in results if isinstance(result, Evaluated)]
+    rejected = tuple(result for result in results if isinstance(result, Rejected))
+    return Outcome(request, rank(found, request), rejected)

@@ -56,12 +56,25 @@ def resolve(engine: Engine, version: str, deployment: Deployment) -> EngineSetti
 
     Raises InputError for an unknown version, and for a profile with open or wrong settings, one fault each.
     """
-    rows = {setting: _first_row(engine, version, deployment, setting) for setting in EngineSettings.model_fields}
-    faults = [_no_row(engine, version, setting) for setting, row in rows.items() if row is None]
+    return _settings(
+        engine, version, tuple(_first(engine, version, deployment, setting) for setting in EngineSettings.model_fields)
+    )
+
+
+@cache
+def _settings(engine: Engine, version: str, chosen: tuple[int | None, ...]) -> EngineSettings:
+    """Return the settings of the rows chosen by number for each setting; deployments that choose alike share them."""
+    numbers = dict(zip(EngineSettings.model_fields, chosen, strict=True))
+    faults = [_no_row(engine, version, setting) for setting, number in numbers.items() if number is None]
     if faults:
         raise InputError(faults)
+    values = {
+        setting: _rows(engine, version, setting)[number].value
+        for setting, number in numbers.items()
+        if number is not None
+    }
     try:
-        return EngineSettings.model_validate({setting: row.value for setting, row in rows.items() if row})
+        return EngineSettings.model_validate(values)
     except ValidationError as error:
         faults = [_wrong_value(engine, version, item["loc"], item["msg"]) for item in error.errors()]
         raise InputError(faults) from error
@@ -79,18 +92,23 @@ def source_of(engine: Engine, version: str, deployment: Deployment, setting: str
                 nearest=nearest(setting, known),
             )
         )
-    row = _first_row(engine, version, deployment, setting)
-    if row is None:
+    number = _first(engine, version, deployment, setting)
+    if number is None:
         raise InputError(_no_row(engine, version, setting))
-    return row
+    return _rows(engine, version, setting)[number]
 
 
-def _first_row(engine: Engine, version: str, deployment: Deployment, setting: str) -> Row | None:
-    """Return the first row of a setting whose versions and condition hold."""
+@cache
+def _rows(engine: Engine, version: str, setting: str) -> tuple[Row, ...]:
+    """Return the rows of a setting whose versions hold."""
     parts = parse_version(check_version(engine, version))
-    rows = engine.settings.get(setting, ())
-    held = (row for row in rows if _within(parts, row.since, row.until) and _holds(row.when, deployment))
-    return next(held, None)
+    return tuple(row for row in engine.settings.get(setting, ()) if _within(parts, row.since, row.until))
+
+
+def _first(engine: Engine, version: str, deployment: Deployment, setting: str) -> int | None:
+    """Return the number, among the rows whose versions hold, of the first whose condition holds too."""
+    rows = _rows(engine, version, setting)
+    return next((number for number, row in enumerate(rows) if _holds(row.when, deployment)), None)
 
 
 def is_within(version: str, since: str, until: str | None) -> bool:

@@ -21,15 +21,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sizing.attention.terms import Numeric
-from sizing.step import Curves, lookup, with_host_s
+from sizing.step import Curves, launched_s, lookup, with_host_s
 
 Array = NDArray[np.float64]
 WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognormal says nothing
+NUDGE, MOST_FEEDBACK = 1e-3, 30.0  # step of a derivative; beyond that feedback a load is about to run away
+TINY = 1e-12  # keeps 0/0 away where nothing arrives
 PACKING_ROUNDS = 32  # of a fixed point that at most 0.8 utilisation contracts to below 0.1 %
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 Quantiles = Mapping[str, float]
@@ -40,7 +43,7 @@ class Service:
     """What a layout serves: lengths, chunk of prefill, pipeline depth, attention-data ranks, scheduler's step order.
 
     `chunk_tokens` is the prompt's share of one step's token budget; `prefill_only` says that a step with a prompt
-    carries no decodes (SGLang, vLLM V0).
+    carries no decodes (SGLang, vLLM V0). Of stacked layouts `pp` and `dp` are columns.
     """
 
     isl: float
@@ -48,8 +51,8 @@ class Service:
     chunk_tokens: float
     budget_tokens: float
     prefill_only: bool
-    pp: int = 1
-    dp: int = 1
+    pp: Numeric = 1
+    dp: Numeric = 1
 
     @property
     def chunks(self) -> float:
@@ -57,7 +60,7 @@ class Service:
         return self.isl / self.chunk_tokens
 
     @property
-    def passes(self) -> float:
+    def passes(self) -> Numeric:
         """Whole passes that one prompt's prefill lasts: the chunks of a prompt follow each other through a pipeline."""
         return 1 + (self.chunks - 1) / self.pp
 
@@ -67,7 +70,7 @@ class Service:
         return max(1.0, self.budget_tokens / self.isl)
 
     @property
-    def ranks(self) -> int:
+    def ranks(self) -> Numeric:
         """Prompts that are prefilled at once by different GPUs: one a pipeline stage and attention-data rank."""
         return self.pp * self.dp
 
@@ -116,23 +119,25 @@ def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together
     micro = np.asarray(decoding, dtype=float) / service.pp
     # The floor is paid where anything decodes; on average that is less than always below one sequence.
     attention_s = curves.decode_floor_s * np.minimum(micro, 1.0) + curves.decode_slope_s * micro
+    tokens = micro + service.dp * service.chunk_tokens * together
     gpu_s = (
-        lookup(curves.grid, curves.body_s, micro + service.dp * service.chunk_tokens * together)
+        lookup(curves.grid, curves.body_s, tokens)
         + lookup(curves.grid, curves.head_s, np.maximum(micro + service.dp * together / service.chunks, 1.0))
         + attention_s
         + curves.prompt_attention_s / service.chunks * together
     )
-    return with_host_s(gpu_s, curves.host, micro + together)
+    busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens / service.dp)
+    return with_host_s(busy_s, curves.host, micro + together)
 
 
-def solo_ttft_s(curves: Curves, service: Service) -> float:
+def solo_ttft_s(curves: Curves, service: Service) -> Numeric:
     """Seconds to the first token of a request that is alone."""
-    return float(curves.front_end_s + service.passes * prefill_step_s(curves, service, 0.0))
+    return curves.front_end_s + service.passes * prefill_step_s(curves, service, 0.0)
 
 
-def solo_itl_s(curves: Curves, service: Service) -> float:
-    """Seconds between tokens of a request that is alone."""
-    return float(decode_step_s(curves, service, 1.0))
+def solo_itl_s(curves: Curves, service: Service) -> Numeric:
+    """Seconds between tokens of a request that is alone; 0 where there is no second token."""
+    return decode_step_s(curves, service, 1.0) if service.osl > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,8 @@ class _Rates:
     """The quantities of an open loop, for arrays of decoding sequences.
 
     `prompt_s` is from the start of a prompt's prefill to its first token, `hit_s` what one step with prefill adds to a
-    decode step, `another_s` what one more prompt adds to such a step, `hits` how many of them a request sits through; `in_prefill` is the share of time in such steps, `busy`
+    decode step, `another_s` what one more prompt adds to such a step,
+    `hits` how many of them a request sits through; `in_prefill` is the share of time in such steps, `busy`
     the share of the prefill capacity that full budgets would have.
     """
 
@@ -156,17 +162,59 @@ class _Rates:
     busy: Array
 
 
-def _rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
+class _Pace(NamedTuple):
+    """How fast an open loop goes: seconds of steps, prompts that share one, what a prompt adds to it, throughput."""
+
+    step_s: Array
+    decode_s: Array
+    chunk_s: Array
+    together: Array
+    hit_s: Array
+    requests_per_s: Array
+
+
+def _beside(service: Service, decoding: Array) -> Array:
+    """Sequences that decode in a step which carries prefill."""
+    return np.zeros_like(decoding) if service.prefill_only else decoding
+
+
+def _pace(curves: Curves, service: Service, decoding: Array) -> _Pace:
     decode_s = np.asarray(decode_step_s(curves, service, decoding))
-    beside = np.zeros_like(decoding) if service.prefill_only else decoding
-    # One prompt in a step on each rank and stage, unless more arrive within a step than that.
-    together = np.clip(decoding / ((service.osl - 1) * service.ranks), 1.0, service.most_together)
-    chunk_s = np.asarray(prefill_step_s(curves, service, beside, together))
-    full_s = np.asarray(prefill_step_s(curves, service, beside, service.most_together))
+    # Of Poisson arrivals with a mean m within a step on each rank and stage, a step that has any has m/(1 - exp(-m)).
+    within = np.maximum(decoding / ((service.osl - 1) * service.ranks), TINY)
+    together = np.clip(within / -np.expm1(-within), 1.0, service.most_together)
+    pace = _paced(curves, service, decoding, decode_s, together)
+    if service.prefill_only:
+        for _ in range(PACKING_ROUNDS):
+            together = _packed(service, pace)
+            pace = _paced(curves, service, decoding, decode_s, together)
+    return pace
+
+
+def _paced(curves: Curves, service: Service, decoding: Array, decode_s: Array, together: Array) -> _Pace:
+    chunk_s = np.asarray(prefill_step_s(curves, service, _beside(service, decoding), together))
     hit_s = chunk_s if service.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
     delay_s = service.chunks * hit_s / together / service.ranks
     step_s = decode_s + decoding * delay_s / (service.osl - 1)
-    requests_per_s = decoding / ((service.osl - 1) * step_s)
+    return _Pace(step_s, decode_s, chunk_s, together, hit_s, decoding / ((service.osl - 1) * step_s))
+
+
+def _packed(service: Service, pace: _Pace) -> Array:
+    """Prompts that share a step where prefill goes first: those that came within the step before, a decode step or another.
+
+    Poisson arrivals of a mean m within a prefill step call for one more with 1 - exp(-m), so exp(m) follow each other. The
+    first of them takes what came within a decode step, where anything did.
+    """
+    per_s = pace.requests_per_s * service.chunks / service.ranks
+    within_decode, within_prefill = per_s * pace.decode_s, per_s * pace.chunk_s
+    first = within_decode / -np.expm1(-np.maximum(within_decode, TINY))
+    together: Array = np.clip(first * np.exp(-within_prefill) + within_prefill, 1.0, service.most_together)
+    return together
+
+
+def _rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
+    step_s, decode_s, chunk_s, together, hit_s, requests_per_s = _pace(curves, service, decoding)
+    full_s = np.asarray(prefill_step_s(curves, service, _beside(service, decoding), service.most_together))
     steps_per_s = requests_per_s * service.chunks / service.ranks
     return _Rates(
         step_s=step_s,
@@ -207,13 +255,9 @@ def _prefill_rates(curves: Curves, service: Service, utilisation: Array) -> _Rat
     )
 
 
-def _open_rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
-    return (_rates if service.osl > 1 else _prefill_rates)(curves, service, decoding)
-
-
 def requests_per_s(curves: Curves, service: Service, decoding: Array) -> Array:
     """Requests/s that keep `decoding` sequences decoding on average; see `open_loop`."""
-    return _open_rates(curves, service, decoding).requests_per_s
+    return (_pace if service.osl > 1 else _prefill_rates)(curves, service, decoding).requests_per_s
 
 
 def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quantiles = PERCENTILES) -> Point:
@@ -222,12 +266,13 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
     With OSL 1 nothing decodes, and `decoding` is the utilisation of the prefill capacity, below 1.
     """
     decodes = service.osl > 1
-    rates = _open_rates(curves, service, decoding)
+    rates = (_rates if decodes else _prefill_rates)(curves, service, decoding)
     stable = (rates.busy < 1) & (rates.in_prefill <= 1)
     wait = _waits(service, rates, decoding, stable)
     own_s = curves.front_end_s + rates.prompt_s
     ttft_s = {"mean": own_s + wait.shared_s + wait.queue_s}
-    itl_s = {"mean": _seen_step_s(curves, service, rates, decoding)}
+    reaction = _reaction(curves, service, rates, decoding) if decodes else (decoding, decoding)
+    itl_s = {"mean": _seen_step_s(curves, service, rates, decoding, *reaction)}
     spread_s = _itl_spread_s(curves, service, rates, decoding)
     for name, q in quantiles.items():
         ttft_s[name] = own_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
@@ -310,18 +355,31 @@ def _queue_s(wait: _Waits, q: float) -> Array:
     return np.where((wait.busy > 1 - q) & (wait.queue_s > 0), tail, 0.0)
 
 
-def _seen_step_s(curves: Curves, service: Service, rates: _Rates, decoding: Array) -> Array:
+def _seen_step_s(
+    curves: Curves, service: Service, rates: _Rates, decoding: Array, feedback: Array, delay_s: Array
+) -> Array:
     """Mean step that a request sees, longer than the mean over time: it decodes beside itself and the clump it came with.
 
     An arrival finds b others (Poisson arrivals see time averages) and makes one more; a clump slows the steps, which lets
-    more prompts in, so the company grows by v = (S/d)^2 in place of 1.
+    more prompts in, so the company grows by v in place of 1 (`feedback` squared). Of the prefill that it brings half is over
+    before a request decodes.
     """
     if service.osl <= 1:
         return rates.step_s
-    company = (rates.step_s / rates.decode_s) ** 2
-    delay_s = (rates.step_s - rates.decode_s) / np.maximum(decoding, 1e-300)
+    company = feedback**2
     seen_s = np.asarray(decode_step_s(curves, service, decoding + company))
-    return np.maximum(rates.step_s, seen_s + (decoding + (company - 1) / 2) * delay_s)
+    return np.maximum(rates.step_s, seen_s + rates.step_s - rates.decode_s + (company - 1) / 2 * delay_s)
+
+
+def _reaction(curves: Curves, service: Service, rates: _Rates, decoding: Array) -> tuple[Array, Array]:
+    """Return how a load reacts to one more request: (by how many in the end, seconds of prefill that one adds to a step).
+
+    As X = b/((o-1)*S), 1 % more requests/s are 1/(1 - dlnS/dlnb) % more sequences.
+    """
+    more = _pace(curves, service, decoding * (1 + NUDGE))
+    growth = (more.step_s / rates.step_s - 1) / NUDGE
+    delay_s = (more.step_s - more.decode_s - rates.step_s + rates.decode_s) / np.maximum(decoding * NUDGE, TINY)
+    return 1 / np.maximum(1 - growth, 1 / MOST_FEEDBACK), delay_s
 
 
 def _itl_spread_s(curves: Curves, service: Service, rates: _Rates, decoding: Array) -> Array:
@@ -391,4 +449,4 @@ def decoding_limit(service: Service, running: float) -> float:
     if service.osl <= 1:
         return 1.0
     replenished = service.most_together / service.chunks * (service.osl - 1) * service.ranks
-    return float(running) if service.prefill_only else min(float(running), replenished)
+    return float(running) if service.prefill_only else float(min(running, replenished))

@@ -6,7 +6,7 @@ layout, so that closed form and simulator can look a step up; both read the same
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from sizing.architecture import Layout
 from sizing.attention.terms import Numeric
 from sizing.kernels import Kernels
 from sizing.operations import Operation
-from sizing.specs.engine import FrontEnd, HostTime
+from sizing.specs.engine import EngineSettings, FrontEnd, HostTime
 from sizing.specs.model import Model
 from sizing.units import MICRO, MILLI
 
@@ -61,10 +61,11 @@ class TimedOperation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A timed step: operations in order, GPU and host seconds, total, and shares of the two peaks reached."""
+    """A timed step: operations in order; seconds of the GPU, of launches that no graph holds, of the host; total; shares of peaks."""
 
     operations: tuple[TimedOperation, ...]
     gpu_s: float
+    launch_s: float
     host_s: float
     total_s: float
     mbu: float
@@ -73,7 +74,7 @@ class Step:
 
 def host_s(host: HostTime, sequences: Numeric) -> Numeric:
     """Host time of a step in seconds: a constant and a share a running sequence."""
-    return MICRO * (host.per_step_us + host.per_sequence_us * sequences)
+    return MICRO * (host.per_step_us + host.sequence_us * sequences)
 
 
 def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric, microbatches: Numeric = 1.0) -> Numeric:
@@ -83,6 +84,17 @@ def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric, microbatches
     """
     taken = host_s(host, sequences) * microbatches
     return np.maximum(gpu_s, taken) if host.overlapped else gpu_s + taken
+
+
+def launch_s(model: Model, settings: EngineSettings) -> float:
+    """Seconds that launching all layers of a step takes that no CUDA graph holds."""
+    return MICRO * settings.host.eager_layer_us * len(model.layers)
+
+
+def launched_s(gpu_s: Numeric, launching_s: float, captured_tokens: int, tokens: Numeric) -> Numeric:
+    """Seconds of the GPU's part of a step with prefill: beyond the captured sizes at least the time to launch it."""
+    eager = np.asarray(tokens) > captured_tokens
+    return np.where(eager, np.maximum(gpu_s, launching_s), gpu_s) if launching_s > 0 else gpu_s
 
 
 def front_end_s(front_end: FrontEnd, prompt_tokens: Numeric) -> Numeric:
@@ -109,14 +121,18 @@ def step(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> Step:
     found = batch_operations(model, layout, kernels, batch)
     timed = tuple(_timed(operation, kernels) for operation in found)
     gpu_s = sum(operation.seconds for operation in timed)
+    prefills = bool(np.any(np.asarray(batch.prefill_sequences) > 0))
+    launching_s = launch_s(model, kernels.settings) if prefills else 0.0
+    busy_s = launched_s(gpu_s, launching_s, kernels.settings.captured_prefill_tokens, batch.tokens)
     sequences = batch.decode_sequences + batch.prefill_sequences
-    total_s = float(with_host_s(gpu_s, kernels.settings.host, sequences))
+    total_s = float(with_host_s(busy_s, kernels.settings.host, sequences))
     # A pass runs on one stage after another, so the peaks of pp stages are not all offered at once.
     flops_s = sum(float(o.flops) * o.count / kernels.peak(kernels.compute_precision(o)) for o in found)
     bytes_s = sum(float(o.bytes) * o.count for o in found) / kernels.bandwidth_bytes_per_s
     return Step(
         operations=timed,
         gpu_s=gpu_s,
+        launch_s=launching_s if batch.tokens > kernels.settings.captured_prefill_tokens else 0.0,
         host_s=float(host_s(kernels.settings.host, sequences)),
         total_s=total_s,
         mbu=bytes_s / total_s,
@@ -149,18 +165,21 @@ class Curves:
     """Step time of one layout, tabulated: `body_s` over tokens and `head_s` over rows on `grid`, attention in parts.
 
     Decode attention is a floor and a slope a sequence at the stated context (it is linear in sequences); prefill
-    attention is that of one whole prompt of the stated length, and `front_end_s` its time outside the steps. Between grid points seconds are interpolated linearly
-    in the logarithm's place (spacing 9 %), within 0.1 % of the exact step.
+    attention is that of one whole prompt of the stated length, and `front_end_s` its time outside the steps. Between grid
+    points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. Of stacked layouts the tables
+    have a row each, and attention is a column.
     """
 
     grid: NDArray[np.float64]
     body_s: NDArray[np.float64]
     head_s: NDArray[np.float64]
-    decode_floor_s: float
-    decode_slope_s: float
-    prompt_attention_s: float
+    decode_floor_s: Numeric
+    decode_slope_s: Numeric
+    prompt_attention_s: Numeric
     host: HostTime
     front_end_s: float = 0.0
+    launch_s: float = 0.0
+    captured_tokens: int = 0
 
 
 def token_grid() -> NDArray[np.float64]:
@@ -177,25 +196,41 @@ def curves(
     prompt_tokens: float,
     chunk_tokens: float,
 ) -> Curves:
-    """Tabulate a layout's step time for sequences at a mean context and prompts prefilled `chunk_tokens` at a time."""
+    """Tabulate a layout's step time for sequences at a mean context and prompts prefilled `chunk_tokens` at a time.
+
+    A layout of one stage; `at_depth` adds what the stages of a pipeline send each other.
+    """
     plan, settings = kernels.plan, kernels.settings
     grid = token_grid()
+    body_s = np.asarray(gpu_seconds(operations.split_body(model, layout, plan, grid), kernels))
+    head_s = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid), kernels))
+    decode_floor_s, decode_slope_s = _decode_s(model, layout, kernels, context_tokens)
     return Curves(
         grid=grid,
-        body_s=np.asarray(gpu_seconds(operations.body(model, layout, settings, plan, grid), kernels)),
-        head_s=np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid), kernels)),
-        decode_floor_s=(floor := _decode_s(model, layout, kernels, 1e-9, context_tokens)),
-        decode_slope_s=_decode_s(model, layout, kernels, 1.0, context_tokens) - floor,
+        body_s=body_s,
+        head_s=head_s,
+        decode_floor_s=decode_floor_s,
+        decode_slope_s=decode_slope_s,
         prompt_attention_s=_prompt_s(model, layout, kernels, prompt_tokens, chunk_tokens),
         host=settings.host,
         front_end_s=float(front_end_s(settings.front_end, prompt_tokens)),
+        launch_s=launch_s(model, settings),
+        captured_tokens=settings.captured_prefill_tokens,
     )
 
 
-def _decode_s(model: Model, layout: Layout, kernels: Kernels, sequences: float, context_tokens: float) -> float:
-    return float(
-        gpu_seconds(operations.decode_attention(model, layout, kernels.plan, sequences, context_tokens), kernels)
-    )
+def at_depth(split: Curves, model: Model, layout: Layout, kernels: Kernels) -> Curves:
+    """Return the curves of a layout from those of its split at one stage: a pipeline adds its sends, and nothing else."""
+    sends_s = gpu_seconds(operations.pipeline_sends(model, layout, split.grid), kernels)
+    return replace(split, body_s=split.body_s + sends_s)
+
+
+def _decode_s(model: Model, layout: Layout, kernels: Kernels, context_tokens: float) -> tuple[float, float]:
+    """Return decode attention's floor and its slope a sequence."""
+    sequences = np.array([1e-9, 1.0])
+    found = operations.decode_attention(model, layout, kernels.plan, sequences, context_tokens)
+    floor_s, one_s = np.broadcast_to(np.asarray(gpu_seconds(found, kernels)), sequences.shape)
+    return float(floor_s), float(one_s - floor_s)
 
 
 def _prompt_s(model: Model, layout: Layout, kernels: Kernels, prompt_tokens: float, chunk_tokens: float) -> float:
@@ -207,8 +242,16 @@ def _prompt_s(model: Model, layout: Layout, kernels: Kernels, prompt_tokens: flo
 
 
 def lookup(grid: NDArray[np.float64], seconds: NDArray[np.float64], at: Numeric) -> Numeric:
-    """Seconds at any number of tokens: linear between grid points, the first below, extended linearly above."""
-    inside = np.interp(at, grid, seconds)
-    slope = (seconds[-1] - seconds[-2]) / (grid[-1] - grid[-2])
+    """Seconds at any number of tokens: linear between grid points, the first below, extended linearly above.
+
+    Of stacked layouts `seconds` and `at` have a row each.
+    """
+    if seconds.ndim == 1:
+        inside = np.interp(at, grid, seconds)
+        growth = seconds[-1] - seconds[-2]
+    else:
+        inside = np.array([np.interp(each, grid, row) for each, row in zip(np.asarray(at), seconds, strict=True)])
+        growth = (seconds[:, -1] - seconds[:, -2])[:, np.newaxis]
+    slope = growth / (grid[-1] - grid[-2])
     extended: Numeric = inside + slope * np.maximum(0.0, np.asarray(at) - grid[-1])
     return extended

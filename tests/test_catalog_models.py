@@ -172,6 +172,45 @@ def test_a_config_file_and_its_folder_give_the_same_model(tmp_path: Path) -> Non
     assert (by_file.precision, by_file.kv_precision, by_file.spec.checkpoint_bytes) == (None, "auto", None)
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("{folder}/Llama-X", "Llama-X"),
+        ("{folder}/Llama-X/", "Llama-X"),
+        ("Llama-X/config.json", "Llama-X"),
+        ("./Llama-X/config.json", "Llama-X"),
+        ("{folder}/Llama-X/config.json", "Llama-X"),
+        ("./Llama-X/my-own.json", "my-own"),
+        # In the checkpoint's folder: `.` is that folder, a file in it without a folder says nothing of its name.
+        ("in:.", "Llama-X"),
+        ("in:./config.json", "llama (config.json)"),
+        ("in:config.json", "llama (config.json)"),
+        ("in:../Llama-X", "Llama-X"),
+        ("{folder}/hub/models--org--Llama-Y/snapshots/0123abcd/config.json", "org/Llama-Y"),
+        ("{folder}/hub/models--org--Llama-Y/snapshots/0123abcd", "org/Llama-Y"),
+    ],
+)
+def test_a_model_on_disk_has_the_name_that_its_user_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str
+) -> None:
+    folder = write_config(tmp_path / "Llama-X").parent
+    (folder / "my-own.json").write_bytes((folder / "config.json").read_bytes())
+    (tmp_path / "hub" / "models--org--Llama-Y" / "snapshots").mkdir(parents=True)
+    write_config(tmp_path / "hub" / "models--org--Llama-Y" / "snapshots" / "0123abcd")
+    monkeypatch.chdir(folder if text.startswith("in:") else tmp_path)
+    found = load_model(text.removeprefix("in:").format(folder=tmp_path))
+    assert (found.id, found.spec.name) == (name, name)
+
+
+def test_a_config_without_a_folder_of_its_own_has_the_name_that_it_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(tmp_path / "x", _name_or_path="org/Llama-Z")
+    monkeypatch.chdir(tmp_path / "x")
+    assert load_model("./config.json").spec.name == "org/Llama-Z"
+    assert load_model(".").spec.name == "x"
+
+
 def test_what_lies_beside_a_config_is_honoured(tmp_path: Path) -> None:
     path = write_config(tmp_path / "m")
     quantisation = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}

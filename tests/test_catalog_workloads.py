@@ -125,7 +125,7 @@ def test_faults_of_options_name_the_options_all_in_one_run() -> None:
         "--isl": "must be a whole number above 0 and at most 1,000,000,000,000, not '-1'",
         "--ttft": "'500' is not a duration with a unit, as 500ms, 1.5s or 2min",
         "--mode": "is not known: 'streamin'",
-        "--rate": "must be a number above 0 and at most 1,000,000,000, not '0.0'",
+        "--rate": "must be a number of at least 1e-06 and at most 1,000,000,000, not '0.0'",
     }
     assert all(fault.file is None and fault.line is None for fault in caught.value.faults)
 

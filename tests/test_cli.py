@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sizing import __version__
+from sizing.advice import legible
 from sizing.cli.main import run
 
 ROOT = Path(__file__).parents[1]
@@ -88,7 +91,7 @@ def test_an_unknown_option_is_one_line(command: str, capsys: pytest.CaptureFixtu
         (["--format", "csv", "--json"], ["contradicts --json"]),
         (["--precision", "fp9"], ["--precision", "fp8"]),
         (["--isl", "0"], ["--isl"]),
-        (["--tp", "x"], ["--tp", "integer"]),
+        (["--tp", "x"], ["--tp", "whole number"]),
         (["--price", "-1"], ["--price", "from 0.001 to 1,000"]),
         (["--gpus", "0"], ["--gpus", "at least 1"]),
         (["--engine", "vllm:99"], ["99"]),
@@ -118,6 +121,124 @@ def test_a_mistake_in_a_file_has_its_line(tmp_path: Path, capsys: pytest.Capture
     assert run(["estimate", str(path), "--rps", "1"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"llmsize: {path}:4:") and "did you mean limits?" in line
+
+
+# --- what would help -------------------------------------------------------------------------------------------
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert run(["estimate", *arguments, "--no-verify", "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit", "statistic"),
+    [
+        (["-g", "h100-sxm", "--rps", "200"], "--itl", ""),
+        (["-g", "h100-sxm", "--concurrency", "500"], "--ttft", ""),
+        (["-g", "h100-sxm,l40s", "--rps", "200", "--headroom", "10%"], "--itl", "p95:"),
+        # One GPU alone is too slow for the limit: what was turned down comes back under a looser one.
+        (["-m", "llama-3.1-70b", "-g", "h200", "--rps", "1"], "--itl", ""),
+        (["-g", "h100-sxm,l40s,a100-sxm-80gb", "--rps", "60", "--objective", "cost"], "--e2e", ""),
+    ],
+)
+def test_a_relaxed_limit_is_the_threshold_at_which_fewer_gpus_do(
+    asked: list[str], limit: str, statistic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tight = {"--itl": "15ms", "--ttft": "1s", "--e2e": "2.2s"}[limit]
+    base = ["-m", "llama-3.1-8b", "--isl", "1000", "--osl", "200", *asked]
+    found = answer(capsys, *base, limit, f"{statistic}{tight}")
+    limiting, gpus = found["limiting"], found["deployment"]["gpus"]
+    relaxed_ms = limiting["relaxed_limit_ms"]
+    assert limiting["limit"] == limit.removeprefix("--")
+    assert relaxed_ms > limiting["limit_ms"] and limiting["relaxed_gpus"] < gpus
+    at_limit = answer(capsys, *base, limit, f"{statistic}{relaxed_ms:g}ms")
+    assert at_limit["deployment"]["gpus"] == limiting["relaxed_gpus"]
+    assert at_limit["deployment"]["gpu"] == limiting["relaxed_gpu"]
+    tighter = answer(capsys, *base, limit, f"{statistic}{relaxed_ms * 0.97:g}ms")
+    assert tighter["deployment"]["gpus"] == gpus
+
+
+@pytest.mark.parametrize(
+    ("value", "figure"),
+    [(44.83, 45.0), (45.0, 45.0), (16.21, 16.3), (99.7, 100.0), (62.5, 62.5), (1.004, 1.01), (0.04483, 0.045)],
+)
+def test_a_legible_figure_is_the_next_of_few_digits(value: float, figure: float) -> None:
+    # 44.83: a hundredth is 0.4483, the step below it 0.2; 99.7: 0.997, 0.5; 62.5: 0.625, 0.5; 16.21: 0.1621, 0.1
+    assert legible(value) == figure
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["-g", "h100-sxm", "--rps", "40", "--itl", "p95:30ms", "--kv-precision", "fp8", "--max-num-seqs", "200"],
+        ["-g", "h100-sxm", "--concurrency", "100", "--engine", "sglang", "--precision", "fp8"],
+        ["-g", "h100-sxm", "--mode", "offline"],
+        ["-g", "h100-sxm", "--gpus", "2", "--tp", "2"],
+        ["-m", "qwen3-30b-a3b", "-g", "h100-sxm", "--dau", "100000", "--isl-max", "2000", "--osl-max", "400"],
+        ["-g", "{copy}", "--rps", "1000"],
+    ],
+)
+def test_the_command_that_checks_an_answer_runs(
+    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "my card.yaml"
+    copy.write_bytes((ROOT / "hardware_profiles" / "gpus" / "h100-sxm.yaml").read_bytes())
+    base = ["-m", "llama-3.1-8b", "--isl", "1000", "--osl", "200", *(part.format(copy=copy) for part in asked)]
+    found = answer(capsys, *base)
+    program, command, *options = shlex.split(found["simulate_command"])
+    assert (program, command) == ("llmsize", "simulate")
+    assert run([command, *options, "--requests", "50", "--json"]) in (0, 1)
+    simulated = json.loads(capsys.readouterr().out)
+    same = (
+        "weight_precision",
+        "kv_precision",
+        "engine",
+        "engine_version",
+        "isl",
+        "osl",
+        "max_model_len",
+        "max_num_seqs",
+    )
+    stated = {**found["inputs"], **{"max_num_seqs": found["inputs"]["serving"]["max_num_seqs"]}}
+    assert {key: simulated["inputs"][key] for key in same} == {key: stated[key] for key in same}
+    for size in ("tp", "pp", "ep", "dp"):
+        assert simulated["inputs"][size] == found["deployment"][size]
+    assert simulated["completed"] == 50
+    # All replicas under the whole demand, or one of many under its share.
+    replicas = int(options[options.index("--replicas") + 1]) if "--replicas" in options else 1
+    assert replicas == found["deployment"]["replicas"] or (replicas == 1 and found["deployment"]["replicas"] > 16)
+    if "--rps" in options:
+        rate = float(options[options.index("--rps") + 1]) / replicas
+        assert rate == pytest.approx(found["throughput"]["requests_per_s_per_replica"], rel=1e-5)
+
+
+def test_explained_answers_show_that_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*FEASIBLE, "--explain"]) == 0
+    told = capsys.readouterr().out.partition("Check it with\n")[2].partition("\n\n")[0]
+    command = answer(capsys, *FEASIBLE[1:])["simulate_command"]
+    assert shlex.split(told.replace("\\\n", "")) == shlex.split(command)
+    assert run(FEASIBLE) == 0
+    assert "Check it" not in capsys.readouterr().out
+
+
+def test_profiles_of_one_name_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "mine.yaml"
+    copy.write_bytes((ROOT / "hardware_profiles" / "gpus" / "h100-sxm.yaml").read_bytes())
+    found = answer(capsys, *FEASIBLE[1:], "-g", f"h100-sxm,{copy},l40s")
+    names = found["inputs"]["gpus_considered"]
+    assert names[0].endswith(" (h100-sxm)") and names[1].endswith(" (mine)") and "(" not in names[2]
+    assert {found["deployment"]["gpu"], *(a["gpu"] for a in found["alternatives"])} >= set(names[:2])
+    assert answer(capsys, *FEASIBLE[1:])["inputs"]["gpus_considered"] == [names[0].removesuffix(" (h100-sxm)")]
+
+
+def test_a_step_does_not_rest_on_what_happens_outside_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["step", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--decode", "8", "--context", "500", "--json"]) == 0
+    told = [a["what"] for a in json.loads(capsys.readouterr().out)["assumptions"]]
+    assert any(what.endswith(" host") for what in told)
+    assert not any(what.endswith(" front_end") for what in told)
+    assert any(a["what"].endswith(" front_end") for a in answer(capsys, *FEASIBLE[1:])["assumptions"])
 
 
 # --- output ----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ gives every number the course prints. Output lengths are numpy's legacy generato
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import pytest
@@ -213,6 +214,30 @@ def test_a_dynamic_batch_waits_for_its_size_or_its_window(size: int, window: flo
 def test_alone_a_request_takes_its_prefill_and_a_tick_a_token() -> None:
     got = run("inflight", osl=4, requests=1)
     assert got.requests.finished == [PREFILL + 3 * ITL]
+
+
+def test_a_mean_time_to_first_token_is_over_more_requests_than_the_mean_end_to_end() -> None:
+    # One slot, prefill 2, three more tokens: requests end at 5, 10, ...; first tokens come at 2, 7, 12. At 13 ticks two
+    # have ended and three have started: TTFT (2 + 7 + 12)/3 = 7, E2E (5 + 10)/2 = 7.5.
+    got = run("inflight", slots=1, osl=4, requests=9, limit=13.0)
+    assert (got.completed, got.mean_ttft, got.mean_e2e) == (2, 7, 7.5)
+    # Four slots: rounds of 8 + 3 ticks. At 108 nine have ended, at 11 k: 55 on average; ten have started, at 11 k - 3,
+    # which are 57.5 on average: more, though each request waits less for its first token than for its end.
+    got = run("inflight", slots=4, osl=4, requests=99, limit=108.0)
+    assert (got.mean_ttft, got.mean_e2e) == (57.5, 55)
+
+
+def test_a_freed_slot_is_the_first_to_be_filled() -> None:
+    # Lengths 12 9 13 17: slot 2 is the first to be free (at 16), and takes the fifth request.
+    timeline = run("inflight", std=5.0, limit=19.0, requests=100).timeline
+    assert next(step.occupants for step in timeline if step.start == 16) == (0, 4, 2, 3)
+
+
+def test_many_slots_take_time_in_proportion() -> None:
+    began = time.perf_counter()
+    got = run("inflight", slots=1000, osl=50, requests=2000)
+    assert got.completed == 2000
+    assert time.perf_counter() - began < 3  # 0.1 s; slots that look for each other took a hundred times that
 
 
 def test_runs_repeat() -> None:

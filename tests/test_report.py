@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import shlex
 from functools import cache
 from typing import Any
 
@@ -23,6 +24,7 @@ from sizing.report.documents import Alternative, Entry, Estimate, Listing
 from sizing.report.estimate import build, within_budget
 from sizing.report.layout import rows
 from sizing.report.lines import Block, Line, milliseconds, money, number, stated
+from sizing.report.table_estimate import shell_lines
 from sizing.report.table_layouts import compared, rejected
 from sizing.search import search
 
@@ -36,6 +38,10 @@ CASES: dict[str, dict[str, Any]] = {
     "offline": {**LLAMA, "mode": "offline"},
     "concurrency": {**LLAMA, "concurrency": 50},
     "experts": {**LLAMA, "model": "qwen3-30b-a3b", "rps": 20.0},
+    "users": {**LLAMA, "dau": 2e5, "peak_to_mean": 2.0, "headroom": "20%"},
+    "no_itl": {**LLAMA, "osl": 1, "rps": 20.0, "itl": "15ms", "ttft": "p95:1s"},
+    "dear": {**LLAMA, "gpu": "gb200,mi300x", "rps": 100.0},
+    "at_most": {**LLAMA, "gpus": 3},
 }
 FEASIBLE = [name for name in CASES if name not in ("infeasible", "budget")]
 STATISTICS = {"mean", "p50", "p90", "p95", "p99"}
@@ -47,7 +53,7 @@ KEYS: dict[str, set[str]] = {
         "isl", "osl", "demand", "limits",
     },
     "deployment": {"gpu", "gpu_id", "gpus", "replicas", "gpus_per_replica", "tp", "pp", "ep", "dp"},
-    "load": {"requests_per_s", "concurrency", "concurrency_per_replica"},
+    "load": {"requests_per_s", "concurrency", "concurrency_per_replica", "headroom", "headroom_of"},
     "throughput": {
         "requests_per_s_per_replica", "requests_per_s_per_gpu", "output_tokens_per_s", "output_tokens_per_s_per_gpu",
         "total_tokens_per_s",
@@ -174,6 +180,79 @@ def test_osl_1_has_no_inter_token_latency() -> None:
     text = table.render(document("osl_1"))
     assert "no decode (OSL 1)" in text
     assert "ITL" not in text.partition("\n\n")[0]
+
+
+def test_a_limit_between_tokens_is_said_not_to_apply_to_a_single_token() -> None:
+    text = table.render(document("no_itl"))
+    assert "No tokens after the first (OSL 1): the limit on ITL does not apply" in text.splitlines()
+    assert "does not apply" not in table.render(document("osl_1"))  # where none is given
+    (told,) = [a for a in parsed("no_itl")["assumptions"] if a["what"] == "limit on ITL"]
+    assert told["value"].startswith("does not apply")
+
+
+def test_headroom_is_of_what_the_demand_counts() -> None:
+    open_, closed = document("feasible"), document("concurrency")
+    assert open_.load and closed.load
+    most = closed.load.concurrency * (1 + closed.load.headroom)
+    assert (open_.load.headroom_of, closed.load.headroom_of) == ("requests_per_s", "concurrency")
+    assert open_.load.headroom == pytest.approx(open_.load.max_requests_per_s / open_.load.requests_per_s - 1)
+    # A closed loop's most is a whole number of requests on each of its equal replicas.
+    assert closed.deployment and most / closed.deployment.replicas == pytest.approx(
+        round(most / closed.deployment.replicas)
+    )
+    assert f"{closed.load.headroom * 100:.0f} % headroom in concurrency" in " ".join(table.render(closed).split())
+    assert "Serves 50 requests in flight: " in table.render(closed)
+    assert " headroom in " not in table.render(open_)
+    assert "headroom (20 % asked)" in " ".join(table.render(document("users")).split())
+
+
+def test_without_a_demand_what_is_served_is_the_most() -> None:
+    head = table.render(document("at_most")).partition("\n\n")[0]
+    assert "Serves at most " in head and "headroom" not in head
+    assert "Cheaper" not in head  # a smaller layout serves less: the prices are not of the same load
+
+
+def test_users_stand_in_the_answer_where_they_were_asked_for_and_else_as_what_a_rate_means() -> None:
+    # 200,000 users * 3 requests / 8 h = 20.83/s on average, twice that at the peak
+    served = document("users")
+    assert served.users and served.users.stated and served.users.daily_active_users == pytest.approx(2e5)
+    assert served.load and served.load.requests_per_s == pytest.approx(2e5 * 3 / (8 * 3600) * 2)
+    answer, _, figures = table.render(served).partition("\n\n")
+    assert "200,000 daily active users served (3 requests each a day, 8 h window, peak 2 x" in answer
+    assert "daily active users" not in figures
+    answer, _, figures = table.render(document("feasible")).partition("\n\n")
+    assert "daily active users" not in answer
+    assert "this rate would be that of 192,000 daily active users" in " ".join(figures.split())
+    assert "daily active users" not in table.render(document("offline"))
+
+
+def test_a_cheaper_layout_is_named_where_the_fewest_gpus_are_the_dearest() -> None:
+    found = document("dear")
+    assert found.cost and found.cost.usd_per_hour
+    least = min(a.usd_per_hour for a in found.alternatives if a.usd_per_hour is not None)
+    assert least < 0.99 * found.cost.usd_per_hour
+    (line,) = [line for line in table.render(found, 110).splitlines() if line.startswith("Cheaper: ")]
+    assert f"{money(least)}/h ({(least / found.cost.usd_per_hour - 1) * 100:.0f} %)" in line
+    dearer = tuple(a._replace(usd_per_hour=found.cost.usd_per_hour * 0.995) for a in found.alternatives)
+    assert "Cheaper" not in table.render(found._replace(alternatives=dearer))  # half a per cent is nothing to say
+    by_cost = found._replace(inputs={**found.inputs, "objective": "cost"})
+    assert "Cheaper" not in table.render(by_cost)
+
+
+def test_a_price_is_an_assumption_with_its_provider_and_date() -> None:
+    (price,) = [a for a in parsed("feasible")["assumptions"] if a["what"] == "price"]
+    assert price["kind"] == "assumed" and price["source"] == parsed("feasible")["cost"]["price_source"]
+    assert price["value"] == parsed("feasible")["cost"]["usd_per_gpu_hour"]
+    (shown,) = [line for line in table.render(document("feasible"), 110).splitlines() if line.startswith("Price ")]
+    assert "per GPU-hour: " in shown and price["source"][:30] in shown
+
+
+def test_a_command_is_told_in_lines_that_a_shell_takes_as_one() -> None:
+    command = "llmsize simulate -m 'my models/a' -g h100-sxm --kv-precision fp8 --engine vllm:0.33.0 --tp 1 --isl 1000 --osl 200"
+    lines = [line.text for line in shell_lines(command)]
+    assert len(lines) > 2 and all(len(line) <= 60 for line in lines)
+    assert all(line.endswith(" \\") for line in lines[:-1])
+    assert shlex.split("".join(line.removesuffix("\\") for line in lines)) == shlex.split(command)
 
 
 def test_the_engine_is_named_as_its_makers_write_it() -> None:
@@ -310,11 +389,13 @@ def test_a_feasible_answer_has_numbers_everywhere(name: str) -> None:
         assert set(values) == STATISTICS
         assert all(isinstance(v, float) and v > 0 for v in values.values())
     for section in ("load", "throughput", "users"):
-        assert all(isinstance(v, (int, float)) and v >= 0 for v in found[section].values()), section
+        numbers = [value for key, value in found[section].items() if key != "headroom_of"]
+        assert all(isinstance(v, (int, float)) and v >= 0 for v in numbers), section
+    assert found["load"]["headroom_of"] in found["load"]
     assert found["memory"]["fits"] is True
 
 
-@pytest.mark.parametrize("name", [name for name in FEASIBLE if name != "osl_1"])
+@pytest.mark.parametrize("name", [name for name in FEASIBLE if name not in ("osl_1", "no_itl")])
 def test_throughput_follows_from_the_rate(name: str) -> None:
     found = parsed(name)
     rate, gpu_count = found["load"]["requests_per_s"], found["deployment"]["gpus"]

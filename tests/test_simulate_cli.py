@@ -7,13 +7,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sizing.cli import progress
 from sizing.cli.main import run
+from sizing.engine.load import arrival_times, enough_within
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT.parent / "shared" / "facts" / "traces"
@@ -124,6 +127,14 @@ def test_ticks_load_no_model_code() -> None:
     [
         (["--itl", "30ms"], ["--itl", "no number of ticks", "latency limit"]),
         (["--itl", "0"], ["--itl", "'0'"]),
+        (["--itl", "0.5"], ["--itl", "no step is shorter than a tick"]),
+        (["--prefill", "0.2"], ["--prefill", "4 prefills add up to 0.8", "at least 0.25"]),
+        (["--osl-std", "41"], ["--osl-std", "at most 10 times the mean, 40"]),  # of 4 tokens
+        (["--batch-size", "2"], ["--batch-size", "without --policy dynamic"]),
+        (["--batch-window", "2"], ["--batch-window", "without --policy dynamic"]),
+        (["--routing", "random"], ["--routing", "no meaning in ticks"]),
+        (["--arrivals", "even"], ["--arrivals", "no meaning in ticks"]),
+        (["--peak-to-mean", "2"], ["--peak-to-mean", "no meaning in ticks"]),
         (["--limit", "60s"], ["--limit", "'60s'"]),
         (["-g", "h100-sxm"], ["--gpu", "no meaning in ticks"]),
         (["--ttft", "1s"], ["--ttft", "no meaning in ticks"]),
@@ -144,6 +155,56 @@ def test_ticks_load_no_model_code() -> None:
 def test_a_mistake_in_ticks_is_one_line(extra: list[str], words: list[str], capsys: Capture) -> None:
     (line,) = mistakes(["simulate", "--ticks", "--requests", "3", *extra], capsys)
     assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize(
+    ("load", "option"),
+    [
+        ("--requests 3 --prefill-chunks 10000000", "--prefill-chunks"),
+        ("--requests 3 --prefill-chunks 200000", "--ticks"),  # and 4 tokens: 200,004 steps of 4 slots
+        ("--requests 100 --osl-mean 200000", "--ticks"),  # 25 rounds of 200,000 steps
+        ("--requests 100 --osl-mean 1000000", "--osl-mean"),
+        ("--rate 1000000 --limit 100", "--rate"),
+        ("--rate 1001 --limit 100", "--rate"),  # 100,100 requests
+        ("--requests 10000000", "--requests"),
+        ("--concurrency 10000000 --limit 9", "--concurrency"),
+        ("--requests 3 --slots 10000", "--slots"),
+        ("--concurrency 2 --limit 1e6", "--limit"),
+        ("--rate 0.00001 --requests 10", "--ticks"),  # the tenth comes at tick 1,000,000
+        # two in flight never make a batch of four, so each of five rounds waits 100,000 ticks for its window
+        ("--concurrency 2 --requests 10 --policy dynamic --batch-size 4 --batch-window 100000", "--ticks"),
+        ("--concurrency 9 --limit 100000 --policy static,inflight,chunked", "--ticks"),  # each alone would be taken
+    ],
+)
+def test_a_tick_run_that_would_not_end_in_seconds_is_one_fault(load: str, option: str, capsys: Capture) -> None:
+    began = time.monotonic()
+    (line,) = mistakes(["simulate", "--ticks", *load.split()], capsys)
+    assert line.startswith(f"llmsize: {option}: ") and ("allowed" in line or "at most" in line), line
+    assert time.monotonic() - began < 2  # said before the work
+
+
+def test_a_picture_of_more_ticks_than_can_be_drawn_is_a_fault_and_the_figures_are_not(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    # (4 slots and 16 for the step) x 60,000: above the million drawn, below the four walked through
+    asked = ["simulate", "--ticks", "--concurrency", "1", "--osl", "60000", "--limit", "60000"]
+    pytest.importorskip("matplotlib")
+    (line,) = mistakes([*asked, "--plot", str(tmp_path / "t.svg")], capsys)
+    assert "60,000 steps are too many to draw" in line
+    assert answer(asked, capsys)["end_tick"] == 60000
+
+
+def test_prefills_below_a_tick_add_up(capsys: Capture) -> None:
+    # Three of half a tick share a step of 1.5; then three decode steps of one tick. Alone the step takes the tick.
+    found = answer(["simulate", "--ticks", "--requests", "3", "--prefill", "0.5"], capsys)
+    assert (found["mean_ttft"], found["mean_e2e"]) == (1.5, 4.5)
+    assert answer(["simulate", "--ticks", "--requests", "1", "--prefill", "0.5"], capsys)["mean_ttft"] == 1
+
+
+def test_ticks_say_the_mean_of_the_lengths_drawn(capsys: Capture) -> None:
+    # The course's first ten outputs: 12 9 13 17 8 8 17 13 7 12, 116 in all.
+    assert answer([*COURSE, "--requests", "10"], capsys)["inputs"]["osl_drawn_mean"] == 11.6
+    assert answer(["simulate", "--ticks", "--requests", "3"], capsys)["inputs"]["osl_drawn_mean"] is None
 
 
 @pytest.mark.parametrize(
@@ -307,7 +368,64 @@ def test_a_time_limit_ends_the_run_without_calling_it_unstable(capsys: Capture) 
     assert found["stable"] and found["arrived"] == pytest.approx(300, abs=60)
     assert found["arrived"] - found["completed"] < 60
     assert found["duration_s"] == pytest.approx(30, abs=1)
+    assert found["inputs"]["load"]["requests"] is None  # as many as come
     assert answer([*SERVED, "--rps", "10", "--limit", "0.5min"], capsys)["completed"] == found["completed"]
+
+
+def test_a_limit_without_a_count_takes_all_that_come_until_then(capsys: Capture) -> None:
+    # 20/s for 1,000 s are 20,000, more than are sent without a limit; Poisson: six sigmas are 849.
+    found = answer([*SERVED, "--osl", "2", "--rps", "20", "--limit", "1000"], capsys)
+    assert found["duration_s"] == pytest.approx(1000) and found["arrived"] == pytest.approx(20_000, abs=849)
+    # Even arrivals come at 0.05, 0.10, ... and the one at the limit itself no longer does.
+    even = answer([*SERVED, "--osl", "2", "--rps", "20", "--limit", "1000", "--arrivals", "even"], capsys)
+    assert even["arrived"] == 19_999
+    # A stated count stays one.
+    assert answer([*SERVED, "--rps", "5", "--limit", "1000", "--requests", "90"], capsys)["arrived"] == 90
+
+
+@pytest.mark.parametrize("lengths", [[], ["--osl-std", "150"], ["--policy", "engine,static"]])
+def test_a_closed_loop_goes_on_until_its_limit(lengths: list[str], capsys: Capture) -> None:
+    found = answer([*SERVED, "--concurrency", "8", "--limit", "300", *lengths], capsys)
+    for run_ in found.get("runs", [found]):
+        assert run_["duration_s"] == pytest.approx(300)
+        assert run_["completed"] > 10 * 8  # the rounds of a run without a limit
+        assert run_["arrived"] - run_["completed"] == 8  # all places are filled to the end
+    assert found["inputs"]["load"]["requests"] is None
+
+
+def test_lengths_that_are_spread_say_the_mean_drawn(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "r.csv"
+    spread = [*SERVED, "--rps", "5", "--requests", "200", "--isl-std", "4000", "--length-shape", "normal"]
+    found = answer([*spread, "--requests-out", str(path)], capsys)
+    with path.open() as stream:
+        drawn = [int(row["isl"]) for row in csv.DictReader(stream)]
+    lengths = found["inputs"]["isl_lengths"]
+    assert (lengths["mean"], lengths["std"]) == (1000, 4000)
+    assert lengths["drawn_mean"] == pytest.approx(sum(drawn) / 200)
+    # A normal of four times the mean is cut at 1: E[max(X, 1)] = 1000 Phi(1/4) + 4000 phi(1/4) = 2,145.
+    assert lengths["drawn_mean"] == pytest.approx(2145, rel=0.2)
+    assert found["inputs"]["osl_lengths"]["drawn_mean"] is None
+    run(spread)
+    assert f"mean drawn {lengths['drawn_mean']:,.0f}"[:12] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("even", 1.0), ("poisson", 1.0), ("gamma", 0.01), ("gamma", 50.0)])
+@pytest.mark.parametrize("span", [0.001, 1.0, 300.0])
+def test_enough_is_drawn_to_outlast_a_limit(kind: Any, shape: float, span: float) -> None:
+    for seed in range(50):
+        count = int(enough_within(span, 20.0, kind, burstiness=shape))
+        times = arrival_times(count, 20.0, kind, np.random.default_rng(seed), burstiness=shape)
+        assert times[-1] >= span
+    # and not many more: of 6,000 by a Poisson process six sigmas are 465
+    assert int(enough_within(300.0, 20.0, "poisson")) == pytest.approx(6000 + 465, abs=40)
+
+
+def test_a_low_rate_keeps_the_clock_exact(capsys: Capture) -> None:
+    # 31 requests of the lowest rate come within a year on average, each alone: as long as one at ten a second with a gap.
+    low = answer([*SERVED, "--rps", "1e-6"], capsys)
+    assert low["arrived"] == 31  # floor(8,784 h x 3,600 s x 1e-6/s)
+    alone = answer([*SERVED, "--requests", "1"], capsys)
+    assert low["e2e_ms"]["mean"] == pytest.approx(alone["e2e_ms"]["mean"], rel=1e-4)
 
 
 # --- results that say no ---------------------------------------------------------------------------------------
@@ -319,6 +437,33 @@ def test_an_overload_is_unstable_and_its_latencies_are_marked(capsys: Capture) -
     assert run(overload) == 1
     out = capsys.readouterr().out
     assert "Unstable" in out and "not converged" in " ".join(out.split())
+
+
+def test_a_demand_that_is_too_much_for_one_replica_says_how_to_spread_it(capsys: Capture) -> None:
+    chat = ["simulate", "chat", "-g", "h100-sxm", "--tp", "2", "--requests", "1000"]
+    (hint,) = answer(chat, capsys, code=1)["suggestions"]
+    assert "--replicas N" in hint and "estimate" in hint
+    assert run(chat) == 1
+    assert hint in " ".join(capsys.readouterr().out.split())
+    assert run([*chat, "--policy", "static,inflight"]) == 1
+    assert hint in " ".join(capsys.readouterr().out.split())
+    # Who says how many has chosen; a run that holds needs no more.
+    assert answer([*chat, "--replicas", "1"], capsys, code=1)["suggestions"] == []
+    assert answer([*chat, "--replicas", "8"], capsys)["suggestions"] == []
+    assert answer(OPEN, capsys)["suggestions"] == []
+
+
+def test_each_policy_has_its_own_mark_of_not_having_converged(capsys: Capture) -> None:
+    # 15 a second are above what static batches of 32 serve, and below what in-flight batching does.
+    shared = [*SERVED, "--osl-std", "150", "--rps", "12", "--requests", "400", "--slots", "32"]
+    shared += ["--policy", "static,dynamic,inflight"]
+    stable = {found["policy"]: found["stable"] for found in answer(shared, capsys, code=1)["runs"]}
+    assert stable == {"static": False, "dynamic": False, "inflight": True}
+    run(shared)
+    rows = {line.split()[0]: line.rstrip() for line in capsys.readouterr().out.splitlines()[1:4]}
+    assert {policy: row.endswith("*") for policy, row in rows.items()} == {
+        policy: not holds for policy, holds in stable.items()
+    }
 
 
 def test_a_missed_limit_is_a_result_and_a_kept_one_counts_as_goodput(capsys: Capture) -> None:
@@ -352,6 +497,26 @@ def test_what_does_not_fit_says_by_how_much(capsys: Capture) -> None:
         (["--osl-mean", "3"], ["--osl-mean", "with --ticks"]),
         (["--arrivals", "poison"], ["--arrivals", "did you mean poisson?"]),
         (["--arrivals", "gamma:0"], ["--arrivals", "gamma:SHAPE"]),
+        (["--arrivals", "gamma:1e-9"], ["--arrivals", "gamma:SHAPE from 0.01"]),
+        (["--arrivals", "at-once"], ["--rps", "contradicts --arrivals at-once"]),
+        (["--batch-size", "4"], ["--batch-size", "without --policy dynamic"]),
+        (["--batch-window", "1s", "--policy", "static,inflight"], ["--batch-window", "without --policy dynamic"]),
+        (["--length-shape", "normal"], ["--length-shape", "all lengths are equal", "--isl-std"]),
+        (["--isl-max", "2000"], ["--isl-max", "no prompt is longer than the mean", "--isl-std"]),
+        (["--osl-max", "300", "--isl-std", "9"], ["--osl-max", "no output is longer than the mean", "--osl-std"]),
+        (["--isl-max", "2000", "--length-ratio", "0.5"], ["--isl-max"]),
+        (["--routing", "random"], ["--routing", "with one replica", "--replicas"]),
+        (["--requests-per-user", "3"], ["--requests-per-user", "daily active users", "--dau"]),
+        (["--active-hours", "3"], ["--active-hours", "daily active users"]),
+        (["--peak-to-mean", "3"], ["--peak-to-mean", "daily active users"]),
+        (["--osl-std", "2001"], ["--osl-std", "at most 10 times the mean, 2000"]),
+        (["--seed", "nans"], ["--seed", "'nans' is no whole number"]),
+        (["--isl-std", "wide"], ["--isl-std", "'wide' is no number"]),
+        (["--rps", "1e-300"], ["--rps", "1e-06"]),
+        (["--requests", "400000", "--rps", "0.001"], ["--requests", "longer than a year", "31,622"]),
+        (["--limit", "1e300"], ["--limit", "8,784h"]),
+        (["--plot", ""], ["--plot", "names no file"]),
+        (["--requests-out", ""], ["--requests-out", "names no file"]),
         (["--routing", "least"], ["--routing", "least-requests"]),
         (["--policy", "inflght"], ["--policy", "did you mean inflight?"]),
         (["--length-shape", "gauss"], ["--length-shape", "lognormal, normal"]),
@@ -378,6 +543,72 @@ def test_a_trace_and_a_stated_load_contradict_each_other(capsys: Capture) -> Non
     assert "t.csv: not found" in missing
     assert len(lines) == 3 and all("contradicts --trace" in line for line in lines)
     assert [line.split(":")[1].strip() for line in lines] == ["--rps", "--isl", "--osl"]
+
+
+def test_options_without_an_effect_are_told_together(capsys: Capture) -> None:
+    closed = [*SERVED, "--concurrency", "8", "--replicas", "2", "--routing", "random", "--batch-size", "4"]
+    lines = mistakes([*closed, "--length-shape", "normal", "--isl-max", "2000", "--peak-to-mean", "2"], capsys)
+    assert sorted(line.split(": ")[1] for line in lines) == [
+        "--batch-size", "--isl-max", "--length-shape", "--peak-to-mean", "--routing",
+    ]  # fmt: skip
+    assert all("no meaning" in line for line in lines)
+    (line,) = mistakes([*SERVED, "--requests", "9", "--arrivals", "even"], capsys)
+    assert "--arrivals: has no meaning without a rate" in line
+
+
+def test_a_trace_leaves_nothing_to_what_makes_a_rate(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "sample.csv"
+    path.write_text(SAMPLE)
+    traced = ["simulate", "chat", "-g", "h100-sxm", "--tp", "2", "--trace", str(path)]
+    (line,) = mistakes([*traced, "--peak-to-mean", "2"], capsys)
+    assert "--peak-to-mean" in line
+    assert answer([*traced, "--routing", "round-robin", "--replicas", "2"], capsys)["completed"] == 10
+
+
+def test_options_that_act_are_taken(capsys: Capture) -> None:
+    chat = ["simulate", "chat", "-g", "h100-sxm", "--tp", "2", "--replicas", "8", "--requests", "1000"]
+    # chat: 100,000 users; half the peak is half the rate.
+    rates = [
+        answer([*chat, "--peak-to-mean", peak, "--routing", "random", "--ttft", "1h", "--itl", "1s"], capsys)["inputs"][
+            "load"
+        ]["requests_per_s"]
+        for peak in ("1", "2")
+    ]
+    assert rates[1] == pytest.approx(2 * rates[0])
+    # A longer prompt than the file's longest needs another longest, though lengths are fixed.
+    longer = answer([*chat, "--isl", "6000", "--isl-max", "8000", "--rps", "1", "--ttft", "1h"], capsys)
+    assert longer["inputs"]["isl"] == 6000
+    spread = [*SERVED, "--rps", "5", "--requests", "50", "--isl-std", "100", "--isl-max", "1100"]
+    assert answer([*spread, "--length-shape", "normal"], capsys)["completed"] == 50
+    batches = ["--policy", "dynamic", "--batch-size", "4", "--batch-window", "1s"]
+    assert answer([*SERVED, "--requests", "8", *batches], capsys)["completed"] == 8
+
+
+def test_a_limit_that_brings_more_than_fits_memory_is_a_fault(capsys: Capture) -> None:
+    for load in (["--rps", "100000"], ["--concurrency", "100000"]):
+        (line,) = mistakes([*SERVED, *load, "--limit", "10h"], capsys)
+        assert line.startswith("llmsize: --limit: ") and "10,000,000" in line
+
+
+def test_a_demand_in_users_too_low_for_the_clock_is_a_fault(capsys: Capture) -> None:
+    (line,) = mistakes([*SERVED, "--dau", "1e-300"], capsys)
+    assert line.startswith("llmsize: --dau: ") and "1e-06" in line
+
+
+def test_a_workload_of_several_gpus_asks_for_one_of_them(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        "model: llama-3.1-8b\ngpu: [h100-sxm, a100-sxm-80gb]\ntokens: {isl: 1000, osl: 200}\ndemand: {requests_per_s: 5}\n"
+    )
+    (line,) = mistakes(["simulate", str(path)], capsys)
+    assert line.startswith(f"llmsize: {path}:2: gpu: ") and "-g with one of h100-sxm, a100-sxm-80gb" in line
+    assert answer(["simulate", str(path), "-g", "h100-sxm", "--requests", "50"], capsys)["completed"] == 50
+
+
+def test_an_empty_trace_name_is_one_line(capsys: Capture) -> None:
+    assert mistakes([*LLAMA, "--trace", ""], capsys) == [
+        "llmsize: --trace: names no file; allowed: a CSV or JSON-lines file"
+    ]
 
 
 def test_a_run_needs_a_load_and_replicas_need_their_share(capsys: Capture) -> None:
@@ -418,6 +649,31 @@ def test_several_policies_are_told_apart_in_the_file(tmp_path: Path, capsys: Cap
     answer([*COURSE, "--requests", "5", "--policy", "static,inflight", "--requests-out", str(path)], capsys)
     with path.open() as stream:
         assert [row["policy"] for row in csv.DictReader(stream)] == ["static"] * 5 + ["inflight"] * 5
+
+
+@pytest.mark.parametrize("arguments", [OPEN, [*COURSE, "--requests", "5"]], ids=["seconds", "ticks"])
+@pytest.mark.parametrize("way", ["same", "spelling", "symbolic link", "hard link"])
+def test_two_outputs_are_not_one_file(arguments: list[str], way: str, tmp_path: Path, capsys: Capture) -> None:
+    pytest.importorskip("matplotlib")
+    plot, rows = tmp_path / "x.svg", tmp_path / "rows.csv"
+    plot.write_text("old")
+    if way == "symbolic link":
+        rows.symlink_to(plot)
+    elif way == "hard link":
+        rows.hardlink_to(plot)
+    else:
+        rows = plot if way == "same" else tmp_path / ".." / tmp_path.name / "x.svg"
+    (line,) = mistakes([*arguments, "--plot", str(plot), "--requests-out", str(rows)], capsys)
+    assert line.startswith("llmsize: --requests-out: ") and "the file of --plot too" in line
+    assert plot.read_text() == "old"
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "sample.csv"
+    path.write_text(SAMPLE)
+    (line,) = mistakes([*LLAMA, "--trace", str(path), "--requests-out", str(path)], capsys)
+    assert "--requests-out" in line and "the file of --trace too" in line
+    assert path.read_text() == SAMPLE
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write everywhere")

@@ -93,6 +93,15 @@ def test_side_by_side_has_a_row_a_policy_with_its_figures(capsys: Capture) -> No
     assert "! static: Limit missed: TTFT p99" in out
 
 
+def test_ticks_say_which_requests_a_mean_is_over_and_where_the_run_ends(capsys: Capture) -> None:
+    out = " ".join(printed(COURSE, capsys).split())
+    assert "Mean TTFT of requests with a first token, mean E2E of those done, in ticks" in out
+    assert "to the first step that ends at tick 100 or later" in out  # in-flight: at 101
+    assert "std 5 (mean drawn" in out
+    heads = [line.split() for line in printed(COURSE, capsys).splitlines()[:6]]
+    assert ["queued"] in heads and ["policy", "requests/1k", "tokens/1k", "at", "end", "busy", "wasted"] in heads
+
+
 def test_osl_1_has_no_inter_token_latency(capsys: Capture) -> None:
     out = printed([*OPEN, "--osl", "1"], capsys)
     assert "\nTTFT " in out and "\nITL" not in out
@@ -225,17 +234,20 @@ def test_a_run_in_seconds_shows_load_cache_and_latencies(figures: list[Any], tmp
     assert len(e2e.get_xdata()) == 300
 
 
-def test_without_matplotlib_the_numbers_print_and_the_fault_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: Capture
+@pytest.mark.parametrize("arguments", [COURSE, OPEN], ids=["ticks", "seconds"])
+def test_without_matplotlib_a_picture_is_one_fault_before_any_work(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: Capture
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    path = tmp_path / "t.svg"
-    assert run([*COURSE, "--plot", str(path)]) == 2
+    path, rows = tmp_path / "t.svg", tmp_path / "r.csv"
+    assert run([*arguments, "--plot", str(path), "--requests-out", str(rows)]) == 2
     out, err = capsys.readouterr()
-    assert "inflight" in out and not path.exists()
-    assert "pip install 'llmsize[plot]'" in err and err.count("\n") == 1
+    assert out == "" and not path.exists() and not rows.exists()
+    assert err == (
+        "llmsize: --plot: needs matplotlib, which is not installed; allowed: after pip install 'llmsize[plot]'\n"
+    )
 
 
 # --- what is recorded ------------------------------------------------------------------------------------------
@@ -268,7 +280,22 @@ def test_table_renders_at_sixty_columns(capsys: Capture) -> None:
     from sizing.cli.simulate import OPTIONS
     from sizing.report.ticks import build
 
-    values = {option.name: None for option in OPTIONS} | {"requests": 30, "policy": "static,one-prefill"}
+    load = {"requests": 30, "osl_std": 3.0, "limit": "50", "policy": "static,inflight,chunked"}
+    values = {option.name: None for option in OPTIONS} | load
     asked = ticks.asked(OPTIONS, None, values)
     text = table.render(build(asked.inputs(), ticks.run(asked)), 60)
     assert max(map(len, text.splitlines())) <= 60
+
+
+def test_three_policies_fit_sixty_columns_in_seconds_too() -> None:
+    from sizing.cli.simulate import OPTIONS
+    from sizing.cli.simulated import question
+    from sizing.report.simulation import build
+
+    stated = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 1000, "osl": 200, "osl_std": 100.0, "rps": 80.0}
+    values = {option.name: None for option in OPTIONS} | stated | {"requests": 300, "policy": "static,inflight,chunked"}
+    asked = question(OPTIONS, None, values)
+    served = {name: simulate(one, asked.traffic, limits=asked.limits) for name, one in asked.policies.items()}
+    text = table.render(build(asked, served), 60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert "--replicas N" in text and "OSL 200 (lognormal, std 100, mean drawn" in " ".join(text.split())

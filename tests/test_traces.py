@@ -94,6 +94,8 @@ def test_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
         ("2,,1", ["input_tokens", "''"]),
         ("2,1", ["2 of 3 cells"]),
         ("2,1e12,1", ["input_tokens", "'1e12'"]),
+        ("1e11,1,1", ["arrival_s", "'1e11'", "too large", "at most 1e+10 s"]),
+        ("4e7,1,1", ["arrival_s", "'4e7'", "11,111 h after the first request", "8,784 h"]),  # 4e7 / 3600
     ],
 )
 def test_a_wrong_row_has_its_line_and_says_what_is_wrong(row: str, words: list[str], tmp_path: Path) -> None:
@@ -108,6 +110,13 @@ def test_a_wrong_row_has_its_line_and_says_what_is_wrong(row: str, words: list[s
     [
         ("{", ["is not valid JSON"]),
         ("[1, 2]", ["no object"]),
+        ("true", ["no object"]),
+        ("7", ["no object"]),
+        ('"timestamp"', ["no object"]),
+        ("null", ["no object"]),
+        ('{"timestamp": true, "input_length": 1, "output_length": 1}', ["timestamp", "True is no arrival"]),
+        ('{"timestamp": 9000, "input_length": true, "output_length": 1}', ["input_length", "True is no number"]),
+        ('{"timestamp": -1e14, "input_length": 1, "output_length": 1}', ["timestamp", "before the row above"]),
         ('{"timestamp": 9000, "input_length": 1}', ["has no output_length"]),
         ('{"timestamp": "soon", "input_length": 1, "output_length": 1}', ["timestamp", "'soon'", "milliseconds"]),
         ('{"timestamp": 9000, "input_length": null, "output_length": 1}', ["input_length", "None"]),
@@ -118,6 +127,23 @@ def test_a_wrong_json_line_has_its_number(line: str, words: list[str], tmp_path:
     (fault,) = faults(path)
     assert fault.startswith(f"{path}:5: ")  # three objects and an empty line before
     assert all(word in fault for word in words), fault
+
+
+@pytest.mark.parametrize("first", ["true", "5", '"arrival_s"', "null", "[1, 2]", "-1.5e3"])
+def test_a_first_line_that_is_a_json_value_is_no_header(first: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"{first}\n{first}\n")
+    assert faults(path) == [f"{path}:1: is no object with keys, nor a header of columns"]
+
+
+@pytest.mark.parametrize("at", ["-1e11", "1e11", "1e300"])
+def test_an_arrival_that_a_float_holds_too_coarsely_is_a_fault(at: str, tmp_path: Path) -> None:
+    (fault,) = faults(written(tmp_path, f"arrival_s,input_tokens,output_tokens\n{at},1,1\n"))
+    assert "arrival_s" in fault and "too large" in fault
+
+
+def test_seconds_since_1970_are_arrivals(tmp_path: Path) -> None:
+    rows = load_trace(written(tmp_path, "arrival_s,input_tokens,output_tokens\n1.7e9,1,1\n1700000001.5,1,1\n"))
+    assert rows[:, 0].tolist() == [0, 1.5]
 
 
 def test_the_first_wrong_rows_are_named_and_no_more(tmp_path: Path) -> None:

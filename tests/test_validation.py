@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sizing.architecture import Layout
+from sizing.bands import region
 from sizing.catalog.benchmarks import load_conventions
 from sizing.catalog.engines import load_engine
 from sizing.catalog.measured_csv import MeasuredRow, load_measured
 from sizing.errors import InputError
-from sizing.validation.errors import Comparison, check_columns, compare, groups, region, statistics
+from sizing.validation.errors import Comparison, check_columns, compare, groups, statistics
 from sizing.validation.predict import predict
 from sizing.validation.resolve import layout_of, resolve
 from sizing.validation.run import predict_row, predict_rows
@@ -72,12 +74,25 @@ def test_facts_are_read_from_notes() -> None:
     def facts(notes: str) -> NoteFacts:
         return facts_of(notes, CONVENTIONS.notes)
 
-    assert facts("offered request rate QPS=INF; means").rate_per_s == "INF"
-    assert facts("rate=16; ShareGPT means").rate_per_s == "16"
-    assert facts("serve MODEL --tp-size 8 --dp-size 4 --enable-dp-attention").attention_dp == "4"
+    assert facts("offered request rate QPS=INF; means").rate_per_s == math.inf
+    assert facts("rate=16; ShareGPT means").rate_per_s == 16.0
+    assert facts("serve MODEL --tp-size 8 --dp-size 4 --enable-dp-attention").attention_dp == 4
     assert facts("attention data parallel + expert parallel").attention_dp == "ranks"
     assert facts("MEDIAN ttft/tpot/e2e").statistic == "p50"
     assert facts("TTFT/TPOT statistic (mean or median) not stated") == NoteFacts()
+
+
+@pytest.mark.parametrize(
+    ("notes", "reason"),
+    [
+        ("rate=0", "rate_per_s '0' is out of range; allowed: 1e-06 to 1,000,000,000"),
+        ("rate=1.2.3", "rate_per_s '1.2.3' is no number"),
+        ("--max-num-seqs 900000000", "max_num_seqs '900000000' is out of range; allowed: whole numbers, 1 to 500,000"),
+        ("--dp-size 0 --enable-dp-attention", "attention_dp '0' is out of range"),
+    ],
+)
+def test_a_number_in_the_notes_is_held_to_the_bounds_of_a_column(notes: str, reason: str) -> None:
+    assert f"notes: {reason}" in str(predict_row(replace(ROW, mode="open_loop", notes=notes)).skipped)
 
 
 @pytest.mark.parametrize(
@@ -252,12 +267,42 @@ def test_what_does_not_fit_is_a_miss_and_not_skipped() -> None:
         ({"mode": "open_loop"}, "rate"),
         ({"mode": "static_batch"}, "batch"),
         ({"tp": 3, "n_gpus": 3}, "3"),
+        (
+            {"tp": 2, "n_gpus": 3},
+            "n_gpus: 3 GPUs are no whole number of replicas of tp 2 x pp 1; allowed: a multiple of 2",
+        ),
+        ({"tp": 2, "pp": 2, "n_gpus": 6}, "no whole number of replicas of tp 2 x pp 2; allowed: a multiple of 4"),
+        ({"tp": 4, "n_gpus": 2}, "allowed: a multiple of 4"),
+        ({"tp": 4, "n_gpus": 4, "ep": 3}, "ep: 3 does not divide the 4 GPUs of a stage"),
+        ({"tp": 2, "n_gpus": 4, "attention_dp": 8}, "attention_dp: 8 ranks are more than the GPUs hold, 4"),
+        ({"osl": 1}, "itl_ms: there is none within outputs of 1 tokens"),
+        ({"ttft_ms": 900.0}, "e2e_ms: 800 is less than its part ttft_ms, 900"),
+        # Llama 3.1 has 131,072 positions, four times as many are 524,288.
+        (
+            {"isl": 524_200},
+            "isl, osl: 524,300 tokens (ISL + OSL) exceed the 131,072 positions of meta-llama/Llama-3.1-8B; "
+            "allowed: at most 524,288",
+        ),
     ],
 )
 def test_what_cannot_be_predicted_has_a_reason(changed: dict[str, object], reason: str) -> None:
     result = predict_row(replace(ROW, **changed))  # type: ignore[arg-type]
     assert result.prediction is None
     assert reason in str(result.skipped)
+
+
+def test_requests_beyond_the_positions_are_predicted_as_with_scaled_ones() -> None:
+    """GPT-J has 2,048 positions and was timed up to 5,500; attention goes on growing with the prompt."""
+    row = replace(
+        ROW, model="EleutherAI/gpt-j-6b", engine="TensorRT-LLM", engine_version="0.9.0", mode="static_batch", batch=1
+    )
+    assert resolve(replace(row, isl=1948)).notes == ()
+    case = resolve(replace(row, isl=1949))
+    assert case.notes == ("requests beyond the 2,048 positions of EleutherAI/gpt-j-6b: scaled",)
+    assert case.deployed.model.max_position == 2049
+    half, whole = (predict(resolve(replace(row, isl=isl))).values["ttft_ms"] for isl in (4000, 8000))
+    assert whole > 2 * half  # twice the tokens through the matrices, four times the attention
+    assert predict_row(replace(row, isl=8093)).skipped is not None  # 8,193 tokens; 4 x 2,048 = 8,192
 
 
 def test_processes_do_not_change_results_or_their_order() -> None:
@@ -271,7 +316,7 @@ def test_processes_do_not_change_results_or_their_order() -> None:
 
 
 def comparison(measured: float, predicted: float, low: float | None = None, high: float | None = None) -> Comparison:
-    return Comparison("a", "itl_ms", measured, predicted, low, high, ("x",))
+    return Comparison(0, "a", "itl_ms", measured, predicted, low, high, ("x",))
 
 
 def test_statistics_by_hand() -> None:
@@ -307,7 +352,23 @@ def test_groups_part_the_rows() -> None:
     assert {group.by["kind"] for group in found} == {"dense", "moe"}
 
 
+def test_rows_of_one_id_are_counted_apart() -> None:
+    results = predict_rows(load_measured(SAMPLE)[:1] * 3, 1)
+    (group,) = groups(compare(results, ("engine",)), ("engine",))
+    assert group.rows == 3
+
+
+def test_groups_by_metric_hold_one_metric_each() -> None:
+    results = predict_rows(load_measured(SAMPLE)[:2], 1)
+    compared = compare(results, ("metric",))
+    found = groups(compared, ("metric",))
+    assert [set(group.metrics) for group in found] == [{group.by["metric"]} for group in found]
+    assert sum(figures.n for group in found for figures in group.metrics.values()) == len(compared)
+
+
 def test_an_unknown_column_is_refused_with_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean engine"):
         check_columns(("engin",))
     assert check_columns(("rack", "gpu"), known=("rack",)) == ("rack", "gpu")
+    with pytest.raises(InputError, match="--by: names no column; allowed: load, kind, metric"):
+        check_columns(())

@@ -97,6 +97,7 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
         output_gate=_output_gate(fields),
         shared_kv=bool(fields.flag("attention_k_eq_v")) and not windowed,
         reuses_cache=reuses_cache,
+        norm_over_heads=fields.text("qk_norm_type") == "per_layer",
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizing.catalog.files import read_text
+from sizing.catalog.paths import expanded
 from sizing.errors import Fault, InputError, nearest
 
 MOST_FAULTS = 10  # shown of one file: more cells that are wrong in the same way help nobody
@@ -19,21 +20,44 @@ MODES = ("static_batch", "closed_loop", "open_loop", "max_throughput")
 METRICS = ("ttft_ms", "itl_ms", "e2e_ms", "req_per_s", "output_tok_per_s")
 NEEDED = ("id", "engine", "model", "gpu", "isl", "osl", "mode")
 TEXTS = ("source", "url", "engine_version", "weight_precision", "kv_precision", "notes")
-COUNTS = (
-    "n_gpus",
-    "tp",
-    "pp",
-    "ep",
-    "attention_dp",
-    "concurrency",
-    "batch",
-    "num_requests",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "batch_wait_steps",
-    "arrival_poll_steps",
-)
-COLUMNS = (*NEEDED, *TEXTS, *COUNTS, "warmup_requests", "length_ratio_min", "batch_wait_ratio", "ttft_p99_ms", *METRICS)
+
+
+class Bounds(NamedTuple):
+    """The least and the most that a number may be; `whole` ones are counts."""
+
+    least: float
+    most: float
+    whole: bool = False
+
+    def __str__(self) -> str:
+        """Say what is allowed, as a fault does."""
+        return f"{'whole numbers, ' if self.whole else ''}{self.least:,.10g} to {self.most:,.10g}"
+
+
+# A number outside is a slip (another unit, a decimal point), and would be compared, or simulated, for nothing.
+LATENCY_MS = Bounds(1e-3, 1e9)  # a microsecond, less than one kernel takes to start; 11 days, longer than any run
+RATE_PER_S = Bounds(1e-6, 1e9)  # one in 11 days; far above what a whole data centre generates
+TOKENS = Bounds(1, 10 * 2**20)  # as long as the longest published context, 10 Mi (Llama 4 Scout)
+BUDGET_TOKENS = TOKENS._replace(whole=True)
+GPUS = Bounds(1, 4096, whole=True)  # of one deployment; those published end at a rack
+IN_FLIGHT = Bounds(1, 50_000, whole=True)  # published: to 7,168; more take minutes to simulate
+REQUESTS = Bounds(1, 500_000, whole=True)  # ten rounds of the most in flight
+STEPS = Bounds(1, 1_000_000, whole=True)  # a wait of hours
+SHARE = Bounds(0, 1)
+
+BOUNDS: dict[str, Bounds] = {
+    **dict.fromkeys(("isl", "osl"), TOKENS),
+    **dict.fromkeys(("n_gpus", "tp", "pp", "ep", "attention_dp"), GPUS),
+    **dict.fromkeys(("concurrency", "batch"), IN_FLIGHT),
+    **dict.fromkeys(("num_requests", "max_num_seqs"), REQUESTS),
+    "max_num_batched_tokens": BUDGET_TOKENS,
+    **dict.fromkeys(("batch_wait_steps", "arrival_poll_steps"), STEPS),
+    "warmup_requests": Bounds(0, REQUESTS.most),
+    **dict.fromkeys(("length_ratio_min", "batch_wait_ratio"), SHARE),
+    "ttft_p99_ms": LATENCY_MS,
+    **{name: LATENCY_MS if name.endswith("_ms") else RATE_PER_S for name in METRICS},
+}
+COLUMNS = tuple(dict.fromkeys((*NEEDED, *TEXTS, *BOUNDS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +116,7 @@ def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
     columns needed, without rows, or with wrong cells (the first ten are named by line and column).
     """
     file = str(path)
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), restkey="", strict=True)
+    reader = csv.DictReader(io.StringIO(read_text(expanded(file)), newline=""), restkey="", strict=True)
     rows: list[MeasuredRow] = []
     faults: list[Fault] = []
     try:
@@ -142,63 +166,36 @@ def _wrong_cells(cells: Mapping[str, str], file: str, line: int) -> list[Fault]:
                 f"{text!r} is no mode", file, line, name, allowed=", ".join(MODES), nearest=nearest(text, MODES)
             )
             faults.append(fault)
-        elif name in READERS:
+        elif name in BOUNDS:
             try:
-                READERS[name](text)
+                read_number(text, BOUNDS[name])
             except ValueError as error:
-                faults.append(Fault(f"{text!r} is {error}", file, line, name))
+                faults.append(Fault(f"{text!r} is {error}", file, line, name, allowed=str(BOUNDS[name])))
     return faults
 
 
 def _row(cells: Mapping[str, str]) -> MeasuredRow:
     given: dict[str, Any] = {
-        name: READERS[name](text) if name in READERS else text for name in COLUMNS if (text := cells.get(name, ""))
+        name: read_number(text, BOUNDS[name]) if name in BOUNDS else text
+        for name in COLUMNS
+        if (text := cells.get(name, ""))
     }
     return MeasuredRow(**given, cells=cells)
 
 
-def _number(text: str) -> float:
+def read_number(text: str, bounds: Bounds) -> float:
+    """Return the number that a text holds, an int where the bounds ask for whole ones.
+
+    Raises ValueError, saying what the text is instead, for no number and one out of bounds.
+    """
     try:
         value = float(text)
     except ValueError:
         raise ValueError("no number") from None
     if not math.isfinite(value):
         raise ValueError("not finite")
-    return value
-
-
-def _above_zero(text: str) -> float:
-    value = _number(text)
-    if value <= 0:
-        raise ValueError("not above 0")
-    return value
-
-
-def _share(text: str) -> float:
-    value = _number(text)
-    if not 0 <= value <= 1:
-        raise ValueError("not a share from 0 to 1")
-    return value
-
-
-def _not_negative(text: str) -> float:
-    value = _number(text)
-    if value < 0:
-        raise ValueError("below 0")
-    return value
-
-
-def _count(text: str) -> int:
-    value = _above_zero(text)
-    if not value.is_integer():
+    if bounds.whole and not value.is_integer():
         raise ValueError("no whole number")
-    return int(value)
-
-
-READERS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(COUNTS, _count),
-    **dict.fromkeys(("isl", "osl", "ttft_p99_ms", *METRICS), _above_zero),
-    "warmup_requests": _not_negative,
-    "length_ratio_min": _share,
-    "batch_wait_ratio": _share,
-}
+    if not bounds.least <= value <= bounds.most:
+        raise ValueError("out of range")
+    return int(value) if bounds.whole else value

@@ -44,6 +44,7 @@ CONFIG_FILE = "config.json"
 QUANTISATION_FILE = "hf_quant_config.json"
 INDEX_FILE = "model.safetensors.index.json"
 
+_HUB_CACHE = re.compile(r"/models--([^/]+--[^/]+)/snapshots/[^/]+\Z")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+\Z", re.ASCII)
 
 
@@ -115,16 +116,39 @@ def _from_path(path: Path) -> FoundModel:
         return _from_model_file(path, path.stem, None, None)
     folder, file = (path, path / CONFIG_FILE) if is_folder(path) else (path.parent, path)
     config = read_json(file)
-    return FoundModel(_read_config(config, folder), resolved(folder).name, file)
+    name = _name_of(path, folder, config)
+    return FoundModel(_read_config(config, folder, name), name, file)
 
 
-def _read_config(config: Document, folder: Path) -> Model:
+def _name_of(path: Path, folder: Path, config: Document) -> str:
+    """Return what to call a model that a user has on disk.
+
+    That is its file's where that has one of its own, else its folder's, or the model's of a folder of the Hub's cache; of a
+    `config.json` in the folder where the user happens to be, and of a pipe, what the config says of itself.
+    """
+    if path.suffix.lower() == ".json" and path.name != CONFIG_FILE:
+        return path.stem
+    where = resolved(folder)
+    cached = _HUB_CACHE.search(where.as_posix())
+    if cached is not None:
+        return cached[1].replace("--", "/")
+    is_named = folder == path or (path.name == CONFIG_FILE and folder.name not in ("", ".."))
+    if is_named and where.name:
+        return where.name
+    said = config.data.get("_name_or_path")
+    if isinstance(said, str) and _HUB_ID.match(said):
+        return said
+    kind = config.data.get("model_type")
+    return f"{kind} ({CONFIG_FILE})" if isinstance(kind, str) and kind else CONFIG_FILE
+
+
+def _read_config(config: Document, folder: Path, name: str) -> Model:
     """Read a checkpoint's config with what lies beside it: ModelOpt's quantisation, the weights' index."""
     quantisation, index = folder / QUANTISATION_FILE, folder / INDEX_FILE
     with _lines_of(config):
         model = read_model(
             config.data,
-            name=resolved(folder).name,
+            name=name,
             source=config.file,
             where=config.file,
             hf_quant_config=read_json(quantisation).data if is_file(quantisation) else None,

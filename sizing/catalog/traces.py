@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 
 from sizing.catalog.paths import open_bytes
 from sizing.errors import Fault, InputError
-from sizing.units import MILLI
+from sizing.units import MILLI, MOST_DURATION_S, SECONDS_PER_HOUR
 
 GZIP_MAGIC = b"\x1f\x8b"
 MOST_FAULTS = 10  # shown of one file: more rows that are wrong in the same way help nobody
 MOST_TOKENS = 10**9  # of a request: beyond any model, and exact in a float
+# Seconds since 1970 are below 2e9 until 2033; a float tells microseconds apart up to here, and steps take milliseconds.
+MOST_ARRIVAL_S = 1e10
 
 Row = tuple[float, float, float]
 
@@ -98,6 +100,8 @@ def _rows(stream: IO[str], file: str, most: int | None) -> list[Row]:
     if not first.strip():
         raise InputError(Fault("is empty, or starts with an empty line", file=file))
     is_json = first.lstrip().startswith("{")
+    if not is_json and _is_json_value(first):
+        raise InputError(Fault("is no object with keys, nor a header of columns", file=file, line=1))
     lines = chain([first], stream)
     columns, entries = _json_entries(first, lines, file) if is_json else _csv_entries(lines, file)
     return _checked(entries, columns, file, most)
@@ -122,6 +126,15 @@ def _csv_entries(lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tup
             yield reader.line_num, f"is not CSV: {error}"
 
     return columns, entries()
+
+
+def _is_json_value(line: str) -> bool:
+    """Tell whether a line is a JSON value, as true, 3 or "text"."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _json_entries(first: str, lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tuple[int, Any]]]:
@@ -168,25 +181,30 @@ def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, mo
     """Return the rows as numbers. Raises InputError with the faults of the first wrong ones."""
     rows: list[Row] = []
     faults: list[Fault] = []
-    before = -math.inf
+    start, before = math.nan, -math.inf
     seconds = columns.seconds
     for line, entry in islice(entries, most):
         if not isinstance(entry, str):
             try:
                 at, prompt, output = seconds(entry[0]), float(entry[1]), float(entry[2])
                 if (
-                    before <= at < math.inf
+                    before <= at <= MOST_ARRIVAL_S
+                    and at >= -MOST_ARRIVAL_S
+                    and not at - start > MOST_DURATION_S  # NaN, before the first, is not
+                    and bool not in map(type, entry)
                     and 1 <= prompt <= MOST_TOKENS
                     and 1 <= output <= MOST_TOKENS
                     and prompt.is_integer()
                     and output.is_integer()
                 ):
+                    if not rows:
+                        start = at
                     rows.append((at, prompt, output))
                     before = at
                     continue
             except (ValueError, TypeError, OverflowError):
                 pass
-        faults.append(_fault(entry, columns, file, line, before))
+        faults.append(_fault(entry, columns, file, line, before, start))
         if len(faults) == MOST_FAULTS:
             break
     if faults:
@@ -194,19 +212,26 @@ def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, mo
     return rows
 
 
-def _fault(entry: Any, columns: Columns, file: str, line: int, before: float) -> Fault:
+def _fault(entry: Any, columns: Columns, file: str, line: int, before: float, start: float) -> Fault:
     """Say what is wrong with a row that is known to be wrong."""
     if isinstance(entry, str):
         return Fault(entry, file=file, line=line)
     try:
         at = columns.seconds(entry[0])
-        readable = math.isfinite(at)
+        readable = math.isfinite(at) and not isinstance(entry[0], bool)
     except (ValueError, TypeError, OverflowError):
         readable = False
     if not readable:
         return Fault(f"{entry[0]!r} is no arrival", file, line, columns.arrival, allowed=columns.reads)
     if at < before:
         return Fault(f"{entry[0]!r} is before the row above", file, line, columns.arrival, allowed="arrivals in order")
+    if abs(at) > MOST_ARRIVAL_S:
+        allowed = f"{columns.reads}, at most {MOST_ARRIVAL_S:g} s"
+        return Fault(f"{entry[0]!r} is too large to tell steps apart", file, line, columns.arrival, allowed=allowed)
+    if at - start > MOST_DURATION_S:
+        hours = MOST_DURATION_S / SECONDS_PER_HOUR
+        message = f"{entry[0]!r} is {(at - start) / SECONDS_PER_HOUR:,.0f} h after the first request"
+        return Fault(message, file, line, columns.arrival, allowed=f"{columns.reads}, at most {hours:,.0f} h after it")
     name, value = next(
         (name, value) for name, value in zip(columns.names[1:], entry[1:], strict=True) if not _is_tokens(value)
     )
@@ -214,6 +239,8 @@ def _fault(entry: Any, columns: Columns, file: str, line: int, before: float) ->
 
 
 def _is_tokens(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
     try:
         tokens = float(value)
     except (ValueError, TypeError, OverflowError):

@@ -18,6 +18,7 @@ WINDOW_S = 0.1  # that a dynamic batch waits at most
 MOST_REPLICAS = 4096
 SEED = 0
 ARRIVALS = ("even", "poisson", "gamma:SHAPE", "at-once")
+LEAST_BURSTINESS, MOST_BURSTINESS = 0.01, 1000.0  # gamma shapes: all but a few at once, and all but evenly spaced
 Shape = Literal["lognormal", "normal"]
 SHAPES: tuple[Shape, ...] = ("lognormal", "normal")
 TICKS_ONLY = ("prefill", "prefill_chunks", "rate", "osl_mean")
@@ -36,7 +37,7 @@ class Driving(NamedTuple):
     """Everything that drives a run; None where the workload or the engine decides."""
 
     policies: tuple[str, ...]
-    replicas: int
+    stated_replicas: int | None
     slots: int | None
     batch_size: int | None
     batch_window_s: float
@@ -51,6 +52,11 @@ class Driving(NamedTuple):
     seed: int
     limit_s: float | None
 
+    @property
+    def replicas(self) -> int:
+        """Engine instances, one where nothing is said."""
+        return self.stated_replicas or 1
+
 
 def driving(options: tuple[Opt, ...], values: Mapping[str, Any]) -> Driving:
     """Read the options. Raises InputError with a fault for each that is wrong, contradicts another or counts ticks."""
@@ -61,7 +67,7 @@ def driving(options: tuple[Opt, ...], values: Mapping[str, Any]) -> Driving:
     routing = read.chosen(values["routing"] or ROUTINGS[0], ROUTINGS, "--routing", "routing")
     found = Driving(
         policies=read.policies((OWN, *POLICIES), OWN),
-        replicas=read.whole("replicas", "--replicas", most=MOST_REPLICAS) or 1,
+        stated_replicas=read.whole("replicas", "--replicas", most=MOST_REPLICAS),
         slots=read.whole("slots", "--slots"),
         batch_size=read.whole("batch_size", "--batch-size"),
         batch_window_s=WINDOW_S if window is None else window,
@@ -100,9 +106,20 @@ def _form_faults(flags: Mapping[str, str], values: Mapping[str, Any]) -> list[Fa
         )
     if "length_ratio" in given and given & {"isl_std", "osl_std", "length_shape"}:
         faults.append(Fault("contradicts --isl-std, --osl-std and --length-shape", field="--length-ratio"))
+    if "arrivals" in given and is_at_once(values["arrivals"]):
+        faults += [
+            Fault("contradicts --arrivals at-once, which has no rate", field=flags[name])
+            for name in ("rps", "dau")
+            if name in given
+        ]
     if "concurrency" in given and "arrivals" in given:
         faults.append(Fault("contradicts --concurrency, where an end brings the next", field="--arrivals"))
     return faults
+
+
+def is_at_once(text: str) -> bool:
+    """Tell whether arrivals are to come all at the start."""
+    return text.strip().lower() == "at-once"
 
 
 def is_number(text: str) -> bool:
@@ -125,10 +142,14 @@ def _arriving(read: Reader) -> Arriving:
         return Arriving("poisson")
     text = text.strip().lower()
     kind, _, shape = text.partition(":")
-    if kind == "gamma" and is_number(shape) and 0 < float(shape) < float("inf"):
-        return Arriving("gamma", float(shape))
+    if kind == "gamma" and is_number(shape):
+        if LEAST_BURSTINESS <= float(shape) <= MOST_BURSTINESS:
+            return Arriving("gamma", float(shape))
+        allowed = f"gamma:SHAPE from {LEAST_BURSTINESS:g} to {MOST_BURSTINESS:,.0f}"
+        read.fault(f"{text!r} is out of range", "--arrivals", allowed)
+        return Arriving("gamma")
     if text in ("even", "poisson"):
         return Arriving(cast(Literal["even", "poisson"], text))
-    if text != "at-once":
+    if not is_at_once(text):
         read.chosen(text, ARRIVALS, "--arrivals", "kind of arrivals")
     return Arriving(None)

@@ -61,11 +61,12 @@ def command(
         return tried.outcome if tried is not None and tried.passed else None
 
     feasible = within_budget(outcome) and (checked is None or checked.passed)
-    suggestions = () if feasible else advice.suggestions(outcome, asked.options, asked.precisions, asked.data, confirm)
+    searched = (asked.options, asked.precisions, asked.data)
+    suggestions = () if feasible else advice.suggestions(outcome, *searched, confirm)
     document = build(
         outcome,
         asked.asked,
-        relaxation=advice.relaxation(outcome, confirm) if feasible else None,
+        relaxation=advice.relaxation(outcome, *searched, confirm) if feasible and not values["quiet"] else None,
         suggestions=suggestions,
         checked=checked,
         explained=values["explain"],

@@ -167,7 +167,8 @@ def _gpus(wanted: tuple[str, ...], origin: Origin, *, single: bool) -> tuple[Fou
         raise InputError(Fault("names no GPU type", field="--gpu", allowed=f"a name (llmsize gpus), a path, or {ALL}"))
     if single and not wanted:
         raise InputError(Fault("is needed", field="--gpu", allowed=ONE_GPU))
-    several = Fault("looks at one GPU type at a time", allowed=ONE_GPU)
+    choice = f"-g with one of {', '.join(wanted)}" if len(wanted) > 1 else ONE_GPU
+    several = Fault("looks at one GPU type at a time", allowed=choice)
     is_several = single and (len(wanted) > 1 or wanted[0].strip().lower() == ALL)
     faults = [origin.at(("gpu",))(several)] if is_several else []
     parts = [part for index, name in enumerate(wanted) for part in _profiles(name, origin.at(("gpu", index)))]

@@ -102,16 +102,16 @@ SIMULATION_OPTIONS = (
     Opt("batch_size", WHOLE, ("--batch-size",), "Dynamic batching: requests that make a batch. Default: every slot.", SIMULATION),
     Opt("batch_window", TEXT, ("--batch-window",), "Dynamic batching: the longest wait for a batch, 100ms (ticks: a number).", SIMULATION),
     Opt("requests", WHOLE, ("--requests",), "Requests to send; with no rate and no concurrency, all at once.", SIMULATION),
-    Opt("arrivals", TEXT, ("--arrivals",), "even, poisson, gamma:SHAPE (below 1 clumps), at-once.", SIMULATION),
+    Opt("arrivals", TEXT, ("--arrivals",), "Of a rate: even, poisson, gamma:SHAPE (below 1 clumps); at-once.", SIMULATION),
     Opt("trace", TEXT, ("--trace",), "Arrivals and lengths from a CSV or JSON-lines file, .gz too.", SIMULATION),
     Opt("isl_std", NUMBER, ("--isl-std",), "Standard deviation of prompt lengths.", SIMULATION),
     Opt("osl_std", NUMBER, ("--osl-std",), "Standard deviation of output lengths.", SIMULATION),
     Opt("length_shape", TEXT, ("--length-shape",), "lognormal or normal lengths.", SIMULATION),
     Opt("length_ratio", NUMBER, ("--length-ratio",), "Lengths uniform from this share of the given one to it: 0.8.", SIMULATION),
     Opt("prefix_hit", TEXT, ("--prefix-hit",), "Share of each prompt found in the prefix cache: 0.3, 30%.", SIMULATION),
-    Opt("routing", TEXT, ("--routing",), "round-robin, least-requests or power-of-two over replicas.", SIMULATION),
+    Opt("routing", TEXT, ("--routing",), "random (default), round-robin, least-requests or power-of-two over replicas.", SIMULATION),
     Opt("seed", WHOLE, ("--seed",), "Seed of all chance; equal seeds give equal output.", SIMULATION),
-    Opt("limit", TEXT, ("--limit",), "End of the run: 60s, 10min (ticks: a number).", SIMULATION),
+    Opt("limit", TEXT, ("--limit",), "End of the run: 60s, 10min (ticks: a number); without --requests as many are sent as come until then.", SIMULATION),
 )  # fmt: skip
 TICK_OPTIONS = (
     Opt("ticks", bool, ("--ticks",), "Count artificial ticks, without model or GPU.", TICKS),
@@ -147,7 +147,10 @@ def takes(options: Iterable[Opt]) -> Callable[[Callable[..., None]], Callable[..
                 inspect.Parameter.KEYWORD_ONLY,
                 default=False if option.type is bool else None,
                 annotation=Annotated[
-                    option.type, typer.Option(*option.flags, help=option.help, rich_help_panel=option.panel)
+                    option.type,
+                    typer.Option(
+                        *option.flags, help=option.help, rich_help_panel=option.panel, **_reading(option.type)
+                    ),
                 ],
             )
             for option in options
@@ -157,6 +160,27 @@ def takes(options: Iterable[Opt]) -> Callable[[Callable[..., None]], Callable[..
         return command
 
     return decorate
+
+
+def _reading(kind: Any) -> dict[str, Any]:
+    """Return how the text of a number is read, and its name in help; other options take what they are given."""
+    if kind == WHOLE:
+        return {"parser": _number(int, "whole number"), "metavar": "INTEGER"}
+    if kind == NUMBER:
+        return {"parser": _number(float, "number"), "metavar": "FLOAT"}
+    return {}
+
+
+def _number(kind: Callable[[str], float], noun: str) -> Callable[[str], float]:
+    """Return what reads a number, and says in plain words that a text is none."""
+
+    def read(text: str) -> float:
+        try:
+            return kind(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is no {noun}") from None
+
+    return read
 
 
 def overrides(options: Iterable[Opt], values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

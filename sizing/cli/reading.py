@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sizing.catalog.paths import expanded, is_folder, out_of_reach
+from sizing.catalog.paths import exists, expanded, is_folder, out_of_reach, resolved
+from sizing.cli.options import Opt
 from sizing.errors import Fault, InputError, nearest
 
 MOST = 10_000_000  # of what is counted: more requests would not fit memory
 SEEDS = 2**32  # that random generators take
+# Lengths that vary more than this many times their mean are a few endless ones among many of one token: cut where the
+# model ends, they have another mean than was asked for.
+MOST_SPREAD = 10.0
+PICTURES = (".svg", ".png", ".pdf")
 
 
 class Reader(NamedTuple):
@@ -28,6 +34,19 @@ class Reader(NamedTuple):
         """Raise InputError where mistakes were noted."""
         if self.faults:
             raise InputError(self.faults)
+
+    def idle(self, names: Iterable[str], options: Iterable[Opt], why: str, allowed: str | None = None) -> None:
+        """Note options that were given though nothing is there that they could act on."""
+        by_name = {option.name: option for option in options}
+        for name in names:
+            if self.values[name] not in (None, False):
+                self.fault(f"has no meaning {why}", by_name[name].flags[0], allowed)
+
+    def spread(self, option: str, std: float | None, mean: float) -> None:
+        """Note a standard deviation that is far above its mean."""
+        if std is not None and std > MOST_SPREAD * mean:
+            allowed = f"at most {MOST_SPREAD:g} times the mean, {MOST_SPREAD * mean:g}"
+            self.fault(f"{std:g} is too wide for lengths of {mean:g} tokens on average", option, allowed)
 
     def number(self, name: str, option: str, *, least: float | None = None, most: float | None = None) -> float | None:
         """Return a finite number within a range, above 0 where it has no least; None where absent or wrong."""
@@ -80,12 +99,14 @@ class Reader(NamedTuple):
             return None
 
     def target(self, name: str, option: str, suffixes: Sequence[str] = ()) -> Path | None:
-        """Return the path of a file to write: in a folder that is there, with one of the suffixes."""
+        """Return the path of a file to write: in a folder that is there, with one of the suffixes; None where wrong."""
         text = self.values[name]
         if text is None:
             return None
         path = expanded(text)
-        if is_folder(path):
+        if not text.strip():
+            self.fault("names no file", option, "a file to write")
+        elif is_folder(path):
             self.fault(f"{text!r} is a folder", option, "a file to write")
         elif not is_folder(path.parent):
             self.fault(f"there is no folder {str(path.parent)!r}", option)
@@ -93,4 +114,33 @@ class Reader(NamedTuple):
             self.fault(f"{text!r} cannot be written: {reason}", option)
         elif suffixes and path.suffix.lower() not in suffixes:
             self.fault(f"{text!r} has no known ending", option, ", ".join(suffixes))
+        else:
+            return path
+        return None
+
+    def picture(self, name: str = "plot", option: str = "--plot") -> Path | None:
+        """Return the path of a picture to draw; noted before any work where matplotlib, which draws it, is missing."""
+        from sizing.report.plots import NO_MATPLOTLIB
+
+        path = self.target(name, option, PICTURES)
+        if path is not None and importlib.util.find_spec("matplotlib") is None:
+            self.faults.append(NO_MATPLOTLIB)
         return path
+
+    def distinct(self, written: Mapping[str, Path | None], read: Mapping[str, Path | None] | None = None) -> None:
+        """Note files to write, by option, that are one file with another of them or with one that is read."""
+        seen = {name: path for name, path in (read or {}).items() if path is not None}
+        for option, path in written.items():
+            if path is None:
+                continue
+            same = next((name for name, other in seen.items() if same_file(path, other)), None)
+            if same is not None:
+                self.fault(f"{str(path)!r} is the file of {same} too", option, "a file of its own")
+            seen[option] = path
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Tell whether two paths are one file: by the place that they lead to, or, of files that are there, by any link."""
+    if resolved(one) == resolved(other):
+        return True
+    return exists(one) and exists(other) and one.samefile(other)

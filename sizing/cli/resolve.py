@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sizing import request as requests
@@ -46,7 +48,7 @@ def question(
     growth = Part(lambda: _check_headroom(names.workload.value, values))
     request = Part(lambda: _request(names, budget, read), names.origin.by_field)
     check(*besides, *names.parts, budget, growth, request)
-    model, stated, chosen = names.model.value, names.workload.value, names.options
+    model, stated, chosen = names.model.value, names.workload.value, told_apart(names.options)
     precisions = names.precisions.value
     if precisions == (None,):
         precisions = (stated.precision or model.precision,)
@@ -62,6 +64,12 @@ def question(
         notes=notes_of(model),
     )
     return Question(asked, request.value, chosen, precisions, read)
+
+
+def told_apart(options: tuple[GpuOption, ...]) -> tuple[GpuOption, ...]:
+    """Return GPU types with a mark on those whose name another one has too."""
+    times = Counter(option.gpu.name for option in options)
+    return tuple(replace(option, shares_name=times[option.gpu.name] > 1) for option in options)
 
 
 def _request(names: Named, budget: Part[int | None], read: Data) -> Request:

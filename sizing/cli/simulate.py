@@ -47,7 +47,6 @@ OPTIONS = (
     *TICK_OPTIONS,
     *FILE_OPTIONS,
 )
-PLOTS = (".svg", ".png", ".pdf")
 
 
 class Targets(NamedTuple):
@@ -68,13 +67,22 @@ def command(
 
     Exit codes: 0 done, 1 unstable, requests refused, a limit missed or no room, 2 bad input.
     """
+    from sizing.catalog.paths import expanded
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format
     from sizing.cli.reading import Reader
 
     def targets() -> Targets:
         read = Reader(values, [])
-        found = Targets(read.target("plot", "--plot", PLOTS), read.target("requests_out", "--requests-out"))
+        found = Targets(read.picture(), read.target("requests_out", "--requests-out"))
+        inputs = {
+            "--trace": values["trace"],
+            "--model": values["model"],
+            "--gpu": values["gpu"],
+            "the workload": workload,
+        }
+        sources = {name: expanded(text) for name, text in inputs.items() if text}
+        read.distinct({"--plot": found.plot, "--requests-out": found.rows}, sources)
         read.check()
         return found
 

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
-from sizing import deployment
+from sizing import deployment, simulation
 from sizing import request as requests
 from sizing.architecture import Layout
 from sizing.catalog.paths import expanded
 from sizing.catalog.traces import load_trace
+from sizing.cli import meaning
 from sizing.cli.collecting import Part, check
 from sizing.cli.deploy import PLACEHOLDER_TOKENS, layout_of
 from sizing.cli.driving import OF_LENGTHS, OF_LOADS, OWN, Driving, driving, is_number
 from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
+from sizing.cli.reading import MOST
 from sizing.cli.resolve import data, notes_of, with_cache_of
 from sizing.deployment import Resolved
-from sizing.engine.load import Lengths
+from sizing.engine.load import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
 from sizing.errors import Fault, InputError
 from sizing.report.simulation import Simulated
 from sizing.request import Data, Request
 from sizing.simulation import Deployed, Traffic
-from sizing.specs.workload import Workload
+from sizing.specs.workload import LEAST_REQUESTS_PER_S, Workload
+from sizing.units import MOST_DURATION_S
 
 REQUESTS = 10_000  # of a rate without --requests: the 99th percentile rests on a hundred of them
 ROUNDS = 10  # of a closed loop without --requests: each place is filled so often
+SPARE_SHARE = 0.1  # of a closed loop that a limit ends: chance in lengths may bring so many more than the mean says
 
 
 def question(
@@ -49,21 +54,32 @@ def question(
     layout = Part(lambda: layout_of(names.workload.value.serving), names.origin.by_field)
     read = data()
     request = Part(lambda: _request(names, layout.value, drive.value, rows.value, read), names.origin.by_field)
-    check(*besides, drive, rows, *names.parts, layout, request)
+    idle = Part(lambda: meaning.check(options, values, names.workload.value, _file(names), drive.value))
+    check(*besides, drive, rows, *names.parts, layout, request, idle)
     driven, trace, asked, model = drive.value, rows.value, names.workload.value, names.model.value
     precision = names.precisions.value[0] or asked.precision or model.precision
     resolved = deployment.resolve(request.value, names.options[0], layout.value, precision, read, notes=notes_of(model))
-    traffic = _traffic(resolved.request, asked, driven, trace)
-    _check_share(traffic, driven.replicas * resolved.layout.dp)
+    policies = _deployed(resolved, driven)
+    load = Part(lambda: _traffic(resolved, asked, driven, trace, policies), names.origin.by_field)
+    check(load)
+    _check_share(load.value, driven.replicas * resolved.layout.dp)
     return Simulated(
         resolved=resolved,
-        policies=_deployed(resolved, driven),
-        traffic=traffic,
+        policies=policies,
+        traffic=load.value,
         limits=asked.limits,
         routing=driven.routing,
         limit_s=driven.limit_s,
         trace=values["trace"],
+        counted=trace is not None or driven.requests is not None or driven.limit_s is None,
+        replicas_stated=driven.stated_replicas is not None,
     )
+
+
+def _file(names: Named) -> Workload | None:
+    """Return the workload of the file, before options are laid over it."""
+    found = names.found.value
+    return None if found is None else found.spec
 
 
 def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
@@ -91,6 +107,8 @@ def _trace(values: Mapping[str, Any], drive: Part[Driving]) -> NDArray[Any] | No
     """Return the rows of a trace; all are read where it is not known how many are to be sent."""
     if values["trace"] is None:
         return None
+    if not values["trace"].strip():
+        raise InputError(Fault("names no file", field="--trace", allowed="a CSV or JSON-lines file"))
     return load_trace(expanded(values["trace"]), most=None if drive.faults else drive.value.requests)
 
 
@@ -111,9 +129,15 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
     )
 
 
-def _traffic(request: Request, asked: Workload, driven: Driving, trace: NDArray[Any] | None) -> Traffic:
+def _traffic(
+    resolved: Resolved,
+    asked: Workload,
+    driven: Driving,
+    trace: NDArray[Any] | None,
+    policies: Mapping[str, Deployed],
+) -> Traffic:
     """Return the load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
-    tokens, arriving, count = asked.tokens, driven.arriving, driven.requests
+    request, tokens, arriving, count = resolved.request, asked.tokens, driven.arriving, driven.requests
     isl = _lengths(tokens.isl, driven.isl_std or tokens.isl_std, tokens.isl_max, driven)
     osl = _lengths(tokens.osl, driven.osl_std or tokens.osl_std, tokens.osl_max, driven)
     base = Traffic(isl, osl, count or REQUESTS, seed=driven.seed)
@@ -121,9 +145,14 @@ def _traffic(request: Request, asked: Workload, driven: Driving, trace: NDArray[
         return replace(base, count=len(trace), trace=trace, longest=request.max_model_len)
     base = replace(base, longest=_longest(asked, base, request))
     if request.concurrency is not None and arriving.kind is not None:
-        return replace(base, in_flight=request.concurrency, count=count or ROUNDS * request.concurrency)
+        closed = replace(base, in_flight=request.concurrency, count=count or ROUNDS * request.concurrency)
+        if count is not None or driven.limit_s is None or not resolved.memory.fits or resolved.refused is not None:
+            return closed
+        return replace(closed, count=_within_limit(_most_closed(closed, driven.limit_s, policies)))
     if request.requests_per_s is not None and arriving.kind is not None:
-        return replace(base, rate_per_s=request.requests_per_s, arrivals=arriving.kind, burstiness=arriving.burstiness)
+        rate = request.requests_per_s
+        open_ = replace(base, rate_per_s=rate, arrivals=arriving.kind, burstiness=arriving.burstiness)
+        return replace(open_, count=_count_of_rate(open_, rate, driven))
     if count is None:
         raise InputError(
             Fault(
@@ -133,6 +162,50 @@ def _traffic(request: Request, asked: Workload, driven: Driving, trace: NDArray[
             )
         )
     return base
+
+
+def _count_of_rate(traffic: Traffic, rate: float, driven: Driving) -> int:
+    """Return how many requests of a rate to send: those stated, all until the limit, or enough for percentiles.
+
+    Raises InputError for a rate so low, or requests so many, that the clock loses the steps in its last digits.
+    """
+    if rate < LEAST_REQUESTS_PER_S:
+        message = f"brings {rate:g} requests/s, too few for a clock to tell steps apart"
+        raise InputError(Fault(message, field="demand", allowed=f"at least {LEAST_REQUESTS_PER_S:g}"))
+    within = max(1, math.floor(rate * MOST_DURATION_S))
+    if driven.limit_s is not None:
+        if driven.requests is not None:
+            return driven.requests
+        enough = enough_within(driven.limit_s, rate, traffic.arrivals, burstiness=traffic.burstiness)
+        return _within_limit(enough)
+    if driven.requests is not None and driven.requests > within:
+        message = f"{driven.requests:,} at {rate:g}/s take longer than a year to arrive"
+        raise InputError(Fault(message, field="--requests", allowed=f"at most {within:,}, or a --limit"))
+    return driven.requests or min(REQUESTS, within)
+
+
+def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, Deployed]) -> float:
+    """Return how many requests of a closed loop may be served until a limit: none ends sooner than one alone."""
+    assert traffic.in_flight is not None
+    alone = replace(traffic, isl=Lengths(traffic.isl.mean), osl=Lengths(traffic.osl.mean))
+    ends_s = [
+        simulation.simulate(
+            replace(deployed, replicas=1), replace(alone, in_flight=deployed.layout.dp, count=deployed.layout.dp)
+        ).latencies_s["e2e"]
+        for deployed in policies.values()
+    ]
+    shortest_s = min((end["mean"] for end in ends_s if end), default=limit_s)
+    return math.ceil(traffic.in_flight * (1 + (1 + SPARE_SHARE) * limit_s / shortest_s))
+
+
+def _within_limit(count: float) -> int:
+    """Return how many requests may come until the limit. Raises InputError for more than fit memory."""
+    if count > MOST:
+        message = f"up to {count:,.0f} requests may come until then"
+        raise InputError(
+            Fault(message, field="--limit", allowed=f"a shorter one (for at most {MOST:,}), or with --requests")
+        )
+    return int(count)
 
 
 def _lengths(mean: int, std: float | None, longest: int | None, driven: Driving) -> Lengths:

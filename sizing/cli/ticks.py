@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sizing.cli.options import Opt
@@ -11,13 +11,21 @@ from sizing.cli.reading import Reader
 from sizing.engine import tick_run
 from sizing.engine.rules import POLICIES, Rules, with_policy
 from sizing.engine.tick_run import TickResult
-from sizing.engine.ticks import TickClock
+from sizing.engine.ticks import SHORTEST_STEP, TickClock
 
 # What the sizing course's simulator takes where nothing is said.
 PREFILL, ITL, OSL, CHUNKS, SLOTS, SEED, POLICY = 2.0, 1.0, 4.0, 1, 4, 42, "inflight"
 WINDOW = 10.0  # ticks that a dynamic batch waits at most
-MOST_SLOTS = 10_000
-MOST_TICKS = 1_000_000  # of whatever is counted in ticks or tokens: each is walked through one by one
+# The simulator walks through every step, slot and request one by one, with all of them in view. These bounds keep a run
+# within seconds, and are far beyond what anyone can look at: the course's longest run has 10,000 ticks of 4 slots.
+MOST_SLOTS = 1_000
+MOST_TICKS = 200_000  # of whatever is counted in ticks or tokens
+MOST_REQUESTS = 100_000  # sent, or in flight
+MOST_CELLS = 4_000_000  # steps x slots x policies, a step costing as much as STEP_SLOTS slots besides its own
+MOST_DRAWN_CELLS = 1_000_000  # of a picture, which takes longer to draw than to simulate
+STEP_SLOTS = 16
+TAIL_STDS = 3.0  # a batch's longest output is about so many standard deviations above the mean
+ONE_BY_ONE = ("one-prefill", "chunked")  # policies under which prompts take their steps after each other
 
 TAKEN = (
     "ticks", "policy", "slots", "batch_size", "batch_window", "requests", "concurrency", "rate", "prefill",
@@ -51,7 +59,7 @@ class Asked(NamedTuple):
         return found
 
 
-def asked(options: Iterable[Opt], workload: str | None, values: Mapping[str, Any]) -> Asked:
+def asked(options: tuple[Opt, ...], workload: str | None, values: Mapping[str, Any]) -> Asked:
     """Read the options. Raises InputError with a fault for each that is wrong or belongs to real time."""
     read = Reader(values, [])
     for option in options:
@@ -62,27 +70,31 @@ def asked(options: Iterable[Opt], workload: str | None, values: Mapping[str, Any
     if values["osl"] is not None and values["osl_mean"] is not None:
         read.fault("contradicts --osl-mean", "--osl")
     slots = read.whole("slots", "--slots", most=MOST_SLOTS) or SLOTS
-    std = read.number("osl_std", "--osl-std", least=0.0, most=MOST_TICKS) or 0.0
-    itl = "ticks of a decode step, as 1 (it is a latency limit, as 30ms, without --ticks)"
+    policies = read.policies(POLICIES, POLICY)
+    if "dynamic" not in policies:
+        read.idle(("batch_size", "batch_window"), options, "without --policy dynamic")
     found = Asked(
-        policies=read.policies(POLICIES, POLICY),
+        policies=policies,
         slots=slots,
         prefill=read.number("prefill", "--prefill", most=MOST_TICKS) or PREFILL,
-        prefill_chunks=read.whole("prefill_chunks", "--prefill-chunks") or CHUNKS,
-        itl=read.parsed("itl", "--itl", _ticks(itl)) or ITL,
+        prefill_chunks=read.whole("prefill_chunks", "--prefill-chunks", most=MOST_TICKS) or CHUNKS,
+        itl=read.parsed("itl", "--itl", _itl) or ITL,
         osl_mean=read.number("osl_mean", "--osl-mean", least=1.0, most=MOST_TICKS)
         or read.whole("osl", "--osl", most=MOST_TICKS)
         or OSL,
-        osl_std=std,
-        requests=read.whole("requests", "--requests"),
-        concurrency=read.whole("concurrency", "--concurrency"),
-        rate=read.number("rate", "--rate", least=1 / MOST_TICKS, most=MOST_TICKS),
+        osl_std=read.number("osl_std", "--osl-std", least=0.0) or 0.0,
+        requests=read.whole("requests", "--requests", most=MOST_REQUESTS),
+        concurrency=read.whole("concurrency", "--concurrency", most=MOST_REQUESTS),
+        rate=read.number("rate", "--rate", least=1 / MOST_TICKS, most=MOST_REQUESTS),
         seed=read.seed(SEED),
         limit=read.parsed("limit", "--limit", _ticks("ticks, as 100")),
         batch_size=read.whole("batch_size", "--batch-size", most=slots) or slots,
         batch_window=read.parsed("batch_window", "--batch-window", _ticks("ticks, as 10")) or WINDOW,
     )
     _check_load(found, read)
+    read.check()
+    _check_values(found, read)
+    _check_work(found, read)
     read.check()
     return found
 
@@ -102,6 +114,14 @@ def _ticks(meant: str) -> Callable[[str], float]:
     return parse
 
 
+def _itl(text: str) -> float:
+    """Read the ticks of a decode step, at least one: no step of the course's clock is shorter."""
+    ticks = _ticks("ticks of a decode step, as 1 (it is a latency limit, as 30ms, without --ticks)")(text)
+    if ticks < SHORTEST_STEP:
+        raise ValueError(f"{text!r} would change nothing: no step is shorter than a tick (at least {SHORTEST_STEP:g})")
+    return ticks
+
+
 def _check_load(found: Asked, read: Reader) -> None:
     if found.concurrency is not None and found.rate is not None:
         read.fault("contradicts --concurrency", "--rate", "one of them")
@@ -111,6 +131,54 @@ def _check_load(found: Asked, read: Reader) -> None:
         read.fault("nothing says what to send", "--requests, --concurrency, --rate", "one of them")
     elif found.requests is None and found.limit is None:
         read.fault("the run would never end", "--limit, --requests", "one of them")
+
+
+def _check_values(found: Asked, read: Reader) -> None:
+    """Note outputs that are spread too far, a prefill that takes no time, and a rate that brings too many."""
+    together = found.prefill * found.slots
+    if together < SHORTEST_STEP:
+        read.fault(
+            f"{found.prefill:g} would change nothing: no step is shorter than a tick, and {found.slots} prefills add up to "
+            f"{together:g}",
+            "--prefill",
+            f"at least {SHORTEST_STEP / found.slots:g} with so many --slots",
+        )
+    read.spread("--osl-std", found.osl_std, found.osl_mean)
+    if found.rate is not None and found.requests is None and found.limit is not None:
+        arriving = found.rate * found.limit
+        if arriving > MOST_REQUESTS:
+            allowed = f"--rate x --limit at most {MOST_REQUESTS:,}, or --requests"
+            read.fault(f"{arriving:,.0f} requests would arrive until the limit", "--rate", allowed)
+
+
+def _check_work(found: Asked, read: Reader) -> None:
+    """Note a run that would take too long to walk through, or to draw."""
+    most, what = (MOST_CELLS, "walk through") if read.values["plot"] is None else (MOST_DRAWN_CELLS, "draw")
+    steps = [_steps(found, policy) for policy in found.policies]
+    if sum(steps) * (found.slots + STEP_SLOTS) > most:
+        each = most // ((found.slots + STEP_SLOTS) * len(steps))
+        read.fault(
+            f"about {max(steps):,.0f} steps are too many to {what}",
+            "--ticks",
+            f"about {each:,} a policy with {found.slots:,} slots: a --limit, fewer --requests, shorter outputs or fewer "
+            "--prefill-chunks",
+        )
+
+
+def _steps(found: Asked, policy: str) -> float:
+    """Return about how many steps a run takes at most; none is shorter than a tick."""
+    limit = math.inf if found.limit is None else found.limit
+    if found.requests is None:
+        return limit
+    together = min(found.slots, found.requests, found.concurrency or math.inf)
+    rounds = math.ceil(found.requests / together)
+    prompts = together if policy in ONE_BY_ONE else 1
+    arriving = found.requests / found.rate if found.rate is not None else 0.0
+    steps = arriving + rounds * (found.prefill_chunks * prompts + found.osl_mean + TAIL_STDS * found.osl_std)
+    if policy == "dynamic":  # fewer in flight than a batch has make every one of them wait for its window
+        waits = rounds if found.concurrency is not None and found.concurrency < found.batch_size else 1
+        steps += waits * found.batch_window
+    return min(limit, steps)
 
 
 def run(question: Asked) -> dict[str, TickResult]:

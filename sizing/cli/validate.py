@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, takes
 
+if TYPE_CHECKING:
+    from sizing.catalog.measured_csv import MeasuredRow
+
+
+class Targets(NamedTuple):
+    """The files to write beside the result, None for those not asked for."""
+
+    plot: Path | None
+    per_row: Path | None
+
 
 @takes(FORMAT_OPTIONS)
 def command(
-    files: Annotated[list[Path], typer.Argument(help="CSV files of measured rows.")],
+    files: Annotated[list[str], typer.Argument(help="CSV files of measured rows.")],
     by: Annotated[
-        str, typer.Option("--by", help="Columns to group by, with commas; also load and kind (dense, moe).")
+        str, typer.Option("--by", help="Columns to group by, with commas; also load, kind (dense, moe) and metric.")
     ] = "mode,engine,gpu",
-    per_row: Annotated[Path | None, typer.Option("--per-row", help="Write each comparison to this CSV.")] = None,
+    per_row: Annotated[str | None, typer.Option("--per-row", help="Write each comparison to this CSV.")] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw measured against predicted (.svg, .png, .pdf).")
+        str | None, typer.Option("--plot", help="Draw measured against predicted (.svg, .png, .pdf).")
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
     **values: Any,
@@ -29,31 +40,49 @@ def command(
     """
     import os
 
-    from sizing.catalog.measured_csv import MeasuredRow, load_measured
+    from sizing.cli.collecting import Part, check
     from sizing.cli.options import comma_separated
     from sizing.cli.output import chosen_format, write, write_file
-    from sizing.errors import Fault, InputError
     from sizing.report import validation
     from sizing.validation.errors import check_columns
     from sizing.validation.run import predict_rows
 
-    output = chosen_format(values)
-    rows: list[MeasuredRow] = []
-    faults: list[Fault] = []
-    for file in files:
-        try:
-            rows += load_measured(file)
-        except InputError as error:
-            faults += error.faults
-    if faults:
-        raise InputError(faults)
-    columns = check_columns(comma_separated(by), (name for row in rows for name in row.cells))
-    results = predict_rows(rows, jobs or os.cpu_count() or 1)
-    document, compared = validation.build(results, [str(file) for file in files], columns)
-    if per_row is not None:
-        write_file(per_row, validation.per_row(compared))
-    if plot is not None:
+    output = Part(lambda: chosen_format(values))
+    targets = Part(lambda: _targets(plot, per_row, files))
+    rows = Part(lambda: _rows(files))
+    columns = Part(lambda: check_columns(comma_separated(by), (name for row in rows.value for name in row.cells)))
+    check(output, targets, rows, columns)
+    results = predict_rows(rows.value, jobs or os.cpu_count() or 1)
+    document, compared = validation.build(results, files, columns.value)
+    write(document, output.value)
+    if targets.value.per_row is not None:
+        write_file(targets.value.per_row, validation.per_row(compared))
+    if targets.value.plot is not None:
         from sizing.report.plot_scatter import draw
 
-        draw(compared, plot)
-    write(document, output)
+        draw(compared, targets.value.plot)
+
+
+def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> Targets:
+    """Return the files to write. Raises InputError before any work where they can't be, or are files that are read."""
+    from sizing.catalog.paths import expanded
+    from sizing.cli.reading import Reader
+
+    read = Reader({"plot": plot, "per_row": per_row}, [])
+    found = Targets(read.picture(), read.target("per_row", "--per-row"))
+    written = {"--plot": found.plot, "--per-row": found.per_row}
+    read.distinct(written, {f"the argument {file!r}": expanded(file) for file in files})
+    read.check()
+    return found
+
+
+def _rows(files: Sequence[str]) -> tuple[MeasuredRow, ...]:
+    """Return the rows of all files. Raises InputError with the faults of all."""
+    from functools import partial
+
+    from sizing.catalog.measured_csv import load_measured
+    from sizing.cli.collecting import Part, check
+
+    parts = [Part(partial(load_measured, file)) for file in files]
+    check(*parts)
+    return tuple(row for part in parts for row in part.value)

@@ -21,7 +21,7 @@ from sizing.engine.batch import Batch, Piece
 from sizing.kernels import Kernels
 from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model
-from sizing.step import front_end_s, gpu_seconds, lookup, token_grid
+from sizing.step import front_end_s, gpu_seconds, launch_s, lookup, token_grid
 from sizing.units import MICRO
 
 LENGTH_POINTS_PER_OCTAVE = 4
@@ -120,6 +120,8 @@ class StepClock:
     host_step_s: float
     host_sequence_s: float
     overlapped: bool
+    launch_s: float
+    captured_tokens: int
     front_end: FrontEnd
     pp: int
 
@@ -160,6 +162,8 @@ class StepClock:
         if beside:
             decode_s, _ = self._decode_parts(batch)
             gpu_s += decode_s - _at(self.body_s, micro) - _at(self.head_s, micro)
+        if new + micro > self.captured_tokens:
+            gpu_s = max(gpu_s, self.launch_s)
         microbatches = max(1.0, min(beside, self.pp))
         whole_s = self._host(gpu_s, micro + len(pieces), microbatches)
         if self.pp == 1:
@@ -223,8 +227,10 @@ def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: i
         window_slopes_s=window_slopes,
         prefill=prefill_table(model, layout, kernels),
         host_step_s=settings.host.per_step_us * MICRO,
-        host_sequence_s=settings.host.per_sequence_us * MICRO,
+        host_sequence_s=settings.host.sequence_us * MICRO,
         overlapped=settings.host.overlapped,
+        launch_s=launch_s(model, settings),
+        captured_tokens=settings.captured_prefill_tokens,
         front_end=settings.front_end,
         pp=layout.pp,
     )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Arrivals = Literal["even", "poisson", "gamma"]
+SURE_SIGMAS = 6.0  # beyond which chance comes once in a billion runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +60,13 @@ def arrival_times(
         return np.arange(1, count + 1) / rate
     shape = burstiness if kind == "gamma" else 1.0
     return np.cumsum(rng.gamma(shape, 1 / (rate * shape), count))
+
+
+def enough_within(span: float, rate: float, kind: Arrivals, *, burstiness: float = 1.0) -> float:
+    """Return how many requests to draw so that the last one comes after a span, whatever chance brings.
+
+    The count that comes within a span has, of a gamma shape, the variance of a Poisson one over the shape.
+    """
+    expected = rate * span
+    clumps = 0.0 if kind == "even" else 1 / (burstiness if kind == "gamma" else 1.0)
+    return math.ceil(expected + SURE_SIGMAS * (math.sqrt(expected * clumps) + SURE_SIGMAS * clumps)) + 1

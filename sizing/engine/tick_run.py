@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,8 @@ class TickStep:
 class TickResult:
     """What the course reports, in ticks; means are None where nothing was measured.
 
-    `busy` is the share of ticks in which a step ran, `wasted` the share of slot time that was empty while requests waited.
+    `mean_ttft` is over requests that had their first token, `mean_e2e` over those that ended, `mean_itl` over decode steps:
+    at a limit these are different requests, so that a mean TTFT may exceed the mean E2E. `busy` is the share of ticks in which a step ran, `wasted` the share of slot time that was empty while requests waited.
     """
 
     arrived: int
@@ -53,9 +55,11 @@ class TickResult:
 
 @dataclass(slots=True)
 class _Slots:
-    """Which request sits in which slot, and the timeline."""
+    """Which request sits in which slot (`free` is a heap of the others, `seats` says where a request is), the timeline."""
 
     occupants: list[int | None]
+    free: list[int]
+    seats: dict[int, int] = field(default_factory=dict)
     timeline: list[TickStep] = field(default_factory=list)
     itl_sum: float = 0.0
     itl_count: int = 0
@@ -66,8 +70,15 @@ class _Slots:
 
     def seat(self, request: int) -> None:
         """Give a request the first empty slot."""
-        if request not in self.occupants:
-            self.occupants[self.occupants.index(None)] = request
+        if request not in self.seats:
+            self.seats[request] = heapq.heappop(self.free)
+            self.occupants[self.seats[request]] = request
+
+    def leave(self, request: int) -> None:
+        """Empty the slot of a request."""
+        slot = self.seats.pop(request)
+        self.occupants[slot] = None
+        heapq.heappush(self.free, slot)
 
     def idle(self, start: float, end: float, queue: int, keep_timeline: bool) -> None:
         """Record a tick without a step."""
@@ -79,7 +90,7 @@ class _Slots:
     def spend(self, ticks: float, waiting: int) -> None:
         """Count the empty slots of some ticks as wasted where requests wait."""
         if waiting:
-            self.wasted_ticks += ticks * self.occupants.count(None)
+            self.wasted_ticks += ticks * len(self.free)
 
 
 def simulate(
@@ -102,7 +113,7 @@ def simulate(
     """
     store = Requests()
     lengths = course_lengths(osl_mean, osl_std, seed)
-    slots = _Slots([None] * rules.slots)
+    slots = _Slots([None] * rules.slots, list(range(rules.slots)))
     replica = Replica(
         store,
         clock,
@@ -191,7 +202,7 @@ def _observe(
 
 def _vacate(replica: Replica, slots: _Slots) -> None:
     for request in replica.completed:
-        slots.occupants[slots.occupants.index(request)] = None
+        slots.leave(request)
     replica.completed.clear()
 
 

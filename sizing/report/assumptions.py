@@ -66,6 +66,12 @@ def _of_setting(request: Request, chosen: Candidate, name: str) -> Assumption:
 
 
 def of_time(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[Assumption]:
+    """Yield what the time of a request rests on: that of its steps, and of the front end outside of them."""
+    yield from of_steps(request, chosen, kernels)
+    yield _of_setting(request, chosen, "front_end")
+
+
+def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[Assumption]:
     """Yield peaks, each kernel efficiency that was used (measured here or borrowed), and the host's time."""
     sheet = chosen.option.gpu.datasheet
     sources = "; ".join(sheet.sources)
@@ -85,7 +91,12 @@ def of_time(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[A
     small = kernels.assumptions.small_kernels
     yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
     yield _of_setting(request, chosen, "host")
-    yield _of_setting(request, chosen, "front_end")
+
+
+def of_limits(request: Request) -> Iterator[Assumption]:
+    """Yield the limits on what does not exist: where one token is all of an output, nothing is between tokens."""
+    if request.osl == 1 and request.limits.itl is not None:
+        yield Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
 
 
 def of_planning(request: Request, asked: Asked, chosen: Candidate) -> Iterator[Assumption]:
@@ -114,4 +125,5 @@ def of_planning(request: Request, asked: Asked, chosen: Candidate) -> Iterator[A
             yield Assumption(name.replace("_", " "), getattr(defaults, name), "", "assumed", defaults.source)
     if chosen.option.usd_per_gpu_hour is not None:
         price = chosen.option.usd_per_gpu_hour
-        yield Assumption("price", price, "$ per GPU-hour", "datasheet", chosen.option.price_source or "")
+        # A provider's list on a date, or what was asked: what is paid depends on contract, region and term.
+        yield Assumption("price", price, "$ per GPU-hour", "assumed", chosen.option.price_source or "")

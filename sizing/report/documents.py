@@ -62,13 +62,18 @@ class Deployment(NamedTuple):
 
 
 class LoadFigures(NamedTuple):
-    """The load that the deployment runs at, and how much more it could take."""
+    """The load that the deployment runs at, and how much more it could take.
+
+    Concurrency counts requests from arrival to last token, those in the front end or a queue too. `headroom` is the growth
+    of `headroom_of` that the limits leave, by which the demand is stated: `concurrency`, else `requests_per_s`.
+    """
 
     requests_per_s: float
     concurrency: float
     concurrency_per_replica: float
     max_requests_per_s: float
     headroom: float
+    headroom_of: str
     share_of_max_requests_per_s: float
 
 
@@ -125,12 +130,16 @@ class Utilisation(NamedTuple):
 
 
 class Users(NamedTuple):
-    """Daily active users that the load means, never without what a user does."""
+    """Daily active users that the load means, never without what a user does.
+
+    `stated` is False where neither demand nor options speak of users: then it is what the rate would correspond to.
+    """
 
     daily_active_users: float
     requests_per_user_per_day: float
     active_hours: float
     peak_to_mean: float
+    stated: bool
 
 
 class Cost(NamedTuple):
@@ -155,6 +164,7 @@ class Limiting(NamedTuple):
     detail: str
     relaxed_limit_ms: float | None
     relaxed_gpus: int | None
+    relaxed_gpu: str | None
     suggestions: tuple[str, ...]
 
 
@@ -193,7 +203,11 @@ class RejectedLayout(NamedTuple):
 
 
 class Simulation(NamedTuple):
-    """The check of an answer by simulation, one replica under its share of the demand."""
+    """The check of an answer by simulation, one replica under its share of the demand.
+
+    `batch_mean` counts requests in the running batch, `queue_mean` those that wait for it; in the front end are the rest of
+    a replica's concurrency.
+    """
 
     passed: bool
     sizes_tried: int
@@ -207,7 +221,7 @@ class Simulation(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The document of `llmsize estimate`."""
+    """The document of `llmsize estimate`; `simulate_command` simulates its answer."""
 
     feasible: bool
     inputs: dict[str, Any]
@@ -224,6 +238,7 @@ class Estimate(NamedTuple):
     alternatives: tuple[Alternative, ...]
     rejected: tuple[RejectedLayout, ...]
     assumptions: tuple[Assumption, ...]
+    simulate_command: str | None = None
     explanations: tuple[Explanation, ...] = ()
     schema: str = "llmsize.estimate/1"
 
@@ -260,6 +275,7 @@ class StepReport(NamedTuple):
     inputs: dict[str, Any]
     total_s: float
     gpu_s: float
+    launch_s: float
     host_s: float
     mbu: float
     mfu: float

@@ -12,7 +12,7 @@ from sizing import capacity, memory
 from sizing import request as requests
 from sizing.advice import Relaxation, Suggestion, nearest_miss
 from sizing.candidates import Candidate, Rejected
-from sizing.report import assumptions, explain
+from sizing.report import assumptions, check_command, explain
 from sizing.report.documents import (
     Alternative,
     Assumption,
@@ -73,7 +73,7 @@ def build(
             limiting=unmet(outcome, suggestions, checked),
             alternatives=tuple(map(_alternative, outcome.ranked)),
             rejected=turned_down,
-            assumptions=tuple(assumptions.of_model(request, asked.notes)),
+            assumptions=(*assumptions.of_model(request, asked.notes), *assumptions.of_limits(request)),
         )
     chosen = best.candidate
     prefill, decode = phase_steps(best, outcome)
@@ -94,6 +94,7 @@ def build(
         alternatives=tuple(map(_alternative, outcome.ranked[1:])),
         rejected=turned_down,
         assumptions=_assumptions(best, outcome, asked),
+        simulate_command=check_command.simulate(best, outcome.request, asked),
     )
     if not explained:
         return document
@@ -130,6 +131,7 @@ def _assumptions(best: Evaluated, outcome: Outcome, asked: Asked) -> tuple[Assum
         *assumptions.of_model(request, asked.notes),
         *assumptions.of_memory(request, chosen),
         *assumptions.of_time(request, chosen, best.load.kernels),
+        *assumptions.of_limits(request),
         *assumptions.of_planning(request, asked, chosen),
     )
 
@@ -137,7 +139,7 @@ def _assumptions(best: Evaluated, outcome: Outcome, asked: Asked) -> tuple[Assum
 def _deployment(best: Evaluated) -> Deployment:
     layout = best.candidate.layout
     return Deployment(
-        gpu=best.candidate.option.gpu.name,
+        gpu=best.candidate.option.name,
         gpu_id=best.candidate.option.id,
         gpus=best.gpus,
         replicas=best.replicas,
@@ -172,7 +174,10 @@ def _longest(chosen: Candidate, outcome: Outcome) -> int:
 def _users(best: Evaluated, asked: Asked) -> Users:
     per_user, hours, peak = requests.users_of(asked.workload.planning, asked.defaults)
     served = capacity.daily_active_users(best.requests_per_s, per_user, hours, peak)
-    return Users(served, per_user, hours, peak)
+    demand, planning = asked.workload.demand, asked.workload.planning
+    own = (planning.requests_per_user_per_day, planning.active_hours, planning.peak_to_mean)
+    stated = (demand is not None and demand.daily_active_users is not None) or any(value is not None for value in own)
+    return Users(served, per_user, hours, peak, stated)
 
 
 def _cost(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
@@ -201,7 +206,7 @@ def _alternative(found: Evaluated) -> Alternative:
         return float(values["mean"][0]) / MILLI
 
     return Alternative(
-        gpu=found.candidate.option.gpu.name,
+        gpu=found.candidate.option.name,
         weight_precision=found.candidate.plan.weight_format,
         tp=layout.tp,
         pp=layout.pp,
@@ -222,7 +227,7 @@ def _alternative(found: Evaluated) -> Alternative:
 def _rejected(entry: Rejected) -> RejectedLayout:
     layout = entry.layout
     return RejectedLayout(
-        gpu=entry.option.gpu.name,
+        gpu=entry.option.name,
         weight_precision=entry.precision,
         tp=layout.tp,
         pp=layout.pp,

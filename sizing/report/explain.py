@@ -94,8 +94,8 @@ def _of_deployment(document: Estimate, best: Evaluated, outcome: Outcome) -> Ite
         "closed form of in-flight batching",
     )  # fmt: skip
     yield Explanation(
-        "concurrency per replica", load.concurrency_per_replica, "requests", "derived",
-        "Little's law: requests/s * E2E",
+        "concurrency per replica", load.concurrency_per_replica, "requests in flight", "derived",
+        "Little's law: requests/s * E2E; in flight are those in the front end, queued and running",
         f"{best.requests_per_s / best.replicas:.4g} requests/s, E2E {best.latency_s('e2e')['mean']:.4g} s",
         "Little (1961)",
     )  # fmt: skip

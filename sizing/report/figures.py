@@ -24,14 +24,14 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
     most = best.most_requests_per_s * best.replicas
     served = best.requests_per_s
     in_flight = outcome.request.concurrency
-    asked, possible = (in_flight, best.most_per_replica * best.replicas) if in_flight is not None else (served, most)
-    headroom = possible / asked - 1
+    headroom = (most / served if in_flight is None else best.most_per_replica * best.replicas / in_flight) - 1
     return LoadFigures(
         requests_per_s=served,
         concurrency=float(in_flight) if in_flight is not None else running * best.replicas,
         concurrency_per_replica=running if in_flight is None else in_flight / best.replicas,
         max_requests_per_s=most,
         headroom=max(0.0, headroom),
+        headroom_of="requests_per_s" if in_flight is None else "concurrency",
         share_of_max_requests_per_s=min(1.0, served / most) if most else 0.0,
     )
 

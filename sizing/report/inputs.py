@@ -35,7 +35,7 @@ def inputs(asked: Asked, request: Request, chosen: Candidate | None) -> dict[str
         "model_id": asked.model_id,
         "model_asked": asked.model_matched_from or asked.model_id,
         "gpu": _chosen_gpu(asked, chosen),
-        "gpus_considered": [option.gpu.name for option in asked.options],
+        "gpus_considered": [option.name for option in asked.options],
         "gpu_ids": [option.id for option in asked.options],
         "gpu_asked": asked.gpus_matched_from,
         "engine": request.engine.name,
@@ -63,8 +63,8 @@ def inputs(asked: Asked, request: Request, chosen: Candidate | None) -> dict[str
 def _chosen_gpu(asked: Asked, chosen: Candidate | None) -> str | None:
     """Return the GPU type of the answer; without one, the only type considered, or None of several."""
     if chosen is not None:
-        return chosen.option.gpu.name
-    return asked.options[0].gpu.name if len(asked.options) == 1 else None
+        return chosen.option.name
+    return asked.options[0].name if len(asked.options) == 1 else None
 
 
 def _chosen_precision(precisions: Sequence[str | None], chosen: Candidate | None, request: Request) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sizing.advice import Relaxation, Suggestion, nearest_miss
+from sizing.advice import MOST_RELAXED, Relaxation, Suggestion, nearest_miss
 from sizing.report.documents import Limiting
-from sizing.report.lines import milliseconds, number, percent
+from sizing.report.lines import milliseconds, number, percent, plural
 from sizing.request import Request
 from sizing.search import Evaluated, Outcome
 from sizing.units import MILLI
@@ -28,12 +28,9 @@ def limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -
         limit_ms = limit.seconds / MILLI
         detail = (
             f"{best.binding.upper()} ({statistic}) {milliseconds(value_ms)}, limit {milliseconds(limit_ms)}: what ends a "
-            f"replica's load at {number(best.most_requests_per_s)} requests/s"
+            f"replica's load at {_most(best, request)}"
         )
-        if relaxation is None:
-            detail += "; a looser limit alone would not save a replica"
-        else:
-            detail += f"; a limit of {milliseconds(relaxation.seconds / MILLI)} takes {relaxation.gpus} GPUs"
+        detail += _relaxed_words(best, request, relaxation)
     return Limiting(
         limit=best.binding,
         statistic=statistic,
@@ -42,13 +39,32 @@ def limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -
         detail=detail,
         relaxed_limit_ms=relaxation.seconds / MILLI if relaxation else None,
         relaxed_gpus=relaxation.gpus if relaxation else None,
+        relaxed_gpu=relaxation.gpu if relaxation else None,
         suggestions=(),
     )
 
 
+def _most(best: Evaluated, request: Request) -> str:
+    """Write the most that a replica serves, in what the demand counts."""
+    if request.concurrency is not None:
+        return f"{number(best.most_per_replica)} requests in flight"
+    return f"{number(best.most_requests_per_s)} requests/s"
+
+
+def _relaxed_words(best: Evaluated, request: Request, relaxation: Relaxation | None) -> str:
+    """Say from which limit on fewer GPUs do, or that none near it saves one."""
+    if relaxation is not None:
+        other = relaxation.gpu != best.candidate.option.name
+        gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
+        return f"; a limit from {milliseconds(relaxation.seconds / MILLI)} on takes {gpus}"
+    if request.requests_per_s is None and request.concurrency is None:
+        return "; a looser one serves more"
+    return "" if best.gpus == 1 else f"; no limit up to {MOST_RELAXED:g} times as long takes fewer GPUs"
+
+
 def _capacity_words(best: Evaluated, request: Request) -> str:
     """Say which capacity would end a replica's load, at which load, and what raises it."""
-    at = f"at {number(best.most_requests_per_s)} requests/s a replica"
+    at = f"at {_most(best, request)} a replica"
     if best.binding == "utilisation":
         return (
             f"stable utilisation ({percent(request.max_utilisation)}) {at}: beyond it queues grow in bursts; "
@@ -63,7 +79,7 @@ def _capacity_words(best: Evaluated, request: Request) -> str:
 def _unconfirmed(best: Evaluated, request: Request, checked: Verified) -> str:
     """Say what the last simulated size broke, though the closed form held it to be feasible."""
     served = best.served
-    detail = f"simulation confirmed none of {checked.tries} sizes up to {best.gpus} x {best.candidate.option.gpu.name}"
+    detail = f"simulation confirmed none of {checked.tries} sizes up to {best.gpus} x {best.candidate.option.name}"
     if served is None:
         return detail
     if not served.stable:
@@ -82,18 +98,21 @@ def unmet(outcome: Outcome, found: Sequence[Suggestion], checked: Verified | Non
     words = tuple(f"{s.change}: {s.gpus} x {s.gpu} ({s.layout})" for s in found)
     best, budget = outcome.best, outcome.request.gpu_budget
     if best is not None and checked is not None and not checked.passed:
-        return Limiting("simulation", None, None, None, _unconfirmed(best, outcome.request, checked), None, None, words)
+        detail = _unconfirmed(best, outcome.request, checked)
+        return Limiting("simulation", None, None, None, detail, None, None, None, words)
     if best is not None and budget is not None:
         detail = (
-            f"the demand takes {best.gpus} x {best.candidate.option.gpu.name} ({best.candidate.layout}), "
+            f"the demand takes {best.gpus} x {best.candidate.option.name} ({best.candidate.layout}), "
             f"{best.gpus - budget} more than the budget of {budget}"
         )
-        return Limiting("gpu_budget", None, None, None, detail, None, None, words)
+        return Limiting("gpu_budget", None, None, None, detail, None, None, None, words)
     miss = nearest_miss(outcome)
     if miss is None:
-        return Limiting("none", None, None, None, "no layout was left to try", None, None, words)
-    detail = f"{miss.option.gpu.name} {miss.precision} {miss.layout}: {miss.detail}"
+        return Limiting("none", None, None, None, "no layout was left to try", None, None, None, words)
+    detail = f"{miss.option.name} {miss.precision} {miss.layout}: {miss.detail}"
     limit = getattr(outcome.request.limits, miss.reason, None)
     limit_ms = limit.seconds / MILLI if limit else None
     value_ms = limit_ms * (1 + miss.shortfall) if limit_ms is not None else None
-    return Limiting(miss.reason, limit.statistic if limit else None, value_ms, limit_ms, detail, None, None, words)
+    return Limiting(
+        miss.reason, limit.statistic if limit else None, value_ms, limit_ms, detail, None, None, None, words
+    )

@@ -1,7 +1,7 @@
 """The teaching simulator's run as a picture: slots over time with true step widths; below, queue, TTFT and E2E.
 
 The colours are of the Okabe-Ito palette, which colour-blind readers tell apart; in greyscale they differ in lightness,
-and prefill is hatched besides.
+and prefill is hatched besides where the steps are few enough to see it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_EDGED = 400  # steps with a line around each; more would be lines alone
+MOST_HATCHED = 40_000  # steps x slots; hatching more takes minutes, and nobody could tell
 SLOT_INCHES, LOWER_INCHES, WIDTH_INCHES = 0.35, 2.6, 11.0
 TALLEST_INCHES = 12.0  # of the slots of one run
 
@@ -56,8 +57,9 @@ def draw(results: Mapping[str, TickResult], form: str) -> bytes:
 
 def _slots(axis: Axes, timeline: Sequence[TickStep]) -> None:
     """One row a slot, the first at the top; every step as wide as it took."""
-    edged = len(timeline) <= MOST_EDGED
     count = len(timeline[0].states) if timeline else 0
+    hatched = len(timeline) * count <= MOST_HATCHED
+    edged = hatched and len(timeline) <= MOST_EDGED
     for state, look in LOOKS.items():
         for slot in range(count):
             spans = _spans(timeline, slot, state, apart=edged)
@@ -65,9 +67,9 @@ def _slots(axis: Axes, timeline: Sequence[TickStep]) -> None:
                 spans,
                 (slot + 0.6, 0.8),
                 facecolor=look.colour,
-                edgecolor=BLACK if edged or look.hatch else "none",
+                edgecolor=BLACK if edged or (look.hatch and hatched) else "none",
                 linewidth=0.4 if edged else 0.0,
-                hatch=look.hatch,
+                hatch=look.hatch if hatched else "",
                 label=look.label if slot == 0 else "_",
             )
     axis.set_ylim(count + 0.5, 0.5)

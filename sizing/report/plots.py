@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # Okabe and Ito, Color Universal Design (https://jfly.uni-koeln.de/color), with a light grey.
 BLACK, BLUE, GREEN, VERMILLION, ORANGE, PALE = "#000000", "#0072B2", "#009E73", "#D55E00", "#E69F00", "#F2F2F2"
 DPI = 120
+NO_MATPLOTLIB = Fault(
+    "needs matplotlib, which is not installed", field="--plot", allowed="after pip install 'llmsize[plot]'"
+)
 
 
 def figure(width_inches: float, heights_inches: Sequence[float]) -> tuple[Figure, list[Axes]]:
@@ -22,9 +25,7 @@ def figure(width_inches: float, heights_inches: Sequence[float]) -> tuple[Figure
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise InputError(
-            Fault("needs matplotlib, which is not installed", field="--plot", allowed="pip install 'llmsize[plot]'")
-        ) from None
+        raise InputError(NO_MATPLOTLIB) from None
     titles_inches = 0.8 * len(heights_inches)
     drawn = Figure(figsize=(width_inches, sum(heights_inches) + titles_inches), layout="constrained")
     axes = drawn.subplots(len(heights_inches), 1, squeeze=False, height_ratios=list(heights_inches))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sizing.deployment import Resolved
@@ -22,11 +22,15 @@ from sizing.specs.workload import Limits
 from sizing.units import MILLI
 
 LATENCIES = ("ttft", "itl", "e2e")
+SPREAD_OUT = "--replicas N spreads the load, which one replica is driven with here, over N; llmsize estimate finds N for a demand"
 NOTHING = Spread(*[None] * len(Spread._fields))
 
 
 class Simulated(NamedTuple):
-    """What was simulated: a resolved deployment, its replicas under each policy, the traffic and how it was driven."""
+    """What was simulated: a resolved deployment, its replicas under each policy, the traffic and how it was driven.
+
+    Where the requests are not `counted`, they are all that come until the limit.
+    """
 
     resolved: Resolved
     policies: Mapping[str, Deployed]
@@ -35,6 +39,8 @@ class Simulated(NamedTuple):
     routing: Routing
     limit_s: float | None
     trace: str | None
+    counted: bool
+    replicas_stated: bool
 
     @property
     def replicas(self) -> int:
@@ -55,13 +61,19 @@ def build(asked: Simulated, served: Mapping[str, Served]) -> SimulationReport:
     )
     return SimulationReport(
         passed=held.fits and all(run.stable and not run.refused and not run.missed for run in runs),
-        inputs=_inputs(asked),
+        inputs=_inputs(asked, served),
         runs=runs,
         memory=held.memory,
         reason=held.reason,
-        suggestions=held.suggestions,
+        suggestions=held.suggestions or _suggestions(asked, runs),
         assumptions=_assumptions(asked) if served else held.assumptions,
     )
+
+
+def _suggestions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[str, ...]:
+    """Return what would help where a whole demand, meant for many replicas, is more than the single one can take."""
+    grows = any(run.stable is False for run in runs)
+    return (SPREAD_OUT,) if grows and not asked.replicas_stated else ()
 
 
 def _run(policy: str, served: Served, asked: Simulated) -> SimulatedRun:
@@ -116,8 +128,9 @@ def _misses(spread: Spread, limits: Limits, name: str) -> bool:
     return value is not None and value > limit.seconds / MILLI
 
 
-def _inputs(asked: Simulated) -> dict[str, Any]:
+def _inputs(asked: Simulated, served: Mapping[str, Served]) -> dict[str, Any]:
     traffic = asked.traffic
+    sent = next((run.requests for run in served.values()), None)
     found: dict[str, Any] = {
         "clock": "seconds",
         **deployed.inputs(asked.resolved),
@@ -127,8 +140,8 @@ def _inputs(asked: Simulated) -> dict[str, Any]:
         "slots": next(iter(asked.policies.values())).rules.slots,
         "isl": _mean(traffic, 1, traffic.isl),
         "osl": _mean(traffic, 2, traffic.osl),
-        "isl_lengths": None if traffic.trace is not None else _lengths(traffic.isl),
-        "osl_lengths": None if traffic.trace is not None else _lengths(traffic.osl),
+        "isl_lengths": None if traffic.trace is not None else _lengths(traffic.isl, sent.isl if sent else ()),
+        "osl_lengths": None if traffic.trace is not None else _lengths(traffic.osl, sent.osl if sent else ()),
         "load": _load(asked),
         "prefix_hit": next(iter(asked.policies.values())).prefix_hit,
         "routing": asked.routing if asked.replicas > 1 and traffic.in_flight is None else None,
@@ -154,7 +167,7 @@ def _load(asked: Simulated) -> dict[str, Any]:
         kind = "closed_loop"
     return {
         "kind": kind,
-        "requests": len(t.trace) if t.trace is not None else t.count,
+        "requests": t.count if asked.counted else None,
         "requests_per_s": t.rate_per_s,
         "arrivals": t.arrivals if kind == "open_loop" else None,
         "burstiness": t.burstiness if kind == "open_loop" and t.arrivals == "gamma" else None,
@@ -169,10 +182,12 @@ def _mean(traffic: Traffic, column: int, lengths: Lengths) -> float:
     return lengths.mean * (1 + lengths.low_share) / 2 if lengths.shape == "uniform" else lengths.mean
 
 
-def _lengths(lengths: Lengths) -> dict[str, Any]:
+def _lengths(lengths: Lengths, sent: Sequence[int]) -> dict[str, Any]:
+    """Return a distribution, and the mean of what was drawn from it: chance, cuts and whole tokens move it."""
     spread = lengths.std if lengths.shape in ("normal", "lognormal") else None
     low = lengths.low_share if lengths.shape == "uniform" else None
-    return {"shape": lengths.shape, "mean": lengths.mean, "std": spread, "low_share": low}
+    drawn = sum(sent) / len(sent) if sent and lengths.shape != "fixed" else None
+    return {"shape": lengths.shape, "mean": lengths.mean, "std": spread, "low_share": low, "drawn_mean": drawn}
 
 
 def _limits(limits: Limits) -> dict[str, Any]:

@@ -39,13 +39,14 @@ def build(resolved: Resolved, *, decode: int, context: int, prefill: int, prior:
         inputs={**inputs(resolved), "batch": stated, "host": host},
         total_s=timed.total_s,
         gpu_s=timed.gpu_s,
+        launch_s=timed.launch_s,
         host_s=timed.host_s,
         mbu=timed.mbu,
         mfu=timed.mfu,
         operations=tuple(_operation(o, timed.gpu_s) for o in timed.operations),
         assumptions=(
             *assumptions.of_model(resolved.request, resolved.notes),
-            *assumptions.of_time(resolved.request, candidate_of(resolved), kernels),
+            *assumptions.of_steps(resolved.request, candidate_of(resolved), kernels),
         ),
     )
 

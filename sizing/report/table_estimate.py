@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
-from sizing.report.documents import Estimate
+from sizing.report.documents import Estimate, Users
 from sizing.report.footnotes import assumed, explained
 from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural
-from sizing.report.table_layouts import compared, layout, rejected
+from sizing.report.table_layouts import cheaper, compared, layout, rejected
 from sizing.report.table_memory import memory_line
+
+COMMAND_WIDTH = 56  # of a line of a shell command: with indent and continuation it is below the narrowest terminal
 
 
 def blocks(document: Estimate) -> Iterator[Block]:
@@ -23,6 +26,8 @@ def blocks(document: Estimate) -> Iterator[Block]:
     if document.feasible or len(document.rejected) > 1:
         yield Block(tuple(rejected(document)))
     yield from explained(document.explanations)
+    if document.explanations and document.simulate_command:
+        yield Block((Line("Check it with", style="bold"), *shell_lines(document.simulate_command)))
     yield assumed(document.assumptions, sources=bool(document.explanations))
 
 
@@ -34,14 +39,62 @@ def _answer(document: Estimate) -> Iterator[Line]:
     shape = layout(d.tp, d.pp, d.ep, d.dp)
     yield Line(f"{d.gpus} x {d.gpu} = {plural(d.replicas, 'replica')} x {shape}, {price}", style="bold")
     yield Line(
-        f"Serves {number(load.requests_per_s)} requests/s ({number(throughput.requests_per_s_per_gpu)} per GPU, "
-        f"{number(throughput.requests_per_s_per_replica)} per replica), {percent(load.headroom)} headroom"
+        f"Serves {_served(document)} ({number(throughput.requests_per_s_per_gpu)} per GPU, "
+        f"{number(throughput.requests_per_s_per_replica)} per replica){_headroom(document)}"
     )
     names = ("ttft", "itl", "e2e") if latency.itl_ms.mean is not None else ("ttft", "e2e")
     yield Line(", ".join(_latency(document, name) for name in names))
-    yield Line(
-        f"{number(users.daily_active_users)} daily active users ({users.requests_per_user_per_day:g} requests/user, "
-        f"{users.active_hours:g} h window, peak {users.peak_to_mean:g} x mean)"
+    if latency.itl_ms.mean is None and document.inputs["limits"]["itl_ms"] is not None:
+        yield Line("No tokens after the first (OSL 1): the limit on ITL does not apply")
+    if users.stated:
+        yield Line(f"{number(users.daily_active_users)} daily active users served ({_habits(users)})")
+    yield from cheaper(document)
+
+
+def shell_lines(command: str) -> Iterator[Line]:
+    """Yield a command in lines that a shell takes as one when they are pasted, each short enough not to be folded."""
+    parts: list[str] = []
+    for word in map(shlex.quote, shlex.split(command)):  # a value stays on the line of its option
+        if word.startswith("-") or not parts:
+            parts.append(word)
+        else:
+            parts[-1] += f" {word}"
+    text = parts[0]
+    for part in parts[1:]:
+        if len(text) + 1 + len(part) > COMMAND_WIDTH:
+            yield Line(f"  {text} \\")
+            text = f"  {part}"
+        else:
+            text = f"{text} {part}"
+    yield Line(f"  {text}")
+
+
+def _served(document: Estimate) -> str:
+    """Write what is served: what the demand counts comes first, and that it is the most where nothing was demanded."""
+    i, load = document.inputs, document.load
+    assert load
+    rate = f"{number(load.requests_per_s)} requests/s"
+    if load.headroom_of == "concurrency":
+        return f"{number(load.concurrency)} requests in flight: {rate}"
+    return rate if i["demand"]["requests_per_s"] is not None else f"at most {rate}"
+
+
+def _headroom(document: Estimate) -> str:
+    """Write the growth left, of what the demand counts; nothing where the load is the most already."""
+    i, load = document.inputs, document.load
+    assert load
+    demand = i["demand"]
+    if demand["requests_per_s"] is None and demand["concurrency"] is None:
+        return ""
+    of = " in concurrency" if load.headroom_of == "concurrency" else ""
+    asked = f" ({percent(i['headroom'])} asked)" if i["headroom"] else ""
+    return f", {percent(load.headroom)} headroom{of}{asked}"
+
+
+def _habits(users: Users) -> str:
+    return (
+        f"{users.requests_per_user_per_day:g} requests each a day, {users.active_hours:g} h window, "
+        f"peak {users.peak_to_mean:g} x mean"
     )
 
 
@@ -66,9 +119,9 @@ def _asked(document: Estimate) -> Iterator[Line]:
         f"{i['model']}, {i['weight_precision'].upper()} weights, {i['kv_precision'].upper()} KV cache",
         "Model",
     )
-    in_flight = f"concurrency {number(load.concurrency)}"
+    in_flight = f"concurrency {number(load.concurrency)} in flight"
     if d.replicas > 1:
-        in_flight += f" ({number(load.concurrency_per_replica)} per replica)"
+        in_flight += f", {number(load.concurrency_per_replica)} a replica"
     yield Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}, {in_flight}", "Workload")
     yield Line(f"{i['engine_title']} {i['engine_version']}, {layout(d.tp, d.pp, d.ep, d.dp)}", "Engine")
     if i["gpu_asked"]:
@@ -112,6 +165,14 @@ def _figures(document: Estimate) -> Iterator[Line]:
             usd += f", {money(cost.usd_per_million_output_tokens_mean_load)} at the mean load of the users' day"
         energy = f"{usd}; {energy}"
     yield Line(energy, "Cost")
+    if cost.usd_per_gpu_hour is not None:
+        yield Line(f"{money(cost.usd_per_gpu_hour)} per GPU-hour: {cost.price_source}", "Price")
+    users = document.users
+    if users is not None and not users.stated and document.inputs["mode"] != "offline":
+        yield Line(
+            f"this rate would be that of {number(users.daily_active_users)} daily active users ({_habits(users)})",
+            "Users",
+        )
     yield Line(document.limiting.detail, "What limits it")
     s = document.simulation
     if s is None:
@@ -119,8 +180,9 @@ def _figures(document: Estimate) -> Iterator[Line]:
     else:
         preempted = f", {plural(s.preemptions, 'preemption')}" if s.preemptions else ""
         yield Line(
-            f"{s.requests:,} requests of one replica: {number(s.batch_mean)} running, {number(s.queue_mean)} queued on "
-            f"average, cache {percent(s.kv_utilisation_mean)} full{preempted}; latencies and percentiles are from it",
+            f"{s.requests:,} requests of one replica: of those in flight {number(s.batch_mean)} in the running batch and "
+            f"{number(s.queue_mean)} queued on average, cache {percent(s.kv_utilisation_mean)} full{preempted}; latencies "
+            "and percentiles are from it",
             "Simulated",
         )
 

@@ -13,6 +13,7 @@ T = TypeVar("T")
 MOST_LAYOUTS = 6  # beside the answer, of one GPU type; JSON and CSV have them all
 MOST_TYPES = 12
 MOST_REJECTED = 4
+LEAST_SAVING = 0.01  # of the price an hour, below which another layout is not called cheaper
 HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no size and no limit would change these
 
 Compared = tuple[int, str, str, str, str, str, str]  # GPUs, GPU, layout, weights, TTFT, ITL, $/h
@@ -49,6 +50,38 @@ def compared(document: Estimate) -> Block:
         columns=tuple(columns[i] for i in told),
         right=tuple(right[i] for i in told),
         rows=tuple(tuple(str(row[i]) for i in told) for row in shown),
+    )
+
+
+def cheaper(document: Estimate) -> Iterator[Line]:
+    """Yield a line for the cheapest layout where it costs clearly less than the answer, as the fewest GPUs favour dear ones.
+
+    An answer without a price can't be compared; then the cheapest is named with its price alone.
+    """
+    cost, demand = document.cost, document.inputs["demand"]
+    demanded = (
+        demand["requests_per_s"] is not None or demand["concurrency"] is not None
+    )  # else each serves another load
+    priced = [a for a in document.alternatives if a.usd_per_hour is not None]
+    if cost is None or not priced or not demanded or document.inputs["objective"] == "cost":
+        return
+    least = min(priced, key=lambda a: (a.usd_per_hour or 0.0, a.gpus))
+    assert least.usd_per_hour is not None
+    saved = ""
+    if cost.usd_per_hour is not None:
+        share = least.usd_per_hour / cost.usd_per_hour - 1
+        if share > -LEAST_SAVING:
+            return
+        saved = f" ({share * 100:.0f} %)"
+    weights = (
+        f" {least.weight_precision.upper()}" if least.weight_precision != document.inputs["weight_precision"] else ""
+    )
+    checked = "" if document.simulation is None else ", not simulated"
+    label = "Cheaper" if saved else "Cheapest known"
+    shape = layout(least.tp, least.pp, least.ep, least.dp)
+    yield Line(
+        f"{label}: {least.gpus} x {least.gpu}{weights} = {plural(least.replicas, 'replica')} x {shape}, "
+        f"{money(least.usd_per_hour)}/h{saved}{checked}; --objective cost"
     )
 
 

@@ -13,6 +13,10 @@ from sizing.report.timeline_text import LEGEND, bands
 
 NOT_CONVERGED = "not converged: the queue kept growing, so latencies depend on how long the run was"
 WASTED = "wasted: slots empty while requests waited"
+TICK_NOTES = (
+    "Mean TTFT of requests with a first token, mean E2E of those done, in ticks",
+    f"Rates in 1,000 ticks; {WASTED}",
+)
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 ARRIVALS = {"even": "evenly spaced", "poisson": "Poisson", "gamma": "gamma"}
 
@@ -56,6 +60,8 @@ def _answer(document: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
     )
     if not run.stable:
         yield Line(f"Unstable, latencies {NOT_CONVERGED}", style="bold")
+    for suggestion in document.suggestions:
+        yield Line(suggestion)
     for name in run.missed:
         yield Line(_miss(document, run, name), style="bold")
 
@@ -110,13 +116,18 @@ def _length(inputs: dict[str, Any], name: str) -> str:
     if drawn is None:
         return f"{mean} on average"
     if drawn["shape"] == "uniform":
-        return f"{drawn['low_share'] * drawn['mean']:,.0f} to {drawn['mean']:,}"
-    return f"{mean} ({drawn['shape']}, std {number(drawn['std'])})" if drawn["std"] else mean
+        return f"{drawn['low_share'] * drawn['mean']:,.0f} to {drawn['mean']:,} (uniform{_drawn(drawn)})"
+    return f"{mean} ({drawn['shape']}, std {number(drawn['std'])}{_drawn(drawn)})" if drawn["std"] else mean
+
+
+def _drawn(lengths: dict[str, Any]) -> str:
+    """Say what the lengths that were sent are on average; nothing was sent where nothing fits."""
+    return "" if lengths["drawn_mean"] is None else f", mean drawn {number(lengths['drawn_mean'], 4)}"
 
 
 def _load(inputs: dict[str, Any]) -> str:
     load = inputs["load"]
-    text = f"{load['requests']:,} requests"
+    text = "requests" if load["requests"] is None else f"{load['requests']:,} requests"
     if load["kind"] == "trace":
         text += f" of {load['trace']}"
     elif load["kind"] == "open_loop":
@@ -203,19 +214,29 @@ def _notes(document: SimulationReport) -> Iterator[Line]:
             )
     if any(not run.stable for run in document.runs):
         yield Line(f"* {NOT_CONVERGED}")
+    for suggestion in document.suggestions:
+        yield Line(suggestion)
 
 
 def _ticks(document: TickReport) -> Iterator[Block]:
     i = document.inputs
     columns = ("policy", "done", "end", "TTFT", "E2E", "ITL")
     yield Block(columns=columns, right=(False, *[True] * 5), rows=tuple(map(_tick_latencies, document.runs)))
-    columns = ("policy", "requests/1k", "tokens/1k", "queue", "busy", "wasted")
-    title = Line(f"Mean latencies in ticks, rates in 1,000 ticks; {WASTED}", style="dim")
-    yield Block((title,), columns, (False, *[True] * 5), tuple(map(_tick_use, document.runs)))
+    columns = ("policy", "requests/1k", "tokens/1k", "queued at end", "busy", "wasted")
+    yield Block(
+        tuple(Line(text, style="dim") for text in TICK_NOTES),
+        columns,
+        (False, *[True] * 5),
+        tuple(map(_tick_use, document.runs)),
+    )
     spread = f", std {i['osl_std']:g}" if i["osl_std"] else ""
+    if i["osl_drawn_mean"] is not None:
+        spread += f" (mean drawn {number(i['osl_drawn_mean'], 4)})"
     chunks = f" in {plural(i['prefill_chunks'], 'chunk')}" if i["prefill_chunks"] > 1 else ""
+    if i["prefill"] < i["prefill_chunks"]:
+        chunks += " (no step is shorter than 1)"
     window = f"; batches of {i['batch_size']:,} or after {i['batch_window']:g} ticks" if "batch_size" in i else ""
-    until = f", until tick {i['limit']:g}" if i["limit"] is not None else ""
+    until = f", to the first step that ends at tick {i['limit']:g} or later" if i["limit"] is not None else ""
     yield Block(
         (
             Line(

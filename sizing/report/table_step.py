@@ -14,10 +14,11 @@ from sizing.units import GIGA, MEGA, MICRO, MILLI
 def blocks(document: StepReport) -> Iterator[Block]:
     """Yield the blocks of a step report."""
     batch = document.inputs["batch"]
+    launches = f", launches {number(document.launch_s / MILLI)} (beside it)" if document.launch_s else ""
     yield Block(
         (
             Line(
-                f"{number(document.total_s / MILLI, 4)} ms: GPU {number(document.gpu_s / MILLI, 4)}, host "
+                f"{number(document.total_s / MILLI, 4)} ms: GPU {number(document.gpu_s / MILLI, 4)}{launches}, host "
                 f"{number(document.host_s / MILLI)} ({document.inputs['host']}); MFU {percent(document.mfu)}, MBU "
                 f"{percent(document.mbu)}",
                 style="bold",

@@ -11,7 +11,13 @@ from sizing.report.timeline_text import slot_rows
 
 
 def build(inputs: dict[str, Any], results: Mapping[str, TickResult]) -> TickReport:
-    """Return the document of runs in ticks by policy."""
+    """Return the document of runs in ticks by policy.
+
+    Policies draw the same lengths in the order of arrival; the mean drawn is that of the run in which most arrived.
+    """
+    osl = max((result.requests.osl for result in results.values()), key=len)
+    drawn = sum(osl) / len(osl) if osl and inputs["osl_std"] else None
+    inputs = {**inputs, "osl_drawn_mean": drawn}
     return TickReport(inputs, tuple(_ticks(policy, result) for policy, result in results.items()))
 
 

@@ -70,6 +70,14 @@ class OfflineBudget(OfEngine):
     offline: PositiveInt
 
 
+class ExpertActivation(OfEngine):
+    """What an engine's 4-bit experts were fed with, where rows of a source were run with an option that is not its default."""
+
+    rows_of: Text
+    architecture: Text
+    activation: Literal["bf16", "fp8", "fp4"]
+
+
 class RequestCount(OfEngine):
     """The requests of a saturated run."""
 
@@ -102,6 +110,13 @@ class SizeHeuristic(OfEngine):
     token_steps: tuple[RoundingStep, ...]
 
 
+class Stretch(Spec):
+    """How many times the positions that a config states published runs go to."""
+
+    factor: Annotated[float, Field(ge=1, strict=True)]
+    source: Text
+
+
 class Conventions(Spec):
     """The whole file."""
 
@@ -112,10 +127,12 @@ class Conventions(Spec):
     notes: tuple[NoteRule, ...]
     whole_batch_engines: tuple[Text, ...]
     offline_budgets: tuple[OfflineBudget, ...]
+    expert_activations: tuple[ExpertActivation, ...]
     requests: tuple[RequestCount, ...]
     unstated_requests: PositiveInt
     unstated_rounds: PositiveInt
     least_rounds: PositiveInt
     sizes: tuple[EngineSize, ...]
     heuristics: tuple[SizeHeuristic, ...]
+    stretch: Stretch
     date: Text

@@ -86,15 +86,24 @@ class GraphSizes(Spec):
 class HostTime(Spec):
     """Host time of one step: t = per_step + per_sequence * running sequences; `overlapped` hides it under the GPU.
 
-    `per_kernel_us` is the gap before each kernel of an engine that launches them one by one, without CUDA graphs.
+    `per_kernel_us` is the gap before each kernel of an engine that launches them one by one, without CUDA graphs;
+    `eager_layer_us` what launching a layer takes in steps beyond `captured_prefill_tokens`, which the GPU waits for where it
+    is faster; `per_streamed_token_us` what each sequence adds in a server whose loop sends the tokens back itself.
     """
 
     per_step_us: NonNegative
     per_sequence_us: NonNegative
     per_kernel_us: NonNegative = 0.0
+    eager_layer_us: NonNegative = 0.0
+    per_streamed_token_us: NonNegative = 0.0
     overlapped: Annotated[bool, Field(strict=True)]
     points: PositiveInt | None = None
     spread: NonNegative | None = None
+
+    @property
+    def sequence_us(self) -> float:
+        """Host time that a running sequence adds to a step."""
+        return self.per_sequence_us + self.per_streamed_token_us
 
 
 class FrontEnd(Spec):
@@ -106,7 +115,7 @@ class FrontEnd(Spec):
     per_request_ms: NonNegative
     per_prompt_token_us: NonNegative
     points: PositiveInt | None = None
-    spread_ms: NonNegative | None = None
+    spread: NonNegative | None = None
 
 
 Flag = Annotated[bool, Field(strict=True)]
@@ -120,7 +129,8 @@ class EngineSettings(Spec):
     (TensorRT-LLM: a fraction of what is left). `admission`: `prompt` admits when the prompt's blocks are free,
     `first_chunk` when those of its first chunk are, `reserve` when prompt and output are, `estimate` by SGLang's
     running estimate. `unlike_windows`: whether windowed layers whose cache has another shape than the full layers' are
-    still cut to their window, or kept in full. `budget_covers_context` raises max_num_batched_tokens to the context length where that
+    still cut to their window, or kept in full. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
+    CUDA graphs. `budget_covers_context` raises max_num_batched_tokens to the context length where that
     is longer.
     """
 
@@ -149,12 +159,19 @@ class EngineSettings(Spec):
     prefix_caching: Flag
     graph_sizes: GraphSizes | None = None
     full_decode_graph: Flag
+    captured_prefill_tokens: NonNegativeInt
     collectives: Literal["custom", "nccl"]
     fused_activation_quantisation: Flag
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag
     host: HostTime
     front_end: FrontEnd
+
+    def in_process(self) -> EngineSettings:
+        """Return the settings of an engine that is called directly: nothing in front of it, nothing streamed."""
+        nothing = FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0)
+        host = self.host.model_copy(update={"per_streamed_token_us": 0.0})
+        return self.model_copy(update={"front_end": nothing, "host": host})
 
 
 class Engine(Spec):

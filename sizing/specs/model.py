@@ -19,7 +19,8 @@ class GqaAttention:
     """Grouped-query attention (multi-head where kv_heads = q_heads, multi-query where 1), head_dim explicit.
 
     `output_gate` adds a gate as wide as the query projection; `shared_kv` (key = value) stores and projects one of
-    the two; `reuses_cache` marks a layer that reads an earlier layer's cache and has no K/V of its own.
+    the two; `reuses_cache` marks a layer that reads an earlier layer's cache and has no K/V of its own; `norm_over_heads`
+    norms queries and keys over all heads at once, for which ranks that hold some of them sum up.
     """
 
     q_heads: int
@@ -29,6 +30,7 @@ class GqaAttention:
     output_gate: bool = False
     shared_kv: bool = False
     reuses_cache: bool = False
+    norm_over_heads: bool = False
     kind: Literal["gqa"] = "gqa"
 
 

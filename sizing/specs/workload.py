@@ -125,10 +125,14 @@ class Tokens(Spec):
         return (self.isl_max or self.isl) + (self.osl_max or self.osl)
 
 
+# A request in twelve days: with fewer the clock of a simulated run is so far on that steps are lost in its last digits.
+LEAST_REQUESTS_PER_S = 1e-6
+
+
 class Demand(Spec):
     """Exactly one of: requests per second, requests in flight over all replicas, daily active users."""
 
-    requests_per_s: Annotated[float, Field(gt=0, le=1e9, strict=True)] | None = None
+    requests_per_s: Annotated[float, Field(ge=LEAST_REQUESTS_PER_S, le=1e9, strict=True)] | None = None
     concurrency: Annotated[int, Field(gt=0, le=10**9, strict=True)] | None = None
     daily_active_users: Annotated[float, Field(gt=0, le=1e11, strict=True)] | None = None
 

@@ -7,17 +7,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sizing.bands import region
 from sizing.catalog.measured_csv import COLUMNS, METRICS
 from sizing.errors import Fault, InputError, nearest
 from sizing.validation.run import Result
 
-SOLO, FEW, MANY = 1, 8, 64  # bounds of the load regions, in requests in flight on one replica
-DERIVED = ("load", "kind")
+DERIVED = ("load", "kind", "metric")
 
 
 class Comparison(NamedTuple):
-    """One measured number and its prediction; `low` and `high` bound the band where there is one."""
+    """One measured number and its prediction; `low` and `high` bound the band where there is one.
 
+    `row` counts the rows of a run, for the ids of several files may be the same.
+    """
+
+    row: int
     id: str
     metric: str
     measured: float
@@ -50,30 +54,23 @@ class Group(NamedTuple):
     metrics: dict[str, ErrorFigures]
 
 
-def region(in_flight: float) -> str:
-    """Return the load region of so many requests in flight on one replica."""
-    if in_flight <= SOLO:
-        return "solo"
-    if in_flight <= FEW:
-        return "low"
-    return "medium" if in_flight <= MANY else "high"
-
-
 def check_columns(names: Sequence[str], known: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the columns to group by. Raises InputError for one that no row has."""
+    """Return the columns to group by. Raises InputError where none is named, and for one that no row has."""
     allowed = tuple(dict.fromkeys((*DERIVED, *COLUMNS, *known)))
     faults = [
         Fault(f"{name!r} is no column", field="--by", allowed=", ".join(allowed), nearest=nearest(name, allowed))
         for name in names
         if name not in allowed
     ]
+    if not names:
+        faults.append(Fault("names no column", field="--by", allowed=", ".join(allowed)))
     if faults:
         raise InputError(faults)
     return tuple(dict.fromkeys(names))
 
 
-def key_of(result: Result, by: Iterable[str]) -> tuple[str, ...]:
-    """Return a predicted row's value of each grouping column; names are the catalogue's, whatever the row spells."""
+def key_of(result: Result, metric: str, by: Iterable[str]) -> tuple[str, ...]:
+    """Return the value of each grouping column for a metric of a predicted row; names are the catalogue's, whatever the row spells."""
     assert result.resolution is not None and result.prediction is not None
     resolved = {
         "engine": result.resolution.engine,
@@ -81,6 +78,7 @@ def key_of(result: Result, by: Iterable[str]) -> tuple[str, ...]:
         "model": result.resolution.model,
         "kind": "moe" if result.resolution.is_moe else "dense",
         "load": region(result.prediction.in_flight),
+        "metric": metric,
     }
     return tuple(resolved[name] if name in resolved else result.row.cells.get(name, "") for name in by)
 
@@ -88,8 +86,10 @@ def key_of(result: Result, by: Iterable[str]) -> tuple[str, ...]:
 def compare(results: Iterable[Result], by: Sequence[str]) -> tuple[Comparison, ...]:
     """Return a comparison for each metric of each predicted row, in the order of rows and metrics."""
     return tuple(
-        Comparison(result.row.id, name, value, result.prediction.values[name], None, None, key_of(result, by))
-        for result in results
+        Comparison(
+            number, result.row.id, name, value, result.prediction.values[name], None, None, key_of(result, name, by)
+        )
+        for number, result in enumerate(results)
         if result.prediction is not None
         for name, value in result.row.measured().items()
     )
@@ -121,6 +121,6 @@ def groups(comparisons: Sequence[Comparison], by: Sequence[str]) -> tuple[Group,
     for one in comparisons:
         members.setdefault(one.key, []).append(one)
     return tuple(
-        Group(dict(zip(by, key, strict=True)), len({one.id for one in members[key]}), by_metric(members[key]))
+        Group(dict(zip(by, key, strict=True)), len({one.row for one in members[key]}), by_metric(members[key]))
         for key in sorted(members)
     )

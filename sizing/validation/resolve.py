@@ -15,10 +15,12 @@ from sizing.engine.rules import Rules
 from sizing.errors import Fault, InputError
 from sizing.kernels import Kernels
 from sizing.simulation import Deployed, Traffic
+from sizing.specs.benchmark import Conventions
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import Model
 from sizing.units import GIB, MIB
+from sizing.validation.possible import check_layout, check_stated, longest_of, stretched
 from sizing.validation.sizes import Run, Sizes, requests_of, sizes_of
 from sizing.validation.stated import NoteFacts, facts_of, formats_of, version_of
 
@@ -43,6 +45,7 @@ class Case:
     gpu: str
     model: str
     engine: str
+    version: str
     is_moe: bool
     deployed: Deployed
     traffic: Traffic
@@ -56,36 +59,40 @@ def resolve(row: MeasuredRow) -> Case:
     """Look a row's names up and resolve its run. Raises InputError with the reason why it can't be predicted."""
     conventions = benchmarks.load_conventions().spec
     facts = facts_of(row.notes, conventions.notes)
-    _refuse(row, facts)
+    check_stated(row, facts)
     found, gpu = _model(row.model), _gpu(row.gpu)
+    model, length_note = stretched(found.spec, row, conventions.stretch.factor)
     engine = _engine(row.engine)[0].spec
     version, version_note = version_of(engine, row.engine_version, row.source, conventions)
     layout, replicas = layout_of(row, facts)
-    run = Run(engine, version, found.id, found.spec, layout, row.isl, row.osl)
+    run = Run(engine, version, found.id, model, layout, row.isl, row.osl)
     weights, kv, kv_note = formats_of(row, engine, found, _formats().spec.formats, conventions)
-    resolved = settings.resolve(engine, version, deployment_of(gpu.spec, found.spec, layout))
-    plan = precision.plan(found.spec, gpu.spec, resolved, _formats().spec, precision=weights, kv_precision=kv)
-    refused = architecture.why_not(found.spec, layout, resolved)
+    resolved = as_run(
+        settings.resolve(engine, version, deployment_of(gpu.spec, model, layout)), row, run, gpu.spec, conventions
+    )
+    plan = precision.plan(model, gpu.spec, resolved, _formats().spec, precision=weights, kv_precision=kv)
+    refused = architecture.why_not(model, layout, resolved)
     if refused:
         raise InputError(Fault(f"{found.id} as {layout}: {refused}"))
     sizes, size_note = sizes_of(row, facts, run, gpu.spec, plan, resolved, conventions)
     whole_batch = row.mode == "static_batch" and engine.name in conventions.whole_batch_engines
-    resolved = sized(resolved, sizes, found.spec, whole_batch=whole_batch)
-    longest = max(2, round(row.isl) + round(row.osl))
-    used = memory.use(found.spec, gpu.spec, layout, plan, resolved, max_model_len=longest)
+    resolved = sized(resolved, sizes, model, whole_batch=whole_batch)
+    longest = longest_of(row)
+    used = memory.use(model, gpu.spec, layout, plan, resolved, max_model_len=longest)
     rules, rules_note = rules_of(row, facts, resolved, whole_batch=whole_batch)
     traffic = traffic_of(row, facts, requests_of(row, run, conventions), longest)
     if facts.policy == "static":  # one batch, the largest that the cache holds
         traffic = replace(traffic, count=max(1, min(rules.slots, int(used.max_concurrency))))
     kernels = Kernels(gpu.spec, _assumptions().spec, gpus.borrowed, engine.name, resolved, plan)
-    notes = (version_note, kv_note, size_note, rules_note)
+    notes = (version_note, length_note, kv_note, size_note, rules_note)
     return Case(
         row=row,
         gpu=gpu.id,
         model=found.id,
         engine=engine.name,
-        is_moe=architecture.is_moe(found.spec),
-        deployed=Deployed(found.spec, layout, kernels, used, rules, replicas),
+        version=version,
+        is_moe=architecture.is_moe(model),
+        deployed=Deployed(model, layout, kernels, used, rules, replicas),
         traffic=traffic,
         statistic=facts.statistic or "mean",
         first_token_in_itl=facts.itl_definition == "e2e_per_token",
@@ -94,25 +101,12 @@ def resolve(row: MeasuredRow) -> Case:
     )
 
 
-def _refuse(row: MeasuredRow, facts: NoteFacts) -> None:
-    """Raise InputError for a row that states no result, or a run that is not simulated."""
-    if facts.refused:
-        raise InputError(Fault(facts.refused))
-    if not row.measured():
-        raise InputError(Fault("states no result"))
-    if row.mode == "closed_loop" and row.concurrency is None:
-        raise InputError(Fault("states no concurrency", field="concurrency"))
-    if row.mode == "static_batch" and row.batch is None:
-        raise InputError(Fault("states no batch", field="batch"))
-    if row.mode == "open_loop" and facts.rate_per_s is None:
-        raise InputError(Fault("states no rate", field="notes", allowed="rate=..."))
-
-
 def layout_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int]:
     """Return a row's layout and how many replicas of it its GPUs hold.
 
     Sources with attention data parallelism state as tp either the ranks of a stage or the GPUs of one rank: what fits
     the number of GPUs is meant. Experts over more GPUs than tp has mean attention data parallelism over the rest.
+    Raises InputError where no layout is what the row states.
     """
     tp, pp = row.tp or 1, row.pp or 1
     gpus_ = max(row.n_gpus or tp * pp, tp * pp)
@@ -125,13 +119,28 @@ def layout_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int]:
         tp = max(1, tp // dp)
         dp = min(dp, max(1, gpus_ // (tp * pp)))
     layout = Layout(tp, pp, dp, ep if (tp * dp) % ep == 0 else 1)
-    return layout, max(1, gpus_ // layout.gpus)
+    replicas = max(1, gpus_ // layout.gpus)
+    check_layout(row, stated, layout, replicas)
+    return layout, replicas
 
 
-def _ranks(stated: str | None, tp: int) -> int:
+def _ranks(stated: int | str | None, tp: int) -> int:
     if stated is None:
         return 1
     return tp if stated == "ranks" else int(stated)
+
+
+def as_run(resolved: EngineSettings, row: MeasuredRow, run: Run, gpu: Gpu, conventions: Conventions) -> EngineSettings:
+    """Return settings as the source ran the engine: in a server or not, its experts fed as its scripts say."""
+    for entry in conventions.expert_activations:
+        if run.is_of(entry) and entry.architecture == gpu.architecture and entry.rows_of in row.source:
+            resolved = resolved.model_copy(update={"fp4_activation": entry.activation})
+    return resolved if is_served(row) else resolved.in_process()
+
+
+def is_served(row: MeasuredRow) -> bool:
+    """Return whether clients wait for tokens through a server: under a load, unlike a batch or an offline run."""
+    return row.mode in ("closed_loop", "open_loop") or (row.mode == "max_throughput" and row.ttft_ms is not None)
 
 
 def deployment_of(gpu: Gpu, model: Model, layout: Layout) -> settings.Deployment:
@@ -186,7 +195,7 @@ def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> 
     lengths, most = _lengths(row, facts), longest
     if facts.lengths:
         most = round(2 * (row.isl + row.osl))
-    rate = float(facts.rate_per_s) if row.mode == "open_loop" and facts.rate_per_s else None
+    rate = facts.rate_per_s if row.mode == "open_loop" else None
     return Traffic(
         *lengths,
         count,

@@ -55,8 +55,8 @@ def sizes_of(
     What the row or its notes state wins; a saturated run takes the sizes of its source's tables, else what the
     benchmark tool would choose; an offline call of equal prompts the offline budget.
     """
-    sequences = row.max_num_seqs or _whole(facts.max_num_seqs)
-    tokens = row.max_num_batched_tokens or _whole(facts.max_num_batched_tokens)
+    sequences = row.max_num_seqs or facts.max_num_seqs
+    tokens = row.max_num_batched_tokens or facts.max_num_batched_tokens
     note = None
     if row.mode == "max_throughput" and row.ttft_ms is None:
         found, note = _of_saturated(run, gpu, plan, resolved, conventions)
@@ -66,10 +66,6 @@ def sizes_of(
         fitting = (entry for entry in conventions.offline_budgets if run.is_of(entry) and entry.server == server)
         tokens = next((entry.offline for entry in fitting), None)
     return Sizes(sequences, tokens), note
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text else None
 
 
 def _of_saturated(

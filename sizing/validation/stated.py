@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sizing import settings
-from sizing.catalog.measured_csv import MeasuredRow
+from sizing.catalog.measured_csv import BOUNDS, RATE_PER_S, MeasuredRow, read_number
 from sizing.catalog.models import FoundModel
 from sizing.errors import Fault, InputError, nearest
 from sizing.specs.benchmark import Conventions, NoteRule, OfEngine
@@ -17,12 +18,15 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)+")
 
 
 class NoteFacts(NamedTuple):
-    """Facts read from notes; None where they say nothing. `attention_dp` is a number or `ranks`."""
+    """Facts read from notes; None where they say nothing. An infinite rate is all at once.
 
-    rate_per_s: str | None = None
-    attention_dp: str | None = None
-    max_num_seqs: str | None = None
-    max_num_batched_tokens: str | None = None
+    `attention_dp` is a number or `ranks`.
+    """
+
+    rate_per_s: float | None = None
+    attention_dp: int | str | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
     statistic: str | None = None
     itl_definition: str | None = None
     lengths: str | None = None
@@ -30,14 +34,35 @@ class NoteFacts(NamedTuple):
     refused: str | None = None
 
 
+NUMBERS = {
+    "rate_per_s": RATE_PER_S,
+    **{name: BOUNDS[name] for name in ("attention_dp", "max_num_seqs", "max_num_batched_tokens")},
+}
+
+
 def facts_of(notes: str, rules: Iterable[NoteRule]) -> NoteFacts:
-    """Return the facts of a row's notes; of several rules for one fact the first that matches counts."""
-    found: dict[str, str] = {}
+    """Return the facts of a row's notes; of several rules for one fact the first that matches counts.
+
+    Raises InputError for a number that is none, or that the column of the same meaning would not take either.
+    """
+    found: dict[str, Any] = {}
     for rule in rules:
         match = re.search(rule.pattern, notes) if rule.sets not in found else None
         if match:
-            found[rule.sets] = rule.value or match[1]
+            found[rule.sets] = rule.value or _numeric(rule.sets, match[1])
     return NoteFacts(**found)
+
+
+def _numeric(name: str, text: str) -> float | str:
+    """Return the number that a note states for a fact that is one, the text itself for any other."""
+    if name not in NUMBERS:
+        return text
+    if name == "rate_per_s" and text.lower() == "inf":
+        return math.inf
+    try:
+        return read_number(text, NUMBERS[name])
+    except ValueError as error:
+        raise InputError(Fault(f"{name} {text!r} is {error}", field="notes", allowed=str(NUMBERS[name]))) from None
 
 
 def version_of(engine: Engine, stated: str, source: str, conventions: Conventions) -> tuple[str, str | None]:

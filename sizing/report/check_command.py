@@ -1,0 +1,97 @@
+"""The `llmsize simulate` command that drives an answer's own load through its deployment."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator
+
+from sizing.catalog.names import is_path
+from sizing.catalog.paths import expanded
+from sizing.report.inputs import Asked
+from sizing.request import GpuOption, Request
+from sizing.search import Evaluated
+from sizing.units import MILLI
+
+MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
+ROUNDS = 10  # of a batch without arrivals: each place is filled so often
+FEWEST_REQUESTS = 100
+
+
+def simulate(best: Evaluated, request: Request, asked: Asked) -> str:
+    """Return the command line, quoted for a shell; its limits are those asked for, so its exit code says whether they hold."""
+    chosen = best.candidate
+    options = {
+        "-m": asked.workload.model,
+        "-g": gpu_argument(chosen.option, asked),
+        "--precision": chosen.precision,
+        "--kv-precision": request.kv_precision if request.kv_precision != "auto" else None,
+        "--engine": f"{request.engine.name}:{request.engine_version}",
+        **{f"--{name}": size for name, size in _layout(best).items() if size > 1 or name == "tp"},
+        **_serving(request),
+        **_lengths(request, asked),
+        **_load(best, request),
+        **dict(_limits(request)),
+    }
+    words = (str(word) for name, value in options.items() if value is not None for word in (name, value))
+    return shlex.join(("llmsize", "simulate", *words))
+
+
+def gpu_argument(option: GpuOption, asked: Asked) -> str:
+    """Return what names a GPU type on the command line: the path that was given for a user's own file, else its id."""
+    ids = {known.id for known in asked.options}
+    for text in asked.workload.gpu:
+        path = expanded(text)
+        if is_path(text) and (str(path) == option.id or (path.stem == option.id and str(path) not in ids)):
+            return text
+    return option.id
+
+
+def _layout(best: Evaluated) -> dict[str, int]:
+    layout = best.candidate.layout
+    return {"tp": layout.tp, "pp": layout.pp, "ep": layout.ep, "dp": layout.dp}
+
+
+def _serving(request: Request) -> dict[str, float | None]:
+    """Return the engine's settings that were given; it has the others of its own."""
+    serving = request.serving
+    return {
+        "--gpu-memory-utilization": serving.memory_fraction,
+        "--max-num-seqs": serving.max_num_seqs,
+        "--max-num-batched-tokens": serving.max_num_batched_tokens,
+        "--cuda-graphs-gib": serving.cuda_graphs_gib,
+    }
+
+
+def _lengths(request: Request, asked: Asked) -> dict[str, float | None]:
+    """Return the lengths, with the longest where they are spread, and room for the longest where that is said elsewhere."""
+    tokens = asked.workload.tokens
+    found: dict[str, float | None] = {"--isl": tokens.isl, "--osl": tokens.osl}
+    longest = 0
+    for name in ("isl", "osl"):
+        std, most = getattr(tokens, f"{name}_std"), getattr(tokens, f"{name}_max")
+        found |= {f"--{name}-std": std, f"--{name}-max": most if std is not None else None}
+        longest += most if std is not None else getattr(tokens, name)
+    return {**found, "--max-model-len": request.max_model_len if request.max_model_len != longest else None}
+
+
+def _load(best: Evaluated, request: Request) -> dict[str, str]:
+    """Return the load of all replicas, or of one where they are many: a rate, a number in flight, or a batch."""
+    count = best.replicas if best.replicas <= MOST_REPLICAS else 1
+    share = count / best.replicas
+    replicas = {"--replicas": str(count)} if count > 1 else {}
+    if request.concurrency is not None:
+        engines = count * best.candidate.layout.dp  # none of which may stay idle
+        return {**replicas, "--concurrency": str(max(engines, math.ceil(request.concurrency * share)))}
+    if request.offline and request.requests_per_s is None:
+        running = best.requests_per_s * share * best.latency_s("e2e")["mean"]
+        return {**replicas, "--requests": str(max(FEWEST_REQUESTS, math.ceil(ROUNDS * running)))}
+    return {**replicas, "--rps": f"{best.requests_per_s * share:.6g}"}
+
+
+def _limits(request: Request) -> Iterator[tuple[str, str]]:
+    for name in ("ttft", "itl", "e2e"):
+        limit = getattr(request.limits, name)
+        if limit is not None and (name != "itl" or request.osl > 1):
+            statistic = "" if limit.statistic == "mean" else f"{limit.statistic}:"
+            yield f"--{name}", f"{statistic}{limit.seconds / MILLI:.6g}ms"
