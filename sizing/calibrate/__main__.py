@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sizing.calibrate import fit
-from sizing.calibrate.observe import Constant, Observed, Values, observe
+from sizing.calibrate.observe import Constant, Observed, Values, group_of, observe, rules_out
 from sizing.calibrate.profile_rows import Refitted, rewritten
 from sizing.catalog import benchmarks, engines
 from sizing.catalog.measured_csv import MeasuredRow, load_measured
@@ -67,21 +67,11 @@ def pairs_of(calibration: Calibration) -> list[tuple[str, str]]:
     return list(dict.fromkeys((rule.setting, rule.field) for rule in calibration.fields))
 
 
-def group_of(row: MeasuredRow) -> str:
-    """Return the group that a row is left out with."""
-    return f"{row.source} | {row.model} | {row.gpu}"
-
-
 def sample(rows: Iterable[MeasuredRow], calibration: Calibration) -> list[MeasuredRow]:
     """Return the rows to learn from: of each run those spread over its loads, none that is ruled out."""
     runs: dict[tuple[object, ...], list[MeasuredRow]] = defaultdict(list)
     for row in rows:
-        if not any(
-            (rule.source or "") in row.source
-            and (rule.gpu or "") in row.gpu
-            and rule.engine_version in (None, row.engine_version)
-            for rule in calibration.not_fitted
-        ):
+        if not any(rules_out(rule, row) for rule in calibration.not_fitted):
             key = (row.source, row.model, row.gpu, row.engine_version, row.weight_precision, row.tp, row.mode)
             runs[key].append(row)
     chosen = []

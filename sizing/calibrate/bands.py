@@ -14,38 +14,26 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from sizing.bands import Situation, find, region
+from sizing.bands import Situation, find
 from sizing.calibrate import fit
-from sizing.catalog import benchmarks, gpus
+from sizing.calibrate.observe import group_of, rules_out
+from sizing.catalog import benchmarks
 from sizing.catalog.files import data_folder
 from sizing.catalog.measured_csv import load_measured
-from sizing.specs.bands import Band, BandMetric, Mode
+from sizing.specs.bands import Band, BandMetric
 from sizing.specs.calibration import BandRules, Calibration
+from sizing.validation.errors import BAND_METRICS, situation_of
 from sizing.validation.run import Result, predict_rows
 
-METRICS: dict[str, BandMetric] = {
-    "ttft_ms": "ttft",
-    "itl_ms": "itl",
-    "e2e_ms": "e2e",
-    "req_per_s": "throughput",
-    "output_tok_per_s": "throughput",
-}
-MODES: dict[str, Mode] = {
-    "closed_loop": "served",
-    "open_loop": "served",
-    "static_batch": "batch",
-    "max_throughput": "offline",
-}
 # What bands are told apart by, the narrowest class first; a number falls back to wider ones.
 CLASSES: tuple[tuple[str, ...], ...] = (
-    ("mode", "engine", "architecture", "kind", "load"),
-    ("mode", "engine", "kind", "load"),
-    ("mode", "engine", "architecture", "kind"),
-    ("mode", "engine", "kind"),
-    ("mode", "kind", "load"),
-    ("mode", "kind"),
-    ("mode",),
-    (),
+    ("mode", "vendor", "engine", "architecture", "kind", "load"),
+    ("mode", "vendor", "engine", "kind", "load"),
+    ("mode", "vendor", "engine", "architecture", "kind"),
+    ("mode", "vendor", "engine", "kind"),
+    ("mode", "vendor", "kind", "load"),
+    ("mode", "vendor", "kind"),
+    ("mode", "vendor"),
 )
 
 
@@ -66,7 +54,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write hardware_profiles/_bands.yaml")
     options = parser.parse_args()
     calibration = benchmarks.load_calibration().spec
-    found = ratios(predict_rows([row for file in options.files for row in load_measured(file)], options.jobs))
+    ruled_out = [rule for rule in calibration.not_fitted if rule.gpu is None]  # an AMD row tells of AMD's cards
+    rows = [row for file in options.files for row in load_measured(file)]
+    kept = [row for row in rows if not any(rules_out(rule, row) for rule in ruled_out)]
+    found = ratios(predict_rows(kept, options.jobs))
     bands: list[Band] = []
     table = Table("metric", "mode", "rows", "groups", "tail", "covered, groups left out", title="bands")
     for metric, mode in sorted({(ratio.metric, ratio.situation.mode) for ratio in found}):
@@ -78,8 +69,8 @@ def main() -> None:
     Console(width=100).print(table)
     if options.write:
         path = data_folder("hardware_profiles") / "_bands.yaml"
-        kept = [band for band in benchmarks.load_bands().spec.bands if band.metric not in METRICS.values()]
-        path.write_text(rendered([*bands, *kept], [file.name for file in options.files]), encoding="utf-8")
+        memory = [band for band in benchmarks.load_bands().spec.bands if band.metric not in BAND_METRICS.values()]
+        path.write_text(rendered([*bands, *memory]), encoding="utf-8")
 
 
 def ratios(results: Sequence[Result]) -> list[Ratio]:
@@ -88,19 +79,11 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
     for result in results:
         if result.prediction is None or result.resolution is None:
             continue
-        row, of = result.row, result.resolution
-        situation = Situation(
-            MODES[row.mode],
-            of.engine,
-            gpus.load_gpu(of.gpu).spec.architecture,
-            "moe" if of.is_moe else "dense",
-            region(result.prediction.in_flight),
-        )
+        row, situation = result.row, situation_of(result)
         for name, measured in row.measured().items():
             predicted = result.prediction.values.get(name, 0.0)
             if predicted > 0:
-                group = f"{row.source} | {row.model} | {row.gpu}"
-                found.append(Ratio(METRICS[name], situation, group, measured / predicted))
+                found.append(Ratio(BAND_METRICS[name], situation, group_of(row), measured / predicted))
     return found
 
 
@@ -123,7 +106,7 @@ def tail_of(found: Sequence[Ratio], calibration: Calibration) -> tuple[float, fl
 
 
 def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band]:
-    """Return the bands of all classes with rows and groups enough, the narrowest first; the widest whatever it has."""
+    """Return the bands of all classes with rows and groups enough, the narrowest first."""
     bands = []
     for conditions in CLASSES:
         classes: dict[tuple[str, ...], list[Ratio]] = {}
@@ -133,7 +116,7 @@ def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band
             ).append(ratio)
         for (metric, *values), members in sorted(classes.items()):
             groups = {ratio.group for ratio in members}
-            if conditions and (len(members) < rules.least_rows or len(groups) < rules.least_groups):
+            if len(members) < rules.least_rows or len(groups) < rules.least_groups:
                 continue
             low, high = quantiles(
                 np.array([ratio.value for ratio in members]), fit.weights([ratio.group for ratio in members]) ** 2, tail
@@ -161,7 +144,7 @@ def quantiles(values: NDArray[np.float64], weight: NDArray[np.float64], tail: fl
     return float(low), float(high)
 
 
-def rendered(bands: Sequence[Band], files: Sequence[str]) -> str:
+def rendered(bands: Sequence[Band]) -> str:
     """Return the file as text, a line a band."""
     lines = list(_lines(bands))
     return "\n".join(
@@ -170,7 +153,7 @@ def rendered(bands: Sequence[Band], files: Sequence[str]) -> str:
             "# Written by `python -m sizing.calibrate.bands`, the memory rows by tests/benchmarks/memory_bands.py.",
             "bands:",
             *lines,
-            f'source: "published benchmark rows ({", ".join(files)}) and engine logs"',
+            'source: "published benchmark runs and engine logs, each with its source beside the measurement"',
             f'date: "{date.today().isoformat()}"',
             "",
         )

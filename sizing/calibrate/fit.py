@@ -15,6 +15,8 @@ from sizing.specs.calibration import Calibration, Fitted
 
 Array = NDArray[np.float64]
 
+EXACT = 1e-12  # where the solver stops: next to a bound it closes in slowly
+
 
 class Problem(NamedTuple):
     """Errors of n metrics and how they follow from p constants.
@@ -63,6 +65,6 @@ def solve(problem: Problem, rules: Mapping[Constant, Fitted], calibration: Calib
         robust = np.sqrt(np.log1p(error**2)) * calibration.loss_scale * problem.weight[kept]
         return np.concatenate([robust, root * calibration.loss_scale * (at - prior / scale)])
 
-    start = np.clip(problem.values, least, most) / scale
-    found = least_squares(residuals, start, bounds=(least / scale, most / scale + 1e-12))
+    start = np.clip(problem.values / scale, least / scale, most / scale)
+    found = least_squares(residuals, start, bounds=(least / scale, most / scale), xtol=EXACT, ftol=EXACT, gtol=EXACT)
     return np.asarray(found.x * scale)

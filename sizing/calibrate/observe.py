@@ -14,6 +14,7 @@ from sizing.catalog import engines
 from sizing.catalog.measured_csv import MeasuredRow
 from sizing.errors import InputError
 from sizing.kernels import Kernels
+from sizing.specs.calibration import NotFitted
 from sizing.validation.predict import predict
 from sizing.validation.resolve import Case, deployment_of, is_served, resolve
 
@@ -40,6 +41,20 @@ class Observed(NamedTuple):
     constants: dict[Constant, float]
     metrics: dict[str, float]
     is_moe: bool
+
+
+def group_of(row: MeasuredRow) -> str:
+    """Return the group that a row is left out with."""
+    return f"{row.source} | {row.model} | {row.gpu}"
+
+
+def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
+    """Return whether a rule leaves a row out."""
+    return (
+        (rule.source or "") in row.source
+        and (rule.gpu or "") in row.gpu
+        and rule.engine_version in (None, row.engine_version)
+    )
 
 
 def observe(

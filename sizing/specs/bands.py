@@ -20,6 +20,7 @@ class Band(Spec):
 
     metric: BandMetric
     mode: Mode | None = None
+    vendor: Text | None = None
     engine: Text | None = None
     architecture: Text | None = None
     kind: Kind | None = None

@@ -110,6 +110,13 @@ class SizeHeuristic(OfEngine):
     token_steps: tuple[RoundingStep, ...]
 
 
+class SameExperts(Spec):
+    """Rows of a source whose weights are filled in: every token chooses the same experts, and no others are read."""
+
+    rows_of: Text
+    source: Text
+
+
 class Stretch(Spec):
     """How many times the positions that a config states published runs go to."""
 
@@ -135,4 +142,5 @@ class Conventions(Spec):
     sizes: tuple[EngineSize, ...]
     heuristics: tuple[SizeHeuristic, ...]
     stretch: Stretch
+    same_experts: tuple[SameExperts, ...]
     date: Text

@@ -18,7 +18,7 @@ from sizing.simulation import Deployed, Traffic
 from sizing.specs.benchmark import Conventions
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu
-from sizing.specs.model import Model
+from sizing.specs.model import DenseMlp, Model, MoeMlp
 from sizing.units import GIB, MIB
 from sizing.validation.possible import check_layout, check_stated, longest_of, stretched
 from sizing.validation.sizes import Run, Sizes, requests_of, sizes_of
@@ -92,7 +92,7 @@ def resolve(row: MeasuredRow) -> Case:
         engine=engine.name,
         version=version,
         is_moe=architecture.is_moe(model),
-        deployed=Deployed(model, layout, kernels, used, rules, replicas),
+        deployed=Deployed(with_experts_of(row, model, conventions), layout, kernels, used, rules, replicas),
         traffic=traffic,
         statistic=facts.statistic or "mean",
         first_token_in_itl=facts.itl_definition == "e2e_per_token",
@@ -136,6 +136,19 @@ def as_run(resolved: EngineSettings, row: MeasuredRow, run: Run, gpu: Gpu, conve
         if run.is_of(entry) and entry.architecture == gpu.architecture and entry.rows_of in row.source:
             resolved = resolved.model_copy(update={"fp4_activation": entry.activation})
     return resolved if is_served(row) else resolved.in_process()
+
+
+def with_experts_of(row: MeasuredRow, model: Model, conventions: Conventions) -> Model:
+    """Return a model with the experts that a row's tokens choose among: all, or as many as one token takes."""
+    if not any(entry.rows_of in row.source for entry in conventions.same_experts):
+        return model
+
+    def chosen(mlp: DenseMlp | MoeMlp) -> DenseMlp | MoeMlp:
+        return replace(mlp, experts=mlp.experts_per_token) if isinstance(mlp, MoeMlp) else mlp
+
+    return replace(
+        model, kinds=tuple(replace(kind, mlps=tuple(chosen(mlp) for mlp in kind.mlps)) for kind in model.kinds)
+    )
 
 
 def is_served(row: MeasuredRow) -> bool:
