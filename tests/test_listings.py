@@ -66,10 +66,11 @@ def test_a_measured_row_is_one_line_with_all_its_constants() -> None:
     ]
     gemm = spec.efficiency[0]
     assert gemm.operation == "gemm" and gemm.median_error is not None
-    assert rows[0] == (
+    expected = (
         f"  gemm {gemm.precision} {gemm.engine} {gemm.version}: t0 us {gemm.t0_us:g}, compute {gemm.compute:g}, "
         f"memory {gemm.memory:g}, p {gemm.p:g} (n {gemm.points}, error {gemm.median_error * 100:.0f} %)"
     )
+    assert re.fullmatch(rf"{re.escape(expected)} \[\d+\]", rows[0])
     assert [row.split()[0] for row in rows] == [row.operation for row in spec.efficiency]
 
 

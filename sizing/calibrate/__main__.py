@@ -23,6 +23,7 @@ from sizing.catalog.measured_csv import MeasuredRow, load_measured
 from sizing.specs.calibration import Calibration, Fitted
 from sizing.versions import parse_version
 
+PARTS_OF_ADDRESS = 5  # scheme, nothing, host, owner, repository
 METRICS = ("ttft_ms", "itl_ms", "req_per_s", "output_tok_per_s")
 
 
@@ -253,17 +254,23 @@ def write(found: Calibrated) -> list[Path]:
     return written
 
 
+def origin_of(row: MeasuredRow) -> str:
+    """Return where a row was published: its address without what comes after the repository or page, and the source's name."""
+    address = "/".join(row.cells.get("url", "").split("/")[:PARTS_OF_ADDRESS])
+    return f"{address} ({row.source})" if address else row.source
+
+
 def refitted(found: Calibrated, place: Place, values: dict[str, float]) -> Refitted:
     """Return what is new of a row of a profile: its spread is the median error of ITL, of a front end that of TTFT."""
     metric = "ttft_ms" if place[1] == "front_end" else "itl_ms"
     errors, sources, groups = [], Counter[str](), set()
     for row, seen in zip(found.rows, found.after, strict=True):
         if any(place_of(constant) == place for constant in seen.constants):
-            sources[row.source] += 1
+            sources[origin_of(row)] += 1
             groups.add(group_of(row))
             if _states(row, seen, metric):
                 errors.append(abs(seen.metrics[metric] / getattr(row, metric) - 1))
-    named = ", ".join(f"{source} ({rows} rows)" for source, rows in sources.most_common())
+    named = " ; ".join(f"{source}, {rows} rows" for source, rows in sources.most_common())
     return Refitted(
         value=values,
         points=sum(sources.values()),
