@@ -73,7 +73,7 @@ def relaxation(
     size = confirmed.best if confirmed is not None else None
     if size is None or size.gpus >= best.gpus:
         return None
-    seconds = max(seconds, legible(size.latency_s(name)[limit.statistic]))
+    seconds = max(seconds, legible(size.latency_s(name)[limit.statistic] * getattr(size.load.edge, name)))
     return Relaxation(name, seconds, size.gpus, size.candidate.option.name)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sizing import memory, steady_state
 from sizing import step as step_model
+from sizing.bands import AS_PREDICTED, Edge, worse_edge
 from sizing.candidates import Candidate
 from sizing.kernels import Kernels
 from sizing.limits import quantiles, violated, within
@@ -41,13 +42,14 @@ class Most:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A candidate's step curves and the loads that its slots allow."""
+    """A candidate's step curves and the loads that its slots allow; by its `edge` it may turn out worse than predicted."""
 
     kernels: Kernels
     curves: Curves
     service: Service
     slots: int
     slots_bound: str
+    edge: Edge = AS_PREDICTED
 
     @classmethod
     def of(cls, candidate: Candidate, request: Request, data: Data) -> Load:
@@ -70,6 +72,7 @@ class Load:
 
     def most_in_flight(self, request: Request) -> Most | None:
         """Return the same under a demand in requests in flight."""
+        request = _at_edge(request, self.edge)
         in_flight = np.arange(1.0, self.slots + 1)
         point = steady_state.closed_loop(self.curves, self.service, in_flight, quantiles(request.limits))
         ok = within(point, request.limits)
@@ -146,6 +149,7 @@ class Loads:
             service,
             max(1, min(by_cache, by_engine)),
             "kv_cache" if by_cache < by_engine else "max_num_seqs",
+            worse_edge(request.pessimistic, request.situation(candidate.option.gpu)),
         )
 
     def _split(self, candidate: Candidate) -> tuple[Kernels, Curves]:
@@ -178,7 +182,15 @@ def most_of(loads: Sequence[Load], request: Request) -> list[Most | None]:
     """Return the most that one replica of each layout serves within the limits, None where not even the lightest load."""
     if request.concurrency is not None:
         return [load.most_in_flight(request) for load in loads]
-    return _together(loads, lambda some, _: _most_rates(some, request))
+    return _together(loads, lambda some, _: _most_rates(some, _at_edge(request, some[0].edge)))
+
+
+def _at_edge(request: Request, edge: Edge) -> Request:
+    """Return a request that asks of what is predicted that it holds where things turn out worse."""
+    if edge == AS_PREDICTED:
+        return request
+    stable = request.max_utilisation * edge.throughput
+    return replace(request, limits=edge.limits(request.limits), max_utilisation=stable)
 
 
 def points_of(loads: Sequence[Load], request: Request, mosts: Sequence[Most], replicas: Sequence[int]) -> list[Point]:
@@ -200,7 +212,7 @@ def _together(loads: Sequence[Load], solve: Callable[[list[Load], list[int]], li
     """Return what `solve` says of each load: it gets those that can be stacked at once, and their numbers."""
     alike: dict[Hashable, list[int]] = {}
     for number, load in enumerate(loads):
-        alike.setdefault(shared(load.curves, load.service), []).append(number)
+        alike.setdefault((load.edge, shared(load.curves, load.service)), []).append(number)
     solved: dict[int, Solved] = {}
     for numbers in alike.values():
         for start in range(0, len(numbers), AT_ONCE):
@@ -215,7 +227,7 @@ def _most_rates(loads: Sequence[Load], request: Request) -> list[Most | None]:
     if request.offline:
         rates = full.requests_per_s[:, 0].tolist()
         return [
-            Most(rate, rate, float(most), load.slots_bound)
+            Most(rate * load.edge.throughput, rate * load.edge.throughput, float(most), load.slots_bound)
             for load, rate, most in zip(loads, rates, ceiling, strict=True)
         ]
     # The highest stable rate is that of full slots, or that at which prefill alone fills the time.
@@ -248,7 +260,10 @@ def _heaviest(loads: Sequence[Load], grid: Array, request: Request, stable_per_s
 def _at_rates(loads: Sequence[Load], rates: Array, heaviest: Array) -> list[Point]:
     """Solve for the loads whose throughput is `rates` by narrowing a bracket (throughput grows with load)."""
     stacked, rows = _stacked(loads), np.arange(len(loads))
-    grid = np.geomspace(LIGHTEST_LOAD**2 * heaviest, heaviest, SOLVING_POINTS, axis=-1)
+    lightest = LIGHTEST_LOAD**2 * heaviest
+    least_per_s = steady_state.requests_per_s(*stacked, lightest[:, np.newaxis])[:, 0]
+    lightest = lightest * np.minimum(1.0, LIGHTEST_LOAD * rates / least_per_s)  # so light, throughput grows as load does
+    grid = np.geomspace(lightest, heaviest, SOLVING_POINTS, axis=-1)
     exact = heaviest
     for _ in range(SOLVING_ROUNDS):
         reached = steady_state.requests_per_s(*stacked, grid)
@@ -276,7 +291,11 @@ def _last_of_leading(ok: NDArray[np.bool_]) -> int:
 
 
 def solo_over(load: Load, limits: Limits) -> tuple[str, float, float] | None:
-    """Return (limit, seconds, limit seconds) of the limit that a lone request breaks by the largest factor, or None."""
+    """Return (limit, seconds, limit seconds) of the limit that a lone request breaks by the largest factor, or None.
+
+    At the load's edge the limit is on what is predicted, so tighter than the one given.
+    """
+    limits = load.edge.limits(limits)
     ttft, itl = load.solo_ttft_s, load.solo_itl_s
     alone = {"ttft": ttft, "itl": itl, "e2e": ttft + (load.service.osl - 1) * itl}
     over = [

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sizing import capacity
+from sizing import architecture, capacity
+from sizing.bands import Situation
 from sizing.errors import Fault, InputError
+from sizing.specs.bands import Band, Kind
+from sizing.specs.bands import Load as LoadRegion
 from sizing.specs.engine import Engine
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.model import Model
@@ -34,7 +37,10 @@ class GpuOption:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked, resolved: lengths, demand (at most one kind), limits, rules. Rates carry headroom already."""
+    """What is asked, resolved: lengths, demand (at most one kind), limits, rules. Rates carry headroom already.
+
+    `pessimistic` are the error bands on whose worse edges to size, none to size as predicted.
+    """
 
     model: Model
     isl: int
@@ -52,6 +58,14 @@ class Request:
     engine: Engine
     engine_version: str
     kv_precision: str
+    pessimistic: tuple[Band, ...] = ()
+
+    def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
+        """Return what numbers of this request on a GPU type are of, for their error bands."""
+        kind: Kind = "moe" if architecture.is_moe(self.model) else "dense"
+        return Situation(
+            "offline" if self.offline else "served", gpu.vendor, self.engine.name, gpu.architecture, kind, load
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,10 +139,13 @@ def timed(candidate: Candidate, loads: Loads) -> Timed | Rejected:
     if over is None:
         return Timed(candidate, load)
     name, value_s, limit_s = over
+    factor = getattr(load.edge, name)
+    worse = f" ({value_s * factor * 1e3:,.1f} ms at its band's worse edge)" if factor > 1 else ""
     return _reject(
         candidate,
         name,
-        f"{name.upper()} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms",
+        f"{name.upper()} of a request that is alone is {value_s * 1e3:,.1f} ms{worse}, the limit "
+        f"{limit_s * factor * 1e3:,.1f} ms",
         value_s / limit_s - 1,
     )
 

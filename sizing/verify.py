@@ -64,7 +64,7 @@ def verify(outcome: Outcome, tokens: Tokens, *, seed: int = 0, tries: int = MOST
         tried += 1
         _, number, candidate = heapq.heappop(heap)
         served = simulated(candidate, request, tokens, seed=seed)
-        passed = meets(served, request.limits)
+        passed = meets(served, limits_of(candidate, request))
         if passed or tried == tries:
             checked = corrected(replace(candidate, served=served), request)
             others = tuple(e for _, _, e in sorted(heap, key=lambda entry: entry[:2]))
@@ -76,6 +76,11 @@ def verify(outcome: Outcome, tokens: Tokens, *, seed: int = 0, tries: int = MOST
         )
         heapq.heappush(heap, (preference(less, request), number, less))
     return Verified(outcome, False, tried)
+
+
+def limits_of(found: Evaluated, request: Request) -> Limits:
+    """Return the limits that a simulation of a size must keep: those asked for, at the edge that it is sized on."""
+    return found.load.edge.limits(request.limits)
 
 
 def more_replicas(count: int) -> int:
@@ -117,7 +122,7 @@ def _scales(request: Request) -> bool:
 def simulated(candidate: Evaluated, request: Request, tokens: Tokens, *, seed: int = 0) -> Served:
     """Simulate one replica of a size under its share of the demand, for longer where a limit is near."""
     served = _simulated(candidate, request, tokens, REQUESTS, seed)
-    if request.concurrency is None and _is_close(served, request.limits):
+    if request.concurrency is None and _is_close(served, limits_of(candidate, request)):
         return _simulated(candidate, request, tokens, LONGER * REQUESTS, seed)
     return served
 

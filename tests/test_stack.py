@@ -13,6 +13,7 @@ from sizing import operations, steady_state
 from sizing.candidates import Candidate, candidates
 from sizing.load import Load, Loads, most_of, points_of
 from sizing.request import Request
+from sizing.search import search
 from sizing.stack import row, shared, stack
 from sizing.step import gpu_seconds, token_grid
 
@@ -101,3 +102,12 @@ def test_a_stacks_rows_are_its_layouts_operating_points(model: str, prefill_only
         for name in ("ttft_s", "itl_s", "e2e_s"):
             for statistic, values in getattr(alone, name).items():
                 np.testing.assert_allclose(getattr(found, name)[statistic], values, rtol=SAME)
+
+
+@pytest.mark.parametrize("osl", [1, 200])
+@pytest.mark.parametrize("rate", [1e-6, 1e-3, 1.0])
+def test_however_little_is_asked_that_is_what_is_served(rate: float, osl: int) -> None:
+    request = ask(real_model("llama-3.1-8b"), isl=1000, osl=osl, demand={"requests_per_s": rate})
+    best = search(request, [option("h100-sxm")], [None], data()).best
+    assert best is not None
+    assert best.requests_per_s == pytest.approx(rate, rel=1e-6)

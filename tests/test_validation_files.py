@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import NoReturn
 
@@ -128,7 +129,7 @@ def test_the_report_accounts_for_every_row(capsys: pytest.CaptureFixture[str], t
     assert all(entry.keys() == {"id", "reason"} for entry in document["skipped"])
     for figures in (found for part in (document, *document["groups"]) for found in part["metrics"].values()):
         assert set(figures) == {"n", "median_ape", "p90_ape", "bias", "band_coverage"}
-        assert figures["band_coverage"] is None
+        assert figures["band_coverage"] is None or 0 <= figures["band_coverage"] <= 1
         assert abs(figures["bias"]) <= figures["p90_ape"]
     with per_row.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -241,6 +242,38 @@ def test_the_picture_is_the_same_for_the_same_rows(tmp_path: Path, capsys: pytes
     assert text == second.read_text()
     assert "measured ttft_ms" in text and "tensorrt-llm" in text  # axis and legend, as text or in a comment
     assert run(["validate", str(SAMPLE), "--jobs", "1", "--plot", str(tmp_path / "a.gif")]) == 2
+
+
+def test_a_metric_that_rows_are_grouped_by_has_one_column(capsys: pytest.CaptureFixture[str]) -> None:
+    for by in ("metric", "engine,metric"):
+        assert run(["validate", str(SAMPLE), "--jobs", "1", "--by", by, "--format", "csv"]) == 0
+        head, *rows = csv.reader(capsys.readouterr().out.splitlines())
+        assert head[: head.index("n")] == by.split(",")
+        assert {row[head.index("metric")] for row in rows} == set(METRICS)
+        assert all(len(row) == len(head) for row in rows)
+
+
+def test_where_no_row_is_predicted_the_report_stands_and_nothing_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    rows, picture = tmp_path / "rows.csv", tmp_path / "a.svg"
+    rows.write_text(f"{HEAD}\n{GOOD.replace('vLLM', 'TGI')}\n", encoding="utf-8")
+    assert run(["validate", str(rows), "--jobs", "1", "--plot", str(picture)]) == 0
+    out, err = capsys.readouterr()
+    assert "0 predicted" in out and "1 skipped" in out
+    assert err == "llmsize: --plot: no row is predicted, so there is nothing to draw\n" and not picture.exists()
+
+
+def test_a_file_that_can_t_be_written_in_the_end_is_named_by_its_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, pipe = tmp_path / "rows.csv", tmp_path / "pipe"
+    rows.write_text(f"{HEAD}\n{GOOD}\n", encoding="utf-8")
+    os.mkfifo(pipe)  # without a reader
+    assert run(["validate", str(rows), "--jobs", "1", "--per-row", str(pipe)]) == 2
+    err = capsys.readouterr().err
+    assert err == f"llmsize: --per-row: '{pipe}' cannot be written: nobody reads from this pipe\n"
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the measured files are not here")

@@ -20,6 +20,9 @@ from sizing.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from sizing.cli.resolve import Question
+    from sizing.report.estimate import Hopeful
+    from sizing.request import Request
     from sizing.search import Outcome
     from sizing.specs.workload import Tokens
     from sizing.verify import Verified
@@ -44,18 +47,15 @@ def command(
     from sizing.cli.output import chosen_format, complain, print_text, write
     from sizing.cli.resolve import question
     from sizing.report.estimate import build, within_budget
-    from sizing.search import search
 
     output = Part(lambda: chosen_format(values))
     asked = question(workload, WORKLOAD_OPTIONS, values, output)
-    tokens = asked.asked.workload.tokens
-    outcome = search(asked.request, asked.options, asked.precisions, asked.data)
-    checked = None if values["no_verify"] else _checked(outcome, tokens)
-    if checked is not None:
-        outcome = checked.outcome
+    tokens = None if values["no_verify"] else asked.asked.workload.tokens
+    request = _cautious(asked.request) if values["conservative"] else asked.request
+    outcome, checked = _answer(request, asked, tokens)
 
     def confirm(other: Outcome) -> Outcome | None:
-        if values["no_verify"]:
+        if tokens is None:
             return other if other.best is not None else None
         tried = _checked(other, tokens, tries=CONFIRMING_TRIES)
         return tried.outcome if tried is not None and tried.passed else None
@@ -69,6 +69,7 @@ def command(
         relaxation=advice.relaxation(outcome, *searched, confirm) if feasible and not values["quiet"] else None,
         suggestions=suggestions,
         checked=checked,
+        hopeful=_hopeful(asked, tokens, outcome if feasible else None) if values["conservative"] else None,
         explained=values["explain"],
     )
     if values["quiet"]:
@@ -80,6 +81,44 @@ def command(
         write(document, output.value)
     if not feasible:
         raise typer.Exit(1)
+
+
+def _cautious(request: Request) -> Request:
+    """Return a request to be sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
+    from dataclasses import replace
+
+    from sizing.catalog import benchmarks
+    from sizing.errors import Fault, InputError
+
+    if request.offline and request.requests_per_s is None and request.concurrency is None:
+        raise InputError(
+            Fault(
+                "offline work without a demand takes no number of GPUs; its rate is shown with its error band",
+                field="--conservative",
+                allowed="with --rps, --concurrency or --dau, or another --mode",
+            )
+        )
+    return replace(request, pessimistic=benchmarks.load_bands().spec.bands)
+
+
+def _hopeful(asked: Question, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
+    """Return the answer as predicted, to compare with; a size found with caution keeps the limits without it too."""
+    from sizing.report.estimate import Hopeful, within_budget
+    from sizing.search import preference
+
+    outcome, checked = _answer(asked.request, asked, tokens)
+    passed = within_budget(outcome) and (checked is None or checked.passed)
+    found = [one.best for one in (outcome if passed else None, cautious) if one is not None and one.best is not None]
+    return Hopeful(min(found, key=lambda one: preference(one, asked.request), default=None))
+
+
+def _answer(request: Request, asked: Question, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
+    """Return what a search finds, its best answer confirmed by simulation unless there are no `tokens` to simulate with."""
+    from sizing.search import search
+
+    outcome = search(request, asked.options, asked.precisions, asked.data)
+    checked = None if tokens is None else _checked(outcome, tokens)
+    return (outcome, checked) if checked is None else (checked.outcome, checked)
 
 
 def _checked(outcome: Outcome, tokens: Tokens, **limit: int) -> Verified | None:

@@ -93,6 +93,7 @@ PLANNING_OPTIONS = (
     Opt("max_utilisation", TEXT, ("--max-utilisation",), "Share of the highest stable rate to run at: 0.8, 80%.", PLANNING, "planning.max_utilisation"),
     Opt("headroom", TEXT, ("--headroom",), "Growth to add to the demand: 0.2, 20%.", PLANNING, "planning.headroom"),
     Opt("objective", TEXT, ("--objective",), "gpus, cost or energy.", PLANNING, "planning.objective"),
+    Opt("conservative", bool, ("--conservative",), "Size on the worse edges of the error bands: limits hold where latencies and rates turn out as far off as 8 in 10 published measurements are.", PLANNING),
     Opt("price", NUMBER, ("--price",), "$ per GPU-hour in place of the profile's.", PLANNING),
 )  # fmt: skip
 SIMULATION_OPTIONS = (

@@ -63,11 +63,16 @@ def write(document: Any, name: str) -> None:
         print_text(render_for(document, sys.stdout))
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write text to a file that an option names. Raises InputError where that is impossible."""
+def write_file(path: Path, option: str, content: bytes) -> None:
+    """Write the file that an option names. Raises InputError, naming the option, where that is impossible."""
     from sizing.catalog.paths import write_bytes
 
-    write_bytes(path, text.encode())
+    write_bytes(path, content, lambda reason: Fault(f"{str(path)!r} {reason}", field=option))
+
+
+def picture_form(path: Path) -> str:
+    """Return the format of a picture, by the ending of its file."""
+    return path.suffix.lower().removeprefix(".")
 
 
 class OutputError(Exception):

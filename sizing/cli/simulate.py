@@ -153,19 +153,15 @@ def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> Non
     if path is None:
         return
 
+    from sizing.cli.output import write_file
     from sizing.report.request_rows import render
 
-    _save(path, "--requests-out", render(runs, unit).encode())
+    write_file(path, "--requests-out", render(runs, unit).encode())
 
 
 def _save_plot(path: Path | None, draw: Callable[[str], bytes]) -> None:
     """Draw after the numbers are out, which do not need what draws."""
+    from sizing.cli.output import picture_form, write_file
+
     if path is not None:
-        _save(path, "--plot", draw(path.suffix.lower().removeprefix(".")))
-
-
-def _save(path: Path, option: str, content: bytes) -> None:
-    from sizing.catalog.paths import write_bytes
-    from sizing.errors import Fault
-
-    write_bytes(path, content, lambda reason: Fault(f"{str(path)!r} {reason}", field=option))
+        write_file(path, "--plot", draw(picture_form(path)))

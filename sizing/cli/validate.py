@@ -42,7 +42,7 @@ def command(
 
     from sizing.cli.collecting import Part, check
     from sizing.cli.options import comma_separated
-    from sizing.cli.output import chosen_format, write, write_file
+    from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
     from sizing.report import validation
     from sizing.validation.errors import check_columns
     from sizing.validation.run import predict_rows
@@ -56,11 +56,15 @@ def command(
     document, compared = validation.build(results, files, columns.value)
     write(document, output.value)
     if targets.value.per_row is not None:
-        write_file(targets.value.per_row, validation.per_row(compared))
-    if targets.value.plot is not None:
-        from sizing.report.plot_scatter import draw
+        write_file(targets.value.per_row, "--per-row", validation.per_row(compared).encode())
+    picture = targets.value.plot
+    if picture is not None:
+        from sizing.report.plot_scatter import draw, drawable
 
-        draw(compared, targets.value.plot)
+        if drawable(compared):
+            write_file(picture, "--plot", draw(compared, picture_form(picture)))
+        else:
+            complain("--plot: no row is predicted, so there is nothing to draw")
 
 
 def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> Targets:

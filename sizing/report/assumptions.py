@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from sizing import settings
 from sizing.candidates import Candidate, deployment_of
 from sizing.kernels import Kernels
-from sizing.report.documents import Assumption
+from sizing.report.documents import NO_ITL, Assumption
 from sizing.report.inputs import Asked
 from sizing.request import Request
 from sizing.specs.base import Kind
@@ -96,7 +96,7 @@ def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[
 def of_limits(request: Request) -> Iterator[Assumption]:
     """Yield the limits on what does not exist: where one token is all of an output, nothing is between tokens."""
     if request.osl == 1 and request.limits.itl is not None:
-        yield Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
+        yield NO_ITL
 
 
 def of_planning(request: Request, asked: Asked, chosen: Candidate) -> Iterator[Assumption]:

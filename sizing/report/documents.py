@@ -12,6 +12,7 @@ from sizing import __version__
 from sizing.specs.base import Kind
 
 if TYPE_CHECKING:
+    from sizing.bands import Edge
     from sizing.validation.errors import ErrorFigures, Group
 
 
@@ -23,6 +24,9 @@ class Assumption(NamedTuple):
     unit: str
     kind: Kind
     source: str
+
+
+NO_ITL = Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
 
 
 class Explanation(NamedTuple):
@@ -45,6 +49,26 @@ class Statistics(NamedTuple):
     p90: float | None
     p95: float | None
     p99: float | None
+
+
+class ErrorBand(NamedTuple):
+    """The range, in the number's own unit, into which 8 in 10 of `n` published measurements of its class put it."""
+
+    low: float
+    high: float
+    n: int
+
+
+class Conservative(NamedTuple):
+    """What sizing on the worse edges of the error bands costs, beside the answer without; null what is infeasible.
+
+    The answer's limits were divided by the latencies' factors, and the highest rate was multiplied by that of throughput.
+    """
+
+    gpus_without: int | None
+    extra_gpus: int | None
+    requests_per_s_without: float | None
+    factors: Edge | None
 
 
 class Deployment(NamedTuple):
@@ -221,7 +245,7 @@ class Simulation(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The document of `llmsize estimate`; `simulate_command` simulates its answer."""
+    """The document of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number."""
 
     feasible: bool
     inputs: dict[str, Any]
@@ -235,6 +259,8 @@ class Estimate(NamedTuple):
     users: Users | None
     cost: Cost | None
     limiting: Limiting
+    bands: dict[str, ErrorBand]
+    conservative: Conservative | None
     alternatives: tuple[Alternative, ...]
     rejected: tuple[RejectedLayout, ...]
     assumptions: tuple[Assumption, ...]
@@ -249,6 +275,7 @@ class MemoryReport(NamedTuple):
     fits: bool
     inputs: dict[str, Any]
     memory: MemoryFigures
+    bands: dict[str, ErrorBand]
     reason: str | None
     suggestions: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
@@ -346,6 +373,7 @@ class SimulationReport(NamedTuple):
     inputs: dict[str, Any]
     runs: tuple[SimulatedRun, ...]
     memory: MemoryFigures
+    bands: dict[str, ErrorBand]
     reason: str | None
     suggestions: tuple[str, ...]
     assumptions: tuple[Assumption, ...]

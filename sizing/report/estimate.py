@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,14 @@ from sizing import capacity, memory
 from sizing import request as requests
 from sizing.advice import Relaxation, Suggestion, nearest_miss
 from sizing.candidates import Candidate, Rejected
-from sizing.report import assumptions, check_command, explain
+from sizing.report import assumptions, bands, check_command, explain
 from sizing.report.documents import (
     Alternative,
     Assumption,
+    Conservative,
     Cost,
     Deployment,
+    ErrorBand,
     Estimate,
     MemoryFigures,
     RejectedLayout,
@@ -41,6 +43,12 @@ if TYPE_CHECKING:  # the simulator need not be loaded to report
     from sizing.verify import Verified
 
 
+class Hopeful(NamedTuple):
+    """The answer as predicted, None where there is none even then."""
+
+    best: Evaluated | None
+
+
 def build(
     outcome: Outcome,
     asked: Asked,
@@ -48,16 +56,19 @@ def build(
     relaxation: Relaxation | None = None,
     suggestions: Sequence[Suggestion] = (),
     checked: Verified | None = None,
+    hopeful: Hopeful | None = None,
     explained: bool = False,
 ) -> Estimate:
     """Return the document of an outcome: the answer with all its figures, or what stands in its way.
 
-    `checked` is the simulation that confirmed the answer, or could not; None where none was asked for.
+    `checked` is the simulation that confirmed the answer, or could not; None where none was asked for. `hopeful` is the
+    answer as predicted, beside one sized on the worse edges of the error bands.
     """
     best = outcome.best
     request = outcome.request
     turned_down = tuple(_rejected(entry) for entry in outcome.rejected)
     if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
+        lacking, lacking_bands = _lacking(outcome)
         return Estimate(
             feasible=False,
             inputs=inputs(asked, request, None),
@@ -66,31 +77,37 @@ def build(
             throughput=None,
             latency=None,
             simulation=None,
-            memory=_lacking(outcome),
+            memory=lacking,
             utilisation=None,
             users=None,
             cost=None,
-            limiting=unmet(outcome, suggestions, checked),
+            limiting=unmet(outcome, suggestions, checked, hopeful.best if hopeful is not None else None),
+            bands=lacking_bands,
+            conservative=_conservative(None, hopeful),
             alternatives=tuple(map(_alternative, outcome.ranked)),
             rejected=turned_down,
             assumptions=(*assumptions.of_model(request, asked.notes), *assumptions.of_limits(request)),
         )
     chosen = best.candidate
     prefill, decode = phase_steps(best, outcome)
-    load = load_figures(best, outcome)
+    load, rates, times = load_figures(best, outcome), throughput(best, outcome), latency(best)
+    held = memory_figures(chosen.memory, _longest(chosen, outcome))
+    predicted = tuple(bands.of_estimate(best, outcome, load, rates, times, held))
     document = Estimate(
         feasible=True,
         inputs=inputs(asked, request, chosen),
         deployment=_deployment(best),
         load=load,
-        throughput=throughput(best, outcome),
-        latency=latency(best),
+        throughput=rates,
+        latency=times,
         simulation=_simulation(best, checked),
-        memory=memory_figures(chosen.memory, _longest(chosen, outcome)),
+        memory=held,
         utilisation=utilisation(prefill, decode),
         users=_users(best, asked),
         cost=_cost(best, outcome, asked),
         limiting=limiting(best, request, relaxation),
+        bands=bands.bounds(predicted),
+        conservative=_conservative(best, hopeful),
         alternatives=tuple(map(_alternative, outcome.ranked[1:])),
         rejected=turned_down,
         assumptions=_assumptions(best, outcome, asked),
@@ -98,7 +115,8 @@ def build(
     )
     if not explained:
         return document
-    return explain.with_explanations(document, best, outcome, asked, prefill, decode)
+    document = explain.with_explanations(document, best, outcome, asked, prefill, decode)
+    return document._replace(explanations=(*document.explanations, *bands.explanations(predicted)))
 
 
 def within_budget(outcome: Outcome) -> bool:
@@ -151,12 +169,27 @@ def _deployment(best: Evaluated) -> Deployment:
     )
 
 
-def _lacking(outcome: Outcome) -> MemoryFigures | None:
-    """Return the memory of the nearest miss where memory is what it lacks."""
+def _conservative(best: Evaluated | None, hopeful: Hopeful | None) -> Conservative | None:
+    """Return what caution costs, None where it was not asked for."""
+    if hopeful is None:
+        return None
+    other = hopeful.best
+    extra = best.gpus - other.gpus if best is not None and other is not None else None
+    return Conservative(
+        gpus_without=other.gpus if other is not None else None,
+        extra_gpus=extra,
+        requests_per_s_without=other.requests_per_s if other is not None else None,
+        factors=best.load.edge if best is not None else None,
+    )
+
+
+def _lacking(outcome: Outcome) -> tuple[MemoryFigures | None, dict[str, ErrorBand]]:
+    """Return the memory of the nearest miss where memory is what it lacks, with its bands."""
     miss = nearest_miss(outcome) if outcome.best is None else None
     if miss is None or miss.sized is None:
-        return None
-    return memory_figures(miss.sized.memory, _longest(miss.sized, outcome))
+        return None, {}
+    figures = memory_figures(miss.sized.memory, _longest(miss.sized, outcome))
+    return figures, bands.bounds(bands.of_memory(figures, outcome.request.situation(miss.option.gpu)))
 
 
 def _longest(chosen: Candidate, outcome: Outcome) -> int:

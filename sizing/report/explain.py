@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from sizing import steady_state
+from sizing.bands import AS_PREDICTED
 from sizing.report.documents import Estimate, Explanation, MemoryFigures
 from sizing.report.inputs import Asked
 from sizing.request import Request
@@ -93,6 +94,13 @@ def _of_deployment(document: Estimate, best: Evaluated, outcome: Outcome) -> Ite
         f"utilisation <= {request.max_utilisation:g} of the highest stable rate",
         "closed form of in-flight batching",
     )  # fmt: skip
+    if best.load.edge != AS_PREDICTED:
+        yield Explanation(
+            "rate counted on", best.load.edge.throughput, "of the predicted", "measured",
+            "conservative: limits / high, highest stable rate * low of the error bands over all loads, none better than 1",
+            ", ".join(f"{name} {factor:g}" for name, factor in best.load.edge._asdict().items()),
+            "published measurements over predictions",
+        )  # fmt: skip
     yield Explanation(
         "concurrency per replica", load.concurrency_per_replica, "requests in flight", "derived",
         "Little's law: requests/s * E2E; in flight are those in the front end, queued and running",

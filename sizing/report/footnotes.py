@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sizing.report.documents import Assumption, Explanation
 from sizing.report.lines import Block, Line, number, stated
 
+NO_ITL = Line("No tokens after the first (OSL 1): the limit on ITL does not apply")
 KINDS = ("assumed", "derived", "datasheet", "measured")  # the least sure first
 
 

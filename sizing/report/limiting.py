@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sizing.advice import MOST_RELAXED, Relaxation, Suggestion, nearest_miss
+from sizing.bands import worse_edge
 from sizing.report.documents import Limiting
 from sizing.report.lines import milliseconds, number, percent, plural
 from sizing.request import Request
@@ -26,9 +27,11 @@ def limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -
         statistic = limit.statistic
         value_ms = best.latency_s(best.binding)[statistic] / MILLI
         limit_ms = limit.seconds / MILLI
+        factor = getattr(best.load.edge, best.binding)
+        worse = f" ({milliseconds(value_ms * factor)} at its band's worse edge)" if factor > 1 else ""
         detail = (
-            f"{best.binding.upper()} ({statistic}) {milliseconds(value_ms)}, limit {milliseconds(limit_ms)}: what ends a "
-            f"replica's load at {_most(best, request)}"
+            f"{best.binding.upper()} ({statistic}) {milliseconds(value_ms)}{worse}, limit {milliseconds(limit_ms)}: what ends "
+            f"a replica's load at {_most(best, request)}"
         )
         detail += _relaxed_words(best, request, relaxation)
     return Limiting(
@@ -66,8 +69,10 @@ def _capacity_words(best: Evaluated, request: Request) -> str:
     """Say which capacity would end a replica's load, at which load, and what raises it."""
     at = f"at {_most(best, request)} a replica"
     if best.binding == "utilisation":
+        counted = best.load.edge.throughput
+        of = f" of the band's worse edge, {percent(counted)} of the predicted rate" if counted < 1 else ""
         return (
-            f"stable utilisation ({percent(request.max_utilisation)}) {at}: beyond it queues grow in bursts; "
+            f"stable utilisation ({percent(request.max_utilisation)}{of}) {at}: beyond it queues grow in bursts; "
             "--max-utilisation"
         )
     if best.binding == "kv_cache":
@@ -87,14 +92,32 @@ def _unconfirmed(best: Evaluated, request: Request, checked: Verified) -> str:
     for name in ("ttft", "itl", "e2e"):
         limit = getattr(request.limits, name)
         found = served.latencies_s[name].get(limit.statistic) if limit is not None else None
-        if found is not None and found > limit.seconds:
-            value, bound = milliseconds(found / MILLI), milliseconds(limit.seconds / MILLI)
+        factor = getattr(best.load.edge, name)
+        if found is not None and found * factor > limit.seconds:
+            edge = " at its band's worse edge" if factor > 1 else ""
+            value, bound = milliseconds(found * factor / MILLI) + edge, milliseconds(limit.seconds / MILLI)
             return f"{detail}: {name.upper()} ({limit.statistic}) {value}, limit {bound}"
     return detail
 
 
-def unmet(outcome: Outcome, found: Sequence[Suggestion], checked: Verified | None = None) -> Limiting:
-    """Return what stands between the demand and its nearest miss, and the changes that would help."""
+def unmet(
+    outcome: Outcome,
+    found: Sequence[Suggestion],
+    checked: Verified | None = None,
+    without: Evaluated | None = None,
+) -> Limiting:
+    """Return what stands between the demand and its nearest miss, and the changes that would help.
+
+    `without` is the answer that there is when sized as predicted, not on the worse edges of the error bands.
+    """
+    nearest = _unmet(outcome, found, checked)
+    if without is None:
+        return nearest
+    size = f"{without.gpus} x {without.candidate.option.name} ({without.candidate.layout})"
+    return nearest._replace(detail=f"{nearest.detail}; as predicted, without --conservative, {size} serve it")
+
+
+def _unmet(outcome: Outcome, found: Sequence[Suggestion], checked: Verified | None) -> Limiting:
     words = tuple(f"{s.change}: {s.gpus} x {s.gpu} ({s.layout})" for s in found)
     best, budget = outcome.best, outcome.request.gpu_budget
     if best is not None and checked is not None and not checked.passed:
@@ -112,7 +135,8 @@ def unmet(outcome: Outcome, found: Sequence[Suggestion], checked: Verified | Non
     detail = f"{miss.option.name} {miss.precision} {miss.layout}: {miss.detail}"
     limit = getattr(outcome.request.limits, miss.reason, None)
     limit_ms = limit.seconds / MILLI if limit else None
-    value_ms = limit_ms * (1 + miss.shortfall) if limit_ms is not None else None
+    edge = worse_edge(outcome.request.pessimistic, outcome.request.situation(miss.option.gpu))
+    value_ms = limit_ms / getattr(edge, miss.reason) * (1 + miss.shortfall) if limit_ms is not None else None
     return Limiting(
         miss.reason, limit.statistic if limit else None, value_ms, limit_ms, detail, None, None, None, words
     )

@@ -8,7 +8,7 @@ from sizing import deployment as deployments
 from sizing.architecture import Layout
 from sizing.candidates import island_gpus
 from sizing.deployment import Resolved
-from sizing.report import assumptions, explain
+from sizing.report import assumptions, bands, explain
 from sizing.report.deployed import candidate_of, inputs
 from sizing.report.documents import MemoryReport
 from sizing.report.figures import memory_figures
@@ -18,10 +18,12 @@ def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
     """Return the memory of one layout; where a sequence does not fit, what is missing and what would make it fit."""
     figures = memory_figures(resolved.memory, resolved.longest_that_fits())
     fits = resolved.memory.fits and resolved.refused is None
+    predicted = tuple(bands.of_memory(figures, resolved.request.situation(resolved.option.gpu)))
     report = MemoryReport(
         fits=fits,
         inputs=inputs(resolved),
         memory=figures,
+        bands=bands.bounds(predicted),
         reason=_reason(resolved),
         suggestions=() if fits else tuple(_suggestions(resolved)),
         assumptions=(
@@ -31,7 +33,8 @@ def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
     )
     if not explained:
         return report
-    return report._replace(explanations=explain.of_memory(figures, resolved.settings, resolved.plan.kv_format))
+    explanations = explain.of_memory(figures, resolved.settings, resolved.plan.kv_format)
+    return report._replace(explanations=(*explanations, *bands.explanations(predicted)))
 
 
 def _reason(resolved: Resolved) -> str | None:

@@ -1,4 +1,4 @@
-"""What pictures share: colours, a figure of stacked axes, and its bytes; matplotlib is loaded when something is drawn."""
+"""What pictures share: formats, colours, a figure of axes, and its bytes; matplotlib is loaded when something is drawn."""
 
 from __future__ import annotations
 
@@ -22,14 +22,24 @@ NO_MATPLOTLIB = Fault(
 
 def figure(width_inches: float, heights_inches: Sequence[float]) -> tuple[Figure, list[Axes]]:
     """Return a figure with axes of the given heights one below the other. Raises InputError without matplotlib."""
+    titles_inches = 0.8 * len(heights_inches)
+    drawn = _empty(width_inches, sum(heights_inches) + titles_inches)
+    axes = drawn.subplots(len(heights_inches), 1, squeeze=False, height_ratios=list(heights_inches))
+    return drawn, [row[0] for row in axes]
+
+
+def panels(count: int, inches: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure with so many square axes side by side. Raises InputError without matplotlib."""
+    drawn = _empty(inches * count, inches)
+    return drawn, list(drawn.subplots(1, count, squeeze=False)[0])
+
+
+def _empty(width_inches: float, height_inches: float) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError(NO_MATPLOTLIB) from None
-    titles_inches = 0.8 * len(heights_inches)
-    drawn = Figure(figsize=(width_inches, sum(heights_inches) + titles_inches), layout="constrained")
-    axes = drawn.subplots(len(heights_inches), 1, squeeze=False, height_ratios=list(heights_inches))
-    return drawn, [row[0] for row in axes]
+    return Figure(figsize=(width_inches, height_inches), layout="constrained")
 
 
 def rendered(drawn: Figure, form: str) -> bytes:

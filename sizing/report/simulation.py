@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sizing.bands import Situation, region
 from sizing.deployment import Resolved
 from sizing.engine.load import Lengths
 from sizing.engine.run import Routing
-from sizing.report import assumptions, deployed, memory
+from sizing.report import assumptions, bands, deployed, memory
 from sizing.report.documents import (
+    NO_ITL,
     Assumption,
     Extent,
     QueueFigures,
@@ -22,6 +24,7 @@ from sizing.specs.workload import Limits
 from sizing.units import MILLI
 
 LATENCIES = ("ttft", "itl", "e2e")
+OWN = "engine"  # the policy that the engine itself has
 SPREAD_OUT = "--replicas N spreads the load, which one replica is driven with here, over N; llmsize estimate finds N for a demand"
 NOTHING = Spread(*[None] * len(Spread._fields))
 
@@ -64,10 +67,31 @@ def build(asked: Simulated, served: Mapping[str, Served]) -> SimulationReport:
         inputs=_inputs(asked, served),
         runs=runs,
         memory=held.memory,
+        bands=held.bands | bands.bounds(_predicted(asked, served, runs)),
         reason=held.reason,
         suggestions=held.suggestions or _suggestions(asked, runs),
-        assumptions=_assumptions(asked) if served else held.assumptions,
+        assumptions=_assumptions(asked, runs) if served else held.assumptions,
     )
+
+
+def _predicted(
+    asked: Simulated, served: Mapping[str, Served], runs: tuple[SimulatedRun, ...]
+) -> Iterator[bands.Predicted]:
+    """Yield the predictions of the engine's own policy: others are not what published measurements ran."""
+    at_a_rate = asked.traffic.rate_per_s is not None or asked.traffic.trace is not None
+    for number, run in enumerate(runs):
+        if run.policy == OWN and OWN in served:
+            prefix = f"runs.{number}." if len(runs) > 1 else ""  # a single run's figures stand in the document itself
+            yield from bands.of_run(run, _situation(asked, served[OWN]), prefix, rate_is_asked=at_a_rate)
+
+
+def _situation(asked: Simulated, served: Served) -> Situation:
+    """Return what a run's numbers are of: all at once is how an engine is driven offline."""
+    traffic = asked.traffic
+    at_once = traffic.rate_per_s is None and traffic.in_flight is None and traffic.trace is None
+    in_flight = traffic.in_flight or served.requests_per_s * served.latencies_s["e2e"].get("mean", 0.0)
+    situation = asked.resolved.request.situation(asked.resolved.option.gpu, region(in_flight / asked.replicas))
+    return situation._replace(mode="offline" if at_once else "served")
 
 
 def _suggestions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[str, ...]:
@@ -198,7 +222,7 @@ def _limits(limits: Limits) -> dict[str, Any]:
     return found
 
 
-def _assumptions(asked: Simulated) -> tuple[Assumption, ...]:
+def _assumptions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[Assumption, ...]:
     resolved = asked.resolved
     candidate = deployed.candidate_of(resolved)
     kernels = next(iter(asked.policies.values())).kernels
@@ -212,4 +236,6 @@ def _assumptions(asked: Simulated) -> tuple[Assumption, ...]:
         found.append(
             Assumption("requests in flight", share, "per replica", "assumed", "replicas are alike; one is simulated")
         )
+    if asked.limits.itl is not None and any(run.completed for run in runs) and not any(run.itl_ms.mean for run in runs):
+        found.append(NO_ITL)
     return tuple(found)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from sizing.report import table_bands
 from sizing.report.documents import Estimate, Users
-from sizing.report.footnotes import assumed, explained
+from sizing.report.footnotes import NO_ITL, assumed, explained
 from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural
 from sizing.report.table_layouts import cheaper, compared, layout, rejected
 from sizing.report.table_memory import memory_line
@@ -45,10 +46,25 @@ def _answer(document: Estimate) -> Iterator[Line]:
     names = ("ttft", "itl", "e2e") if latency.itl_ms.mean is not None else ("ttft", "e2e")
     yield Line(", ".join(_latency(document, name) for name in names))
     if latency.itl_ms.mean is None and document.inputs["limits"]["itl_ms"] is not None:
-        yield Line("No tokens after the first (OSL 1): the limit on ITL does not apply")
+        yield NO_ITL
+    yield table_bands.of_estimate(document)
+    yield from _caution(document)
     if users.stated:
         yield Line(f"{number(users.daily_active_users)} daily active users served ({_habits(users)})")
     yield from cheaper(document)
+
+
+def _caution(document: Estimate) -> Iterator[Line]:
+    """Say what sizing on the worse edges of the bands costs: GPUs of a demand, else requests/s of the GPUs given."""
+    c, d, load = document.conservative, document.deployment, document.load
+    if c is None or d is None or load is None or c.gpus_without is None or c.requests_per_s_without is None:
+        return
+    demand = document.inputs["demand"]
+    if demand["requests_per_s"] is None and demand["concurrency"] is None:
+        said = f"{number(load.requests_per_s)} requests/s instead of {number(c.requests_per_s_without)}"
+    else:
+        said = f"{plural(d.gpus, 'GPU')} instead of {c.gpus_without:,} ({c.extra_gpus:+,})"
+    yield Line(f"Conservative: {said}, sized on the worse edges of the error bands")
 
 
 def shell_lines(command: str) -> Iterator[Line]:
@@ -139,6 +155,7 @@ def _figures(document: Estimate) -> Iterator[Line]:
         f"longest that fits {m.max_model_len_that_fits:,}",
         "Cache holds",
     )
+    yield table_bands.of_memory(document.bands)._replace(label="Memory band")
     decode = "no decode (OSL 1)"
     if u.decode_mbu is not None:
         decode = f"decode {u.decode_bound}-bound, MBU {percent(u.decode_mbu)}, MFU {percent(u.decode_mfu)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sizing.report import table_bands
 from sizing.report.documents import MemoryFigures, MemoryReport
 from sizing.report.footnotes import assumed, explained
 from sizing.report.lines import Block, Line, gib, number
@@ -35,6 +36,7 @@ def blocks(document: MemoryReport) -> Iterator[Block]:
             f"that fits {m.max_model_len_that_fits:,}",
             "Cache holds",
         ),
+        table_bands.of_memory(document.bands),
         Line(
             f"{m.kv_bytes_per_token:,.0f} bytes a token per GPU"
             + (f", {m.state_bytes_per_sequence:,.0f} bytes a sequence" if m.state_bytes_per_sequence else ""),

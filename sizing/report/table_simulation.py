@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sizing.report import documents, table_bands
 from sizing.report.documents import SimulatedRun, SimulationReport, TickFigures, TickReport
-from sizing.report.footnotes import assumed
+from sizing.report.footnotes import NO_ITL, assumed
 from sizing.report.lines import Block, Line, milliseconds, number, percent, plural, stated
 from sizing.report.table_memory import memory_line, setup
 from sizing.report.timeline_text import LEGEND, bands
@@ -30,7 +31,7 @@ def blocks(document: SimulationReport | TickReport) -> Iterator[Block]:
         yield from _infeasible(document)
     elif len(document.runs) == 1:
         yield Block(tuple(_answer(document, document.runs[0])))
-        yield _latencies(document.runs[0])
+        yield _latencies(document)
         yield Block((*_asked(document), *_state(document.runs[0])))
     else:
         yield from _side_by_side(document)
@@ -64,6 +65,8 @@ def _answer(document: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
         yield Line(suggestion)
     for name in run.missed:
         yield Line(_miss(document, run, name), style="bold")
+    if documents.NO_ITL in document.assumptions:
+        yield NO_ITL
 
 
 def _miss(document: SimulationReport, run: SimulatedRun, name: str) -> str:
@@ -73,14 +76,16 @@ def _miss(document: SimulationReport, run: SimulatedRun, name: str) -> str:
     return f"Limit missed: {statistic}, limit {milliseconds(limit['ms'])}"
 
 
-def _latencies(run: SimulatedRun) -> Block:
+def _latencies(document: SimulationReport) -> Block:
+    (run,) = document.runs
     rows = tuple(
         (label, *(milliseconds(value) for value in spread))
         for label, spread in (("TTFT", run.ttft_ms), ("ITL", run.itl_ms), ("E2E", run.e2e_ms))
         if spread.mean is not None
     )
     heading = "latency" if run.stable else "not converged"
-    return Block(columns=(heading, *STATISTICS), right=(False, *[True] * len(STATISTICS)), rows=rows)
+    right = (False, *[True] * len(STATISTICS))
+    return Block((table_bands.of_run(document.bands),), (heading, *STATISTICS), right, rows)
 
 
 def _asked(document: SimulationReport) -> Iterator[Line]:
@@ -214,8 +219,16 @@ def _notes(document: SimulationReport) -> Iterator[Line]:
             )
     if any(not run.stable for run in document.runs):
         yield Line(f"* {NOT_CONVERGED}")
+    if documents.NO_ITL in document.assumptions:
+        yield NO_ITL
     for suggestion in document.suggestions:
         yield Line(suggestion)
+    banded = [n for n in range(len(document.runs)) if any(path.startswith(f"runs.{n}.") for path in document.bands)]
+    for index in banded:
+        line = table_bands.of_run(document.bands, f"runs.{index}.")
+        yield line._replace(text=f"{document.runs[index].policy}: {line.text}")
+    if not banded:
+        yield table_bands.of_run({})
 
 
 def _ticks(document: TickReport) -> Iterator[Block]:

@@ -28,7 +28,10 @@ def blocks(document: ValidationReport) -> Iterator[Block]:
                 f"missed, {len(document.skipped):,} skipped",
                 style="bold",
             ),
-            Line("Relative error of the prediction in %: median of |error|, its 90th percentile, bias (median), rows."),
+            Line(
+                "Relative error of the prediction in %: median of |error|, its 90th percentile, bias (median); share of "
+                "measurements inside their error band in %; rows."
+            ),
         )
     )
     by = tuple(document.inputs["by"])
@@ -39,8 +42,8 @@ def blocks(document: ValidationReport) -> Iterator[Block]:
             if metric in group.metrics
         ]
         yield Block(
-            columns=(*(by or ("",)), "median", "p90", "bias", "n"),
-            right=(*(False for _ in by or ("",)), True, True, True, True),
+            columns=(*by, "median", "p90", "bias", "inside", "n"),
+            right=(*(False for _ in by), True, True, True, True, True),
             rows=(*rows, (f"all, {TITLES[metric]}", *("" for _ in by[1:]), *_cells(of_all))),
         )
     yield from _reasons("Missed", document.missed)
@@ -48,11 +51,12 @@ def blocks(document: ValidationReport) -> Iterator[Block]:
     yield Block(tuple(Line(f"{taken.what} ({plural(taken.rows, 'row')})", "Taken") for taken in document.assumptions))
 
 
-def _cells(found: ErrorFigures) -> tuple[str, str, str, str]:
+def _cells(found: ErrorFigures) -> tuple[str, str, str, str, str]:
     return (
         f"{100 * found.median_ape:.1f}",
         f"{100 * found.p90_ape:.1f}",
         f"{100 * found.bias:+.1f}",
+        f"{100 * found.band_coverage:.0f}" if found.band_coverage is not None else "-",
         f"{found.n:,}",
     )
 

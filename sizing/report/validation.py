@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from sizing.catalog import benchmarks
 from sizing.report.documents import Named, Taken, ValidationReport, plain
 from sizing.validation.errors import Comparison, ErrorFigures, by_metric, compare, groups
 from sizing.validation.run import Result
@@ -19,7 +20,7 @@ def build(
     results: Sequence[Result], files: Sequence[str], by: Sequence[str]
 ) -> tuple[ValidationReport, tuple[Comparison, ...]]:
     """Return the document, and the comparisons that it sums up."""
-    compared = compare(results, by)
+    compared = compare(results, by, benchmarks.load_bands().spec.bands)
     taken = Counter(note for result in results if result.resolution for note in result.resolution.notes)
     document = ValidationReport(
         inputs={"files": list(files), "by": list(by)},
@@ -52,13 +53,15 @@ def per_row(compared: Sequence[Comparison]) -> str:
 
 
 def table(document: ValidationReport) -> tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]]:
-    """Return (columns, rows) for tabular formats: one row a group and metric, those of all rows last."""
+    """Return (columns, rows) for tabular formats: one row a group and metric, those of all rows last.
+
+    The metric has its column once, also where rows are grouped by it.
+    """
     by = tuple(document.inputs["by"])
-    columns = (*by, "metric", *ErrorFigures._fields)
-    of_groups = [
-        (*(group.by[name] for name in by), metric, *found)
-        for group in document.groups
-        for metric, found in group.metrics.items()
+    labels = tuple(dict.fromkeys((*by, "metric")))
+    values = [
+        ({**group.by, "metric": metric}, found) for group in document.groups for metric, found in group.metrics.items()
     ]
-    of_all = [(*("all" for _ in by), metric, *found) for metric, found in document.metrics.items()]
-    return columns, tuple(tuple(plain(row)) for row in (*of_groups, *of_all))
+    values += [({**dict.fromkeys(by, "all"), "metric": metric}, found) for metric, found in document.metrics.items()]
+    rows = tuple(tuple(plain((*(of[name] for name in labels), *found))) for of, found in values)
+    return (*labels, *ErrorFigures._fields), rows

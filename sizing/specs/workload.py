@@ -127,6 +127,7 @@ class Tokens(Spec):
 
 # A request in twelve days: with fewer the clock of a simulated run is so far on that steps are lost in its last digits.
 LEAST_REQUESTS_PER_S = 1e-6
+LEAST_REQUESTS_PER_USER = 1e-3  # a day: a user who asks once in three years is none
 
 
 class Demand(Spec):
@@ -168,7 +169,7 @@ class Planning(Spec):
     max_utilisation: Annotated[Fraction, BeforeValidator(_share)] | None = None
     headroom: Annotated[float, Field(ge=0, le=10, strict=True), BeforeValidator(_growth)] | None = None
     objective: Annotated[Objective, AnyCase] | None = None
-    requests_per_user_per_day: Positive | None = None
+    requests_per_user_per_day: Annotated[float, Field(ge=LEAST_REQUESTS_PER_USER, le=1e9, strict=True)] | None = None
     active_hours: Annotated[float, Field(gt=0, le=24, strict=True)] | None = None
     peak_to_mean: Annotated[float, Field(ge=1, le=1_000, strict=True)] | None = None
 

@@ -7,12 +7,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizing.bands import region
+from sizing.bands import Situation, find, region
+from sizing.catalog import gpus
 from sizing.catalog.measured_csv import COLUMNS, METRICS
 from sizing.errors import Fault, InputError, nearest
+from sizing.specs.bands import Band, BandMetric, Mode
 from sizing.validation.run import Result
 
 DERIVED = ("load", "kind", "metric")
+# The metric and the mode of error bands that a column of measured rows and their mode are of.
+BAND_METRICS: dict[str, BandMetric] = {
+    "ttft_ms": "ttft",
+    "itl_ms": "itl",
+    "e2e_ms": "e2e",
+    "req_per_s": "throughput",
+    "output_tok_per_s": "throughput",
+}
+BAND_MODES: dict[str, Mode] = {
+    "closed_loop": "served",
+    "open_loop": "served",
+    "static_batch": "batch",
+    "max_throughput": "offline",
+}
 
 
 class Comparison(NamedTuple):
@@ -83,16 +99,37 @@ def key_of(result: Result, metric: str, by: Iterable[str]) -> tuple[str, ...]:
     return tuple(resolved[name] if name in resolved else result.row.cells.get(name, "") for name in by)
 
 
-def compare(results: Iterable[Result], by: Sequence[str]) -> tuple[Comparison, ...]:
-    """Return a comparison for each metric of each predicted row, in the order of rows and metrics."""
-    return tuple(
-        Comparison(
-            number, result.row.id, name, value, result.prediction.values[name], None, None, key_of(result, name, by)
-        )
-        for number, result in enumerate(results)
-        if result.prediction is not None
-        for name, value in result.row.measured().items()
+def situation_of(result: Result) -> Situation:
+    """Return what the numbers of a predicted row are of, for their error bands."""
+    assert result.resolution is not None and result.prediction is not None
+    gpu = gpus.load_gpu(result.resolution.gpu).spec
+    return Situation(
+        mode=BAND_MODES[result.row.mode],
+        vendor=gpu.vendor,
+        engine=result.resolution.engine,
+        architecture=gpu.architecture,
+        kind="moe" if result.resolution.is_moe else "dense",
+        load=region(result.prediction.in_flight),
     )
+
+
+def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] = ()) -> tuple[Comparison, ...]:
+    """Return a comparison for each metric of each predicted row, in the order of rows and metrics.
+
+    What is predicted as nothing, for the model can't run it, has no band: bands are of what was predicted.
+    """
+    found = []
+    for number, result in enumerate(results):
+        if result.prediction is None:
+            continue
+        situation = situation_of(result)
+        for name, measured in result.row.measured().items():
+            predicted = result.prediction.values[name]
+            band = find(bands, BAND_METRICS[name], situation) if predicted > 0 else None
+            low, high = (None, None) if band is None else (predicted * band.low, predicted * band.high)
+            key = key_of(result, name, by)
+            found.append(Comparison(number, result.row.id, name, measured, predicted, low, high, key))
+    return tuple(found)
 
 
 def statistics(comparisons: Sequence[Comparison]) -> ErrorFigures:

@@ -1,0 +1,31 @@
+"""Error bands in place of the file's, for tests that need known ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sizing.catalog import benchmarks
+from sizing.catalog.names import Found
+from sizing.specs.bands import Band, Bands
+
+METRICS = ("ttft", "itl", "e2e", "throughput", "weights", "kv_cache")
+
+
+def band(metric: str, low: float, high: float, **conditions: Any) -> Band:
+    """A band of 40 measurements."""
+    return Band.model_validate({"metric": metric, "low": low, "high": high, "n": 40, "groups": 5, **conditions})
+
+
+def every(low: float, high: float, **conditions: Any) -> tuple[Band, ...]:
+    """One band for all metrics."""
+    return tuple(band(metric, low, high, **conditions) for metric in METRICS)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, bands: Iterable[Band]) -> None:
+    """Let the catalogue say these bands."""
+    found = Found(Bands(bands=tuple(bands), source="a test", date="2026-01-01"), "_bands", Path("_bands.yaml"))
+    monkeypatch.setattr(benchmarks, "load_bands", lambda: found)
