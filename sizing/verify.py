@@ -17,7 +17,7 @@ from sizing.search import Evaluated, Outcome, preference
 from sizing.simulation import ROUNDS, Deployed, Served, Traffic, simulate
 from sizing.specs.workload import Limits, Tokens
 
-REQUESTS = 1500  # measured at first: means within a few per cent, a rough 99th percentile, a tenth of a second
+REQUESTS = 1000  # measured at first: means within a few per cent, a rough 99th percentile, some hundredths of a second
 CLOSE, LONGER = 0.05, 4  # a limit no further than this share from what was measured is decided by so many times as many
 # In E2E times of a request: until a load has settled, the least that is measured then, and until those measured have ended
 # under the same load.

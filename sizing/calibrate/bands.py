@@ -82,8 +82,10 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
         row, situation = result.row, situation_of(result)
         for name, measured in row.measured().items():
             predicted = result.prediction.values.get(name, 0.0)
-            if predicted > 0:
-                found.append(Ratio(BAND_METRICS[name], situation, group_of(row), measured / predicted))
+            metric = BAND_METRICS[name]
+            given = row.mode == "open_loop" and metric == "throughput"  # a rate that is driven is no prediction
+            if predicted > 0 and not given:
+                found.append(Ratio(metric, situation, group_of(row), measured / predicted))
     return found
 
 
