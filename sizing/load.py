@@ -262,7 +262,9 @@ def _at_rates(loads: Sequence[Load], rates: Array, heaviest: Array) -> list[Poin
     stacked, rows = _stacked(loads), np.arange(len(loads))
     lightest = LIGHTEST_LOAD**2 * heaviest
     least_per_s = steady_state.requests_per_s(*stacked, lightest[:, np.newaxis])[:, 0]
-    lightest = lightest * np.minimum(1.0, LIGHTEST_LOAD * rates / least_per_s)  # so light, throughput grows as load does
+    lightest = lightest * np.minimum(
+        1.0, LIGHTEST_LOAD * rates / least_per_s
+    )  # so light, throughput grows as load does
     grid = np.geomspace(lightest, heaviest, SOLVING_POINTS, axis=-1)
     exact = heaviest
     for _ in range(SOLVING_ROUNDS):

@@ -22,7 +22,7 @@ from sizing.catalog.files import data_folder
 from sizing.catalog.measured_csv import load_measured
 from sizing.specs.bands import Band, BandMetric
 from sizing.specs.calibration import BandRules, Calibration
-from sizing.validation.errors import BAND_METRICS, situation_of
+from sizing.validation.errors import BAND_METRICS, is_driven, situation_of
 from sizing.validation.run import Result, predict_rows
 
 # What bands are told apart by, the narrowest class first; a number falls back to wider ones.
@@ -82,10 +82,8 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
         row, situation = result.row, situation_of(result)
         for name, measured in row.measured().items():
             predicted = result.prediction.values.get(name, 0.0)
-            metric = BAND_METRICS[name]
-            given = row.mode == "open_loop" and metric == "throughput"  # a rate that is driven is no prediction
-            if predicted > 0 and not given:
-                found.append(Ratio(metric, situation, group_of(row), measured / predicted))
+            if predicted > 0 and not is_driven(result, name):
+                found.append(Ratio(BAND_METRICS[name], situation, group_of(row), measured / predicted))
     return found
 
 

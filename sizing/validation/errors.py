@@ -113,10 +113,15 @@ def situation_of(result: Result) -> Situation:
     )
 
 
+def is_driven(result: Result, metric: str) -> bool:
+    """Return whether a metric is what a row was run at: throughput under a rate."""
+    return result.row.mode == "open_loop" and BAND_METRICS[metric] == "throughput"
+
+
 def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] = ()) -> tuple[Comparison, ...]:
     """Return a comparison for each metric of each predicted row, in the order of rows and metrics.
 
-    What is predicted as nothing, for the model can't run it, has no band: bands are of what was predicted.
+    What is predicted as nothing, for the model can't run it, has no band, nor has a rate that the row drives.
     """
     found = []
     for number, result in enumerate(results):
@@ -125,7 +130,8 @@ def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] 
         situation = situation_of(result)
         for name, measured in result.row.measured().items():
             predicted = result.prediction.values[name]
-            band = find(bands, BAND_METRICS[name], situation) if predicted > 0 else None
+            is_band = predicted > 0 and not is_driven(result, name)
+            band = find(bands, BAND_METRICS[name], situation) if is_band else None
             low, high = (None, None) if band is None else (predicted * band.low, predicted * band.high)
             key = key_of(result, name, by)
             found.append(Comparison(number, result.row.id, name, measured, predicted, low, high, key))
