@@ -292,7 +292,8 @@ def measure(
         busy=sum(w.busy / span for w, span in zip(watches, spans, strict=True)) / len(watches),
         preemptions=sum(replica.preempted for replica in finished.replicas),
         goodput_per_s=_good(limits, ttft, itl, e2e, osl[done]) * per_s,
-        stable=traffic.in_flight is not None or is_stable(arrival[taken], end[taken], clumps=clumps),
+        stable=traffic.in_flight is not None
+        or is_stable(arrival[taken], np.asarray(requests.admitted)[taken], end[taken], clumps=clumps),
         wasted=sum(record.wasted(stop) for record in records) / len(watches),
         samples=tuple(records[0].samples) if records else (),
         requests=requests,
@@ -340,15 +341,20 @@ def _good(
     return float(good.sum())
 
 
-def is_stable(arrival: NDArray[np.float64], end: NDArray[np.float64], *, clumps: float = 1.0) -> bool:
+def is_stable(
+    arrival: NDArray[np.float64], admitted: NDArray[np.float64], end: NDArray[np.float64], *, clumps: float = 1.0
+) -> bool:
     """Return whether as many leave as arrive: what is in the system must not keep growing over the run's second half.
 
+    While a run is shorter than two requests take, it fills: then only those that wait to be let in tell of growth.
     `clumps` is the squared coefficient of variation of the times between arrivals, 1 for Poisson: counts vary with it.
     """
     if arrival.size < 4 or arrival[-1] <= arrival[0]:
         return True
-    ended = np.sort(end[~np.isnan(end)])
     middle, last = arrival[arrival.size // 2], arrival[-1]
+    times = (end - arrival)[~np.isnan(end)]
+    fills = times.size == 0 or float(np.median(times)) > last - middle
+    left = np.sort(admitted[~np.isnan(admitted)] if fills else end[~np.isnan(end)])
     came = arrival.size - arrival.size // 2
-    grown = came - float(np.searchsorted(ended, last, "right") - np.searchsorted(ended, middle, "right"))
+    grown = came - float(np.searchsorted(left, last, "right") - np.searchsorted(left, middle, "right"))
     return grown <= max(GROWTH_SHARE * came, CHANCE_SIGMAS * math.sqrt(clumps * came))

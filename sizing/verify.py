@@ -13,17 +13,18 @@ from dataclasses import dataclass, replace
 from sizing.engine.load import Lengths
 from sizing.engine.rules import of_engine
 from sizing.request import Request
-from sizing.search import Evaluated, Outcome, preference
+from sizing.search import Evaluated, Outcome, preference, replicas
 from sizing.simulation import ROUNDS, Deployed, Served, Traffic, simulate
 from sizing.specs.workload import Limits, Tokens
 
 REQUESTS = 1000  # measured at first: means within a few per cent, a rough 99th percentile, some hundredths of a second
-CLOSE, LONGER = 0.05, 4  # a limit no further than this share from what was measured is decided by so many times as many
+# A limit no further than this share from what was measured is decided by so many times as many: a percentile of the first
+# run is off by a tenth or so.
+CLOSE, CLOSE_PERCENTILE, LONGER = 0.05, 0.2, 8
 # In E2E times of a request: until a load has settled, the least that is measured then, and until those measured have ended
 # under the same load.
 WARM_UP, MEASURED, COOL_DOWN = 3.0, 4.0, 1.5
-MOST_TRIES = 12  # sizes simulated before giving up; a demand that none of them meets is reported as unverified
-GROWTH = 0.02  # of a fleet, by which a size that failed is raised
+MOST_TRIES = 24  # sizes simulated before giving up; a demand that none of them meets is reported as unverified
 LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a simulation misses a limit
 MOST_CHUNKS = 30_000  # prefill steps simulated at most: prompts cut into very many chunks are sampled by fewer requests
 FEWEST_REQUESTS = 200
@@ -70,7 +71,7 @@ def verify(outcome: Outcome, tokens: Tokens, *, seed: int = 0, tries: int = MOST
             others = tuple(e for _, _, e in sorted(heap, key=lambda entry: entry[:2]))
             return Verified(replace(outcome, ranked=(checked, *others)), passed, tried)
         less = (
-            candidate.with_replicas(more_replicas(candidate.replicas), request)
+            candidate.with_replicas(next_size(replace(candidate, served=served), request), request)
             if _scales(request)
             else candidate.at_share(LESS_LOAD)
         )
@@ -83,9 +84,14 @@ def limits_of(found: Evaluated, request: Request) -> Limits:
     return found.load.edge.limits(request.limits)
 
 
-def more_replicas(count: int) -> int:
-    """Return the next size to try: one replica more, or a fiftieth of a large fleet."""
-    return count + max(1, round(GROWTH * count))
+def next_size(failed: Evaluated, request: Request) -> int:
+    """Return the replicas to try next: what the closed form asks for when corrected by the simulation, one more at least.
+
+    The correction is gone half of the way at a time: it is largest where a limit is broken, and falls with the load.
+    """
+    most = failed.load.most(replace(request, limits=tightened_by(failed, request)))
+    needed = failed.replicas if most is None else replicas(request, failed.candidate, most)
+    return failed.replicas + max(1, (needed - failed.replicas) // 2)
 
 
 def corrected(found: Evaluated, request: Request) -> Evaluated:
@@ -94,6 +100,18 @@ def corrected(found: Evaluated, request: Request) -> Evaluated:
     Where the simulated statistic is above the closed form's, the limit is tightened by that ratio before the closed form is
     asked how much more load it takes; so headroom and latencies beside it come from one picture.
     """
+    tightened = tightened_by(found, request)
+    if tightened is request.limits:
+        return found
+    load = request.concurrency / found.replicas if request.concurrency else float(found.point.requests_per_s[0])
+    most = found.load.most(replace(request, limits=tightened))
+    if most is None or most.amount <= load:
+        return replace(found, most_per_replica=load, most_requests_per_s=float(found.point.requests_per_s[0]))
+    return replace(found, most_per_replica=most.amount, most_requests_per_s=most.requests_per_s, binding=most.binding)
+
+
+def tightened_by(found: Evaluated, request: Request) -> Limits:
+    """Return the limits with each that the simulation came nearer to than the closed form tightened by that ratio."""
     served = found.served
     tightened = request.limits
     for name in ("ttft", "itl", "e2e"):
@@ -105,13 +123,7 @@ def corrected(found: Evaluated, request: Request) -> Evaluated:
         if ratio > 1:
             tighter = limit.model_copy(update={"seconds": limit.seconds / ratio})
             tightened = tightened.model_copy(update={name: tighter})
-    if tightened is request.limits:
-        return found
-    load = request.concurrency / found.replicas if request.concurrency else float(found.point.requests_per_s[0])
-    most = found.load.most(replace(request, limits=tightened))
-    if most is None or most.amount <= load:
-        return replace(found, most_per_replica=load, most_requests_per_s=float(found.point.requests_per_s[0]))
-    return replace(found, most_per_replica=most.amount, most_requests_per_s=most.requests_per_s, binding=most.binding)
+    return tightened
 
 
 def _scales(request: Request) -> bool:
@@ -131,7 +143,8 @@ def _is_close(served: Served, limits: Limits) -> bool:
     """Return whether chance may decide on which side of a limit a run comes out."""
     for name in ("ttft", "itl", "e2e"):
         limit, found = getattr(limits, name), served.latencies_s[name]
-        if limit is not None and found and abs(found[limit.statistic] / limit.seconds - 1) < CLOSE:
+        close = CLOSE if limit is not None and limit.statistic == "mean" else CLOSE_PERCENTILE
+        if limit is not None and found and abs(found[limit.statistic] / limit.seconds - 1) < close:
             return True
     return False
 

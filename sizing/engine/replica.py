@@ -106,6 +106,7 @@ class Replica:
             self.refused.append(request)
             return
         self.queue.append(request)
+        self.watch.queue += max(0.0, self.now - self.requests.arrival[request])  # it came while a step ran
         self.watch.queue_max = max(self.watch.queue_max, len(self.queue))
 
     def run(self, until: float) -> None:

@@ -63,7 +63,7 @@ def build(asked: Simulated, served: Mapping[str, Served]) -> SimulationReport:
         _run(policy, served[policy], asked) if policy in served else _not_run(policy) for policy in asked.policies
     )
     return SimulationReport(
-        passed=held.fits and all(run.stable and not run.refused and not run.missed for run in runs),
+        passed=held.fits and all(run.completed and run.stable and not run.refused and not run.missed for run in runs),
         inputs=_inputs(asked, served),
         runs=runs,
         memory=held.memory,
