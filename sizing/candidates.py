@@ -171,6 +171,8 @@ def refusals(
 ) -> Iterator[tuple[str, str]]:
     """Yield (reason, detail) of all that the hardware or the engine refuses in a layout, whatever the memory."""
     island, group = island_gpus(gpu), layout.tp * layout.dp
+    if request.engine.vendors and gpu.vendor not in request.engine.vendors:
+        yield "engine", f"{request.engine.title} runs on GPUs of {' and '.join(request.engine.vendors)} alone"
     if group > island:
         yield "link", f"{group} GPUs of a stage are more than the {island} that share a link or node"
     if group % layout.ep and architecture.is_moe(request.model):

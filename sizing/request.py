@@ -13,7 +13,16 @@ from sizing.specs.bands import Load as LoadRegion
 from sizing.specs.engine import Engine
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.model import Model
-from sizing.specs.workload import Defaults, Formats, Limits, Objective, Planning, Serving, Workload
+from sizing.specs.workload import (
+    LEAST_REQUESTS_PER_S,
+    Defaults,
+    Formats,
+    Limits,
+    Objective,
+    Planning,
+    Serving,
+    Workload,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,15 @@ def resolve(
     tokens, serving, planning = workload.tokens, workload.serving, workload.planning
     longest = serving.max_model_len or tokens.longest
     _check_lengths(workload, model, longest)
+    rate_per_s = rate_of(workload, defaults)
+    if rate_per_s is not None and rate_per_s < LEAST_REQUESTS_PER_S:
+        raise InputError(
+            Fault(
+                f"{rate_per_s:.2g} requests/s at the peak are too few to be timed",
+                field="demand",
+                allowed=f"users that make at least {LEAST_REQUESTS_PER_S:g} requests/s",
+            )
+        )
     if workload.demand is None and gpu_budget is None and workload.mode != "offline":
         raise InputError(
             Fault(
@@ -126,7 +144,7 @@ def resolve(
         isl=tokens.isl,
         osl=tokens.osl,
         max_model_len=longest,
-        requests_per_s=rate_of(workload, defaults),
+        requests_per_s=rate_per_s,
         concurrency=workload.demand.concurrency if workload.demand else None,
         gpu_budget=gpu_budget,
         limits=workload.limits if workload.mode != "offline" else Limits(),

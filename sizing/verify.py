@@ -24,6 +24,7 @@ CLOSE, CLOSE_PERCENTILE, LONGER = 0.05, 0.2, 8
 # In E2E times of a request: until a load has settled, the least that is measured then, and until those measured have ended
 # under the same load.
 WARM_UP, MEASURED, COOL_DOWN = 3.0, 4.0, 1.5
+ROUNDING = 1e-6
 MOST_TRIES = 24  # sizes simulated before giving up; a demand that none of them meets is reported as unverified
 LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a simulation misses a limit
 MOST_CHUNKS = 30_000  # prefill steps simulated at most: prompts cut into very many chunks are sampled by fewer requests
@@ -65,9 +66,9 @@ def verify(outcome: Outcome, tokens: Tokens, *, seed: int = 0, tries: int = MOST
         tried += 1
         _, number, candidate = heapq.heappop(heap)
         served = simulated(candidate, request, tokens, seed=seed)
-        passed = meets(served, limits_of(candidate, request))
+        checked = corrected(replace(candidate, served=served), request)
+        passed = meets(served, limits_of(candidate, request)) and keeps_headroom(checked, request)
         if passed or tried == tries:
-            checked = corrected(replace(candidate, served=served), request)
             others = tuple(e for _, _, e in sorted(heap, key=lambda entry: entry[:2]))
             return Verified(replace(outcome, ranked=(checked, *others)), passed, tried)
         less = (
@@ -77,6 +78,14 @@ def verify(outcome: Outcome, tokens: Tokens, *, seed: int = 0, tries: int = MOST
         )
         heapq.heappush(heap, (preference(less, request), number, less))
     return Verified(outcome, False, tried)
+
+
+def keeps_headroom(checked: Evaluated, request: Request) -> bool:
+    """Return whether a size serves the headroom that is asked for on top of the demand, as corrected by the simulation."""
+    demand = request.concurrency or request.requests_per_s
+    if not demand or not request.headroom:
+        return True
+    return checked.most_per_replica * checked.replicas >= demand * (1 + request.headroom) * (1 - ROUNDING)
 
 
 def limits_of(found: Evaluated, request: Request) -> Limits:

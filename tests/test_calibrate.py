@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import yaml
@@ -162,3 +166,14 @@ def test_the_tail_covers_groups_left_out() -> None:
     tail, covered = tail_of(ratios(np.random.default_rng(7), 0.2), calibration())
     assert 0.75 <= covered <= 0.85
     assert tail in benchmarks.load_calibration().spec.bands.tails
+
+
+@pytest.mark.parametrize("module", ["sizing.calibrate", "sizing.calibrate.bands"])
+@pytest.mark.parametrize(("content", "said"), [(None, "not found"), ("", "column"), ("a,b\n1,2\n", "column")])
+def test_wrong_input_is_a_line_and_exit_2(module: str, content: str | None, said: str, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    if content is not None:
+        rows.write_text(content, encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", module, str(rows)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr and "Traceback" not in done.stderr

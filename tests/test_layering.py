@@ -14,7 +14,7 @@ import sizing
 
 ROOT = Path(sizing.__file__).parent
 FILES = sorted(path for path in ROOT.rglob("*.py") if "data" not in path.relative_to(ROOT).parts[:1])
-PRINTERS = {"cli", "__main__"}
+PRINTERS = {"cli", "calibrate", "__main__"}  # the layers that are programs
 
 
 def order() -> list[str]:

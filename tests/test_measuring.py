@@ -136,3 +136,54 @@ def test_what_estimate_simulates_is_what_a_long_run_measures(
     long = simulate(engine, Traffic(Lengths(tokens.isl), Lengths(tokens.osl), 12_000, rate_per_s=rate, longest=request.max_model_len, warm_up=1500, cool_down=700, exact_rate=True, seed=7))  # fmt: skip
     for name in ("itl", "ttft", "e2e"):
         assert short.latencies_s[name]["mean"] == pytest.approx(long.latencies_s[name]["mean"], rel=0.015)
+
+
+def test_waiting_for_the_step_in_progress_is_waiting() -> None:
+    """The mean queue is the sum of all waits over the time of the run, though none finds the slots full."""
+    served = simulate(deployed(), replace(LOAD, rate_per_s=24.0))
+    requests = served.requests
+    waits = np.asarray(requests.admitted) - np.asarray(requests.arrival)
+    assert served.batch_max < deployed().rules.slots
+    assert served.queue_mean == pytest.approx(float(waits.sum()) / served.duration_s, rel=1e-9)
+    assert served.queue_mean > 0.05
+
+
+def test_a_run_that_is_over_before_its_first_request_is_not_called_unstable() -> None:
+    assert simulate(deployed(), replace(LOAD, rate_per_s=20.0, count=20, osl=Lengths(300))).stable
+    assert simulate(deployed(), replace(LOAD, rate_per_s=20.0, count=500), limit_s=3.0).stable
+
+
+def test_a_queue_that_grows_is_unstable_however_short_the_run() -> None:
+    """Two slots and 20 requests/s that take a second or so each: some 18 a second stay behind."""
+    few = replace(deployed(), rules=replace(deployed().rules, slots=2))
+    assert not simulate(few, replace(LOAD, rate_per_s=20.0, count=200, osl=Lengths(300))).stable
+
+
+@pytest.mark.parametrize("concurrency", [450, 1000])
+def test_a_demand_in_flight_is_met_as_well_as_by_a_layout_that_is_given(concurrency: int) -> None:
+    """Of the course's chat workload: a search over all layouts confirms no more GPUs than the best of them alone."""
+    fields = {"demand": {"concurrency": concurrency}, "limits": {"ttft": "p95:1s", "itl": "50ms"}, "precision": "fp8"}
+    found = {}
+    for serving in ({}, {"tp": 1}, {"tp": 2}):
+        request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, serving=serving, **fields)
+        checked = verify.verify(search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211))
+        assert checked.passed and checked.outcome.best is not None
+        found[str(serving)] = checked.outcome.best.gpus
+    assert found["{}"] <= min(found.values())
+
+
+def test_the_headroom_asked_for_is_kept_when_checked() -> None:
+    fields = {"demand": {"requests_per_s": 20.8}, "limits": {"ttft": "p95:1s", "itl": "50ms"}}
+    for headroom in (0.1, 0.2):
+        request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, planning={"headroom": headroom}, **fields)
+        checked = verify.verify(search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211))
+        best = checked.outcome.best
+        assert checked.passed and best is not None
+        assert best.most_per_replica * best.replicas >= 20.8 * (1 + headroom) * (1 - 1e-6)
+
+
+def test_an_engine_is_not_sized_for_cards_that_it_does_not_run_on() -> None:
+    request = ask(real_model("llama-3.1-8b"), engine="tensorrt-llm:1.2.0")
+    outcome = search(request, [option("mi300x")], [None], data())
+    assert outcome.best is None
+    assert {entry.reason for entry in outcome.rejected} == {"engine"}

@@ -734,3 +734,13 @@ def test_progress_never_goes_back_and_stays_within_the_total() -> None:
         told: list[int] = []
         driven(1500, progress=told.append, **load)
         assert told and told == sorted(told) and told[0] >= 0 and told[-1] <= 1500
+
+
+def test_limits_are_not_met_where_nothing_was_served(capsys: Capture) -> None:
+    assert run([*SERVED, "--rps", "20", "--limit", "1ms", "--ttft", "10s"]) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_an_empty_policy_is_a_fault(capsys: Capture) -> None:
+    assert run([*OPEN, "--policy", ""]) == 2
+    assert "--policy" in capsys.readouterr().err

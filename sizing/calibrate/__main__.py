@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import date
@@ -16,10 +17,13 @@ from rich.console import Console
 from rich.table import Table
 
 from sizing.calibrate import fit
+from sizing.calibrate.command import processes
+from sizing.calibrate.command import run as run_command
 from sizing.calibrate.observe import Constant, Observed, Values, group_of, observe, rules_out
 from sizing.calibrate.profile_rows import Refitted, rewritten
 from sizing.catalog import benchmarks, engines
 from sizing.catalog.measured_csv import MeasuredRow, load_measured
+from sizing.errors import Fault, InputError
 from sizing.specs.calibration import Calibration, Fitted
 from sizing.versions import parse_version
 
@@ -31,7 +35,7 @@ def main() -> None:
     """Read the rows, fit, report, write."""
     parser = argparse.ArgumentParser(prog="python -m sizing.calibrate", description="Refit constants of time.")
     parser.add_argument("files", nargs="+", type=Path, help="measured rows, as for llmsize validate")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=processes, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="write the engine profiles")
     options = parser.parse_args()
     console = Console(width=120, highlight=False)
@@ -39,6 +43,11 @@ def main() -> None:
     rows = sample([row for file in options.files for row in load_measured(file)], calibration)
     console.print(f"{len(rows)} rows of {len({group_of(row) for row in rows})} groups")
     found = calibrated(rows, calibration, options.jobs, console)
+    if not found.constants:
+        least = calibration.least_points
+        raise InputError(
+            Fault(f"no constant has the {least} rows that can be predicted that a fit takes", field="rows")
+        )
     console.print(errors_table(found, calibration))
     console.print(constants_table(found))
     if options.write:
@@ -282,4 +291,4 @@ def refitted(found: Calibrated, place: Place, values: dict[str, float]) -> Refit
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

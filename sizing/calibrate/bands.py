@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
@@ -16,10 +17,12 @@ from rich.table import Table
 
 from sizing.bands import Situation, find
 from sizing.calibrate import fit
+from sizing.calibrate.command import processes, run
 from sizing.calibrate.observe import group_of, rules_out
 from sizing.catalog import benchmarks
 from sizing.catalog.files import data_folder
 from sizing.catalog.measured_csv import load_measured
+from sizing.errors import Fault, InputError
 from sizing.specs.bands import Band, BandMetric
 from sizing.specs.calibration import BandRules, Calibration
 from sizing.validation.errors import BAND_METRICS, is_driven, situation_of
@@ -50,7 +53,7 @@ def main() -> None:
     """Predict the rows, find the bands, report, write."""
     parser = argparse.ArgumentParser(prog="python -m sizing.calibrate.bands", description="Find error bands.")
     parser.add_argument("files", nargs="+", type=Path, help="measured rows, as for llmsize validate")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=processes, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="write hardware_profiles/_bands.yaml")
     options = parser.parse_args()
     calibration = benchmarks.load_calibration().spec
@@ -67,6 +70,9 @@ def main() -> None:
         groups = len({ratio.group for ratio in own})
         table.add_row(metric, mode, str(len(own)), str(groups), f"{tail:.2f}", f"{covered:.0%}")
     Console(width=100).print(table)
+    if not bands:
+        least = f"{calibration.bands.least_rows} rows of {calibration.bands.least_groups} groups"
+        raise InputError(Fault(f"no class has the {least} that a band takes", field="rows"))
     if options.write:
         path = data_folder("hardware_profiles") / "_bands.yaml"
         memory = [band for band in benchmarks.load_bands().spec.bands if band.metric not in BAND_METRICS.values()]
@@ -167,4 +173,4 @@ def _lines(bands: Sequence[Band]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(main))

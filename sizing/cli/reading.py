@@ -83,7 +83,8 @@ class Reader(NamedTuple):
 
     def policies(self, known: Sequence[str], default: str) -> tuple[str, ...]:
         """Return the batching policies given with commas, each once."""
-        names = [part.strip() for part in (self.values["policy"] or default).split(",")]
+        text = self.values["policy"]
+        names = [part.strip() for part in (default if text is None else text).split(",")]
         found = (self.chosen(name, known, "--policy", "batching policy") for name in names)
         return tuple(dict.fromkeys(name for name in found if name is not None))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from functools import reduce
+from typing import NamedTuple, cast
 
 from sizing.report.documents import ErrorBand, Estimate
 from sizing.report.lines import Line, gib, milliseconds, number
@@ -36,7 +37,21 @@ def of_estimate(document: Estimate) -> Line:
         shown.append(Headline("requests/s", "load.requests_per_s", number))
     elif document.conservative is None or "load.max_requests_per_s" in document.bands:
         shown.append(Headline("most requests/s", "load.max_requests_per_s", number))
-    return line(document.bands, shown, "runs")
+    return line(document.bands, shown, "runs", _bias(document, shown))
+
+
+def _bias(document: Estimate, shown: Sequence[Headline]) -> str:
+    """Say which predictions lie outside their own band: those of their class have been off to one side."""
+    off = []
+    for headline in shown:
+        band = document.bands.get(headline.path)
+        value = reduce(getattr, headline.path.split("."), document)
+        if band is not None and not band.low <= cast(float, value) <= band.high:
+            off.append(headline.name)
+    if not off:
+        return ""
+    wary = "" if document.conservative else "; --conservative sizes on their worse edges"
+    return f". {', '.join(off)}: predictions of this kind have been off to one side, by more than the range{wary}"
 
 
 def _decodes(document: Estimate) -> bool:
@@ -55,7 +70,7 @@ def of_memory(bands: Mapping[str, ErrorBand]) -> Line:
     return line(bands, MEMORY, "engine logs")
 
 
-def line(bands: Mapping[str, ErrorBand], shown: Sequence[Headline], noun: str) -> Line:
+def line(bands: Mapping[str, ErrorBand], shown: Sequence[Headline], noun: str, bias: str = "") -> Line:
     """Return the range of each number, which of them have none, and how many published runs or logs tell so."""
     ranges = [(h, bands[h.path]) for h in shown if h.path in bands]
     if not ranges:
@@ -65,7 +80,7 @@ def line(bands: Mapping[str, ErrorBand], shown: Sequence[Headline], noun: str) -
     of = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
     lacking = [h.name for h in shown if h.path not in bands]
     none = f"; {', '.join(lacking)}: no published {noun} like this" if lacking else ""
-    return Line(f"{told} (8 in 10 of {of} published {noun} like this){none}", LABEL)
+    return Line(f"{told} (8 in 10 of {of} published {noun} like this){none}{bias}", LABEL)
 
 
 def between(low: float, high: float, write: Callable[[float], str]) -> str:

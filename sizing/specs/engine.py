@@ -175,12 +175,16 @@ class EngineSettings(Spec):
 
 
 class Engine(Spec):
-    """One engine profile, a file of hardware_profiles/engines: `settings` maps each setting to its rows, first match wins."""
+    """One engine profile, a file of hardware_profiles/engines: `settings` maps each setting to its rows, first match wins.
+
+    `vendors` are those whose GPUs it runs on, any where none is named.
+    """
 
     name: Text
     aliases: tuple[Text, ...] = ()
     oldest: Text
     newest: Text
+    vendors: tuple[Text, ...] = ()
     kept_16bit: tuple[Literal["embedding", "lm_head", "norm", "router"], ...]
     settings: dict[str, tuple[Row, ...]]
     source: Text
