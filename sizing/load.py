@@ -225,11 +225,7 @@ def _most_rates(loads: Sequence[Load], request: Request) -> list[Most | None]:
     ceiling = np.array([steady_state.decoding_limit(load.service, load.slots) for load in loads])
     full = steady_state.open_loop(*_stacked(loads), ceiling[:, np.newaxis], {})
     if request.offline:
-        rates = full.requests_per_s[:, 0].tolist()
-        return [
-            Most(rate * load.edge.throughput, rate * load.edge.throughput, float(most), load.slots_bound)
-            for load, rate, most in zip(loads, rates, ceiling, strict=True)
-        ]
+        return _full(loads, ceiling)
     # The highest stable rate is that of full slots, or that at which prefill alone fills the time.
     stable_per_s = request.max_utilisation * (full.requests_per_s / np.maximum(1.0, full.prefill_share))
     grid = np.geomspace(LIGHTEST_LOAD * np.minimum(1.0, ceiling), ceiling, LOAD_POINTS, axis=-1)
@@ -244,6 +240,21 @@ def _most_rates(loads: Sequence[Load], request: Request) -> list[Most | None]:
     return [
         load.most_around(found, request.limits) if found.last >= 0 else None
         for load, found in zip(loads, around, strict=True)
+    ]
+
+
+def _full(loads: Sequence[Load], ceiling: Array) -> list[Most | None]:
+    """Return what replicas serve whose slots are always full, of those in prefill and decoding together."""
+    stacked = _stacked(loads)
+    grid = np.geomspace(LIGHTEST_LOAD * np.minimum(1.0, ceiling), ceiling, LOAD_POINTS, axis=-1)
+    running = steady_state.open_loop(*stacked, grid, {}).running
+    decoding = np.array(
+        [np.interp(load.slots, held, tried) for load, held, tried in zip(loads, running, grid, strict=True)]
+    )
+    rates = steady_state.requests_per_s(*stacked, decoding[:, np.newaxis])[:, 0] if loads else decoding
+    return [
+        Most(float(rate) * load.edge.throughput, float(rate) * load.edge.throughput, float(at), load.slots_bound)
+        for load, rate, at in zip(loads, rates, decoding, strict=True)
     ]
 
 

@@ -169,6 +169,9 @@ def _simulated(candidate: Evaluated, request: Request, tokens: Tokens, requests:
     )
     isl, osl = lengths_of(tokens)
     traffic = Traffic(isl, osl, 0, longest=request.max_model_len, seed=seed)
+    if request.offline and request.requests_per_s is None and request.concurrency is None:
+        full = candidate.load.slots  # whatever comes, the next waits
+        return simulate(deployed, replace(traffic, in_flight=full, count=ROUNDS * full))
     if request.concurrency is not None:
         share = max(1, -(-request.concurrency // candidate.replicas))
         return simulate(deployed, replace(traffic, in_flight=share, count=ROUNDS * share))

@@ -14,8 +14,6 @@ from sizing.search import Evaluated
 from sizing.units import MILLI
 
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
-ROUNDS = 10  # of a batch without arrivals: each place is filled so often
-FEWEST_REQUESTS = 100
 
 
 def simulate(best: Evaluated, request: Request, asked: Asked) -> str:
@@ -84,8 +82,7 @@ def _load(best: Evaluated, request: Request) -> dict[str, str]:
         engines = count * best.candidate.layout.dp  # none of which may stay idle
         return {**replicas, "--concurrency": str(max(engines, math.ceil(request.concurrency * share)))}
     if request.offline and request.requests_per_s is None:
-        running = best.requests_per_s * share * best.latency_s("e2e")["mean"]
-        return {**replicas, "--requests": str(max(FEWEST_REQUESTS, math.ceil(ROUNDS * running)))}
+        return {**replicas, "--concurrency": str(count * best.load.slots)}
     return {**replicas, "--rps": f"{best.requests_per_s * share:.6g}"}
 
 
