@@ -223,9 +223,9 @@ def _together(loads: Sequence[Load], solve: Callable[[list[Load], list[int]], li
 
 def _most_rates(loads: Sequence[Load], request: Request) -> list[Most | None]:
     ceiling = np.array([steady_state.decoding_limit(load.service, load.slots) for load in loads])
-    full = steady_state.open_loop(*_stacked(loads), ceiling[:, np.newaxis], {})
     if request.offline:
         return _full(loads, ceiling)
+    full = steady_state.open_loop(*_stacked(loads), ceiling[:, np.newaxis], {})
     # The highest stable rate is that of full slots, or that at which prefill alone fills the time.
     stable_per_s = request.max_utilisation * (full.requests_per_s / np.maximum(1.0, full.prefill_share))
     grid = np.geomspace(LIGHTEST_LOAD * np.minimum(1.0, ceiling), ceiling, LOAD_POINTS, axis=-1)
@@ -251,7 +251,7 @@ def _full(loads: Sequence[Load], ceiling: Array) -> list[Most | None]:
     decoding = np.array(
         [np.interp(load.slots, held, tried) for load, held, tried in zip(loads, running, grid, strict=True)]
     )
-    rates = steady_state.requests_per_s(*stacked, decoding[:, np.newaxis])[:, 0] if loads else decoding
+    rates = steady_state.requests_per_s(*stacked, decoding[:, np.newaxis])[:, 0]
     return [
         Most(float(rate) * load.edge.throughput, float(rate) * load.edge.throughput, float(at), load.slots_bound)
         for load, rate, at in zip(loads, rates, decoding, strict=True)

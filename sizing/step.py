@@ -122,8 +122,9 @@ def step(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> Step:
     timed = tuple(_timed(operation, kernels) for operation in found)
     gpu_s = sum(operation.seconds for operation in timed)
     prefills = bool(np.any(np.asarray(batch.prefill_sequences) > 0))
-    launching_s = launch_s(model, kernels.settings) if prefills else 0.0
-    busy_s = launched_s(gpu_s, launching_s, kernels.settings.captured_prefill_tokens, batch.tokens)
+    of_rank, captured = batch.tokens / layout.dp, kernels.settings.captured_prefill_tokens
+    launching_s = launch_s(model, kernels.settings) if prefills and of_rank > captured else 0.0
+    busy_s = launched_s(gpu_s, launching_s, captured, of_rank)
     sequences = batch.decode_sequences + batch.prefill_sequences
     total_s = float(with_host_s(busy_s, kernels.settings.host, sequences))
     # A pass runs on one stage after another, so the peaks of pp stages are not all offered at once.
@@ -132,7 +133,7 @@ def step(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> Step:
     return Step(
         operations=timed,
         gpu_s=gpu_s,
-        launch_s=launching_s if batch.tokens > kernels.settings.captured_prefill_tokens else 0.0,
+        launch_s=launching_s,
         host_s=float(host_s(kernels.settings.host, sequences)),
         total_s=total_s,
         mbu=bytes_s / total_s,

@@ -24,7 +24,7 @@ CLOSE, CLOSE_PERCENTILE, LONGER = 0.05, 0.2, 8
 # In E2E times of a request: until a load has settled, the least that is measured then, and until those measured have ended
 # under the same load.
 WARM_UP, MEASURED, COOL_DOWN = 3.0, 4.0, 1.5
-ROUNDING = 1e-6
+ROUNDING = 1e-6  # of a demand, by which sums over replicas may differ from it
 MOST_TRIES = 24  # sizes simulated before giving up; a demand that none of them meets is reported as unverified
 LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a simulation misses a limit
 MOST_CHUNKS = 30_000  # prefill steps simulated at most: prompts cut into very many chunks are sampled by fewer requests
