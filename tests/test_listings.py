@@ -11,7 +11,7 @@ from sizing.catalog.engines import load_engine
 from sizing.catalog.gpus import load_gpu
 from sizing.cli.main import run
 from sizing.report.documents import Entry
-from sizing.report.table_listing import blocks
+from sizing.report.table_entry import blocks
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -430,6 +430,11 @@ def plain(value: Any) -> Any:
     return value
 
 
+def kind_of(document: Any) -> str:
+    """Return the kind of a document, as its schema names it: `estimate` of `llmsize.estimate/1`."""
+    return str(document.schema).removeprefix("llmsize.").partition("/")[0]
+
+
 def _finite(value: float) -> float | None:
     """Twelve significant digits: more is noise, and differs between machines."""
     return float(f"{value:.12g}") if math.isfinite(value) else None

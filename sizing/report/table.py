@@ -5,18 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
-from typing import Any, TextIO
+from importlib import import_module
+from typing import Any, TextIO, cast
 
-from sizing.report.documents import (
-    Entry,
-    Estimate,
-    Listing,
-    MemoryReport,
-    SimulationReport,
-    StepReport,
-    TickReport,
-    ValidationReport,
-)
+from sizing.report.documents import kind_of
 from sizing.report.layout import Row, rows
 from sizing.report.lines import Block
 
@@ -39,32 +31,8 @@ def render_for(document: Any, out: TextIO) -> str:
 
 
 def _blocks(document: Any) -> Iterable[Block]:
-    """Return the blocks of a document; only its own module is loaded."""
-    if isinstance(document, Estimate):
-        from sizing.report import table_estimate
-
-        return table_estimate.blocks(document)
-    if isinstance(document, MemoryReport):
-        from sizing.report import table_memory
-
-        return table_memory.blocks(document)
-    if isinstance(document, StepReport):
-        from sizing.report import table_step
-
-        return table_step.blocks(document)
-    if isinstance(document, (Listing, Entry)):
-        from sizing.report import table_listing
-
-        return table_listing.blocks(document)
-    if isinstance(document, (SimulationReport, TickReport)):
-        from sizing.report import table_simulation
-
-        return table_simulation.blocks(document)
-    if isinstance(document, ValidationReport):
-        from sizing.report import table_validation
-
-        return table_validation.blocks(document)
-    raise TypeError(f"no table for {type(document).__name__}")
+    """Return the blocks of a document; only the module of its kind is loaded."""
+    return cast(Iterable[Block], import_module(f"sizing.report.table_{kind_of(document)}").blocks(document))
 
 
 def _plain(found: Iterable[Row]) -> str:

@@ -6,11 +6,10 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from sizing.catalog import benchmarks
 from sizing.report.documents import Named, Taken, ValidationReport, plain
-from sizing.validation.errors import Comparison, ErrorFigures, by_metric, compare, groups
+from sizing.validation.errors import Comparison, by_metric, compare, groups
 from sizing.validation.run import Result
 
 PER_ROW = ("id", "metric", "measured", "predicted", "low", "high")
@@ -50,18 +49,3 @@ def per_row(compared: Sequence[Comparison]) -> str:
         values = (one.id, one.metric, one.measured, *plain((one.predicted, one.low, one.high)))
         writer.writerow(["" if value is None else value for value in values])
     return out.getvalue()
-
-
-def table(document: ValidationReport) -> tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]]:
-    """Return (columns, rows) for tabular formats: one row a group and metric, those of all rows last.
-
-    The metric has its column once, also where rows are grouped by it.
-    """
-    by = tuple(document.inputs["by"])
-    labels = tuple(dict.fromkeys((*by, "metric")))
-    values = [
-        ({**group.by, "metric": metric}, found) for group in document.groups for metric, found in group.metrics.items()
-    ]
-    values += [({**dict.fromkeys(by, "all"), "metric": metric}, found) for metric, found in document.metrics.items()]
-    rows = tuple(tuple(plain((*(of[name] for name in labels), *found))) for of, found in values)
-    return (*labels, *ErrorFigures._fields), rows

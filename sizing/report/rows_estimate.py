@@ -1,0 +1,49 @@
+"""An estimate as one row a layout."""
+
+from __future__ import annotations
+
+from sizing.report.documents import Estimate, plain
+from sizing.report.rows import LABELS, Row, Rows
+
+
+def of(document: Estimate) -> Rows:
+    """One row a layout: the answer, then the others that meet the demand, then the rejected with their reasons."""
+    columns = (
+        "status", "gpu", "weight_precision", "gpus", "replicas", "tp", "pp", "ep", "dp", "requests_per_s_per_gpu",
+        "concurrency_per_replica", "ttft_ms", "itl_ms", "e2e_ms", "usd_per_hour", "power_w", "limit", "detail",
+    )  # fmt: skip
+    shown = tuple(key for key in LABELS if key != "weight_precision")
+    shared = tuple(document.inputs.get(key) for key in shown)
+    rows: list[Row] = []
+    deployment = document.deployment
+    if deployment is not None and document.latency and document.throughput and document.load and document.cost:
+        d, latency = deployment, document.latency
+        rows.append(
+            ("answer", d.gpu, document.inputs["weight_precision"], d.gpus, d.replicas, d.tp, d.pp, d.ep, d.dp,
+             document.throughput.requests_per_s_per_gpu, document.load.concurrency_per_replica, latency.ttft_ms.mean,
+             latency.itl_ms.mean, latency.e2e_ms.mean, document.cost.usd_per_hour, document.cost.power_w,
+             document.limiting.limit, document.limiting.detail)
+        )  # fmt: skip
+    for a in document.alternatives:
+        rows.append(
+            ("feasible", a.gpu, a.weight_precision, a.gpus, a.replicas, a.tp, a.pp, a.ep, a.dp, a.requests_per_s_per_gpu,
+             None, a.ttft_ms, a.itl_ms, a.e2e_ms, a.usd_per_hour, a.power_w, a.limit, "")
+        )  # fmt: skip
+    for r in document.rejected:
+        rows.append(
+            (
+                "rejected",
+                r.gpu,
+                r.weight_precision,
+                None,
+                None,
+                r.tp,
+                r.pp,
+                r.ep,
+                r.dp,
+                *[None] * 7,
+                r.reason,
+                r.detail,
+            )
+        )
+    return Rows("estimate", (*shown, *columns), tuple((*shared, *plain(row)) for row in rows))

@@ -1,0 +1,27 @@
+"""A simulation as one row a policy, in real time or in ticks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sizing.report.documents import SimulationReport, TickReport, plain
+from sizing.report.rows import Rows, labels
+
+
+def of(document: SimulationReport | TickReport) -> Rows:
+    """One row a policy; what has parts (a latency, the queue) has a column for each."""
+    shared = {} if isinstance(document, TickReport) else {**labels(document.inputs), "tp": document.inputs["tp"]}
+    rows = [{**shared, **_parts(plain(run))} for run in document.runs]
+    for row in rows:
+        row.pop("timeline", None)
+    return Rows("simulation", tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
+
+
+def _parts(values: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}_{part}": entry for part, entry in value.items()}
+        else:
+            flat[name] = "; ".join(value) if isinstance(value, list) else value
+    return flat

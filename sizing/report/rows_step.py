@@ -1,0 +1,13 @@
+"""A step as one row an operation."""
+
+from __future__ import annotations
+
+from sizing.report.documents import StepReport, plain
+from sizing.report.rows import Rows
+
+COLUMNS = ("name", "count", "flops", "bytes", "message_bytes", "seconds", "share", "bound")
+
+
+def of(document: StepReport) -> Rows:
+    """Return one row an operation."""
+    return Rows("step", COLUMNS, tuple(tuple(plain(o)[c] for c in COLUMNS) for o in document.operations))
