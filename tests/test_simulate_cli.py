@@ -393,6 +393,23 @@ def test_a_closed_loop_goes_on_until_its_limit(lengths: list[str], capsys: Captu
     assert found["inputs"]["load"]["requests"] is None
 
 
+def test_the_requests_of_one_run_are_the_trace_of_another(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "r.csv"
+    first = answer([*SERVED, "--rps", "5", "--requests", "200", "--isl-std", "300", "--requests-out", str(path)], capsys)
+    second = answer([*LLAMA, "--trace", str(path)], capsys)
+    assert [second[key] for key in ("arrived", "completed")] == [200, 200]
+    for name in ("ttft_ms", "itl_ms", "e2e_ms"):
+        assert second[name]["mean"] == pytest.approx(first[name]["mean"], rel=1e-6)
+
+
+def test_limits_that_are_kept_are_said_so(capsys: Capture) -> None:
+    run([*SERVED, "--rps", "1", "--requests", "50", "--ttft", "p95:5s", "--itl", "1s"])
+    assert "Limits kept: TTFT p95 5 s, ITL mean 1 s" in capsys.readouterr().out
+    run([*SERVED, "--rps", "1", "--requests", "50", "--ttft", "p95:5s", "--itl", "1ms"])
+    printed = capsys.readouterr().out
+    assert "Limits kept" not in printed and "Limit missed: ITL" in printed
+
+
 def test_lengths_that_are_spread_say_the_mean_drawn(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "r.csv"
     spread = [*SERVED, "--rps", "5", "--requests", "200", "--isl-std", "4000", "--length-shape", "normal"]

@@ -60,6 +60,8 @@ class Columns(NamedTuple):
 
 KNOWN = (
     Columns("arrival_s", "input_tokens", "output_tokens", float, "seconds"),
+    # What `llmsize simulate --requests-out` writes.
+    Columns("arrival_s", "isl", "osl", float, "seconds"),
     # Azure LLM inference traces: https://github.com/Azure/AzurePublicDataset
     Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens", _moment_s, "a date and time"),
     # Mooncake: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces

@@ -65,6 +65,9 @@ def _answer(document: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
         yield Line(suggestion)
     for name in run.missed:
         yield Line(_miss(document, run, name), style="bold")
+    kept = [name for name in ("ttft", "itl", "e2e") if document.inputs["limits"].get(f"{name}_ms")]
+    if kept and not run.missed and run.completed:
+        yield Line(f"Limits kept: {', '.join(_limit(document, name) for name in kept)}")
     if documents.NO_ITL in document.assumptions:
         yield NO_ITL
 
@@ -74,6 +77,11 @@ def _miss(document: SimulationReport, run: SimulatedRun, name: str) -> str:
     value = getattr(getattr(run, f"{name}_ms"), limit["statistic"])
     statistic = f"{name.upper()} {limit['statistic']} {milliseconds(value)}"
     return f"Limit missed: {statistic}, limit {milliseconds(limit['ms'])}"
+
+
+def _limit(document: SimulationReport, name: str) -> str:
+    limit = document.inputs["limits"][f"{name}_ms"]
+    return f"{name.upper()} {limit['statistic']} {milliseconds(limit['ms'])}"
 
 
 def _latencies(document: SimulationReport) -> Block:
