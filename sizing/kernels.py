@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from sizing import network, roofline
-from sizing.attention.terms import Numeric
+from sizing.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric
 from sizing.errors import Fault, UntimedError
 from sizing.operations import Operation
 from sizing.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
-from sizing.specs.engine import EngineSettings
+from sizing.specs.engine import EngineSettings, VectorAttention
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, EfficiencyRow, Gpu
-from sizing.units import BITS_PER_BYTE, GIGA, MICRO
+from sizing.units import BITS_PER_BYTE, GIGA, MICRO, TERA
 
 # Which measured precision stands in where the wanted one has no row: same width first, then wider.
 STAND_INS = {
@@ -241,13 +241,26 @@ class Kernels:
             distance=lambda row: abs(row.head_dim - operation.head_dim),
             key=(operation.head_dim,),
         ).row
-        busy = roofline.streamed_s(
-            operation.bytes,
-            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
-            memory=row.memory,
-            t0_s=row.t0_us * MICRO,
-        )
+        vector = self.settings.vector_attention
+        group = round(operation.q_heads / max(operation.kv_heads, 1))
+        if vector is not None and group not in vector.tensor_core_groups:
+            busy = row.t0_us * MICRO + self._vector_attention_s(operation, vector)
+        else:
+            busy = roofline.streamed_s(
+                operation.bytes,
+                bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+                memory=row.memory,
+                t0_s=row.t0_us * MICRO,
+            )
         return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
+
+    def _vector_attention_s(self, operation: Operation, vector: VectorAttention) -> Numeric:
+        """Seconds of decode attention on the general cores, beyond its start: whole batch, and the last block's own time."""
+        memory_s = operation.bytes / (self.bandwidth_bytes_per_s * vector.memory)
+        compute_s = operation.flops / (vector.tflops * TERA)
+        macs = KEY_AND_VALUE * operation.head_dim * operation.context_tokens
+        block_s = FLOPS_PER_MAC * macs / (vector.block_gflop_per_s * GIGA)
+        return np.maximum(memory_s, compute_s) + block_s
 
     def _mla_decode(self, operation: Operation) -> Numeric:
         """Latent attention: the slower of reading the latents and multiplying them, each at its measured share.

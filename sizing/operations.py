@@ -41,8 +41,10 @@ class Operation:
     role: str = ""
     gpus: int = 1
     head_dim: int = 0
-    q_heads: int = 0
+    q_heads: float = 0
+    kv_heads: int = 0
     prompt_tokens: Numeric = 0.0
+    context_tokens: Numeric = 0.0
 
 
 def expected_experts(experts: float, experts_per_token: int, tokens: Numeric) -> Numeric:
@@ -221,7 +223,9 @@ def _attention(name: str, work: Work, count: int) -> Operation:
         bytes=work.bytes,
         head_dim=work.head_dim,
         q_heads=work.q_heads,
+        kv_heads=work.kv_heads,
         prompt_tokens=work.prompt_tokens,
+        context_tokens=work.context_tokens,
     )
 
 

@@ -73,6 +73,9 @@ def decode(mixer: GqaAttention, tp: int, kv_bytes: float, sequences: Numeric, co
         flops=attention_flops(mixer, tp, pairs),
         bytes=pairs * read_bytes_per_token(mixer, tp, kv_bytes),
         head_dim=mixer.head_dim,
+        q_heads=mixer.q_heads / tp,
+        kv_heads=kv_heads_per_gpu(mixer.kv_heads, tp),
+        context_tokens=context_tokens,
     )
 
 

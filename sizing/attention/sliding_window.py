@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sizing.attention import gqa
-from sizing.attention.terms import Cache, Matrix, Numeric, Work, heads_why_not, windowed_pairs
+from sizing.attention.terms import Cache, Matrix, Numeric, Work, heads_why_not, kv_heads_per_gpu, windowed_pairs
 from sizing.specs.model import SlidingWindowAttention
 
 
@@ -29,6 +29,9 @@ def decode(
         flops=gqa.attention_flops(mixer, tp, pairs),
         bytes=pairs * gqa.read_bytes_per_token(mixer, tp, kv_bytes),
         head_dim=mixer.head_dim,
+        q_heads=mixer.q_heads / tp,
+        kv_heads=kv_heads_per_gpu(mixer.kv_heads, tp),
+        context_tokens=np.minimum(context_tokens, mixer.window),
     )
 
 

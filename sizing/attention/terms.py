@@ -46,15 +46,18 @@ class Work:
     """Attention work of one layer in one step on one GPU.
 
     `flops` and `bytes` are of the whole batch; `rule` names the efficiency that times it; `head_dim` and `q_heads`
-    choose the measured row; `prompt_tokens` is the length that prefill efficiency depends on.
+    choose the measured row; `kv_heads` share them; `prompt_tokens` is the length that prefill efficiency depends on,
+    `context_tokens` the cached tokens that a decoding sequence reads.
     """
 
     rule: str
     flops: Numeric
     bytes: Numeric
     head_dim: int = 0
-    q_heads: int = 0
+    q_heads: float = 0
+    kv_heads: int = 0
     prompt_tokens: Numeric = 0.0
+    context_tokens: Numeric = 0.0
 
 
 def kv_heads_per_gpu(kv_heads: int, tp: int) -> int:

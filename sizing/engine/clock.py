@@ -29,6 +29,7 @@ SHARE_POINTS_PER_OCTAVE = 2
 SMALLEST_SHARE_OCTAVES = 14  # a chunk of one in 16,384 of what it sees; smaller ones cost as much
 
 TINY_S, ENDLESS_STEPS = 1e-300, 2**62
+NOTHING = 1e-9  # of a sequence: what kernels take however little they do
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ class StepClock:
     decode_floor_s: float
     per_sequence_s: float
     slope_s: float
+    tail_slope_s: float
     window_slopes_s: tuple[float, ...]
     prefill: Prefill
     host_step_s: float
@@ -143,8 +145,9 @@ class StepClock:
             + self.decode_floor_s
             + self.per_sequence_s * micro
             + self.slope_s * batch.context * share
+            + self.tail_slope_s * batch.context / batch.size
         )
-        growth = self.slope_s * micro
+        growth = self.slope_s * micro + self.tail_slope_s
         for slope_s, window in zip(self.window_slopes_s, batch.windows, strict=True):
             seconds += slope_s * window.attended * share
             growth += slope_s * window.growing * share
@@ -217,13 +220,14 @@ def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: i
     grid = token_grid()
     body = np.asarray(gpu_seconds(operations.body(model, layout, settings, plan, grid), kernels))
     head = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid), kernels))
-    floor_s, constant_s, slope_s, window_slopes = _decode_slopes(model, layout, kernels)
+    floor_s, constant_s, slope_s, tail_slope_s, window_slopes = _decode_slopes(model, layout, kernels)
     return StepClock(
         body_s=_table(grid, body, layout.dp, most_tokens),
         head_s=_table(grid, head, layout.dp, most_rows),
         decode_floor_s=floor_s,
         per_sequence_s=constant_s,
         slope_s=slope_s,
+        tail_slope_s=tail_slope_s,
         window_slopes_s=window_slopes,
         prefill=prefill_table(model, layout, kernels),
         host_step_s=settings.host.per_step_us * MICRO,
@@ -242,8 +246,8 @@ def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64], dp: int, mos
     return [float(value) for value in np.asarray(lookup(grid, seconds, tokens.astype(float)))]
 
 
-def _decode_slopes(model: Model, layout: Layout, kernels: Kernels) -> tuple[float, float, float, tuple[float, ...]]:
-    """Return (floor, seconds a sequence, seconds a token of context, seconds a token within each window) of a rank.
+def _decode_slopes(model: Model, layout: Layout, kernels: Kernels) -> tuple[float, float, float, float, tuple[float, ...]]:
+    """Return (floor, seconds a sequence, a token of context, a token of the mean context, a token within each window) of a rank.
 
     Decode attention is piecewise linear in context with corners at the windows, so slopes follow from its values there.
     """
@@ -253,12 +257,13 @@ def _decode_slopes(model: Model, layout: Layout, kernels: Kernels) -> tuple[floa
         return float(np.asarray(gpu_seconds(found, kernels)))
 
     corners = windows_of(model)
-    floor_s = at(1e-9, 1.0)
+    floor_s = at(NOTHING, 1.0)
     far = max((*corners, 1.0)) * 2
     edges = (1.0, *corners, far)
-    values = [at(1.0, edge) - floor_s for edge in edges]
+    values = [at(1.0, edge) - at(NOTHING, edge) for edge in edges]
     rates = [(b - a) / (y - x) for a, b, x, y in zip(values, values[1:], edges, edges[1:], strict=False)]
     slope_s = rates[-1]
     window_slopes = tuple(rates[i] - rates[i + 1] for i in range(len(corners)))
     constant_s = values[0] - rates[0]
-    return floor_s, max(constant_s, 0.0), slope_s, window_slopes
+    tail_slope_s = (at(NOTHING, far) - floor_s) / (far - 1.0)
+    return floor_s, max(constant_s, 0.0), slope_s, tail_slope_s, window_slopes

@@ -22,9 +22,10 @@ class VersionSpelling(Spec):
 
 
 class UnstatedCache(Spec):
-    """The cache format of an engine for some weight formats, where a row states none, of models named `model_of`..."""
+    """The cache format of an engine for some weight formats, where a row states none, of models named `model_of`... in a source."""
 
     engine: Text
+    rows_of: Text | None = None
     model_of: Text | None = None
     weights: tuple[Precision, ...]
     cache: KvPrecision

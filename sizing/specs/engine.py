@@ -118,6 +118,20 @@ class FrontEnd(Spec):
     spread: NonNegative | None = None
 
 
+class VectorAttention(Spec):
+    """Decode attention by one thread block a sequence and query head, on the general cores: no tensor cores, no split of a context.
+
+    It takes the longer of reading the cache, at `memory` of the bandwidth, and multiplying, at `tflops` of the whole GPU, for
+    every query head does its own; the last block adds what it takes alone, at `block_gflop_per_s`. Groups of
+    `tensor_core_groups` query heads a KV head go to another kernel, whose measured row holds.
+    """
+
+    memory: Fraction
+    tflops: Positive
+    block_gflop_per_s: Positive
+    tensor_core_groups: tuple[PositiveInt, ...] = ()
+
+
 Flag = Annotated[bool, Field(strict=True)]
 
 
@@ -164,6 +178,7 @@ class EngineSettings(Spec):
     fused_activation_quantisation: Flag
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag
+    vector_attention: VectorAttention | None = None
     host: HostTime
     front_end: FrontEnd
 

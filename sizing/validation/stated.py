@@ -123,7 +123,8 @@ def formats_of(
         return weights, found.kv_precision, None
     for entry in conventions.unstated_cache:
         of_model = entry.model_of is None or row.model.startswith(entry.model_of)
-        if entry.engine == engine.name and weights in entry.weights and of_model:
+        of_source = entry.rows_of is None or entry.rows_of in row.source
+        if entry.engine == engine.name and weights in entry.weights and of_model and of_source:
             return weights, entry.cache, f"{engine.name}: {entry.cache} cache with {weights} weights"
     return weights, "auto", None
 
