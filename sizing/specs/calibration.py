@@ -1,4 +1,4 @@
-"""How the engines' constants of time are refitted: the file hardware_profiles/_calibration.yaml."""
+"""How constants of time of engines and kernels are refitted: the file hardware_profiles/_calibration.yaml."""
 
 from __future__ import annotations
 
@@ -45,6 +45,47 @@ class BandRules(Spec):
     covered: Fraction
 
 
+class KeptKernels(Spec):
+    """Rows of GPU profiles, or tables without one, that no refit touches, and why. What is not stated may be anything."""
+
+    operation: Text | None = None
+    engine: Text | None = None
+    precision: Text | None = None
+    q_heads: PositiveInt | None = None
+    gpus: tuple[PositiveInt, ...] | None = None
+    profiles: tuple[Text, ...] | None = None
+    why: Text
+
+
+class Range(Spec):
+    """Between what a constant may lie."""
+
+    least: NonNegative
+    most: Positive
+
+
+class KernelRules(Spec):
+    """How rows of GPU profiles are refitted from tables of measured kernels.
+
+    `gpus`, `engines`, `operations`, `precisions` and `backends` say what the tables' names are called here; what has no
+    name is not read. `routings`: of the experts, the first that a table holds is fitted. `weights`: the sizes of
+    products that are. Collectives are fitted up to `most_message_mib`.
+    """
+
+    source: Text
+    gpus: dict[Text, Text]
+    engines: dict[Text, Text]
+    operations: dict[Text, Text]
+    precisions: dict[Text, Text]
+    backends: dict[Text, Text]
+    routings: tuple[Text, ...]
+    weights: tuple[Text, ...]
+    most_message_mib: Positive
+    bounds: dict[Text, Range]
+    least_points: PositiveInt
+    kept: tuple[KeptKernels, ...]
+
+
 class Calibration(Spec):
     """The whole file."""
 
@@ -58,4 +99,5 @@ class Calibration(Spec):
     rounds: PositiveInt
     least_gain: NonNegative
     bands: BandRules
+    kernels: KernelRules
     date: Text
