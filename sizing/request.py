@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sizing import architecture, capacity
+from sizing import architecture, demand
 from sizing.bands import Situation
+from sizing.catalog import profiles, traces
+from sizing.catalog.paths import expanded
+from sizing.demand import Demanded, Habits, Shape
 from sizing.errors import Fault, InputError
 from sizing.specs.bands import Band, Kind
 from sizing.specs.bands import Load as LoadRegion
+from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.model import Model
 from sizing.specs.workload import (
-    LEAST_REQUESTS_PER_S,
     Defaults,
     Formats,
     Limits,
     Objective,
-    Planning,
     Serving,
     Workload,
 )
+
+MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,8 @@ class GpuOption:
 class Request:
     """What is asked, resolved: lengths, demand (at most one kind), limits, rules. Rates carry headroom already.
 
-    `pessimistic` are the error bands on whose worse edges to size, none to size as predicted.
+    `pessimistic` are the error bands on whose worse edges to size, none to size as predicted. `demanded` says how the peak
+    came about; `habits` are those of the users that a rate would be of.
     """
 
     model: Model
@@ -68,6 +73,8 @@ class Request:
     engine_version: str
     kv_precision: str
     pessimistic: tuple[Band, ...] = ()
+    demanded: Demanded | None = None
+    habits: Habits | None = None
 
     def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
         """Return what numbers of this request on a GPU type are of, for their error bands."""
@@ -87,23 +94,43 @@ class Data:
     defaults: Defaults
 
 
-def users_of(planning: Planning, defaults: Defaults) -> tuple[float, float, float]:
-    """Return (requests per user and day, active hours, peak over mean): the workload's own, else the defaults."""
-    return (
-        planning.requests_per_user_per_day or defaults.requests_per_user_per_day,
-        planning.active_hours or defaults.active_hours,
-        planning.peak_to_mean or defaults.peak_to_mean,
-    )
-
-
-def rate_of(workload: Workload, defaults: Defaults) -> float | None:
-    """Return the peak requests/s that a demand means, or None for a demand in requests in flight and for no demand."""
-    demand = workload.demand
-    if demand is None or demand.concurrency is not None:
+def shape_of(workload: Workload) -> Shape | None:
+    """Return the load by hour that a workload's planning states: weights of its own, or a profile that is looked up."""
+    stated = workload.planning.profile
+    if stated is None:
         return None
-    if demand.daily_active_users is None:
-        return demand.requests_per_s
-    return capacity.requests_per_s(demand.daily_active_users, *users_of(workload.planning, defaults))
+    if isinstance(stated, str):
+        found = profiles.load_profile(stated)
+        return Shape(found.id, found.spec.weights, found.spec.source, found.spec.kind)
+    return Shape("of its own", stated, "as asked", "assumed")
+
+
+def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
+    """Return a workload's demand resolved, None for none.
+
+    Raises InputError where the peak can't be known, or is too low to be timed.
+    """
+    stated = workload.demand
+    if stated is None:
+        return None
+    arrivals = None
+    if stated.trace is not None:
+        rows = traces.load_trace(expanded(stated.trace))
+        arrivals = demand.of_trace(rows[:, 0], defaults.trace_window_s)
+    offline = workload.mode == "offline"
+    shape = shape_of(workload)
+    found = demand.resolve(stated, workload.planning, defaults, offline=offline, shape=shape, arrivals=arrivals)
+    rate_per_s = found.peak_per_s
+    if rate_per_s is not None and not LEAST_REQUESTS_PER_S <= rate_per_s <= MOST_REQUESTS_PER_S:
+        few = rate_per_s < LEAST_REQUESTS_PER_S
+        raise InputError(
+            Fault(
+                f"{rate_per_s:.2g} requests/s at the peak are too {'few to be timed' if few else 'many for one service'}",
+                field="demand",
+                allowed=f"what makes at least {LEAST_REQUESTS_PER_S:g} and at most {MOST_REQUESTS_PER_S:g} requests/s",
+            )
+        )
+    return found
 
 
 def resolve(
@@ -122,15 +149,7 @@ def resolve(
     tokens, serving, planning = workload.tokens, workload.serving, workload.planning
     longest = serving.max_model_len or tokens.longest
     _check_lengths(workload, model, longest)
-    rate_per_s = rate_of(workload, defaults)
-    if rate_per_s is not None and rate_per_s < LEAST_REQUESTS_PER_S:
-        raise InputError(
-            Fault(
-                f"{rate_per_s:.2g} requests/s at the peak are too few to be timed",
-                field="demand",
-                allowed=f"users that make at least {LEAST_REQUESTS_PER_S:g} requests/s",
-            )
-        )
+    demanded = demand_of(workload, defaults)
     if workload.demand is None and gpu_budget is None and workload.mode != "offline":
         raise InputError(
             Fault(
@@ -144,7 +163,7 @@ def resolve(
         isl=tokens.isl,
         osl=tokens.osl,
         max_model_len=longest,
-        requests_per_s=rate_per_s,
+        requests_per_s=demanded.peak_per_s if demanded else None,
         concurrency=workload.demand.concurrency if workload.demand else None,
         gpu_budget=gpu_budget,
         limits=workload.limits if workload.mode != "offline" else Limits(),
@@ -156,6 +175,8 @@ def resolve(
         engine=engine,
         engine_version=engine_version,
         kv_precision=workload.kv_precision,
+        demanded=demanded,
+        habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
     )
 
 

@@ -23,7 +23,7 @@ from builders import (
     toy_model,
 )
 
-from sizing import architecture, candidates, capacity, precision, request, search
+from sizing import architecture, candidates, capacity, cost, precision, request, search
 from sizing.architecture import Layout
 from sizing.candidates import Candidate, Rejected
 from sizing.catalog import gpus, models
@@ -381,7 +381,7 @@ def test_gpus_over_a_trace() -> None:
 @pytest.mark.parametrize(("utilisation", "usd"), [(1.0, 0.167), (0.5, 0.333), (0.3, 0.556)])
 def test_dollars_per_million_tokens_at_a_utilisation(utilisation: float, usd: float) -> None:
     """3 $/h / (5,000 tokens/s x 3,600 s) x 10^6 = 0.1667, and 1/utilisation of it."""
-    assert capacity.usd_per_million_tokens(3.0, 5000 * utilisation) == pytest.approx(usd, rel=0.01)
+    assert cost.usd_per_million_tokens(3.0, 5000 * utilisation) == pytest.approx(usd, rel=0.01)
 
 
 def test_a_candidate_is_never_offered_without_room_for_one_sequence() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builders import ask, data, engine_of, memory_of, option, real_gpu, real_model, sequence_bytes
 
-from sizing import architecture, capacity, network, operations, roofline, search, steady_state
+from sizing import architecture, capacity, cost, network, operations, request, roofline, search, steady_state
 from sizing.architecture import Layout
 from sizing.attention.terms import causal_pairs, windowed_pairs
 from sizing.catalog import workloads
@@ -97,9 +97,10 @@ def test_the_call_centre_demand() -> None:
     mean = 30e6 * 10 * 3 / (capacity.hours_per_year() * 3600)
     assert mean == pytest.approx(28.539, abs=0.001)
     assert mean * 7 == pytest.approx(199.77, abs=0.01)
-    demand = workloads.load_workload("call-centre").spec.demand
-    assert demand is not None
-    assert demand.requests_per_s == pytest.approx(mean * 7, rel=0.002)
+    found = request.demand_of(workloads.load_workload("call-centre").spec, workloads.load_defaults().spec)
+    assert found is not None
+    assert found.mean_per_s == pytest.approx(mean)
+    assert found.peak_per_s == pytest.approx(mean * 7)
 
 
 def test_servers_for_the_call_centre() -> None:
@@ -112,9 +113,9 @@ def test_dollars_and_energy_of_a_million_tokens() -> None:
     """$3/h at 1,000 tok/s: 0.8333; at 5,000: 0.1667. 10,200 W x PUE 1.3 at 70.747 x 200 tok/s:
     0.2603 kWh.
     """
-    assert capacity.usd_per_million_tokens(3.0, 1000) == pytest.approx(0.8333, abs=5e-5)
-    assert capacity.usd_per_million_tokens(3.0, 5000) == pytest.approx(0.1667, abs=5e-5)
-    assert capacity.kwh_per_million_tokens(10_200 * 1.3, 70.747 * 200) == pytest.approx(0.2603, abs=5e-5)
+    assert cost.usd_per_million_tokens(3.0, 1000) == pytest.approx(0.8333, abs=5e-5)
+    assert cost.usd_per_million_tokens(3.0, 5000) == pytest.approx(0.1667, abs=5e-5)
+    assert cost.kwh_per_million_tokens(10_200 * 1.3, 70.747 * 200) == pytest.approx(0.2603, abs=5e-5)
 
 
 def test_a_limit_is_on_the_mean_unless_a_percentile_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,9 +12,14 @@ from pydantic import ValidationError
 from sizing.catalog.files import FieldPath, data_folder, read_yaml, validate
 from sizing.catalog.names import YAML_SUFFIXES, Found, Shelf, find, ids, is_path, matched_from
 from sizing.catalog.paths import exists, expanded
-from sizing.errors import InputError
-from sizing.specs.workload import Defaults, Workload
+from sizing.errors import Fault, InputError
+from sizing.specs.workload import REPLACED_BY_PROFILE, Defaults, Workload
 
+# Fields that say the same in two ways: an option for one takes the place of the file's other, too.
+RIVALS: dict[str, tuple[str, ...]] = {
+    "planning.profile": tuple(f"planning.{name}" for name in REPLACED_BY_PROFILE),
+    **{f"planning.{name}": ("planning.profile",) for name in REPLACED_BY_PROFILE},
+}
 SHELF = Shelf("workload", "workloads", "traffic", "llmsize workloads")
 
 
@@ -34,9 +40,31 @@ def load_workload(path_or_name: str) -> Found[Workload]:
     if bare and not exists(path) and path.stem in ids(SHELF):
         return Found(validate(Workload, read_yaml(ready)), ready.stem, ready, None)
     if is_path(path_or_name):
-        return Found(validate(Workload, read_yaml(path)), path.stem, path)
+        document = read_yaml(path)
+        if "fleet" in document.data:
+            message = "is a fleet of several workloads"
+            raise InputError(Fault(message, document.file, document.line(("fleet",)), "fleet", allowed="llmsize plan"))
+        return Found(with_paths(validate(Workload, document), path.parent), path.stem, path)
     entry = find(path_or_name, SHELF)
     return Found(validate(Workload, read_yaml(entry.path)), entry.id, entry.path, matched_from(path_or_name, entry))
+
+
+def with_paths(workload: Workload, folder: Path) -> Workload:
+    """Return a workload whose trace and profile, where they lie beside its file, are named from there."""
+    demand, planning = workload.demand, workload.planning
+    if demand is not None and demand.trace is not None:
+        workload = workload.model_copy(
+            update={"demand": demand.model_copy(update={"trace": _beside(demand.trace, folder)})}
+        )
+    if isinstance(planning.profile, str) and is_path(planning.profile):
+        profile = _beside(planning.profile, folder)
+        workload = workload.model_copy(update={"planning": planning.model_copy(update={"profile": profile})})
+    return workload
+
+
+def _beside(name: str, folder: Path) -> str:
+    path = folder / expanded(name)
+    return str(path) if exists(path) else name
 
 
 def load_defaults() -> Found[Defaults]:
@@ -55,6 +83,8 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
     data = {"tokens": {}} if workload is None else workload.model_dump(exclude_unset=True)
     given = {field: value for field, value in overrides.items() if value is not None}
     for field, value in given.items():
+        for other in (field, *(rival for rival in RIVALS.get(field, ()) if rival not in given)):
+            _drop(data, other)
         _set(data, field.split("."), copy.deepcopy(value))
     try:
         return Workload.model_validate(data)
@@ -65,6 +95,19 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
             return None, None, _option(path, given, options), None
 
         raise InputError(faults_of(error, Workload, data, place)) from None
+
+
+def _drop(data: dict[str, Any], field: str) -> None:
+    """Take a field out, with the ranges of it and of what it holds."""
+    uncertain = data.get("uncertain")
+    for name in [name for name in uncertain or () if name == field or name.startswith(f"{field}.")]:
+        del data["uncertain"][name]
+    *holders, last = field.split(".")
+    for step in holders:
+        data = data.get(step, {})
+        if not isinstance(data, dict):
+            return
+    data.pop(last, None)
 
 
 def _set(data: dict[str, Any], steps: list[str], value: Any) -> None:

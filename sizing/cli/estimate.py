@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -12,6 +13,7 @@ from sizing.cli.options import (
     FORMAT_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
+    PEAK_OPTIONS,
     PLANNING_OPTIONS,
     QUIET_OPTIONS,
     SERVING_OPTIONS,
@@ -21,6 +23,7 @@ from sizing.cli.options import (
 
 if TYPE_CHECKING:
     from sizing.cli.resolve import Question
+    from sizing.report.documents import Estimate
     from sizing.report.estimate import Hopeful
     from sizing.request import Request
     from sizing.search import Outcome
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from sizing.verify import Verified
 
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
-WORKLOAD_OPTIONS = (*MODEL_OPTIONS, *DEMAND_OPTIONS, *LIMIT_OPTIONS, *SERVING_OPTIONS, *PLANNING_OPTIONS)
+WORKLOAD_OPTIONS = (*MODEL_OPTIONS, *DEMAND_OPTIONS, *PEAK_OPTIONS, *LIMIT_OPTIONS, *SERVING_OPTIONS, *PLANNING_OPTIONS)
 
 
 @takes((*WORKLOAD_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
@@ -42,36 +45,13 @@ def command(
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
-    from sizing import advice
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, complain, print_text, write
     from sizing.cli.resolve import question
-    from sizing.report.estimate import build, within_budget
 
     output = Part(lambda: chosen_format(values))
     asked = question(workload, WORKLOAD_OPTIONS, values, output)
-    tokens = None if values["no_verify"] else asked.asked.workload.tokens
-    request = _cautious(asked.request) if values["conservative"] else asked.request
-    outcome, checked = _answer(request, asked, tokens)
-
-    def confirm(other: Outcome) -> Outcome | None:
-        if tokens is None:
-            return other if other.best is not None else None
-        tried = _checked(other, tokens, tries=CONFIRMING_TRIES)
-        return tried.outcome if tried is not None and tried.passed else None
-
-    feasible = within_budget(outcome) and (checked is None or checked.passed)
-    searched = (asked.options, asked.precisions, asked.data)
-    suggestions = () if feasible else advice.suggestions(outcome, *searched, confirm)
-    document = build(
-        outcome,
-        asked.asked,
-        relaxation=advice.relaxation(outcome, *searched, confirm) if feasible and not values["quiet"] else None,
-        suggestions=suggestions,
-        checked=checked,
-        hopeful=_hopeful(asked, tokens, outcome if feasible else None) if values["conservative"] else None,
-        explained=values["explain"],
-    )
+    document = estimated(asked, values, relaxed=not values["quiet"], explained=values["explain"]).document
     if values["quiet"]:
         if document.deployment is not None:
             print_text(str(document.deployment.gpus))
@@ -79,8 +59,57 @@ def command(
             complain(f"infeasible: {document.limiting.detail}")
     else:
         write(document, output.value)
-    if not feasible:
+    if not document.feasible:
         raise typer.Exit(1)
+
+
+class Answered(NamedTuple):
+    """A question's document, and the outcome of the search that it is of."""
+
+    document: Estimate
+    outcome: Outcome
+
+
+def estimated(asked: Question, values: Mapping[str, Any], *, relaxed: bool = True, explained: bool = False) -> Answered:
+    """Answer a question, simulated and on the edge of the error bands as the options say.
+
+    `relaxed` looks for the limit that takes fewer GPUs; `explained` adds how each number came about.
+    """
+    from sizing import advice
+    from sizing.report.estimate import build
+    from sizing.search import within_budget
+
+    tokens, request = to_simulate(asked, values), to_size(asked, values)
+    outcome, checked = answer(request, asked, tokens)
+
+    def confirm(other: Outcome) -> Outcome | None:
+        if tokens is None:
+            return other if other.best is not None else None
+        tried = simulated(other, tokens, tries=CONFIRMING_TRIES)
+        return tried.outcome if tried is not None and tried.passed else None
+
+    feasible = within_budget(outcome) and (checked is None or checked.passed)
+    searched = (asked.options, asked.precisions, asked.data)
+    document = build(
+        outcome,
+        asked.asked,
+        relaxation=advice.relaxation(outcome, *searched, confirm) if feasible and relaxed else None,
+        suggestions=() if feasible else advice.suggestions(outcome, *searched, confirm),
+        checked=checked,
+        hopeful=_hopeful(asked, tokens, outcome if feasible else None) if values["conservative"] else None,
+        explained=explained,
+    )
+    return Answered(document, outcome)
+
+
+def to_simulate(asked: Question, values: Mapping[str, Any]) -> Tokens | None:
+    """Return the lengths to simulate with, None where the answer is not to be simulated."""
+    return None if values["no_verify"] else asked.asked.workload.tokens
+
+
+def to_size(asked: Question, values: Mapping[str, Any]) -> Request:
+    """Return the request to search for: as asked, or on the worse edges of the error bands."""
+    return _cautious(asked.request) if values["conservative"] else asked.request
 
 
 def _cautious(request: Request) -> Request:
@@ -103,25 +132,25 @@ def _cautious(request: Request) -> Request:
 
 def _hopeful(asked: Question, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
     """Return the answer as predicted, to compare with; a size found with caution keeps the limits without it too."""
-    from sizing.report.estimate import Hopeful, within_budget
-    from sizing.search import preference
+    from sizing.report.estimate import Hopeful
+    from sizing.search import preference, within_budget
 
-    outcome, checked = _answer(asked.request, asked, tokens)
+    outcome, checked = answer(asked.request, asked, tokens)
     passed = within_budget(outcome) and (checked is None or checked.passed)
     found = [one.best for one in (outcome if passed else None, cautious) if one is not None and one.best is not None]
     return Hopeful(min(found, key=lambda one: preference(one, asked.request), default=None))
 
 
-def _answer(request: Request, asked: Question, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
+def answer(request: Request, asked: Question, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
     """Return what a search finds, its best answer confirmed by simulation unless there are no `tokens` to simulate with."""
     from sizing.search import search
 
     outcome = search(request, asked.options, asked.precisions, asked.data)
-    checked = None if tokens is None else _checked(outcome, tokens)
+    checked = None if tokens is None else simulated(outcome, tokens)
     return (outcome, checked) if checked is None else (checked.outcome, checked)
 
 
-def _checked(outcome: Outcome, tokens: Tokens, **limit: int) -> Verified | None:
+def simulated(outcome: Outcome, tokens: Tokens, **limit: int) -> Verified | None:
     """Return the outcome confirmed by simulation; None where there is none to confirm."""
     from sizing.verify import verify  # a run without verification need not load the simulator
 

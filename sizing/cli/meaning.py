@@ -8,10 +8,12 @@ from typing import Any
 from sizing.cli.driving import Driving
 from sizing.cli.options import Opt
 from sizing.cli.reading import Reader
+from sizing.demand import OF_YEAR
 from sizing.specs.workload import Tokens, Workload
 
 OF_DYNAMIC = ("batch_size", "batch_window")
 OF_USERS = ("requests_per_user", "active_hours", "peak_to_mean")
+OF_MEANS = (*OF_YEAR, "mean_requests_per_s")
 LENGTHS = {"isl": "prompt", "osl": "output"}
 
 
@@ -28,7 +30,10 @@ def check(
     demand, traced, at_once = asked.demand, values["trace"] is not None, driven.arriving.kind is None
     driven_by_demand = demand is not None and not traced and not at_once
     closed = driven_by_demand and demand is not None and demand.concurrency is not None
-    if not (driven_by_demand and demand is not None and demand.daily_active_users is not None):
+    kind = demand.kind if driven_by_demand and demand is not None else None
+    if kind in OF_MEANS:  # whose peak comes from the mean as that of users does
+        read.idle(("requests_per_user",), options, "where no daily active users bring the load", "with --dau")
+    elif kind != "daily_active_users":
         read.idle(OF_USERS, options, "where no daily active users bring the load", "with --dau")
     if not traced and not at_once and (demand is None or closed):
         read.idle(("arrivals",), options, "without a rate", "with --rps or --dau; at-once")

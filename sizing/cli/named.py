@@ -29,6 +29,23 @@ NO_MODEL = Fault("no workload and no model", field="--model", allowed="a workloa
 ONE_GPU = "one name (llmsize gpus), or a profile's path"
 
 
+def engine_of(text: str) -> tuple[Engine, str]:
+    """Return an engine and its version, the newest known where none is named."""
+    found, version = engines.load_engine(text)
+    return found.spec, settings.check_version(found.spec, version)
+
+
+class Catalog(NamedTuple):
+    """How what is named is looked up; a command that looks up the same names over and over keeps what it found."""
+
+    model: Callable[[str], FoundModel] = models.load_model
+    gpu: Callable[[str], Found[Gpu]] = gpus.load_gpu
+    engine: Callable[[str], tuple[Engine, str]] = engine_of
+
+
+FILES = Catalog()
+
+
 class Named(NamedTuple):
     """What a command names; each part is read, or has its faults."""
 
@@ -68,15 +85,16 @@ class Named(NamedTuple):
 
 
 def named(
-    workload: str | None,
+    workload: str | Found[Workload] | None,
     options: Iterable[Opt],
     values: Mapping[str, Any],
     *,
     single: bool = False,
     tokens: Mapping[str, int] | None = None,
     no_model: Fault = NO_MODEL,
+    catalog: Catalog = FILES,
 ) -> Named:
-    """Look up what a workload (file or ready name) and the options over it name.
+    """Look up what a workload (file or ready name, or one that was found already) and the options over it name.
 
     `single` takes one GPU type and one precision; `tokens` stand in for lengths that the command has from elsewhere;
     `no_model` is the fault where nothing names a model.
@@ -84,7 +102,7 @@ def named(
     given, names = overrides(options, values)
     if tokens is not None:
         given["tokens"] = tokens
-    found = Part(lambda: None if workload is None else workloads.load_workload(workload))
+    found = Part(lambda: workloads.load_workload(workload) if isinstance(workload, str) else workload)
     precisions = Part(lambda: precisions_of(values, single=single))
     if not precisions.faults and len(precisions.value) == 1 and precisions.value[0] is not None:
         given["precision"], names["precision"] = precisions.value[0], "--precision"
@@ -113,10 +131,10 @@ def named(
         origin=origin,
         found=found,
         workload=Part(whole),
-        model=Part(lambda: models.load_model(model_name()), origin.at(("model",))),
-        gpus=Part(lambda: _gpus(tuple(stated("gpu", ())), origin, single=single)),
+        model=Part(lambda: catalog.model(model_name()), origin.at(("model",))),
+        gpus=Part(lambda: _gpus(tuple(stated("gpu", ())), origin, catalog, single=single)),
         price=Part(lambda: _price(values.get("price"))),
-        engine=Part(lambda: engine_of(stated("serving.engine", Serving().engine)), origin.at(("serving", "engine"))),
+        engine=Part(lambda: catalog.engine(stated("serving.engine", Serving().engine)), origin.at(("serving", "engine"))),
         precisions=precisions,
     )
 
@@ -155,13 +173,7 @@ def precisions_of(values: Mapping[str, Any], *, single: bool = False) -> tuple[s
     return found
 
 
-def engine_of(text: str) -> tuple[Engine, str]:
-    """Return an engine and its version, the newest known where none is named."""
-    found, version = engines.load_engine(text)
-    return found.spec, settings.check_version(found.spec, version)
-
-
-def _gpus(wanted: tuple[str, ...], origin: Origin, *, single: bool) -> tuple[Found[Gpu], ...]:
+def _gpus(wanted: tuple[str, ...], origin: Origin, catalog: Catalog, *, single: bool) -> tuple[Found[Gpu], ...]:
     """Return the profiles named, each once; all of the catalogue for none. Raises InputError with every fault of them."""
     if not wanted and "gpu" in origin.given:
         raise InputError(Fault("names no GPU type", field="--gpu", allowed=f"a name (llmsize gpus), a path, or {ALL}"))
@@ -171,16 +183,18 @@ def _gpus(wanted: tuple[str, ...], origin: Origin, *, single: bool) -> tuple[Fou
     several = Fault("looks at one GPU type at a time", allowed=choice)
     is_several = single and (len(wanted) > 1 or wanted[0].strip().lower() == ALL)
     faults = [origin.at(("gpu",))(several)] if is_several else []
-    parts = [part for index, name in enumerate(wanted) for part in _profiles(name, origin.at(("gpu", index)))]
+    parts = [part for index, name in enumerate(wanted) for part in _profiles(name, origin.at(("gpu", index)), catalog)]
     faults += [fault for part in parts for fault in part.faults]
     if faults:
         raise InputError(dict.fromkeys(faults))
-    return _distinct(part.value for part in (parts or _profiles(ALL, None)))
+    return _distinct(part.value for part in (parts or _profiles(ALL, None, catalog)))
 
 
-def _profiles(name: str, placed: Callable[[Fault], Fault] | None) -> tuple[Part[Found[Gpu]], ...]:
+def _profiles(
+    name: str, placed: Callable[[Fault], Fault] | None, catalog: Catalog
+) -> tuple[Part[Found[Gpu]], ...]:
     names = gpus.gpu_names() if name.strip().lower() == ALL else (name,)
-    return tuple(Part(partial(gpus.load_gpu, each), placed) for each in names)
+    return tuple(Part(partial(catalog.gpu, each), placed) for each in names)
 
 
 def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:

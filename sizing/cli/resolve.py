@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from sizing import request as requests
 from sizing.catalog import gpus, workloads
 from sizing.catalog.models import FoundModel
+from sizing.catalog.names import Found
 from sizing.cli.collecting import Part, check
-from sizing.cli.named import Named, named
+from sizing.cli.named import FILES, Catalog, Named, named
 from sizing.cli.options import Opt
 from sizing.errors import Fault, InputError
 from sizing.report.inputs import Asked
@@ -35,35 +36,45 @@ def data() -> Data:
 
 
 def question(
-    workload: str | None, options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Part[Any]
+    workload: str | Found[Workload] | None,
+    options: tuple[Opt, ...],
+    values: Mapping[str, Any],
+    *besides: Part[Any],
+    catalog: Catalog = FILES,
+    read: Data | None = None,
 ) -> Question:
     """Look up everything that a workload and options name, and resolve the request.
 
     A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does. Raises InputError
-    with all faults that can be known, those of `besides` too.
+    with all faults that can be known, those of `besides` too. `read` are the data files where they are read already.
     """
-    names = named(workload, options, values)
-    read = data()
+    names = named(workload, options, values, catalog=catalog)
+    read = data() if read is None else read
     budget = Part(lambda: _positive(values.get("gpus"), "--gpus"))
     growth = Part(lambda: _check_headroom(names.workload.value, values))
     request = Part(lambda: _request(names, budget, read), names.origin.by_field)
     check(*besides, *names.parts, budget, growth, request)
-    model, stated, chosen = names.model.value, names.workload.value, told_apart(names.options)
+    asked = asked_of(names, read)
+    return Question(asked, request.value, asked.options, asked.precisions, read)
+
+
+def asked_of(names: Named, read: Data) -> Asked:
+    """Return what the user wrote beside what it was resolved to; every part of it must have been read."""
+    model, stated = names.model.value, names.workload.value
     precisions = names.precisions.value
     if precisions == (None,):
         precisions = (stated.precision or model.precision,)
-    asked = Asked(
+    return Asked(
         workload=stated,
         workload_name=names.name,
         model_id=model.id,
         model_matched_from=model.matched_from,
-        options=chosen,
+        options=told_apart(names.options),
         gpus_matched_from=names.gpus_matched,
         precisions=precisions,
         defaults=read.defaults,
         notes=notes_of(model),
     )
-    return Question(asked, request.value, chosen, precisions, read)
 
 
 def told_apart(options: tuple[GpuOption, ...]) -> tuple[GpuOption, ...]:

@@ -29,7 +29,8 @@ from sizing.errors import Fault, InputError
 from sizing.report.simulation import Simulated
 from sizing.request import Data, Request
 from sizing.simulation import Deployed, Traffic
-from sizing.specs.workload import LEAST_REQUESTS_PER_S, Workload
+from sizing.specs.demand import LEAST_REQUESTS_PER_S
+from sizing.specs.workload import Workload
 from sizing.units import MOST_DURATION_S
 
 REQUESTS = 10_000  # of a rate without --requests: the 99th percentile rests on a hundred of them

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from sizing import settings
 from sizing.candidates import Candidate, deployment_of
+from sizing.demand import OF_USERS
 from sizing.kernels import Kernels
 from sizing.report.documents import NO_ITL, Assumption
 from sizing.report.inputs import Asked
@@ -122,10 +123,25 @@ def of_planning(request: Request, asked: Asked, chosen: Candidate) -> Iterator[A
             "assumed",
             "closed loop: a demand in requests in flight",
         )
-    for name in ("requests_per_user_per_day", "active_hours", "peak_to_mean"):
+    for name in _habits_assumed(asked):
         if getattr(asked.workload.planning, name) is None:
             yield Assumption(name.replace("_", " "), getattr(defaults, name), "", "assumed", defaults.source)
+    shape = request.demanded.shape if request.demanded is not None else None
+    if shape is not None:
+        yield Assumption("load by hour", shape.name, "", shape.kind, shape.source)
+    for field, span in asked.workload.uncertain.items():
+        middle = f"the middle of {span.low:g} to {span.high:g}"
+        yield Assumption(field, middle, "", "assumed", "a range, as asked; llmsize plan --uncertain draws from it")
     if chosen.option.usd_per_gpu_hour is not None:
         price = chosen.option.usd_per_gpu_hour
         # A provider's list on a date, or what was asked: what is paid depends on contract, region and term.
         yield Assumption("price", price, "$ per GPU-hour", "assumed", chosen.option.price_source or "")
+
+
+def _habits_assumed(asked: Asked) -> tuple[str, ...]:
+    """Return what users do that may have been assumed: nothing where no users are spoken of, no hours beside a profile."""
+    demand, planning = asked.workload.demand, asked.workload.planning
+    if demand is not None and demand.kind not in OF_USERS:
+        return ()
+    each = ("requests_per_user_per_day",)
+    return each if planning.profile is not None else (*each, "active_hours", "peak_to_mean")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sizing import capacity, memory
-from sizing import request as requests
+from sizing import cost, memory
 from sizing.advice import Relaxation, Suggestion, nearest_miss
 from sizing.candidates import Candidate, Rejected
 from sizing.report import assumptions, bands, check_command, explain
@@ -34,10 +33,10 @@ from sizing.report.figures import (
     throughput,
     utilisation,
 )
-from sizing.report.inputs import Asked, inputs
+from sizing.report.inputs import Asked, habits, inputs
 from sizing.report.limiting import limiting, unmet
-from sizing.search import Evaluated, Outcome
-from sizing.units import HOURS_PER_DAY, MILLI
+from sizing.search import Evaluated, Outcome, within_budget
+from sizing.units import MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
     from sizing.verify import Verified
@@ -103,7 +102,7 @@ def build(
         simulation=_simulation(best, checked),
         memory=held,
         utilisation=utilisation(prefill, decode),
-        users=_users(best, asked),
+        users=_users(best, outcome, asked),
         cost=_cost(best, outcome, asked),
         limiting=limiting(best, request, relaxation),
         bands=bands.bounds(predicted),
@@ -117,12 +116,6 @@ def build(
         return document
     document = explain.with_explanations(document, best, outcome, asked, prefill, decode)
     return document._replace(explanations=(*document.explanations, *bands.explanations(predicted)))
-
-
-def within_budget(outcome: Outcome) -> bool:
-    """Return whether the answer keeps the budget of GPUs, where a demand and a budget are both given."""
-    budget = outcome.request.gpu_budget
-    return outcome.best is not None and (budget is None or outcome.best.gpus <= budget)
 
 
 def _simulation(best: Evaluated, checked: Verified | None) -> Simulation | None:
@@ -204,23 +197,26 @@ def _longest(chosen: Candidate, outcome: Outcome) -> int:
     )
 
 
-def _users(best: Evaluated, asked: Asked) -> Users:
-    per_user, hours, peak = requests.users_of(asked.workload.planning, asked.defaults)
-    served = capacity.daily_active_users(best.requests_per_s, per_user, hours, peak)
+def _users(best: Evaluated, outcome: Outcome, asked: Asked) -> Users:
+    """Return the users that the load is of; stated where the demand counts them, or planning says what they do."""
+    user = habits(asked, outcome.request)
     demand, planning = asked.workload.demand, asked.workload.planning
     own = (planning.requests_per_user_per_day, planning.active_hours, planning.peak_to_mean)
-    stated = (demand is not None and demand.daily_active_users is not None) or any(value is not None for value in own)
-    return Users(served, per_user, hours, peak, stated)
+    by_rate = demand is None or demand.kind in ("requests_per_s", "concurrency")
+    stated = (demand is not None and demand.daily_active_users is not None) or (
+        by_rate and any(value is not None for value in own)
+    )
+    return Users(user.users_of(best.requests_per_s), *user[:3], stated)
 
 
 def _cost(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
     tokens_per_s = best.requests_per_s * outcome.request.osl
     usd = best.usd_per_hour
-    per_million = None if usd is None else capacity.usd_per_million_tokens(usd, tokens_per_s)
-    _, active_hours, peak_to_mean = requests.users_of(asked.workload.planning, asked.defaults)
-    stated = asked.workload.demand
+    per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
+    stated, found = asked.workload.demand, outcome.request.demanded
     by_users = stated is not None and stated.daily_active_users is not None
-    at_mean = None if per_million is None or not by_users else per_million * peak_to_mean * HOURS_PER_DAY / active_hours
+    mean_per_s = found.mean_per_s if found is not None and by_users else None
+    at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s
     return Cost(
         usd_per_hour=usd,
         usd_per_million_output_tokens=per_million,
@@ -228,7 +224,7 @@ def _cost(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
         usd_per_gpu_hour=best.candidate.option.usd_per_gpu_hour,
         price_source=best.candidate.option.price_source,
         power_w=best.power_w,
-        kwh_per_million_output_tokens=capacity.kwh_per_million_tokens(best.power_w, tokens_per_s),
+        kwh_per_million_output_tokens=cost.kwh_per_million_tokens(best.power_w, tokens_per_s),
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sizing import request as requests
+from sizing import demand as demands
 from sizing.candidates import Candidate
+from sizing.demand import Habits
 from sizing.request import GpuOption, Request
 from sizing.specs.workload import Defaults, Workload
 from sizing.units import MILLI
@@ -74,17 +75,28 @@ def _chosen_precision(precisions: Sequence[str | None], chosen: Candidate | None
 
 
 def demand(asked: Asked, request: Request) -> dict[str, Any]:
-    """Return the demand: the rate or concurrency to serve, and the users that it came from."""
-    stated = asked.workload.demand
-    per_user, hours, peak = requests.users_of(asked.workload.planning, asked.defaults)
+    """Return the demand: the rate or concurrency to serve, what it came from, and the steps from there."""
+    stated, found = asked.workload.demand, request.demanded
+    user = habits(asked, request)
     return {
         "requests_per_s": request.requests_per_s,
         "concurrency": request.concurrency,
         "daily_active_users": stated.daily_active_users if stated else None,
-        "requests_per_user_per_day": per_user,
-        "active_hours": hours,
-        "peak_to_mean": peak,
+        "requests_per_user_per_day": user.requests_per_user_per_day,
+        "active_hours": user.active_hours,
+        "peak_to_mean": user.peak_to_mean,
+        "poisson_percentile": user.poisson_percentile,
+        "profile": found.shape.name if found is not None and found.shape is not None else None,
+        "kind": found.kind if found is not None else None,
+        "stated": stated.model_dump(exclude_none=True) if stated else None,
+        "mean_requests_per_s": found.mean_per_s if found is not None else None,
+        "steps": [step._asdict() for step in found.steps] if found is not None else [],
     }
+
+
+def habits(asked: Asked, request: Request) -> Habits:
+    """Return what users do, of whom a rate would be."""
+    return request.habits or demands.habits(asked.workload.demand, asked.workload.planning, asked.defaults)
 
 
 def limits(request: Request) -> dict[str, Any]:

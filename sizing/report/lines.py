@@ -15,12 +15,16 @@ class Line(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Columns with rows (`right` marks right-aligned ones), lines below them; an empty line separates blocks."""
+    """Columns with rows (`right` marks right-aligned ones), lines below them; an empty line separates blocks.
+
+    Of the columns those called `spare` give way, the first of them first, where all together are too wide.
+    """
 
     lines: tuple[Line, ...] = ()
     columns: tuple[str, ...] = ()
     right: tuple[bool, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    spare: tuple[str, ...] = ()
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -56,6 +60,11 @@ def money(usd: float | None) -> str:
     if usd is None:
         return "-"
     return f"${usd:,.2f}" if usd < 99.995 else f"${usd:,.0f}"
+
+
+def rounded_usd(usd: float | None) -> str:
+    """Write dollars that rest on predictions: three significant digits."""
+    return "-" if usd is None else f"${number(usd)}"
 
 
 def percent(share: float | None) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from sizing.report import table_bands
 from sizing.report.documents import Estimate, Users
 from sizing.report.footnotes import NO_ITL, assumed, explained
-from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural
+from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural, stated
+from sizing.report.table_demand import steps_line
 from sizing.report.table_layouts import cheaper, compared, layout, rejected
 from sizing.report.table_memory import memory_line
 
@@ -110,7 +111,7 @@ def _headroom(document: Estimate) -> str:
 def _habits(users: Users) -> str:
     return (
         f"{users.requests_per_user_per_day:g} requests each a day, {users.active_hours:g} h window, "
-        f"peak {users.peak_to_mean:g} x mean"
+        f"peak {stated(users.peak_to_mean)} x mean"
     )
 
 
@@ -139,6 +140,9 @@ def _asked(document: Estimate) -> Iterator[Line]:
     if d.replicas > 1:
         in_flight += f", {number(load.concurrency_per_replica)} a replica"
     yield Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}, {in_flight}", "Workload")
+    demanded = steps_line(i["demand"])
+    if demanded is not None:
+        yield demanded
     yield Line(f"{i['engine_title']} {i['engine_version']}, {layout(d.tp, d.pp, d.ep, d.dp)}", "Engine")
     if i["gpu_asked"]:
         asked = ", ".join(f"{asked!r} is {known}" for known, asked in i["gpu_asked"].items())

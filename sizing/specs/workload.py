@@ -6,7 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from sizing.specs import ranges
 from sizing.specs.base import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
+from sizing.specs.demand import Demand, RequestsEach
+from sizing.specs.profile import StatedProfile
+from sizing.specs.ranges import Range
 from sizing.units import lognormal_mean_below, parse_duration_s, parse_growth, parse_limit, parse_share
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", "nvfp4", "mxfp4"]
@@ -34,6 +38,13 @@ def _limit(value: Any) -> Any:
 
 def _share(value: Any) -> Any:
     return parse_share(value) if isinstance(value, str) else value
+
+
+def _percentile(value: Any) -> Any:
+    """Accept `p95`, `95%` and 0.95 alike."""
+    if isinstance(value, str) and value.strip()[:1].lower() == "p":
+        value = f"{value.strip()[1:]}%"
+    return _share(value)
 
 
 def _growth(value: Any) -> Any:
@@ -125,29 +136,6 @@ class Tokens(Spec):
         return (self.isl_max or self.isl) + (self.osl_max or self.osl)
 
 
-# A request in twelve days: with fewer the clock of a simulated run is so far on that steps are lost in its last digits.
-LEAST_REQUESTS_PER_S = 1e-6
-LEAST_REQUESTS_PER_USER = 1e-3  # a day: a user who asks once in three years is none
-
-
-class Demand(Spec):
-    """Exactly one of: requests per second, requests in flight over all replicas, daily active users."""
-
-    requests_per_s: Annotated[float, Field(ge=LEAST_REQUESTS_PER_S, le=1e9, strict=True)] | None = None
-    concurrency: Annotated[int, Field(gt=0, le=10**9, strict=True)] | None = None
-    daily_active_users: Annotated[float, Field(gt=0, le=1e11, strict=True)] | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Demand:
-        given = [n for n in ("requests_per_s", "concurrency", "daily_active_users") if getattr(self, n) is not None]
-        if len(given) != 1:
-            raise ValueError(
-                "state exactly one of requests_per_s, concurrency, daily_active_users"
-                + (f" (given: {', '.join(given)})" if given else "")
-            )
-        return self
-
-
 class Serving(Spec):
     """How the engine is run; everything absent takes the engine version's own default."""
 
@@ -163,15 +151,40 @@ class Serving(Spec):
     cuda_graphs_gib: Annotated[float, Field(ge=0, le=1000, strict=True)] | None = None
 
 
+# What a profile by hour says itself.
+REPLACED_BY_PROFILE = ("active_hours", "peak_to_mean")
+
+
 class Planning(Spec):
-    """Rules of sizing: how full replicas may run, and what a user does in a day (peak over mean of the active hours)."""
+    """Rules of sizing: how full replicas may run, what a user does in a day, and how the peak comes from the mean.
+
+    `peak_to_mean` is of the active hours; a `profile` by hour says what both do. `poisson_percentile` is of the requests
+    that arrive in one second of the peak. `price_uncertainty` is how far prices may turn out higher or lower.
+    """
 
     max_utilisation: Annotated[Fraction, BeforeValidator(_share)] | None = None
     headroom: Annotated[float, Field(ge=0, le=10, strict=True), BeforeValidator(_growth)] | None = None
     objective: Annotated[Objective, AnyCase] | None = None
-    requests_per_user_per_day: Annotated[float, Field(ge=LEAST_REQUESTS_PER_USER, le=1e9, strict=True)] | None = None
+    requests_per_user_per_day: RequestsEach | None = None
     active_hours: Annotated[float, Field(gt=0, le=24, strict=True)] | None = None
     peak_to_mean: Annotated[float, Field(ge=1, le=1_000, strict=True)] | None = None
+    profile: StatedProfile | None = None
+    poisson_percentile: (
+        Annotated[float, Field(ge=0.5, le=0.999999, strict=True), BeforeValidator(_percentile)] | None
+    ) = None
+    price_uncertainty: Annotated[float, Field(ge=0, lt=1, strict=True), BeforeValidator(_share)] | None = None
+
+    @model_validator(mode="after")
+    def _one_shape(self) -> Planning:
+        besides = [name for name in REPLACED_BY_PROFILE if getattr(self, name) is not None]
+        if self.profile is not None and besides:
+            raise ValueError(
+                f"profile says when the load comes, and so does {' and '.join(besides)}; state one of them"
+            )
+        return self
+
+
+UNCERTAIN_SECTIONS = ("demand", "planning")  # whose numbers may be ranges
 
 
 class Workload(Spec):
@@ -189,7 +202,19 @@ class Workload(Spec):
     mode: Annotated[Literal["streaming", "sequential", "offline"], AnyCase] = "streaming"
     serving: Serving = Serving()
     planning: Planning = Planning()
+    uncertain: Annotated[dict[str, Range], Field(default_factory=dict)]
     source: Text | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _middles(cls, data: Any) -> Any:
+        """Put the middle of each range in its place; the ranges themselves go to `uncertain`."""
+        return ranges.taken_out(data, UNCERTAIN_SECTIONS) if isinstance(data, dict) else data
+
+    @model_validator(mode="after")
+    def _ranges_in_bounds(self) -> Workload:
+        ranges.check(self, UNCERTAIN_SECTIONS, self.uncertain)
+        return self
 
 
 class Defaults(Spec):
@@ -200,6 +225,7 @@ class Defaults(Spec):
     active_hours: Positive
     peak_to_mean: Positive
     headroom: NonNegative
+    trace_window_s: Positive
     max_gpus_per_replica: PositiveInt
     max_pp: PositiveInt
     source: Text

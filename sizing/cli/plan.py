@@ -1,0 +1,184 @@
+"""`llmsize plan`: from users and peaks to GPUs over time: reserves, growth, a cloud that follows the load, a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sizing.cli.options import (
+    DEMAND_OPTIONS,
+    FORMAT_OPTIONS,
+    LIMIT_OPTIONS,
+    MODEL_OPTIONS,
+    PEAK_OPTIONS,
+    PLAN_OPTIONS,
+    PLANNING_OPTIONS,
+    QUIET_OPTIONS,
+    SERVING_OPTIONS,
+    VERIFY_OPTIONS,
+    takes,
+)
+
+if TYPE_CHECKING:
+    from sizing.cli.planned import PlanQuestion
+    from sizing.cli.resolve import Question
+    from sizing.plan.fleet import Sharing
+    from sizing.report.documents_plan import Move, Plan, Uncertainty
+    from sizing.report.plan import Answer, Asking
+
+WORKLOAD_OPTIONS = (
+    *MODEL_OPTIONS,
+    *DEMAND_OPTIONS,
+    *PEAK_OPTIONS,
+    *LIMIT_OPTIONS,
+    *SERVING_OPTIONS,
+    *(option for option in PLANNING_OPTIONS if option.name != "conservative"),  # --uncertain says how sure it is
+    *(option for option in PLAN_OPTIONS if option.field),
+)
+RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if not option.field)
+SEED = 0
+
+
+@takes((*WORKLOAD_OPTIONS, *RULE_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *QUIET_OPTIONS))
+def command(
+    workload: Annotated[
+        str | None, typer.Argument(help="Workload or fleet file, or a ready one's name (llmsize workloads).")
+    ] = None,
+    **values: Any,
+) -> None:
+    """Plan capacity: GPUs and nodes for the peak with reserves, by the hour, as demand grows, for a fleet, and how sure.
+
+    Exit codes: 0 feasible, 1 infeasible, 2 bad input.
+    """
+    from sizing.cli.collecting import Part
+    from sizing.cli.output import chosen_format, complain, picture_form, print_text, write, write_file
+    from sizing.cli.planned import ask
+    from sizing.cli.reading import Reader
+
+    output = Part(lambda: chosen_format(values))
+
+    def read_files() -> Any:
+        read = Reader(values, [])
+        found = read.picture(), read.seed(SEED)
+        if values["seed"] is not None and not values["uncertain"]:
+            read.fault("has no meaning without draws", "--seed", "with --uncertain")
+        if values["price_uncertainty"] is not None and not values["uncertain"]:
+            read.fault("has no meaning without draws", "--price-uncertainty", "with --uncertain")
+        read.check()
+        return found
+
+    files = Part(read_files)
+    asked = ask(workload, WORKLOAD_OPTIONS, RULE_OPTIONS, {**values, "workload": workload}, output, files)
+    plot, seed = files.value
+    document = _planned(asked, seed, uncertain=values["uncertain"], verified=not values["no_verify"])
+    if not values["quiet"]:
+        write(document, output.value)
+    elif document.gpus is not None and document.feasible:
+        print_text(str(document.gpus))
+    else:
+        complain(f"infeasible: {'; '.join(document.problems)}")
+    if plot is not None and document.gpus is not None:
+        from sizing.report.plot_plan import draw
+
+        write_file(plot, "--plot", draw(document, picture_form(plot)))
+    if not document.feasible:
+        raise typer.Exit(1)
+
+
+def _planned(asked: PlanQuestion, seed: int, *, uncertain: bool, verified: bool) -> Plan:
+    from sizing.report.plan import Asking, build
+
+    answers = tuple(_answer(part.name, part.question, part.pool, verified=verified) for part in asked.asked)
+    asking = Asking(asked.title, asked.is_fleet, answers, asked.rules, asked.scaling, asked.spec.cloud, _stated(asked))
+    problems = [_problem(answer) for answer in answers if answer.best is None]
+    if problems:
+        return build(asking, problems=problems)
+    draws = _draws(asking, seed) if uncertain else None
+    moves = [_move(asking, name, question, verified=verified) for name, question in asked.moves]
+    document = build(asking, moves=moves, uncertainty=draws)
+    budget = asked.asked[0].question.request.gpu_budget
+    if budget is not None and document.gpus is not None and document.gpus > budget:
+        over = f"the plan takes {document.gpus:,} GPUs, {document.gpus - budget:,} more than the budget of {budget:,}"
+        return document._replace(feasible=False, problems=(over,))
+    return document
+
+
+def _stated(asked: PlanQuestion) -> dict[str, Any]:
+    """Return the rules of the plan as resolved, for its inputs."""
+    rules, spec = asked.rules, asked.spec
+    return {
+        "spare": rules.spare,
+        "availability": rules.availability,
+        "node_availability": rules.unit_availability,
+        "mtbf_hours": spec.mtbf,
+        "mttr_hours": spec.mttr,
+        "failures": "node" if rules.by_node else "replica",
+        "maintenance": rules.maintenance,
+        "growth_per_month": rules.growth_per_month,
+        "from": rules.start.isoformat() if rules.growth_per_month is not None else None,
+        "until": rules.until.isoformat() if rules.until is not None else None,
+        "cloud": spec.cloud,
+        "min_replicas": rules.min_replicas,
+        "spot": rules.spot_share,
+    }
+
+
+def _answer(name: str, question: Question, pool: Sharing, *, verified: bool) -> Answer:
+    """Return what the search finds for a workload, confirmed by simulation: as `llmsize estimate` does."""
+    from sizing.report.plan import Answer
+    from sizing.search import search
+
+    outcome = search(question.request, question.options, question.precisions, question.data)
+    checked = None
+    if verified and outcome.best is not None:
+        from sizing.verify import verify
+
+        checked = verify(outcome, question.asked.workload.tokens)
+        outcome = checked.outcome
+    return Answer(name, question.asked, outcome, checked, pool)
+
+
+def _problem(answer: Answer) -> str:
+    from sizing.report.limiting import unmet
+
+    return f"{answer.name}: {unmet(answer.outcome, (), answer.checked).detail}"
+
+
+def _move(asking: Asking, name: str, question: Question, *, verified: bool) -> Move:
+    """Return what changes where one workload runs on another type of GPU."""
+    from sizing.plan.fleet import pools_of
+    from sizing.report.documents_plan import Move
+    from sizing.report.plan import member_of, price_of, usd_per_month
+
+    now = next(answer for answer in asking.answers if answer.name == name)
+    moved = _answer(name, question, now.pool, verified=verified)
+
+    def totals(answers: Sequence[Answer]) -> tuple[int, int, float | None]:
+        pools = pools_of([member_of(answer, asking.rules) for answer in answers], asking.rules)
+        prices = {answer.best.candidate.option.id: price_of(answer) for answer in answers if answer.best is not None}
+        return sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools), usd_per_month(pools, prices)
+
+    usd_now = totals(asking.answers)[2]
+    assert now.best is not None
+    source, target = now.best.candidate.option.name, ", ".join(option.name for option in question.options)
+    if moved.best is None:
+        return Move(name, source, target, False, _problem(moved), None, None, None, None, usd_now)
+    answers = [moved if answer is now else answer for answer in asking.answers]
+    gpus, nodes, usd = totals(answers)
+    size = member_of(moved, asking.rules).size
+    layout = moved.best.candidate.layout
+    return Move(
+        name, source, moved.best.candidate.option.name, True, f"{size.replicas} replicas x {layout}", size.gpus, gpus,
+        nodes, usd, usd_now,
+    )  # fmt: skip
+
+
+def _draws(asking: Asking, seed: int) -> Uncertainty:
+    """Return GPUs and cost over draws of what is uncertain."""
+    from sizing.plan import uncertainty
+    from sizing.report.plan_uncertainty import build, uncertain_of
+
+    fleet = [uncertain_of(answer, asking.rules) for answer in asking.answers]
+    return build(fleet, uncertainty.simulate(fleet, asking.rules, seed=seed))

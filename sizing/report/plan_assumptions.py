@@ -1,0 +1,58 @@
+"""The assumptions of a plan: how the peak came about, what reserves and scaling rest on, and how draws are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sizing.report import assumptions
+from sizing.report.documents import Assumption
+from sizing.report.documents_plan import Cloud, Uncertainty
+
+if TYPE_CHECKING:
+    from sizing.report.plan import Asking
+
+
+def of(asking: Asking, cloud: Cloud | None, uncertainty: Uncertainty | None) -> Iterator[Assumption]:
+    """Yield what a plan rests on, each once."""
+    yield from dict.fromkeys(_of_models(asking))
+    rules = asking.rules
+    if rules.availability is not None and not rules.by_node:
+        yield Assumption(
+            "failures", "each replica fails by itself", "", "assumed", "binomial; --failures node for whole nodes"
+        )
+    if rules.growth_per_month is not None:
+        yield Assumption("growth", "the same for every workload, at one size of a replica", "", "assumed", "as asked")
+    if cloud is not None:
+        yield from _of_cloud(asking, cloud)
+    if uncertainty is not None:
+        yield Assumption(
+            "draws", f"{uncertainty.draws:,} of seed {uncertainty.seed}", "", "assumed", uncertainty.measure
+        )
+
+
+def _of_models(asking: Asking) -> Iterator[Assumption]:
+    for answer in asking.answers:
+        best, request = answer.best, answer.outcome.request
+        if best is not None:
+            yield from assumptions.of_model(request, answer.asked.notes)
+            yield from assumptions.of_memory(request, best.candidate)
+            yield from assumptions.of_time(request, best.candidate, best.load.kernels)
+            yield from assumptions.of_limits(request)
+            yield from assumptions.of_planning(request, answer.asked, best.candidate)
+
+
+def _of_cloud(asking: Asking, cloud: Cloud) -> Iterator[Assumption]:
+    rules = asking.scaling
+    for what, value, unit in (
+        ("weights over the network", rules.network_gb_per_s, "GB/s"),
+        ("weights from disk", rules.disk_gb_per_s, "GB/s"),
+        ("start of a node", rules.node_start_s, "s"),
+        ("start of the engine", rules.engine_start_s, "s"),
+    ):
+        yield Assumption(what, value, unit, "assumed", rules.source)
+    if cloud.mixes:
+        yield Assumption(
+            "reserved price", rules.reserved_discount * 100, "% below on demand unless known", "assumed", rules.source
+        )
+    yield Assumption("load within an hour", "even; it changes at the full hour", "", "assumed", "scaling begins then")

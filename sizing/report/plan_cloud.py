@@ -1,0 +1,99 @@
+"""The part of a plan that follows the load: GPU-hours, scale-up, requests at risk, and the mix of contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sizing.plan import contracts, scaling
+from sizing.plan.fleet import Member, Pool
+from sizing.plan.scaling import DAYS_PER_MONTH
+from sizing.report.documents_plan import Cloud, MixFigures, ScaleUp
+from sizing.specs.profile import HOURS_OF_DAY
+from sizing.units import GIB, GIGA
+
+if TYPE_CHECKING:
+    from sizing.report.plan import Answer, Asking
+
+
+def cloud(asking: Asking, members: Sequence[Member], pools: Sequence[Pool], hours: int) -> Cloud | None:
+    """Return how GPUs follow the load; None without a profile, unless a provider is named."""
+    if hours == 1 and asking.provider is None:
+        return None
+    by_hour = [sum(counts) for counts in zip(*(pool.gpus_by_hour for pool in pools), strict=True)]
+    mean = sum(by_hour) / hours
+    ups = tuple(
+        _scale_up(asking, answer, member, hours) for answer, member in zip(asking.answers, members, strict=True)
+    )
+    mixes = tuple(_mixes(asking, pools))
+    return Cloud(
+        provider=asking.provider,
+        peak_gpus=max(by_hour),
+        mean_gpus=mean,
+        min_replicas=asking.rules.min_replicas,
+        gpu_hours_per_day=mean * HOURS_OF_DAY,
+        gpu_hours_per_month=mean * HOURS_OF_DAY * DAYS_PER_MONTH,
+        utilisation_mean=utilisation(members, hours, mean),
+        share_of_requests_at_risk=_at_risk(members, ups, hours),
+        scale_up=ups,
+        mixes=mixes,
+        usd_per_month=sum(mix.usd_per_month for mix in mixes) if len(mixes) == len({p.gpu_id for p in pools}) else None,
+    )
+
+
+def utilisation(members: Sequence[Member], hours: int, gpus: float) -> float | None:
+    """Return the share of so many GPUs that the mean load keeps busy, of what they serve within the limits.
+
+    None where a workload states no rate by hour and no mean.
+    """
+    busy = 0.0
+    for member in members:
+        rates = member.rates_per_s(hours)
+        mean = member.demanded.mean_per_s if member.demanded is not None else None
+        if mean is None and rates is not None and member.hours > 1:
+            mean = sum(rates) / hours
+        if mean is None or member.need.in_flight:
+            return None
+        busy += mean / member.need.per_replica * member.need.fit.gpus_per_replica
+    return busy / gpus
+
+
+def _scale_up(asking: Asking, answer: Answer, member: Member, hours: int) -> ScaleUp:
+    """Return the delay of a new replica; its weights are those of all its GPUs."""
+    assert answer.best is not None
+    chosen = answer.best.candidate
+    weights = chosen.memory.weights_gib * GIB * chosen.layout.gpus
+    delay = scaling.delay(weights, asking.scaling)
+    rates = member.rates_per_s(hours)
+    risk = None
+    if rates is not None and not member.need.in_flight:
+        risk = scaling.at_risk(rates, member.replicas(hours, asking.rules), member.need.per_replica, delay.total_s)
+    return ScaleUp(member.name, weights / GIGA, *delay, delay.total_s, risk)
+
+
+def _at_risk(members: Sequence[Member], ups: Sequence[ScaleUp], hours: int) -> float | None:
+    """Return the share of all requests that come above what is up, None where one workload states no rate."""
+    sums = [rates for member in members if (rates := member.rates_per_s(hours)) is not None]
+    risks = [up.share_of_requests_at_risk for up in ups if up.share_of_requests_at_risk is not None]
+    if len(sums) < len(members) or len(risks) < len(ups):
+        return None
+    total = sum(map(sum, sums))
+    return sum(risk * sum(rates) for risk, rates in zip(risks, sums, strict=True)) / total if total else 0.0
+
+
+def _mixes(asking: Asking, pools: Sequence[Pool]) -> list[MixFigures]:
+    """Return the mix of contracts of each type of GPU that has a price."""
+    options = {a.best.candidate.option.id: a.best.candidate.option for a in asking.answers if a.best is not None}
+    found = []
+    for gpu_id in dict.fromkeys(pool.gpu_id for pool in pools):
+        option = options[gpu_id]
+        if option.usd_per_gpu_hour is None:
+            continue
+        gpus = [sum(counts) for counts in zip(*(p.gpus_by_hour for p in pools if p.gpu_id == gpu_id), strict=True)]
+        price = (option.usd_per_gpu_hour, option.price_source or "")
+        terms = contracts.contracts(option.gpu, asking.provider, price, asking.scaling)
+        spot = asking.rules.spot_share
+        mixed = scaling.mix(gpus, (terms.reserved, terms.on_demand, terms.spot if spot else None), spot)
+        sources = (terms.on_demand_source, terms.reserved_source, *((terms.spot_source,) if spot else ()))
+        found.append(MixFigures(option.name, *mixed, sources))
+    return found

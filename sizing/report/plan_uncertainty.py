@@ -1,0 +1,52 @@
+"""What is uncertain of a plan's workloads, and what the draws of it say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sizing import bands, demand
+from sizing.catalog import benchmarks, traces
+from sizing.catalog.paths import expanded
+from sizing.plan.size import Rules
+from sizing.plan.uncertainty import Ranges, Uncertain
+from sizing.report.documents_plan import Uncertainty
+from sizing.report.plan import member_of
+
+if TYPE_CHECKING:
+    from sizing.report.plan import Answer
+
+MEASURE = "influence: Spearman's rank correlation of an input with GPUs over all draws, of the price with cost"
+
+
+def uncertain_of(answer: Answer, rules: Rules) -> Uncertain:
+    """Return a workload with its ranges and the error band of its rate, where published runs of its kind are known."""
+    best, request, workload = answer.best, answer.outcome.request, answer.asked.workload
+    assert best is not None
+    option = best.candidate.option
+    in_flight = request.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
+    load = bands.region(in_flight / best.replicas)
+    band = bands.find(benchmarks.load_bands().spec.bands, "throughput", request.situation(option.gpu, load))
+    arrivals = None
+    if workload.demand is not None and workload.demand.trace is not None:
+        rows = traces.load_trace(expanded(workload.demand.trace))
+        arrivals = demand.of_trace(rows[:, 0], answer.asked.defaults.trace_window_s)
+    member = member_of(answer, rules)
+    return Uncertain(member, workload, answer.asked.defaults, band, option.usd_per_gpu_hour, arrivals)
+
+
+def build(fleet: Sequence[Uncertain], found: Ranges) -> Uncertainty:
+    """Return the figures of the draws, with what was taken as certain for want of a range."""
+    certain = [f"{one.member.name}: model (no published runs of its kind)" for one in fleet if one.band is None]
+    certain += [f"{one.member.name}: demand (no range stated)" for one in fleet if not one.workload.uncertain]
+    if not any(one.workload.planning.price_uncertainty for one in fleet):
+        certain.append("price (no --price-uncertainty)")
+    return Uncertainty(
+        draws=found.draws,
+        seed=found.seed,
+        gpus=found.gpus,
+        usd_per_month=found.usd_per_month,
+        measure=MEASURE,
+        influences=found.influences,
+        certain=tuple(certain),
+    )

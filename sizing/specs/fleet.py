@@ -1,0 +1,117 @@
+"""A fleet: several workloads on the GPUs of one owner, and the rules of their planning."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
+
+from sizing.specs.base import Fraction, Spec, Text
+from sizing.specs.profile import StatedProfile
+from sizing.specs.workload import AnyCase
+from sizing.units import parse_growth, parse_share
+
+_MONTH = re.compile(r"([0-9]{4})-([0-9]{2})(?:-([0-9]{2}))?\Z")
+_LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|y)\Z")
+_HOURS = {"min": 1 / 60, "h": 1.0, "d": 24.0, "y": 8760.0}
+MOST_HOURS = 1e9
+LEAST_AVAILABILITY = 0.5  # a node that is down more than it is up is no node to plan with
+
+
+def _day(value: Any) -> date:
+    """Read `2027-12` (its first day) or `2027-12-31`."""
+    if isinstance(value, date):
+        return value
+    found = _MONTH.match(value.strip()) if isinstance(value, str) else None
+    try:
+        if found is not None:
+            return date(int(found[1]), int(found[2]), int(found[3] or 1))
+    except ValueError:
+        pass
+    raise ValueError(f"{value!r} is no month or day, as 2027-12 or 2027-12-31")
+
+
+def _long_hours(value: Any) -> float:
+    """Read a long duration into hours: `8h`, `30d`, `5y`."""
+    found = _LONG.match(value) if isinstance(value, str) else None
+    hours = float(found[1]) * _HOURS[found[2]] if found is not None else 0.0
+    if not 0 < hours <= MOST_HOURS:
+        raise ValueError(f"{value!r} is no duration with a unit, as 8h, 30d or 5y")
+    return hours
+
+
+def _share(value: Any) -> Any:
+    return parse_share(value) if isinstance(value, str) else value
+
+
+def _growth(value: Any) -> Any:
+    return parse_growth(value) if isinstance(value, str) else value
+
+
+Day = Annotated[date, PlainValidator(_day)]
+LongHours = Annotated[float, PlainValidator(_long_hours)]
+Target = Annotated[float, Field(ge=LEAST_AVAILABILITY, lt=1, strict=True), BeforeValidator(_share)]
+Available = Annotated[float, Field(ge=LEAST_AVAILABILITY, le=1, strict=True), BeforeValidator(_share)]
+
+
+class PlanRules(Spec):
+    """What is added to the size of the peak, how the demand grows, and how a cloud is used; everything may be absent.
+
+    `failures` says what fails together: a replica by itself, or all replicas of a node. `from` is the day of the plan.
+    """
+
+    spare: Annotated[int, Field(ge=0, le=10_000, strict=True)] | None = None
+    headroom: Annotated[float, Field(ge=0, le=10, strict=True), BeforeValidator(_growth)] | None = None
+    availability: Target | None = None
+    node_availability: Available | None = None
+    mtbf: LongHours | None = None
+    mttr: LongHours | None = None
+    failures: Annotated[Literal["replica", "node"], AnyCase] | None = None
+    maintenance: bool | None = None
+    growth: Annotated[float, Field(ge=0, le=10, strict=True), BeforeValidator(_growth)] | None = None
+    start: Day | None = Field(default=None, alias="from")
+    until: Day | None = None
+    min_replicas: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
+    spot: Annotated[Fraction, BeforeValidator(_share)] | None = None
+    cloud: Text | None = None
+
+
+def _workload(value: Any) -> Any:
+    if (isinstance(value, str) and value.strip()) or isinstance(value, dict):
+        return value
+    raise ValueError("a workload is a name, the path of its file, or its keys themselves")
+
+
+class Member(Spec):
+    """One workload of a fleet, by name, path or written out, with the GPU type that it runs on and its pool.
+
+    `profile` takes the place of the workload's own peak.
+    """
+
+    name: Text | None = None
+    workload: Annotated[Any, PlainValidator(_workload)]
+    gpu: Text | None = None
+    profile: StatedProfile | None = None
+    pool: Annotated[Literal["shared", "separate"], AnyCase] = "separate"
+
+
+class Fleet(Spec):
+    """One fleet, a file of workloads/fleets or a user's own."""
+
+    name: Text | None = None
+    description: Text | None = None
+    fleet: Annotated[
+        tuple[Member, ...], Field(min_length=1, max_length=100, description="a list of 1 to 100 workloads")
+    ]
+    planning: PlanRules = PlanRules()
+    source: Text | None = None
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Fleet:
+        names = [member.name for member in self.fleet if member.name is not None]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"two workloads are called {', '.join(sorted(twice))}; each needs a name of its own")
+        return self
