@@ -1,4 +1,4 @@
-"""Demand and money: users to requests per second and back, replicas for a rate, cost of a running GPU."""
+"""Demand: users to requests per second and back, replicas for a rate."""
 
 from __future__ import annotations
 
@@ -29,16 +29,6 @@ def replicas_for(demand: float, per_replica: float) -> int:
     if per_replica <= 0:
         raise ValueError("a replica that serves nothing can't meet a demand")
     return max(1, math.ceil(demand / per_replica - ROUNDING_SLACK))
-
-
-def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float) -> float:
-    """Dollars per million tokens at a steady rate: $/h / (tokens/s * 3600) * 1e6."""
-    return usd_per_hour / (tokens_per_s * SECONDS_PER_HOUR) * 1e6
-
-
-def kwh_per_million_tokens(power_w: float, tokens_per_s: float) -> float:
-    """Energy per million tokens at a steady rate, in kWh."""
-    return power_w / tokens_per_s * 1e6 / SECONDS_PER_HOUR / 1000
 
 
 def hours_per_year() -> float:

@@ -66,6 +66,14 @@ class Load:
         """Seconds between tokens of a request that is alone; 0 where there is no second token."""
         return float(steady_state.solo_itl_s(self.curves, self.service))
 
+    def phases_s(self, decoding: float) -> tuple[float, float]:
+        """Seconds that a replica is busy with one request's prefill, and with its decoding beside `decoding` - 1 others."""
+        service = self.service
+        prefill_s = float(service.chunks * steady_state.prefill_step_s(self.curves, service, 0.0) / service.ranks)
+        together = max(1.0, decoding)
+        step_s = float(steady_state.decode_step_s(self.curves, service, together)) if service.osl > 1 else 0.0
+        return prefill_s, (service.osl - 1) * step_s / together
+
     def most(self, request: Request) -> Most | None:
         """Return the most that one replica serves within the limits, or None when not even the lightest load does."""
         return most_of([self], request)[0]

@@ -1,0 +1,207 @@
+"""The ways to serve a sized deployment, each with its cost: own servers, rented GPUs, an API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sizing import capacity, cost
+from sizing.break_even import SECONDS_PER_DAY, CostCurve
+from sizing.catalog.servers import Resolved
+from sizing.cost import JOULES_PER_KWH, MONTHS_PER_YEAR, OwnServer, TokenPrices
+from sizing.errors import Fault, InputError
+from sizing.plan.nodes import Fit
+from sizing.prices import source_of, usd_per_gpu_hour
+from sizing.report.cost_service import Bundle, Service
+from sizing.report.documents_cost import CostOption, Loads, Parts, TokenLoads
+from sizing.specs.gpu import Gpu, Price
+
+NO_UNITS = float("inf")  # an API holds any load
+LOWER_BOUND = "following the load is a lower bound: GPUs that come and go at once, paid by the second"
+
+
+class ApiPrices(NamedTuple):
+    """$ per million tokens of an API, and whose prices they are."""
+
+    usd_in: float
+    usd_out: float
+    name: str
+    date: str
+    source: str
+
+
+def own_server(server: Resolved, gpu: Gpu) -> OwnServer:
+    """Return a server with its power at full load: as stated, else its GPUs' TDP times the factor of a whole server."""
+    value = server.value
+    gpus = int(value("gpus"))
+    stated = server.numbers.get("server_power_w")
+    full_w = stated.value if stated is not None else gpus * gpu.datasheet.tdp_w * value("server_factor")
+    return OwnServer(
+        gpus=gpus, price_usd=value("price_usd"), network_share=value("network_share"), residual_usd=value("residual_usd"),
+        depreciation_years=value("depreciation_years"), interest_rate=value("interest_rate"),
+        hosting_usd_per_year=value("hosting_usd_per_year"), licence_usd_per_gpu_year=value("licence_usd_per_gpu_year"),
+        staff_share=value("staff_share"), staff_usd_per_year=value("staff_usd_per_year"), power_w=full_w,
+        idle_share=value("idle_share"), pue=value("pue"), usd_per_kwh=value("usd_per_kwh"), uptime=value("uptime"),
+    )  # fmt: skip
+
+
+def own(service: Service, server: Resolved, gpu: Gpu) -> CostOption:
+    """Return the cost of owned servers, as many whole ones as hold the replicas.
+
+    Raises InputError for a server too small for a replica that needs its GPUs joined.
+    """
+    each = own_server(server, gpu)
+    fit = Fit(service.gpus_per_replica, each.gpus)
+    if fit.replicas_per_node == 0 and each.gpus < gpu.datasheet.node.gpus:
+        message = f"{each.gpus} GPUs of {server.title} do not hold a replica of {service.gpus_per_replica}"
+        raise InputError(
+            Fault(message, field="gpus", allowed=f"a server of {gpu.datasheet.node.gpus}, or --tp {each.gpus}")
+        )
+    bundle, units = Bundle.of(fit), fit.nodes(service.replicas)
+    per_s = bundle.replicas * service.per_replica_per_s / bundle.units  # of one server
+    busy = service.busy(units * per_s)
+    years = [None if u is None else cost.server_year(each, u) for u in (1.0, busy)]
+    year = years[1] or years[0]
+    assert year is not None
+    idle = cost.server_year(each, 0.0).total
+    # Power above idle goes with the requests: its joules per request at full use, whatever the number of servers.
+    joules = each.power_w * (1 - each.idle_share) * each.pue / per_s
+    curve = CostCurve(
+        bundle.units * idle,
+        service.requests_per_day_of(bundle.replicas) * each.uptime,
+        joules / JOULES_PER_KWH * each.usd_per_kwh,
+    )
+    price = server.numbers["price_usd"].basis
+    upfront = units * each.price_usd * (1 + each.network_share)
+    return _option(
+        service, f"own ({server.title})", "own", units * per_s,
+        Loads(*(None if one is None else units * one.total for one in years)), (curve,), uptime=each.uptime,
+    )._replace(
+        units=units, gpus_per_unit=each.gpus, gpus=units * each.gpus, sku=server.title, utilisation_mean_load=busy,
+        parts_usd_per_year=Parts(*(units * part for part in year)), upfront_usd=upfront, depreciation_years=each.depreciation_years, date=price.date, source=price.source,
+    )  # fmt: skip
+
+
+def rented(service: Service, offers: Iterable[Price], gpu: Gpu, name: str, contract: str) -> tuple[CostOption, ...]:
+    """Return the cost of rented GPUs around the clock and, where a mean load is known, following the load.
+
+    Of a provider's offers the cheapest is taken that holds a replica in an instance; where none does, GPUs are counted as if
+    those of several instances were joined, and the note says so.
+    """
+    needed = min(service.gpus_per_replica, gpu.datasheet.node.gpus)
+    found = list(offers)
+    holding = [offer for offer in found if offer.gpus >= needed]
+    note = None
+    if not holding:
+        most = max(offer.gpus for offer in found)
+        note = f"priced by {most}; that the {service.gpus_per_replica} GPUs of a replica come joined is not said"
+    kinds = (False,) if service.mean_per_s is None else (False, True)
+    return tuple(
+        _rented(
+            service, holding or found, name + (", following the load" if elastic else ""), elastic=elastic
+        )._replace(contract=contract, note=note)
+        for elastic in kinds
+    )
+
+
+class Rented(NamedTuple):
+    """One offer as it would hold a deployment: instances, what one of them serves, and what the year costs."""
+
+    offer: Price
+    units: int
+    per_s: float
+    usd: Loads
+    curve: CostCurve
+
+    @property
+    def usd_per_year(self) -> float:
+        """What it is chosen by: the year at the mean load where it is known."""
+        return self.usd.mean_load or self.usd.full_use or 0.0
+
+
+def _rented(service: Service, offers: Iterable[Price], name: str, *, elastic: bool) -> CostOption:
+    """Return the cost with the cheapest of offers."""
+    found = [_held(service, offer, elastic=elastic) for offer in offers]
+    best = min(found, key=lambda one: one.usd_per_year)
+    offer, capacity_per_s = best.offer, best.units * best.per_s
+    curves = tuple(one.curve for one in found)
+    return _option(service, name, "cloud", capacity_per_s, best.usd, curves)._replace(
+        provider=offer.provider, follows_load=elastic, sku=offer.sku, units=best.units, gpus_per_unit=offer.gpus,
+        gpus=best.units * offer.gpus, usd_per_gpu_hour=offer.usd_per_gpu_hour,
+        utilisation_mean_load=service.busy(capacity_per_s), date=offer.date, source=source_of(offer),
+    )  # fmt: skip
+
+
+def _held(service: Service, offer: Price, *, elastic: bool) -> Rented:
+    """Return what holding a deployment with instances of one offer costs: all of them always, or those that the load fills."""
+    fit = Fit(service.gpus_per_replica, offer.gpus)
+    bundle, units = Bundle.of(fit), fit.nodes(service.replicas)
+    per_s = bundle.replicas * service.per_replica_per_s / bundle.units
+    unit_year = offer.gpus * usd_per_gpu_hour(offer) * capacity.hours_per_year()
+    least, always = bundle.units * unit_year, units * unit_year
+    busy = service.busy(units * per_s)
+    if not elastic:
+        curve = CostCurve(least, service.requests_per_day_of(bundle.replicas), 0.0)
+        return Rented(offer, units, per_s, Loads(always, None if busy is None else always), curve)
+    curve = CostCurve(least, bundle.replicas * service.per_replica_per_s * SECONDS_PER_DAY, 0.0, elastic=True)
+    return Rented(offer, units, per_s, Loads(always, None if busy is None else max(least, always * busy)), curve)
+
+
+def api(service: Service, prices: ApiPrices) -> CostOption:
+    """Return the cost of an API; a year at full use is that of what the deployment itself would serve then."""
+    per_1k = cost.api_usd_per_1k_requests(prices.usd_in, prices.usd_out, service.isl, service.osl)
+    a_year = per_1k / cost.REQUESTS * cost.SECONDS_PER_YEAR  # at one request/s
+    mean = None if service.mean_per_s is None else a_year * service.mean_per_s
+    curve = CostCurve(0.0, NO_UNITS, per_1k / cost.REQUESTS)
+    tokens = TokenPrices(
+        prices.usd_in,
+        prices.usd_out,
+        cost.split_by_ratio(per_1k, service.isl, service.osl, 1.0).total,
+        cost.split_by_ratio(per_1k, service.isl, service.osl, 1.0).output_bearing_all,
+    )
+    full = service.capacity_per_s
+    option = _option(service, prices.name, "api", full, Loads(a_year * full, mean), (curve,))
+    same = TokenLoads(*(Loads(value, None if mean is None else value) for value in tokens))
+    return option._replace(gpu=None, usd_per_million_tokens=same, date=prices.date, source=prices.source)
+
+
+def _option(
+    service: Service,
+    name: str,
+    kind: str,
+    per_s: float,
+    usd: Loads,
+    curves: tuple[CostCurve, ...],
+    *,
+    uptime: float = 1.0,
+) -> CostOption:
+    """Return an option with the figures that follow from its yearly cost and what it serves."""
+    assert usd.full_use is not None
+    year = usd.full_use if usd.mean_load is None else usd.mean_load
+    full = cost.usd_per_1k_requests(usd.full_use, per_s, uptime)
+    mean = None
+    if usd.mean_load is not None and service.mean_per_s is not None:
+        mean = cost.usd_per_1k_requests(usd.mean_load, service.mean_per_s, uptime)
+    return CostOption(
+        name=name, kind=kind, provider=None, contract=None, follows_load=kind == "api", gpu=service.gpu, sku=None,
+        units=None, gpus_per_unit=None, gpus=None, usd_per_gpu_hour=None, capacity_requests_per_s=per_s,
+        utilisation_mean_load=None, load=service.load, usd_per_hour=year / capacity.hours_per_year(),
+        usd_per_month=year / MONTHS_PER_YEAR, usd_per_year=year, usd_per_year_by_load=usd,
+        usd_per_1k_requests=Loads(full, mean), usd_per_million_tokens=_by_token(service, full, mean),
+        parts_usd_per_year=None, upfront_usd=None, date="", source="", note=None, depreciation_years=None, curves=curves,
+    )  # fmt: skip
+
+
+def _by_token(service: Service, full: float, mean: float | None) -> TokenLoads:
+    """Return a cost per 1,000 requests as prices of tokens, split as asked."""
+
+    def prices(usd: float, input_share: float | None) -> TokenPrices:
+        if service.split == "time":
+            return cost.split_by_time(usd, service.isl, service.osl, input_share or 0.0)
+        return cost.split_by_ratio(usd, service.isl, service.osl, service.split)
+
+    full_prices = prices(full, service.input_shares.full_use)
+    mean_prices = None if mean is None else prices(mean, service.input_shares.mean_load)
+    return TokenLoads(
+        *(Loads(value, None if mean_prices is None else mean_prices[index]) for index, value in enumerate(full_prices))
+    )

@@ -1,0 +1,136 @@
+"""The document of `llmsize cost`: plain values with their units in the names, ready for JSON. All money is US dollars."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sizing.break_even import CostCurve
+from sizing.report.documents import Assumption, Deployment, ErrorBand
+
+
+class Loads(NamedTuple):
+    """A figure at the highest rate within the limits around the clock, and at the mean load; null where that is unknown."""
+
+    full_use: float | None
+    mean_load: float | None
+
+
+class TokenLoads(NamedTuple):
+    """$ per million tokens: input and output as the cost is split between them, all tokens alike, outputs bearing all."""
+
+    input: Loads
+    output: Loads
+    total: Loads
+    output_bearing_all: Loads
+
+
+class Parts(NamedTuple):
+    """What owned servers cost a year, by part, at the mean load where it is known, else at full use."""
+
+    capital: float
+    network: float
+    hosting: float
+    power: float
+    licence: float
+    staff: float
+
+
+class CostOption(NamedTuple):
+    """One way to serve: `own`, `cloud` (rented around the clock, or following the load) or `api`.
+
+    `units` whole servers or instances of `gpus_per_unit` hold the replicas; `capacity_requests_per_s` is what all GPUs paid for
+    serve within the limits. $ an hour, a month and a year are at the `load` named: mean_load, or full_use where no mean is known.
+    `curves` are the yearly cost against the load, in requests a day: the cheapest of them counts.
+    """
+
+    name: str
+    kind: str
+    provider: str | None
+    contract: str | None
+    follows_load: bool
+    gpu: str | None
+    sku: str | None
+    units: int | None
+    gpus_per_unit: int | None
+    gpus: int | None
+    usd_per_gpu_hour: float | None
+    capacity_requests_per_s: float
+    utilisation_mean_load: float | None
+    load: str
+    usd_per_hour: float
+    usd_per_month: float
+    usd_per_year: float
+    usd_per_year_by_load: Loads
+    usd_per_1k_requests: Loads
+    usd_per_million_tokens: TokenLoads
+    parts_usd_per_year: Parts | None
+    upfront_usd: float | None
+    depreciation_years: float | None
+    date: str
+    source: str
+    note: str | None
+    curves: tuple[CostCurve, ...]
+
+
+class BreakEven(NamedTuple):
+    """From which load on `one` costs no more than `other`, at a day's shape like that of the demand.
+
+    `requests_per_day`: it does so at this load and every higher one; `first_requests_per_day`: at this load for the first time;
+    both are 0 where it does at every load, null where there is none, with the reason. `months`: after so many the purchase of
+    `one` and its running cost are no more than what `other` costs, at the load of the figures above; with `months_reason` where that
+    is later than it is written off, or never.
+    """
+
+    one: str
+    other: str
+    requests_per_day: float | None
+    first_requests_per_day: float | None
+    reason: str | None
+    cheaper_at_this_load: str
+    months: float | None
+    months_reason: str | None
+
+
+class Energy(NamedTuple):
+    """Energy at the meter of the servers of one option, PUE in it."""
+
+    of: str
+    server_power_w: Loads
+    pue: float
+    kwh_per_year: Loads
+    kwh_per_million_output_tokens: Loads
+    kwh_per_million_tokens: Loads
+    source: str
+
+
+class CostReport(NamedTuple):
+    """The document of `llmsize cost`. Figures at the top are those of the option that `basis` names, null where nothing is sized.
+
+    `full_use_requests_per_s` is what the deployment itself serves within its limits, before whole servers or instances; `sized_to_mean`
+    is the rate sized for, headroom in it, over the mean.
+    """
+
+    feasible: bool
+    inputs: dict[str, Any]
+    basis: str | None
+    currency: str
+    load: str | None
+    usd_per_hour: float | None
+    usd_per_month: float | None
+    usd_per_year: float | None
+    usd_per_1k_requests: Loads | None
+    usd_per_million_tokens: TokenLoads | None
+    split: str | None
+    mean_requests_per_s: float | None
+    peak_requests_per_s: float | None
+    full_use_requests_per_s: float | None
+    sized_to_mean: float | None
+    deployments: tuple[Deployment, ...]
+    verified: bool | None
+    options: tuple[CostOption, ...]
+    break_even: tuple[BreakEven, ...]
+    energy: Energy | None
+    bands: dict[str, ErrorBand]
+    problems: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
+    schema: str = "llmsize.cost/1"

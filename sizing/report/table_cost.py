@@ -1,0 +1,205 @@
+"""`llmsize cost` for the terminal: the answer in words, the ways to serve side by side, break-even, energy, then sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sizing.report.documents_cost import BreakEven, CostOption, CostReport, Energy
+from sizing.report.footnotes import assumed
+from sizing.report.lines import Block, Line, number, percent, plural, rounded_usd
+from sizing.report.table_layouts import layout
+
+DIGITS = 2  # of a break-even, which rests on a predicted rate
+KWH_PER_MWH = 1000
+
+
+def blocks(document: CostReport) -> Iterator[Block]:
+    """Yield the blocks of a cost report."""
+    if not document.options:
+        yield Block((Line("Infeasible: no cost, as no layout meets the demand within the limits", style="bold"),))
+        yield Block(
+            (
+                *(Line(text, "Nearest" if index == 0 else " ") for index, text in enumerate(document.problems)),
+                Line("llmsize estimate of the same workload says which changes would help", "Help"),
+            )
+        )
+        return
+    yield Block(tuple(_answer(document)))
+    yield _years(document)
+    yield _tokens(document)
+    yield Block(tuple(_notes(document)))
+    yield Block(tuple(line for pair in document.break_even for line in _break_even(pair)))
+    if document.energy is not None:
+        yield Block(tuple(_energy(document.energy)))
+    yield Block(tuple(_prices(document)))
+    yield assumed(document.assumptions, sources=False)
+
+
+def _answer(document: CostReport) -> Iterator[Line]:
+    top, run = document.options[0], document.deployments[0]
+    usd = document.usd_per_1k_requests
+    assert usd is not None
+    each = f"{rounded_usd(usd.full_use)} per 1,000 requests at full use"
+    if usd.mean_load is not None:
+        each += f", {rounded_usd(usd.mean_load)} at the mean load"
+    yield Line(f"{_units(top)}: {rounded_usd(top.usd_per_year)} a year; {each}", style="bold")
+    shape = layout(run.tp, run.pp, run.ep, run.dp)
+    checked = {True: "confirmed by simulation", False: "not confirmed", None: "not simulated"}[document.verified]
+    yield Line(
+        f"{run.gpus} x {run.gpu} = {plural(run.replicas, 'replica')} x {shape} serve {document.inputs['model']} "
+        f"({checked}, as by llmsize estimate)",
+        "Sized",
+    )
+    yield Line(_loads(document), "Load")
+    if len(document.options) > 1:
+        least = min(document.options, key=lambda option: option.usd_per_year)
+        yield Line(f"{least.name}, {rounded_usd(least.usd_per_year)} a year at {_at(document)}", "Cheapest")
+    for problem in document.problems:
+        yield Line(problem, "Without")
+    band = document.bands.get("usd_per_1k_requests.full_use")
+    if band is not None:
+        yield Line(
+            f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at full use, where 8 in 10 of "
+            f"{band.n:,} published measurements put it",
+            "Error band",
+        )
+
+
+def _units(option: CostOption) -> str:
+    if option.units is None:
+        return option.name
+    if option.kind == "own":
+        return f"{option.name}: {plural(option.units, 'server')} of {plural(option.gpus_per_unit or 0, 'GPU')}"
+    return f"{option.name}: {plural(option.gpus or 0, 'GPU')}"
+
+
+def _loads(document: CostReport) -> str:
+    full = f"full use {number(document.full_use_requests_per_s)} requests/s of the replicas sized"
+    if document.mean_requests_per_s is None:
+        return (
+            f"{full}, around the clock; no mean load is known (users, --mean-rps, or --active-hours and "
+            "--peak-to-mean say it), so all figures are at full use"
+        )
+    return (
+        f"mean {number(document.mean_requests_per_s)} requests/s, {number(document.sized_to_mean)} x lower than sized for; {full}; "
+        "at full use all GPUs paid for serve, around the clock"
+    )
+
+
+def _at(document: CostReport) -> str:
+    return "the mean load" if document.load == "mean_load" else "full use"
+
+
+def _years(document: CostReport) -> Block:
+    """What each way costs, an hour to a year at the load of the figures, and per 1,000 requests at both."""
+    rows = tuple(
+        (
+            option.name,
+            _count(option),
+            *map(rounded_usd, (option.usd_per_hour, option.usd_per_month, option.usd_per_year)),
+            *map(rounded_usd, option.usd_per_1k_requests),
+        )
+        for option in document.options
+    )
+    columns = (f"at {_at(document)}", "GPUs", "$/h", "$/month", "$/year", "per 1,000 full use", "per 1,000 mean load")
+    return _kept(columns, rows)
+
+
+def _count(option: CostOption) -> str:
+    if option.units is None or option.gpus_per_unit is None:
+        return "-"
+    return f"{option.gpus:,}" if option.gpus_per_unit == 1 else f"{option.units:,} x {option.gpus_per_unit}"
+
+
+def _tokens(document: CostReport) -> Block:
+    """$ per million tokens, full use / mean load."""
+    rows = tuple(
+        (
+            option.name,
+            *(
+                text
+                for loads in option.usd_per_million_tokens[:3]
+                for text in (rounded_usd(loads.full_use), rounded_usd(loads.mean_load))
+            ),
+        )
+        for option in document.options
+    )
+    columns = (
+        "per million tokens",
+        "input full use",
+        "mean load",
+        "output full use",
+        "mean load",
+        "total full use",
+        "mean load",
+    )
+    return _kept(columns, rows)._replace(lines=(Line(f"Input and output: {document.split}", style="dim"),))
+
+
+def _kept(columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> Block:
+    """Return columns that say something: without a mean load those of it are empty."""
+    kept = [i for i in range(len(columns)) if any(row[i] != "-" for row in rows)]
+    return Block(
+        columns=tuple(columns[i] for i in kept),
+        right=tuple(i > 0 for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in rows),
+    )
+
+
+def _notes(document: CostReport) -> Iterator[Line]:
+    """What the own servers' cost is made of, how busy GPUs are, and what was noted of an offer."""
+    for option in document.options:
+        parts = option.parts_usd_per_year
+        if parts is not None:
+            told = [f"{name} {rounded_usd(usd)}" for name, usd in parts._asdict().items() if usd]
+            yield Line(f"{option.name} a year: {', '.join(told)}; to buy {rounded_usd(option.upfront_usd)}", "Made of")
+    busy = [
+        f"{option.name} {percent(option.utilisation_mean_load)}"
+        for option in document.options
+        if option.utilisation_mean_load is not None and not option.follows_load
+    ]
+    if busy:
+        yield Line(f"share of full use at the mean load: {', '.join(busy)}", "Busy")
+    notes = dict.fromkeys(note for option in document.options if option.note for note in option.note.split("; "))
+    for index, note in enumerate(notes):
+        yield Line(note, "Note" if index == 0 else " ")
+
+
+def _prices(document: CostReport) -> Iterator[Line]:
+    """Whose prices these are, and from when."""
+    for option in document.options:
+        if option.kind == "api" or not option.follows_load:
+            date = f", {option.date}" if option.date not in option.source else ""
+            yield Line(f"{option.name}: {option.source}{date}", "Price", style="dim")
+
+
+def _break_even(pair: BreakEven) -> Iterator[Line]:
+    against = f"{pair.one} against {pair.other}"
+    first = pair.first_requests_per_day
+    if not pair.requests_per_day:
+        text = f"{against}: {pair.reason}"
+        if pair.requests_per_day is None and first:
+            text += f" (first at {number(first, DIGITS)} requests a day)"
+    else:
+        text = f"{against}: cheaper from {number(pair.requests_per_day, DIGITS)} requests a day on"
+        if first is not None and first < pair.requests_per_day:
+            text += f" (first at {number(first, DIGITS)}; in between whole units decide)"
+    if pair.months is not None and pair.months_reason is None:
+        text += f"; bought, it has paid after {number(pair.months, DIGITS)} months at this load"
+    elif pair.months is not None:
+        text += f"; bought, it has not paid at this load within {pair.months_reason}"
+    yield Line(text, "Break-even")
+
+
+def _energy(energy: Energy) -> Iterator[Line]:
+    def both(full: float | None, mean: float | None, unit: str) -> str:
+        text = f"{number(full)} {unit} at full use"
+        return text if mean is None else f"{text}, {number(mean)} at the mean load"
+
+    tokens = energy.kwh_per_million_output_tokens
+    megawatt_hours = [None if value is None else value / KWH_PER_MWH for value in energy.kwh_per_year]
+    yield Line(
+        f"{energy.of}: {both(tokens.full_use, tokens.mean_load, 'kWh per million output tokens')}; "
+        f"{both(megawatt_hours[0], megawatt_hours[1], 'MWh a year')}; PUE {energy.pue:g}",
+        "Energy",
+    )

@@ -1,0 +1,116 @@
+"""An owned server as its file states it: price, years, hosting, power, licences, staff; each number with its source.
+
+Everything may be absent: a user's own file says what is known, and ready numbers stand in for the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from sizing.specs.base import Kind, PositiveInt, Spec, Text
+from sizing.units import parse_share
+
+
+def _share(value: Any) -> Any:
+    return parse_share(value) if isinstance(value, str) else value
+
+
+# Bounds that show when a value is in another unit.
+Dollars = Annotated[float, Field(ge=0, le=1e9, strict=True, description="$, from 0 to 1,000,000,000")]
+ServerPrice = Annotated[
+    float,
+    Field(
+        ge=100,
+        le=1e8,
+        strict=True,
+        description="$ for the whole server, from 100 to 100,000,000 (320 thousand is 320000)",
+    ),
+]
+Years = Annotated[float, Field(ge=0.25, le=50, strict=True, description="years, from 0.25 to 50")]
+Share = Annotated[float, Field(ge=0, le=1, strict=True), BeforeValidator(_share)]
+PositiveShare = Annotated[float, Field(gt=0, le=1, strict=True), BeforeValidator(_share)]
+PowerFactor = Annotated[
+    float, Field(ge=1, le=5, strict=True, description="server power over the sum of its GPUs' TDP, from 1 to 5")
+]
+ServerWatts = Annotated[
+    float,
+    Field(ge=50, le=1e6, strict=True, description="watts of the whole server, from 50 to 1,000,000 (10.2 kW is 10200)"),
+]
+Pue = Annotated[
+    float, Field(ge=1, le=5, strict=True, description="power at the meter over that of the servers, from 1 to 5")
+]
+Tariff = Annotated[float, Field(ge=0, le=5, strict=True, description="$ per kWh, from 0 to 5 (12 cents are 0.12)")]
+
+
+class Basis(Spec):
+    """How a number is known: its kind, where it is from, and when that was read or published."""
+
+    kind: Kind = "assumed"
+    source: Text
+    date: Text
+
+
+class Server(Spec):
+    """One server, a file of hardware_profiles/servers or a user's own.
+
+    `gpu` is the profile of its GPUs. `network_share` are switches and cables as a share of the price. Idle, it draws
+    `idle_share` of its full power, which is `server_power_w` or its GPUs' TDP times `server_factor`. `staff_share` is the
+    part of one person's time that it takes. `uptime` is the share of the year in which it serves.
+    """
+
+    name: Text | None = None
+    aliases: tuple[Text, ...] = ()
+    gpu: Text | None = None
+    gpus: PositiveInt | None = None
+    price_usd: ServerPrice | None = None
+    network_share: Share | None = None
+    residual_usd: Dollars | None = None
+    depreciation_years: Years | None = None
+    interest_rate: Share | None = None
+    hosting_usd_per_year: Dollars | None = None
+    licence_usd_per_gpu_year: Dollars | None = None
+    staff_share: Share | None = None
+    staff_usd_per_year: Dollars | None = None
+    server_factor: PowerFactor | None = None
+    server_power_w: ServerWatts | None = None
+    idle_share: Share | None = None
+    pue: Pue | None = None
+    usd_per_kwh: Tariff | None = None
+    uptime: PositiveShare | None = None
+    sources: Annotated[dict[str, Basis], Field(default_factory=dict)]
+
+    @model_validator(mode="after")
+    def _sources_are_of_fields(self) -> Server:
+        unknown = [name for name in self.sources if name not in type(self).model_fields]
+        if unknown:
+            raise ValueError(f"sources are of {', '.join(unknown)}, which is no field of a server")
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_less_than_it_cost(self) -> Server:
+        if self.residual_usd is not None and self.price_usd is not None and self.residual_usd > self.price_usd:
+            raise ValueError(f"residual_usd ({self.residual_usd:g}) is more than price_usd ({self.price_usd:g})")
+        return self
+
+
+# What is a number of the server, with its unit, in the order to show; each has a basis.
+NUMBERS = {
+    "gpus": "GPUs",
+    "price_usd": "$",
+    "network_share": "of the price",
+    "residual_usd": "$",
+    "depreciation_years": "years",
+    "interest_rate": "a year",
+    "hosting_usd_per_year": "$ a year",
+    "licence_usd_per_gpu_year": "$ per GPU and year",
+    "staff_share": "of a person",
+    "staff_usd_per_year": "$ a year",
+    "server_factor": "x TDP of its GPUs",
+    "server_power_w": "W",
+    "idle_share": "of full power",
+    "pue": "",
+    "usd_per_kwh": "$ per kWh",
+    "uptime": "",
+}

@@ -1,0 +1,216 @@
+"""`llmsize cost`: figures by load, options side by side, break-even, pictures, and mistakes told in a line each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sizing.cli.main import run
+
+SMALL = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "200", "--ttft", "500ms", "--no-verify")
+# The call centre of NVIDIA's course: 28.539 requests/s on average, 7 times that at the peak.
+CALLS = (*SMALL, "--mean-rps", "28.539", "--peak-to-mean", "7", "--active-hours", "24")
+OWN = """\
+price_usd: 320000
+depreciation_years: 4
+hosting_usd_per_year: 3000
+licence_usd_per_gpu_year: 4500
+network_share: 0
+staff_share: 0
+usd_per_kwh: 0
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> str:
+    path = tmp_path / "server.yaml"
+    path.write_text(OWN)
+    return str(path)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    assert run(["cost", *arguments, "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "llmsize.cost/1"
+    return document  # type: ignore[no-any-return]
+
+
+def test_own_cloud_and_api_by_load(capsys: pytest.CaptureFixture[str], server: str) -> None:
+    found = asked(capsys, *CALLS, "--own", server, "--cloud", "aws,lambda", "--api", "1.0,3.0")
+    names = [option["name"] for option in found["options"]]
+    assert names == [
+        "own (server.yaml)",
+        "AWS",
+        "AWS, following the load",
+        "Lambda",
+        "Lambda, following the load",
+        "API at $1 / $3",
+    ]
+    own, replicas = found["options"][0], found["deployments"][0]["replicas"]
+    servers = -(-replicas // 8)
+    assert (own["units"], own["gpus"]) == (servers, 8 * servers)
+    assert found["usd_per_year"] == own["usd_per_year"] == pytest.approx(119_000 * servers)
+    assert found["usd_per_hour"] == pytest.approx(found["usd_per_year"] / 8_760)
+    assert found["basis"] == own["name"]
+    # At the mean load all servers' cost falls on 28.539 requests/s; at full use on what all their replicas serve.
+    at_mean = 1000 * 119_000 * servers / (28.539 * 31_536_000)
+    at_full = 1000 * 119_000 / (8 * found["full_use_requests_per_s"] / replicas * 31_536_000)
+    assert found["usd_per_1k_requests"]["mean_load"] == pytest.approx(at_mean)
+    assert found["usd_per_1k_requests"]["full_use"] == pytest.approx(at_full)
+    tokens = found["usd_per_million_tokens"]
+    for load in ("full_use", "mean_load"):  # an output token costs three times an input token, as the API charges
+        assert tokens["output"][load] == pytest.approx(3 * tokens["input"][load])
+    api = found["options"][-1]
+    assert api["usd_per_1k_requests"] == {"full_use": pytest.approx(2.6), "mean_load": pytest.approx(2.6)}
+    assert all(option["date"] and option["source"] for option in found["options"])
+
+
+def test_break_even_of_every_pair_that_matters(capsys: pytest.CaptureFixture[str], server: str) -> None:
+    found = asked(capsys, *CALLS, "--own", server, "--cloud", "lambda", "--api", "1.0,3.0")
+    pairs = {(pair["one"], pair["other"]): pair for pair in found["break_even"]}
+    against_api = pairs["own (server.yaml)", "API at $1 / $3"]
+    # One server is as dear as the API at 119,000 / (365 * 0.0026) = 125,395 requests a day, which it holds.
+    assert against_api["first_requests_per_day"] == pytest.approx(125_395, rel=1e-4)
+    servers, api = found["options"][0]["units"], found["options"][-1]["usd_per_year"]
+    months = 12 * servers * 320_000 / (api - servers * 39_000)
+    assert against_api["months"] == pytest.approx(months)
+    # Three servers around the clock cost less than the API for as many requests: so it stays at every load above.
+    assert against_api["requests_per_day"] is not None
+    assert ("Lambda", "API at $1 / $3") in pairs
+
+
+def test_none_has_its_reason(capsys: pytest.CaptureFixture[str], server: str) -> None:
+    found = asked(capsys, *CALLS, "--own", server, "--api", "0.001,0.003")
+    (pair,) = found["break_even"]
+    assert pair["requests_per_day"] is None
+    assert pair["first_requests_per_day"] is None
+    assert "never cheaper" in pair["reason"]
+    assert pair["months"] is None
+    assert pair["months_reason"]
+
+
+def test_energy_at_the_meter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "server.yaml"
+    path.write_text(OWN + "server_power_w: 10200\npue: 1.3\nidle_share: 1\n")
+    found = asked(capsys, *CALLS, "--own", str(path))
+    per_server = 8 * found["full_use_requests_per_s"] / found["deployments"][0]["replicas"]
+    kwh = 10_200 * 1.3 / (per_server * 200) / 3.6  # watts over tokens/s are joules a token; 3.6 MJ are a kWh
+    assert found["energy"]["kwh_per_million_output_tokens"]["full_use"] == pytest.approx(kwh)
+    year = found["options"][0]["units"] * 10.2 * 1.3 * 8_760
+    assert found["energy"]["kwh_per_year"] == {"full_use": pytest.approx(year), "mean_load": pytest.approx(year)}
+
+
+def test_a_rate_without_a_mean_is_full_use_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *SMALL, "--rps", "20")
+    assert found["load"] == "full_use"
+    assert found["mean_requests_per_s"] is None
+    assert found["usd_per_1k_requests"]["mean_load"] is None
+    assert [option["kind"] for option in found["options"]] == ["cloud"]  # the price to plan with
+    assert any(a["what"] == "load" and "full use" in a["value"] for a in found["assumptions"])
+
+
+def test_the_split_by_time_charges_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *CALLS, "--split", "time")
+    tokens = found["usd_per_million_tokens"]
+    for load in ("full_use", "mean_load"):
+        charged = tokens["input"][load] * 2000 + tokens["output"][load] * 200
+        assert charged == pytest.approx(1000 * found["usd_per_1k_requests"][load])
+    # With few requests beside it an output token takes longer, and bears more of the cost.
+    ratio = {load: tokens["output"][load] / tokens["input"][load] for load in ("full_use", "mean_load")}
+    assert ratio["mean_load"] > ratio["full_use"] > 1
+
+
+def test_price_and_offline(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *SMALL[:-3], "--mode", "offline", "--no-verify", "--price", "3")
+    option = found["options"][0]
+    assert option["usd_per_hour"] == pytest.approx(3 * option["gpus"])
+    per_s = option["capacity_requests_per_s"]
+    assert found["usd_per_1k_requests"]["full_use"] == pytest.approx(1000 * 3 * option["gpus"] / (per_s * 3600))
+
+
+def test_several_types_cheapest_first(capsys: pytest.CaptureFixture[str]) -> None:
+    asking = [part if part != "h100-sxm" else "h100-sxm,l40s,h20" for part in CALLS]
+    found = asked(capsys, *asking)
+    first = {}
+    for option in found["options"]:
+        first.setdefault(option["gpu"], option["usd_per_year"])
+    assert list(first.values()) == sorted(first.values())
+    assert len(first) == 2
+    assert found["usd_per_year"] == min(first.values())
+    assert any("H20" in problem and "no price" in problem for problem in found["problems"])
+
+
+def test_infeasible_is_a_result(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *SMALL[:-2], "1ms", "--no-verify", "--rps", "20", code=1)
+    assert not found["feasible"]
+    assert found["usd_per_year"] is None
+    assert found["problems"]
+    assert run(["cost", *SMALL[:-2], "1ms", "--no-verify", "--rps", "20"]) == 1
+    assert "Infeasible" in capsys.readouterr().out
+
+
+def test_table_csv_and_markdown(capsys: pytest.CaptureFixture[str], server: str) -> None:
+    asking = ("cost", *CALLS, "--own", server, "--api", "1,3")
+    assert run([*asking]) == 0
+    table = capsys.readouterr().out
+    for word in ("own (server.yaml)", "full use", "mean load", "Break-even", "Energy", "kWh per million output tokens"):
+        assert word in table
+    assert run([*asking, "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["kind"], row["load"]) for row in rows] == [
+        (kind, load) for kind in ("own", "api") for load in ("full_use", "mean_load")
+    ]
+    assert run([*asking, "--format", "markdown"]) == 0
+    assert capsys.readouterr().out.startswith("| option | kind |")
+
+
+def test_mistakes_come_out_together(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    own = tmp_path / "server.yaml"
+    own.write_text("price_usd: -5\npu: 1.2\n")
+    wrong = ("--own", str(own), "--cloud", ",", "--api", "1", "--split", "x", "--plot", "x.gif", "--format", "xml")
+    assert run(["cost", *CALLS, *wrong]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    for told in ("server.yaml:1: price_usd", "did you mean pue?", "--cloud", "--api", "--split", "--plot", "--format"):
+        assert any(told in line for line in lines), told
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--cloud", "awz"), "did you mean AWS?"),
+        (("--cloud", "aws:spt"), "allowed: on-demand"),
+        (("--own", "hgx-h101"), "did you mean hgx-h100"),
+        (("--own", "hgx-h200"), "holds h200-sxm GPUs"),
+        (("--api", "nan,1"), "is not two prices"),
+        (("--api", "0,0"), "is not two prices"),
+        (("--split", "-1"), "splits nothing"),
+    ],
+)
+def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], told: str) -> None:
+    assert run(["cost", *CALLS, *options]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert told in captured.err
+    assert len(captured.err.splitlines()) == 1
+
+
+def test_money_is_of_a_named_type(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cost", "chat"]) == 2
+    assert "--gpu: is needed" in capsys.readouterr().err
+
+
+def test_the_picture_is_the_same_twice(capsys: pytest.CaptureFixture[str], tmp_path: Path, server: str) -> None:
+    pytest.importorskip("matplotlib")
+    pictures = [tmp_path / "one.svg", tmp_path / "two.svg"]
+    for path in pictures:
+        assert run(["cost", *CALLS, "--own", server, "--cloud", "aws", "--api", "1,3", "--plot", str(path)]) == 0
+    capsys.readouterr()
+    text = pictures[0].read_text()
+    assert text == pictures[1].read_text()
+    for label in ("own (server.yaml)", "AWS, following the load", "US dollars a year", "requests a day"):
+        assert label in text
