@@ -51,6 +51,7 @@ def _labelled(line: Line, width: int) -> Iterator[Row]:
 
 
 def _grid(block: Block, width: int) -> Iterator[Row]:
+    block = _without_spare(block, width)
     widths = _widths(block, width)
     for cells in _folded(block.columns, widths, block.right, top=False):
         yield ((cells, "bold"),)
@@ -59,14 +60,34 @@ def _grid(block: Block, width: int) -> Iterator[Row]:
             yield ((cells, ""),)
 
 
-def _widths(block: Block, width: int) -> list[int]:
-    """Every column as wide as its cells and the longest word of its heading.
+def _without_spare(block: Block, width: int) -> Block:
+    """Return a block without as many of its spare columns as the others need to stand unfolded."""
+    for name in block.spare:
+        full = _full_widths(block)
+        if name not in block.columns or sum(full) + len(GAP) * (len(full) - 1) <= width:
+            continue
+        at = block.columns.index(name)
+        block = block._replace(
+            columns=block.columns[:at] + block.columns[at + 1 :],
+            right=block.right[:at] + block.right[at + 1 :],
+            rows=tuple(row[:at] + row[at + 1 :] for row in block.rows),
+        )
+    return block
 
-    Where that is too wide, the widest give way: first those that fold between words, for a name is there to be copied.
-    """
-    widths = [
+
+def _full_widths(block: Block) -> list[int]:
+    """Every column as wide as its cells and the longest word of its heading."""
+    return [
         max(max(map(len, name.split())), *(len(row[i]) for row in block.rows)) for i, name in enumerate(block.columns)
     ]
+
+
+def _widths(block: Block, width: int) -> list[int]:
+    """Return the full widths; where they are too wide, the widest give way.
+
+    First those that fold between words, for a name is there to be copied.
+    """
+    widths = _full_widths(block)
     room = width - len(GAP) * (len(widths) - 1)
     words = [
         max((len(word) for row in (block.columns, *block.rows) for word in row[i].split()), default=0)

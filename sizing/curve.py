@@ -1,0 +1,206 @@
+"""Latency against throughput: a layout under one fixed number of requests in flight after another, in a closed loop.
+
+A line is a layout of one GPU type and weight precision; its points are numbers in flight on one replica. They are
+simulated through the engine's scheduler, or taken from the closed form, which knows nothing of what waits for a slot.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sizing import memory, steady_state
+from sizing.candidates import Candidate, Rejected, candidates
+from sizing.engine.rules import of_engine
+from sizing.errors import UntimedError
+from sizing.load import Load, Loads
+from sizing.request import Data, GpuOption, Request
+from sizing.simulation import ROUNDS, Deployed, Traffic, simulate
+from sizing.specs.workload import Tokens
+from sizing.verify import FEWEST_REQUESTS, lengths_of
+
+Progress = Callable[[int], None]  # called with the points that are done
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A layout that holds the model, with its load and how many requests of mean length its cache holds at once."""
+
+    candidate: Candidate
+    load: Load
+    cache_holds: float
+
+
+class Layouts(NamedTuple):
+    """The sizes of tensor and pipeline parallelism to draw lines of; the request states any others."""
+
+    tp: tuple[int, ...]
+    pp: tuple[int, ...]
+
+
+class Seen(NamedTuple):
+    """What is seen of one replica with so many requests in flight; what is not known is None, and has no latencies.
+
+    `latencies_s` maps ttft, itl and e2e to {mean, p50, ...}, an empty mapping where there is none. `cache_used` is the
+    highest share of the KV cache that was in use, `waiting` the mean number of requests outside of the engine's slots.
+    """
+
+    in_flight: int
+    latencies_s: dict[str, dict[str, float]]
+    requests_per_s: float | None
+    decoding: float | None
+    cache_used: float | None
+    waiting: float | None
+    preemptions: int
+
+
+def lines(
+    request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None], layouts: Layouts, data: Data
+) -> Iterator[Line | Rejected]:
+    """Yield a line for each GPU type, precision and layout; what does not fit or can't be timed comes with its reason."""
+    loads = Loads(request, data)
+    for option in options:
+        for precision in precisions:
+            for tp in layouts.tp:
+                for pp in layouts.pp:
+                    serving = request.serving.model_copy(update={"tp": tp, "pp": pp})
+                    for entry in candidates(replace(request, serving=serving), option, precision, data):
+                        yield _line(entry, request, loads) if isinstance(entry, Candidate) else entry
+
+
+def _line(candidate: Candidate, request: Request, loads: Loads) -> Line | Rejected:
+    try:
+        load = loads.of(candidate)
+    except UntimedError as error:
+        detail = "; ".join(fault.message for fault in error.faults)
+        return Rejected(candidate.option, candidate.plan.weight_format, candidate.layout, "efficiency", detail)
+    mean_length = memory.use(
+        request.model,
+        candidate.option.gpu,
+        candidate.layout,
+        candidate.plan,
+        candidate.settings,
+        max_model_len=request.isl + request.osl,
+        cuda_graphs_gib=request.serving.cuda_graphs_gib,
+    )
+    return Line(candidate, load, mean_length.max_concurrency)
+
+
+def closed_form(line: Line, in_flight: Sequence[int]) -> list[Seen]:
+    """Return what the closed form says: requests start together and have equal lengths.
+
+    Beyond the slots some wait, of which it knows nothing: such a number in flight has no latencies and no rate.
+    """
+    within = [n for n in in_flight if n <= line.load.slots]
+    if not within:
+        return [_unknown(n) for n in in_flight]
+    point = steady_state.closed_loop(line.load.curves, line.load.service, np.array(within, dtype=float))
+    decodes = line.load.service.osl > 1
+    seen = {
+        n: Seen(
+            in_flight=n,
+            latencies_s={
+                name: {statistic: float(values[i]) for statistic, values in getattr(point, f"{name}_s").items()}
+                if decodes or name != "itl"
+                else {}
+                for name in ("ttft", "itl", "e2e")
+            },
+            requests_per_s=float(point.requests_per_s[i]),
+            decoding=float(point.decoding[i]),
+            cache_used=min(1.0, n / line.cache_holds),
+            waiting=0.0,
+            preemptions=0,
+        )
+        for i, n in enumerate(within)
+    }
+    return [seen.get(n) or _unknown(n) for n in in_flight]
+
+
+def _unknown(in_flight: int) -> Seen:
+    return Seen(in_flight, {"ttft": {}, "itl": {}, "e2e": {}}, None, None, None, None, 0)
+
+
+class Run(NamedTuple):
+    """One point to simulate."""
+
+    deployed: Deployed
+    traffic: Traffic
+
+
+def simulated(
+    found: Sequence[Line],
+    request: Request,
+    tokens: Tokens,
+    in_flight: Sequence[int],
+    *,
+    seed: int = 0,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> list[list[Seen]]:
+    """Simulate every number in flight on every line in up to `jobs` processes; the result does not depend on `jobs`.
+
+    Each place of the loop is filled `ROUNDS` times, as benchmark tools do; lengths that spread take some hundred requests
+    at least, so that a few drawn ones do not decide.
+    """
+    runs = [_run(line, request, tokens, n, seed) for line in found for n in in_flight]
+    order = sorted(range(len(runs)), key=lambda i: -runs[i].traffic.count)  # the longest first: processes end together
+    done = dict(zip(order, _ran([runs[i] for i in order], jobs, progress), strict=True))
+    width = len(in_flight)
+    return [[done[row * width + column] for column in range(width)] for row in range(len(found))]
+
+
+def _run(line: Line, request: Request, tokens: Tokens, in_flight: int, seed: int) -> Run:
+    chosen = line.candidate
+    deployed = Deployed(
+        model=request.model,
+        layout=chosen.layout,
+        kernels=line.load.kernels,
+        memory=chosen.memory,
+        rules=of_engine(chosen.settings),
+    )
+    isl, osl = lengths_of(tokens)
+    fewest = 1 if isl.shape == osl.shape == "fixed" else FEWEST_REQUESTS
+    count = max(fewest, ROUNDS * in_flight)
+    return Run(deployed, Traffic(isl, osl, count, in_flight=in_flight, longest=request.max_model_len, seed=seed))
+
+
+def _ran(runs: Sequence[Run], jobs: int, progress: Progress | None) -> Iterator[Seen]:
+    if jobs > 1 and len(runs) > 1:
+        # Ctrl-C reaches every process; only this one answers it.
+        with ProcessPoolExecutor(min(jobs, len(runs)), initializer=_ignore_interrupts) as pool:
+            yield from _told(pool.map(_seen, runs), progress)
+    else:
+        yield from _told(map(_seen, runs), progress)
+
+
+def _told(found: Iterator[Seen], progress: Progress | None) -> Iterator[Seen]:
+    for number, seen in enumerate(found, start=1):
+        if progress is not None:
+            progress(number)
+        yield seen
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _seen(run: Run) -> Seen:
+    served = simulate(run.deployed, run.traffic)
+    in_flight = run.traffic.in_flight or 0
+    if not served.completed:
+        return _unknown(in_flight)
+    ttft, e2e = served.latencies_s["ttft"]["mean"], served.latencies_s["e2e"]["mean"]
+    return Seen(
+        in_flight=in_flight,
+        latencies_s=served.latencies_s,
+        requests_per_s=served.requests_per_s,
+        decoding=served.requests_per_s * (e2e - ttft),  # Little's law: of those past their first token
+        cache_used=served.cache_max,
+        waiting=served.queue_mean,
+        preemptions=served.preemptions,
+    )

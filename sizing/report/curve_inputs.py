@@ -1,0 +1,115 @@
+"""What a curve is of: its inputs as resolved, and what its numbers rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sizing.candidates import Rejected
+from sizing.curve import Layouts, Line
+from sizing.report import assumptions
+from sizing.report.curve_measured import Benchmark
+from sizing.report.documents import Assumption
+from sizing.report.documents_curve import CurveLine
+from sizing.report.inputs import Asked
+from sizing.request import Request
+from sizing.simulation import ROUNDS
+
+
+class Drawn(NamedTuple):
+    """What is predicted: the request, the lines that were found, and the loads that each is put under."""
+
+    asked: Asked
+    request: Request
+    found: tuple[Line | Rejected, ...]
+    layouts: Layouts
+    in_flight: tuple[int, ...]
+    simulated: bool
+    seed: int
+
+
+class Measured(NamedTuple):
+    """The file of measurements, what of it is shown, and its lines."""
+
+    file: str
+    benchmark: Benchmark
+    lines: tuple[CurveLine, ...]
+
+
+def inputs(drawn: Drawn | None, measured: Measured | None) -> dict[str, Any]:
+    """Return everything resolved: of predictions where there are any, else of what was measured."""
+    of_file = None if measured is None else _of_file(measured)
+    if drawn is None:
+        assert measured is not None
+        return {"model": measured.benchmark.model, "isl": measured.benchmark.isl, "osl": measured.benchmark.osl, "measured": of_file}  # fmt: skip
+    request, tokens = drawn.request, drawn.asked.workload.tokens
+    return {
+        "workload": drawn.asked.workload_name,
+        "model": request.model.name,
+        "model_id": drawn.asked.model_id,
+        "gpus": [option.name for option in drawn.asked.options],
+        "weight_precisions": list(dict.fromkeys(_precision(one) for one in drawn.found)),
+        "kv_precision": request.kv_precision,
+        "engine": request.engine.name,
+        "engine_title": request.engine.title,
+        "engine_version": request.engine_version,
+        "isl": request.isl,
+        "osl": request.osl,
+        "isl_max": tokens.isl_max or request.isl,
+        "osl_max": tokens.osl_max or request.osl,
+        "isl_std": tokens.isl_std,
+        "osl_std": tokens.osl_std,
+        "max_model_len": request.max_model_len,
+        "mode": drawn.asked.workload.mode,
+        "tp": list(drawn.layouts.tp),
+        "pp": list(drawn.layouts.pp),
+        "serving": {**request.serving.model_dump(exclude={"tp", "pp"})},
+        "concurrency": list(drawn.in_flight),
+        "simulated": drawn.simulated,
+        "rounds": ROUNDS if drawn.simulated else None,
+        "seed": drawn.seed if drawn.simulated else None,
+        "measured": of_file,
+    }
+
+
+def _of_file(measured: Measured) -> dict[str, Any]:
+    model, isl, osl, rows = measured.benchmark
+    sources = list(measured.benchmark.sources)
+    return {"file": measured.file, "rows": len(rows), "model": model, "isl": isl, "osl": osl, "sources": sources}
+
+
+def _precision(found: Line | Rejected) -> str:
+    return found.precision if isinstance(found, Rejected) else found.candidate.plan.weight_format
+
+
+def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None) -> Iterator[Assumption]:
+    """Yield what is assumed and read: of the predicted line of a number among the predicted ones, and how loads are driven."""
+    if measured is not None:
+        for source in measured.benchmark.sources:
+            rows = sum((row.source or "not stated") == source for row in measured.benchmark.rows)
+            yield Assumption("points of a closed loop", rows, "rows", "measured", source)
+    if drawn is None:
+        return
+    request = drawn.request
+    yield from assumptions.of_model(request, drawn.asked.notes)
+    yield _driven(drawn)
+    yield from assumptions.of_limits(request)
+    line = _line(drawn.found, number)
+    if line is not None:
+        yield from assumptions.of_memory(request, line.candidate)
+        yield from assumptions.of_time(request, line.candidate, line.load.kernels)
+
+
+def _line(found: Sequence[Line | Rejected], number: int | None) -> Line | None:
+    """Return the line that a result rests on: the one of the number, else the first that fits."""
+    lines = [one for one in found if isinstance(one, Line)]
+    at = found[number] if number is not None else None
+    return at if isinstance(at, Line) else next(iter(lines), None)
+
+
+def _driven(drawn: Drawn) -> Assumption:
+    if not drawn.simulated:
+        what = "all requests start together, have equal lengths and stay grouped; nothing is said beyond the slots"
+        return Assumption("load", what, "", "assumed", "closed loop in closed form (--no-verify)")
+    what = f"an end brings the next request; each place is filled {ROUNDS} times"
+    return Assumption("load", what, "", "assumed", "closed loop, simulated through the engine's scheduler")

@@ -1,0 +1,160 @@
+"""Predicted lines of a curve: what was seen of each load, with its figures in the units of the document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sizing import step as step_model
+from sizing.bands import find, region
+from sizing.candidates import Rejected
+from sizing.curve import Line, Seen
+from sizing.report.bands import known
+from sizing.report.documents import ErrorBand, Statistics
+from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
+from sizing.request import Request
+from sizing.specs.bands import Band, BandMetric
+from sizing.step import Batch
+from sizing.units import MILLI
+
+GPUS_COMPARED = 8  # the usual server: throughput is compared per so many GPUs
+BANDED: dict[str, BandMetric] = {"ttft_ms": "ttft", "itl_ms": "itl", "requests_per_s": "throughput"}
+
+
+def lines(found: Sequence[Line | Rejected], seen: Sequence[Sequence[Seen]], request: Request) -> tuple[CurveLine, ...]:
+    """Return the document's lines in their order; `seen` has a row for each line that fits."""
+    rows, bands = iter(seen), known()
+    return tuple(
+        _line(one, tuple(point(one, load, request, bands) for load in next(rows)), request)
+        if isinstance(one, Line)
+        else _refused(one, request)
+        for one in found
+    )
+
+
+def _line(line: Line, points: tuple[CurvePoint, ...], request: Request) -> CurveLine:
+    chosen = line.candidate
+    layout = chosen.layout
+    return CurveLine(
+        origin="predicted",
+        gpu=chosen.option.name,
+        weight_precision=chosen.plan.weight_format,
+        kv_precision=chosen.plan.kv_format,
+        tp=layout.tp,
+        pp=layout.pp,
+        ep=layout.ep,
+        dp=layout.dp,
+        gpus=layout.gpus,
+        engine=request.engine.title,
+        engine_version=request.engine_version,
+        fits=True,
+        reason=None,
+        slots=line.load.slots,
+        slots_bound=line.load.slots_bound,
+        cache_holds=line.cache_holds,
+        source=None,
+        points=points,
+    )
+
+
+def _refused(found: Rejected, request: Request) -> CurveLine:
+    layout = found.layout
+    return CurveLine(
+        origin="predicted",
+        gpu=found.option.name,
+        weight_precision=found.precision,
+        kv_precision=None,
+        tp=layout.tp,
+        pp=layout.pp,
+        ep=layout.ep,
+        dp=layout.dp,
+        gpus=layout.gpus,
+        engine=request.engine.title,
+        engine_version=request.engine_version,
+        fits=False,
+        reason=found.detail,
+        slots=None,
+        slots_bound=None,
+        cache_holds=None,
+        source=None,
+        points=(),
+    )
+
+
+def point(line: Line, seen: Seen, request: Request, bands: Sequence[Band]) -> CurvePoint:
+    """Return the figures of one load; limits and marks are for the whole document to add."""
+    gpus, rate = line.candidate.layout.gpus, seen.requests_per_s
+    mbu, mfu = _decode_share(line, seen, request)
+    found = CurvePoint(
+        concurrency=seen.in_flight,
+        ttft_ms=_mean_ms(seen, "ttft"),
+        itl_ms=_mean_ms(seen, "itl"),
+        e2e_ms=_mean_ms(seen, "e2e"),
+        x_ms=None,
+        requests_per_s=rate,
+        requests_per_s_per_gpu=per_gpus(rate, gpus, 1),
+        requests_per_s_per_8_gpus=per_gpus(rate, gpus, GPUS_COMPARED),
+        output_tokens_per_s_per_gpu=None if rate is None else rate * request.osl / gpus,
+        output_tokens_per_s_per_user=None if rate is None else rate * request.osl / seen.in_flight,
+        mbu=mbu,
+        mfu=mfu,
+        kv_cache_utilisation=seen.cache_used,
+        memory_used_gib=_memory_used_gib(line, seen),
+        waiting=seen.waiting,
+        beyond_slots=seen.in_flight > line.load.slots,
+        cache_full=is_full(line, seen),
+        limits_met={},
+        feasible=True,
+        latency_ms=Percentiles(*(_statistics(seen.latencies_s[name]) for name in ("ttft", "itl", "e2e"))),
+        bands={},
+    )
+    return found._replace(bands=_bands(found, line, request, bands))
+
+
+def per_gpus(requests_per_s: float | None, gpus: int, of: int) -> float | None:
+    """Return the rate of so many GPUs (`of`) where a replica of `gpus` serves `requests_per_s`."""
+    return None if requests_per_s is None else requests_per_s / gpus * of
+
+
+def is_full(line: Line, seen: Seen) -> bool | None:
+    """Tell whether a cache was so full that no further request of mean length had room, or that some were thrown out."""
+    if seen.cache_used is None:
+        return None
+    return seen.preemptions > 0 or seen.cache_used + 1 / line.cache_holds > 1
+
+
+def _mean_ms(seen: Seen, name: str) -> float | None:
+    found = seen.latencies_s[name]
+    return found["mean"] / MILLI if found else None
+
+
+def _statistics(found: dict[str, float]) -> Statistics:
+    return Statistics(*(found[name] / MILLI if name in found else None for name in Statistics._fields))
+
+
+def _memory_used_gib(line: Line, seen: Seen) -> float | None:
+    """GiB of one GPU: all but the cache, and of the cache what was in use at most."""
+    used = line.candidate.memory
+    if seen.cache_used is None:
+        return None
+    fixed = used.weights_gib + used.activation_gib + used.non_torch_gib + used.cuda_graphs_gib
+    return fixed + seen.cache_used * used.kv_cache_gib
+
+
+def _decode_share(line: Line, seen: Seen, request: Request) -> tuple[float | None, float | None]:
+    """Return MBU and MFU of a step in which the sequences that decode at this load do so at their mean context."""
+    if seen.decoding is None or request.osl <= 1:
+        return None, None
+    micro = max(1.0, seen.decoding / line.load.service.pp)
+    batch = Batch(decode_sequences=micro, decode_context_tokens=request.isl + request.osl / 2)
+    timed = step_model.step(request.model, line.candidate.layout, line.load.kernels, batch)
+    return timed.mbu, timed.mfu
+
+
+def _bands(found: CurvePoint, line: Line, request: Request, bands: Sequence[Band]) -> dict[str, ErrorBand]:
+    situation = request.situation(line.candidate.option.gpu, region(found.concurrency))
+    bounds: dict[str, ErrorBand] = {}
+    for name, metric in BANDED.items():
+        band, value = find(bands, metric, situation), getattr(found, name)
+        if band is not None and value is not None:
+            bounds[name] = ErrorBand(value * band.low, value * band.high, band.n)
+    return bounds

@@ -1,0 +1,46 @@
+"""A curve as one row a point; a line that does not fit is one row with its reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sizing.report.curve import METRICS, OF_POINTS
+from sizing.report.documents import plain
+from sizing.report.documents_curve import Curve, CurvePoint, Percentiles
+from sizing.report.rows import Row, Rows
+
+OF_LINE = (
+    "origin", "gpu", "weight_precision", "kv_precision", "engine", "engine_version", "tp", "pp", "ep", "dp", "gpus",
+    "source",
+)  # fmt: skip
+FIGURES = tuple(name for name in CurvePoint._fields if name not in (*OF_POINTS, "limits_met", "row", "x_ms"))
+QUANTILES = ("p50", "p90", "p95", "p99")
+
+
+def of(document: Curve) -> Rows:
+    """Return the points of all lines, each with the labels that its numbers are of."""
+    quantiles = tuple(f"{metric}_{statistic}_ms" for metric in METRICS for statistic in QUANTILES)
+    met = tuple(f"{name}_limit_met" for name, limit in document.limits.items() if limit is not None)
+    columns = ("model", "isl", "osl", *OF_LINE, *FIGURES, *quantiles, *met, "pareto", "knee", "chosen", "row", "reason")
+    shared = tuple(document.inputs[name] for name in ("model", "isl", "osl"))
+    rows: list[Row] = []
+    for line in document.lines:
+        start = (*shared, *(getattr(line, name) for name in OF_LINE))
+        rows += [(*start, *_cells(point, document)) for point in line.points]
+        if not line.points:
+            rows.append((*start, *[None] * (len(columns) - len(start) - 1), line.reason))
+    return Rows("curve", columns, tuple(tuple(plain(row)) for row in rows))
+
+
+def _cells(point: CurvePoint, document: Curve) -> tuple[Any, ...]:
+    latencies: Percentiles = point.latency_ms
+    return (
+        *(getattr(point, name) for name in FIGURES),
+        *(getattr(getattr(latencies, metric), statistic) for metric in METRICS for statistic in QUANTILES),
+        *(point.limits_met[name] for name, limit in document.limits.items() if limit is not None),
+        point.pareto,
+        point.knee,
+        point.chosen,
+        point.row,
+        None,
+    )
