@@ -1,7 +1,8 @@
-"""Latency against throughput: a layout under one fixed number of requests in flight after another, in a closed loop.
+"""Latency against throughput: a layout under one number of requests in flight after another.
 
-A line is a layout of one GPU type and weight precision; its points are numbers in flight on one replica. They are
-simulated through the engine's scheduler, or taken from the closed form, which knows nothing of what waits for a slot.
+A line is a layout of one GPU type and weight precision; its points are numbers in flight on one replica: held fixed in a
+closed loop, as benchmark tools do, or the mean of Poisson arrivals. They are simulated through the engine's scheduler, or
+taken from the closed form, which knows nothing of what waits for a slot.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,9 +23,13 @@ from sizing.load import Load, Loads
 from sizing.request import Data, GpuOption, Request
 from sizing.simulation import ROUNDS, Deployed, Traffic, simulate
 from sizing.specs.workload import Tokens
-from sizing.verify import FEWEST_REQUESTS, lengths_of
+from sizing.steady_state import Point
+from sizing.verify import FEWEST_REQUESTS, lengths_of, steady
 
 Progress = Callable[[int], None]  # called with the points that are done
+Arrivals = Literal["closed", "poisson"]
+ARRIVALS: tuple[Arrivals, ...] = ("closed", "poisson")
+LOADS_TRIED, LIGHTEST = 400, 1e-4  # from which the rate is found that keeps so many in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +96,39 @@ def _line(candidate: Candidate, request: Request, loads: Loads) -> Line | Reject
     return Line(candidate, load, mean_length.max_concurrency)
 
 
-def closed_form(line: Line, in_flight: Sequence[int]) -> list[Seen]:
-    """Return what the closed form says: requests start together and have equal lengths.
+def closed_form(line: Line, in_flight: Sequence[int], arrivals: Arrivals = "closed") -> list[Seen]:
+    """Return what the closed form says of equal lengths: of requests that start together, or of Poisson arrivals.
 
-    Beyond the slots some wait, of which it knows nothing: such a number in flight has no latencies and no rate.
+    Beyond the slots, or where the queue would have no end, some wait, of which it knows nothing: such a number in flight has
+    no latencies and no rate.
     """
-    within = [n for n in in_flight if n <= line.load.slots]
+    load = line.load
+    if arrivals == "poisson":
+        decoding = {n: _decoding_of(load, n) for n in in_flight}
+        within = [n for n in in_flight if decoding[n] is not None]
+        loads = np.array([decoding[n] for n in within], dtype=float)
+    else:
+        within = [n for n in in_flight if n <= load.slots]
+        loads = np.array(within, dtype=float)
     if not within:
         return [_unknown(n) for n in in_flight]
-    point = steady_state.closed_loop(line.load.curves, line.load.service, np.array(within, dtype=float))
+    evaluate = steady_state.open_loop if arrivals == "poisson" else steady_state.closed_loop
+    return _of_point(line, evaluate(load.curves, load.service, loads), in_flight, within)
+
+
+def _decoding_of(load: Load, in_flight: int) -> float | None:
+    """Return how many decode where Poisson arrivals keep so many in flight on average; None where no stable rate does."""
+    ceiling = steady_state.decoding_limit(load.service, load.slots)
+    tried = np.geomspace(LIGHTEST * min(1.0, ceiling), ceiling, LOADS_TRIED)
+    point = steady_state.open_loop(load.curves, load.service, tried, {})
+    ok = point.stable & (point.running <= load.slots)
+    last = int(np.argmin(ok)) if not ok.all() else ok.size
+    if last == 0 or in_flight > point.running[last - 1]:
+        return None
+    return float(np.interp(in_flight, point.running[:last], tried[:last]))
+
+
+def _of_point(line: Line, point: Point, in_flight: Sequence[int], within: Sequence[int]) -> list[Seen]:
     decodes = line.load.service.osl > 1
     seen = {
         n: Seen(
@@ -126,10 +155,16 @@ def _unknown(in_flight: int) -> Seen:
 
 
 class Run(NamedTuple):
-    """One point to simulate."""
+    """One point to simulate; no traffic where none of the kind keeps so many in flight."""
 
     deployed: Deployed
-    traffic: Traffic
+    in_flight: int
+    traffic: Traffic | None
+
+    @property
+    def requests(self) -> int:
+        """Requests to simulate."""
+        return self.traffic.count if self.traffic is not None else 0
 
 
 def simulated(
@@ -140,33 +175,53 @@ def simulated(
     *,
     seed: int = 0,
     jobs: int = 1,
+    arrivals: Arrivals = "closed",
     progress: Progress | None = None,
 ) -> list[list[Seen]]:
     """Simulate every number in flight on every line in up to `jobs` processes; the result does not depend on `jobs`.
 
-    Each place of the loop is filled `ROUNDS` times, as benchmark tools do; lengths that spread take some hundred requests
-    at least, so that a few drawn ones do not decide.
+    Each place of a closed loop is filled `ROUNDS` times, as benchmark tools do; lengths that spread take some hundred requests
+    at least, so that a few drawn ones do not decide. Poisson arrivals come at the rate that keeps so many in flight by the
+    closed form, and are measured in the steady state; where no stable rate does, nothing is known.
     """
-    runs = [_run(line, request, tokens, n, seed) for line in found for n in in_flight]
-    order = sorted(range(len(runs)), key=lambda i: -runs[i].traffic.count)  # the longest first: processes end together
+    run = _poisson_run if arrivals == "poisson" else _run
+    runs = [run(line, request, tokens, n, seed) for line in found for n in in_flight]
+    order = sorted(range(len(runs)), key=lambda i: -runs[i].requests)  # the longest first: processes end together
     done = dict(zip(order, _ran([runs[i] for i in order], jobs, progress), strict=True))
     width = len(in_flight)
     return [[done[row * width + column] for column in range(width)] for row in range(len(found))]
 
 
 def _run(line: Line, request: Request, tokens: Tokens, in_flight: int, seed: int) -> Run:
+    traffic = _traffic(request, tokens, seed)
+    fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else FEWEST_REQUESTS
+    count = max(fewest, ROUNDS * in_flight)
+    return Run(_deployed(line, request), in_flight, replace(traffic, count=count, in_flight=in_flight))
+
+
+def _poisson_run(line: Line, request: Request, tokens: Tokens, in_flight: int, seed: int) -> Run:
+    load = line.load
+    decoding = _decoding_of(load, in_flight)
+    traffic = None
+    if decoding is not None:
+        rate = float(steady_state.requests_per_s(load.curves, load.service, np.array([decoding]))[0])
+        traffic = steady(_traffic(request, tokens, seed), rate, in_flight, load.service.chunks)
+    return Run(_deployed(line, request), in_flight, traffic)
+
+
+def _traffic(request: Request, tokens: Tokens, seed: int) -> Traffic:
+    return Traffic(*lengths_of(tokens), 0, longest=request.max_model_len, seed=seed)
+
+
+def _deployed(line: Line, request: Request) -> Deployed:
     chosen = line.candidate
-    deployed = Deployed(
+    return Deployed(
         model=request.model,
         layout=chosen.layout,
         kernels=line.load.kernels,
         memory=chosen.memory,
         rules=of_engine(chosen.settings),
     )
-    isl, osl = lengths_of(tokens)
-    fewest = 1 if isl.shape == osl.shape == "fixed" else FEWEST_REQUESTS
-    count = max(fewest, ROUNDS * in_flight)
-    return Run(deployed, Traffic(isl, osl, count, in_flight=in_flight, longest=request.max_model_len, seed=seed))
 
 
 def _ran(runs: Sequence[Run], jobs: int, progress: Progress | None) -> Iterator[Seen]:
@@ -190,9 +245,11 @@ def _ignore_interrupts() -> None:
 
 
 def _seen(run: Run) -> Seen:
-    served = simulate(run.deployed, run.traffic)
-    in_flight = run.traffic.in_flight or 0
-    if not served.completed:
+    in_flight = run.in_flight
+    if run.traffic is None:
+        return _unknown(in_flight)
+    served = simulate(run.deployed, run.traffic, routing="round-robin")
+    if not served.completed or not (served.stable or run.traffic.in_flight):
         return _unknown(in_flight)
     ttft, e2e = served.latencies_s["ttft"]["mean"], served.latencies_s["e2e"]["mean"]
     return Seen(

@@ -177,12 +177,20 @@ def _simulated(candidate: Evaluated, request: Request, tokens: Tokens, requests:
         return simulate(deployed, replace(traffic, in_flight=share, count=ROUNDS * share))
     rate = candidate.requests_per_s / candidate.replicas
     in_flight = rate * float(candidate.point.e2e_s["mean"][0])
-    most = MOST_CHUNKS / candidate.load.service.chunks
-    measured = max(FEWEST_REQUESTS, MEASURED * in_flight, min(requests, most))
+    chunks = candidate.load.service.chunks
+    return simulate(deployed, steady(traffic, rate, in_flight, chunks, requests), routing="round-robin")
+
+
+def steady(traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float, requests: int = REQUESTS) -> Traffic:
+    """Return Poisson arrivals at a rate, long enough to measure the steady state of about so many in flight.
+
+    `chunks` are the steps that a prompt is cut into; what comes before the load has settled and what ends after it is not
+    measured.
+    """
+    measured = max(FEWEST_REQUESTS, MEASURED * in_flight, min(requests, MOST_CHUNKS / chunks))
     warm_up, cool_down = (math.ceil(share * in_flight) for share in (WARM_UP, COOL_DOWN))
     count = warm_up + math.ceil(measured) + cool_down
-    steady = replace(traffic, count=count, rate_per_s=rate, warm_up=warm_up, cool_down=cool_down, exact_rate=True)
-    return simulate(deployed, steady, routing="round-robin")
+    return replace(traffic, count=count, rate_per_s=rate_per_s, warm_up=warm_up, cool_down=cool_down, exact_rate=True)
 
 
 def meets(served: Served, limits: Limits) -> bool:

@@ -293,6 +293,56 @@ def test_the_closed_form_says_nothing_beyond_the_slots(capsys: Capsys) -> None:
         assert beyond[name] is None
 
 
+POISSON = [
+    "curve",
+    "-m",
+    "llama-3.1-8b",
+    "-g",
+    "h100-sxm",
+    "--precision",
+    "fp8",
+    "--isl",
+    "1000",
+    "--osl",
+    "200",
+    "--tp",
+    "1",
+]
+
+
+@pytest.mark.parametrize("closed_form", [False, True])
+def test_poisson_arrivals_keep_so_many_in_flight_on_average(closed_form: bool, capsys: Capsys) -> None:
+    options = ["--arrivals", "poisson", "--concurrency", "4,32", *(["--no-verify"] if closed_form else [])]
+    found = documented(capsys, *POISSON, *options)
+    for point in points_of(found):
+        # Little's law: in flight = rate x time; the simulated time differs from the closed form's by some per cent.
+        held = point["requests_per_s"] * point["e2e_ms"] / 1000
+        assert held == pytest.approx(point["concurrency"], rel=0.01 if closed_form else 0.1)
+
+
+def test_poisson_arrivals_do_not_wait_for_each_other_as_a_closed_loop_does(capsys: Capsys) -> None:
+    loads = ["--concurrency", "32"]
+    (poisson,) = points_of(documented(capsys, *POISSON, "--arrivals", "poisson", *loads))
+    (closed,) = points_of(documented(capsys, *POISSON, *loads))
+    assert poisson["ttft_ms"] < closed["ttft_ms"] / 2
+    assert poisson["requests_per_s"] == pytest.approx(closed["requests_per_s"], rel=0.1)
+
+
+def test_a_point_under_poisson_arrivals_is_what_estimate_says_of_its_rate(capsys: Capsys) -> None:
+    (point,) = points_of(documented(capsys, *POISSON, "--arrivals", "poisson", "--concurrency", "32"))
+    rate = ["--rps", f"{point['requests_per_s']:.6f}", "--itl", "1s"]
+    answer = documented(capsys, "estimate", *POISSON[1:], *rate)
+    assert answer["deployment"]["gpus"] == 1
+    for name in ("ttft_ms", "itl_ms"):
+        assert answer["latency"][name]["mean"] == pytest.approx(point[name], rel=0.03)
+
+
+def test_no_stable_rate_keeps_more_in_flight_than_there_are_slots(capsys: Capsys) -> None:
+    found = documented(capsys, *POISSON, "--arrivals", "poisson", "--concurrency", "8,64", "--max-num-seqs", "16")
+    served, waiting = points_of(found)
+    assert served["ttft_ms"] and waiting["ttft_ms"] is None and waiting["beyond_slots"]
+
+
 def test_a_layout_that_does_not_fit_stays_with_its_reason(capsys: Capsys) -> None:
     model = ["-m", "llama-3.1-70b", "--isl", "1000", "--osl", "100", "-g", "h100-sxm", "--tp", "1,4", "--no-verify"]
     small, large = documented(capsys, "curve", *model)["lines"]

@@ -48,6 +48,13 @@ def command(
             help="Requests in flight on one replica: 1,8,64, doublings 1..512 (default), steps 10..100:10.",
         ),
     ] = None,
+    arrivals: Annotated[
+        str | None,
+        typer.Option(
+            "--arrivals",
+            help="closed (default): so many in flight at any time, as benchmark tools hold it; poisson: on average, at a rate, as estimate sizes.",
+        ),
+    ] = None,
     x: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +87,7 @@ def command(
     from sizing.cli.curved import ask
     from sizing.cli.output import complain, picture_form, write, write_file
 
-    own = {"tp": tp, "pp": pp, "concurrency": concurrency, "x": x, "measured": measured}
+    own = {"tp": tp, "pp": pp, "concurrency": concurrency, "arrivals": arrivals, "x": x, "measured": measured}
     rest = {"measured_only": measured_only, "plot": plot, "seed": seed, "jobs": jobs}
     asked = ask(workload, CURVE_OPTIONS, {**values, **own, **rest})
     document = _built(asked)
@@ -125,8 +132,11 @@ def _seen(asked: Asking) -> Any:
 
     assert asked.drawn is not None
     request, tokens, loads = asked.drawn.request, asked.drawn.asked.workload.tokens, asked.drawn.in_flight
+    arrivals = asked.drawn.arrivals
     lines = [one for one in asked.drawn.found if isinstance(one, curve.Line)]
     if not asked.drawn.simulated:
-        return [curve.closed_form(line, loads) for line in lines]
+        return [curve.closed_form(line, loads, arrivals) for line in lines]
     with Bar("Simulating", len(lines) * len(loads)) as bar:
-        return curve.simulated(lines, request, tokens, loads, seed=asked.drawn.seed, jobs=asked.jobs, progress=bar)
+        return curve.simulated(
+            lines, request, tokens, loads, seed=asked.drawn.seed, jobs=asked.jobs, arrivals=arrivals, progress=bar
+        )

@@ -21,7 +21,7 @@ from sizing.cli.output import chosen_format
 from sizing.cli.ranges import whole_numbers
 from sizing.cli.reading import Reader
 from sizing.cli.resolve import asked_of, data, with_cache_of
-from sizing.curve import Layouts, lines
+from sizing.curve import ARRIVALS, Arrivals, Layouts, lines
 from sizing.errors import Fault, InputError
 from sizing.report.curve import METRICS
 from sizing.report.curve_inputs import Drawn, Measured
@@ -72,6 +72,7 @@ class _Own(NamedTuple):
     tp: tuple[int, ...] | None
     pp: tuple[int, ...] | None
     loads: tuple[int, ...] | None
+    arrivals: Arrivals | None
     metric: Metric | None
     seed: int
     picture: Path | None
@@ -110,6 +111,7 @@ def _own(values: Mapping[str, Any]) -> _Own:
             read.fault(str(error), f"--{name}", "1,2,4; doublings 1..512; steps 10..100:10")
             return None
 
+    arrivals = None if values["arrivals"] is None else read.chosen(values["arrivals"], ARRIVALS, "--arrivals", "load")
     metric = None if values["x"] is None else read.chosen(values["x"], METRICS, "--x", "latency")
     file = values["measured"]
     if values["seed"] is not None and values["no_verify"]:
@@ -120,6 +122,7 @@ def _own(values: Mapping[str, Any]) -> _Own:
         tp=listed("tp", MOST_PARALLEL),
         pp=listed("pp", MOST_PARALLEL),
         loads=listed("concurrency", int(IN_FLIGHT.most)),
+        arrivals=next((known for known in ARRIVALS if known == arrivals), None),
         metric=next((known for known in METRICS if known == metric), None),
         seed=read.seed(SEED),
         picture=read.picture(),
@@ -134,7 +137,7 @@ def _check_idle(options: tuple[Opt, ...], values: Mapping[str, Any]) -> None:
     read = Reader(values, [])
     why, allowed = "where nothing is predicted", "with a workload or --model, without --measured-only"
     read.idle((option.name for option in options if option.name not in OF_ROWS), options, why, allowed)
-    for name in ("concurrency", "seed", "jobs", "no_verify"):
+    for name in ("concurrency", "arrivals", "seed", "jobs", "no_verify"):
         if values[name] not in (None, False):
             read.fault(f"has no meaning {why}", f"--{name.replace('_', '-')}", allowed)
     read.check()
@@ -191,6 +194,7 @@ def _drawn(
         found=tuple(lines(request.value, asked.options, asked.precisions, layouts, read)),
         layouts=layouts,
         in_flight=own.value.loads or _loads(known),
+        arrivals=own.value.arrivals or ARRIVALS[0],
         simulated=not values["no_verify"],
         seed=own.value.seed,
     )

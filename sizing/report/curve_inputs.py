@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sizing.candidates import Rejected
-from sizing.curve import Layouts, Line
+from sizing.curve import Arrivals, Layouts, Line
 from sizing.report import assumptions
 from sizing.report.curve_measured import Benchmark
 from sizing.report.documents import Assumption
@@ -24,6 +24,7 @@ class Drawn(NamedTuple):
     found: tuple[Line | Rejected, ...]
     layouts: Layouts
     in_flight: tuple[int, ...]
+    arrivals: Arrivals
     simulated: bool
     seed: int
 
@@ -65,8 +66,9 @@ def inputs(drawn: Drawn | None, measured: Measured | None) -> dict[str, Any]:
         "pp": list(drawn.layouts.pp),
         "serving": {**request.serving.model_dump(exclude={"tp", "pp"})},
         "concurrency": list(drawn.in_flight),
+        "arrivals": drawn.arrivals,
         "simulated": drawn.simulated,
-        "rounds": ROUNDS if drawn.simulated else None,
+        "rounds": ROUNDS if drawn.simulated and drawn.arrivals == "closed" else None,
         "seed": drawn.seed if drawn.simulated else None,
         "measured": of_file,
     }
@@ -108,6 +110,14 @@ def _line(found: Sequence[Line | Rejected], number: int | None) -> Line | None:
 
 
 def _driven(drawn: Drawn) -> Assumption:
+    if drawn.arrivals == "poisson":
+        how = (
+            "simulated through the engine's scheduler, in the steady state"
+            if drawn.simulated
+            else "in closed form (--no-verify)"
+        )
+        what = "the rate that keeps so many in flight on average; nothing is said where no stable rate does"
+        return Assumption("load", what, "", "assumed", f"Poisson arrivals, {how}")
     if not drawn.simulated:
         what = "all requests start together, have equal lengths and stay grouped; nothing is said beyond the slots"
         return Assumption("load", what, "", "assumed", "closed loop in closed form (--no-verify)")

@@ -19,9 +19,14 @@ BANDED: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("ITL", "itl_ms", milliseconds),
     ("requests/s", "requests_per_s", number),
 )
+LOADS = {
+    "closed": "closed loop: so many requests are in flight at any time and start together, as benchmark tools run it; TTFT is longer "
+    "than under arrivals at a rate, for which estimate sizes (--arrivals poisson)",
+    "poisson": "Poisson arrivals at the rate that keeps so many in flight on average, as estimate sizes",
+}
 RATE, MARKS_OF_POINTS = "req/s /8 GPUs", "marks"
 LEGEND = (
-    "C chosen, P Pareto set, K knee, F cache full, W more in flight than slots: requests wait; T, I, E over the limit on TTFT, "
+    "C chosen, P Pareto set, K knee, F cache full, W more in flight than slots or any stable rate: requests wait; T, I, E over the limit on TTFT, "
     "ITL, E2E (T? where it is not stated). Means; all figures and percentiles: --format csv"
 )
 
@@ -112,6 +117,7 @@ def _setup(document: Curve) -> Iterator[Line]:
         if limit is not None
     ]
     yield Line(", ".join(limits) or "none", "Limits")
+    yield Line(LOADS[i.get("arrivals", "closed")], "Load")
 
 
 def _plot(document: Curve) -> Block:
