@@ -110,11 +110,25 @@ class Outcome:
         return self.ranked[0] if self.ranked else None
 
 
+def within_budget(outcome: Outcome) -> bool:
+    """Return whether there is an answer that keeps the budget of GPUs, where a demand and a budget are both given."""
+    budget = outcome.request.gpu_budget
+    return outcome.best is not None and (budget is None or outcome.best.gpus <= budget)
+
+
 class Timed(NamedTuple):
-    """A candidate whose step times are tabulated, and that serves a lone request within the limits."""
+    """A candidate whose step times are tabulated."""
 
     candidate: Candidate
     load: Load
+
+
+class Bounded(NamedTuple):
+    """A candidate with the most that one replica serves within the limits; None where no load meets them all."""
+
+    candidate: Candidate
+    load: Load
+    most: Most | None
 
 
 class Sized(NamedTuple):
@@ -127,17 +141,28 @@ class Sized(NamedTuple):
 
 
 def timed(candidate: Candidate, loads: Loads) -> Timed | Rejected:
-    """Tabulate a candidate's step times, and see whether a lone request keeps the limits.
+    """Tabulate a candidate's step times, and see whether a lone request keeps the limits."""
+    found = _timed(candidate, loads)
+    return _alone(found, loads.request) if isinstance(found, Timed) else found
+
+
+def _timed(candidate: Candidate, loads: Loads) -> Timed | Rejected:
+    """Tabulate a candidate's step times.
 
     What the data hold nothing to time by is turned down like any other, so that it ends no comparison.
     """
     try:
-        load = loads.of(candidate)
+        return Timed(candidate, loads.of(candidate))
     except UntimedError as error:
         return _reject(candidate, "efficiency", "; ".join(fault.message for fault in error.faults), math.inf)
-    over = solo_over(load, loads.request.limits)
+
+
+def _alone(found: Timed, request: Request) -> Timed | Rejected:
+    """Turn a candidate down whose lone request breaks a limit."""
+    candidate, load = found
+    over = solo_over(load, request.limits)
     if over is None:
-        return Timed(candidate, load)
+        return found
     name, value_s, limit_s = over
     factor = getattr(load.edge, name)
     worse = f" ({value_s * factor * 1e3:,.1f} ms at its band's worse edge)" if factor > 1 else ""
@@ -167,8 +192,16 @@ def sized(candidate: Candidate, load: Load, most: Most | None, request: Request)
 
 def evaluate(found: Sequence[Timed], request: Request) -> list[Evaluated | Rejected]:
     """Return what each candidate serves within the limits; all of them are asked at once."""
+    return _evaluate(_bounded(found, request), request)
+
+
+def _bounded(found: Sequence[Timed], request: Request) -> list[Bounded]:
     mosts = most_of([one.load for one in found], request)
-    entries = [sized(*one, most, request) for one, most in zip(found, mosts, strict=True)]
+    return [Bounded(*one, most) for one, most in zip(found, mosts, strict=True)]
+
+
+def _evaluate(found: Sequence[Bounded], request: Request) -> list[Evaluated | Rejected]:
+    entries = [sized(*one, request) for one in found]
     good = [entry for entry in entries if isinstance(entry, Sized)]
     points = iter(points_of([e.load for e in good], request, [e.most for e in good], [e.replicas for e in good]))
     return [_evaluated(entry, next(points)) if isinstance(entry, Sized) else entry for entry in entries]
@@ -228,15 +261,33 @@ def rank(found: Sequence[Evaluated], request: Request) -> tuple[Evaluated, ...]:
 
 def search(request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data) -> Outcome:
     """Evaluate every layout of every GPU type and precision; best first, each rejected one with its reason."""
+    return chosen(bounded(tabulated(request, options, precisions, data), request), request)
+
+
+def tabulated(
+    request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data
+) -> list[Timed | Rejected]:
+    """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits."""
     loads = Loads(request, data)
-    entries = [
-        timed(entry, loads) if isinstance(entry, Candidate) else entry
+    return [
+        _timed(entry, loads) if isinstance(entry, Candidate) else entry
         for option in options
         for name in precisions
         for entry in candidates(request, option, name, data)
     ]
-    evaluated = iter(evaluate([entry for entry in entries if isinstance(entry, Timed)], request))
-    results = [next(evaluated) if isinstance(entry, Timed) else entry for entry in entries]
+
+
+def bounded(layouts: Sequence[Timed | Rejected], request: Request) -> list[Bounded | Rejected]:
+    """Find the most that a replica of each layout serves within the limits, whatever the demand of its kind."""
+    entries = [_alone(entry, request) if isinstance(entry, Timed) else entry for entry in layouts]
+    found = iter(_bounded([entry for entry in entries if isinstance(entry, Timed)], request))
+    return [next(found) if isinstance(entry, Timed) else entry for entry in entries]
+
+
+def chosen(layouts: Sequence[Bounded | Rejected], request: Request) -> Outcome:
+    """Size every layout for the demand; best first, each rejected one with its reason."""
+    evaluated = iter(_evaluate([entry for entry in layouts if isinstance(entry, Bounded)], request))
+    results = [next(evaluated) if isinstance(entry, Bounded) else entry for entry in layouts]
     found = [result for result in results if isinstance(result, Evaluated)]
     rejected = tuple(result for result in results if isinstance(result, Rejected))
     return Outcome(request, rank(found, request), rejected)

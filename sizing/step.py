@@ -143,14 +143,20 @@ def step(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> Step:
 
 def _timed(operation: Operation, kernels: Kernels) -> TimedOperation:
     seconds = operation.count * float(kernels.seconds(operation))
-    if operation.message_bytes is not None and float(operation.message_bytes) > 0:
-        return TimedOperation(operation, seconds, "link")
-    compute_s = float(operation.flops) / kernels.peak(kernels.compute_precision(operation))
-    memory_s = float(operation.bytes) / kernels.bandwidth_bytes_per_s
-    longest = operation.count * max(compute_s, memory_s)
-    if longest < seconds / 3:  # neither peak explains a third of the time: launch and tail do
-        return TimedOperation(operation, seconds, "latency")
-    return TimedOperation(operation, seconds, "compute" if compute_s > memory_s else "memory")
+    compute_s = operation.count * float(operation.flops) / kernels.peak(kernels.compute_precision(operation))
+    memory_s = operation.count * float(operation.bytes) / kernels.bandwidth_bytes_per_s
+    sends = operation.message_bytes is not None and float(operation.message_bytes) > 0
+    return TimedOperation(operation, seconds, "link" if sends else bound(compute_s, memory_s, seconds))
+
+
+def bound(compute_s: float, memory_s: float, seconds: float) -> str:
+    """Return which peak binds work that takes `seconds`: `compute` or `memory`, or `latency` where neither explains a third.
+
+    Launch and tail of the kernels do then.
+    """
+    if max(compute_s, memory_s) < seconds / 3:
+        return "latency"
+    return "compute" if compute_s > memory_s else "memory"
 
 
 def gpu_seconds(found: tuple[Operation, ...], kernels: Kernels) -> Numeric:

@@ -11,7 +11,21 @@ from typing import Annotated
 import typer
 
 from sizing import __version__
-from sizing.cli import estimate, listings, memory, simulate, step, validate
+from sizing.cli import (
+    compare,
+    cost,
+    curve,
+    estimate,
+    listings,
+    memory,
+    plan,
+    report,
+    roofline,
+    simulate,
+    step,
+    sweep,
+    validate,
+)
 from sizing.cli.output import OutputError, complain, discard, flush_output
 from sizing.errors import Fault, InputError, nearest
 
@@ -44,8 +58,15 @@ def _common(
 
 
 app.command("estimate")(estimate.command)
+app.command("plan")(plan.command)
+app.command("cost")(cost.command)
 app.command("memory")(memory.command)
 app.command("step")(step.command)
+app.command("curve")(curve.command)
+app.command("compare")(compare.command)
+app.command("sweep")(sweep.command)
+app.command("roofline")(roofline.command)
+app.command("report")(report.command)
 app.command("simulate")(simulate.command)
 app.command("validate")(validate.command)
 app.command("gpus")(listings.gpus)

@@ -133,7 +133,7 @@ def named(
         workload=Part(whole),
         model=Part(lambda: catalog.model(model_name()), origin.at(("model",))),
         gpus=Part(lambda: _gpus(tuple(stated("gpu", ())), origin, catalog, single=single)),
-        price=Part(lambda: _price(values.get("price"))),
+        price=Part(lambda: checked_price(values.get("price"))),
         engine=Part(lambda: catalog.engine(stated("serving.engine", Serving().engine)), origin.at(("serving", "engine"))),
         precisions=precisions,
     )
@@ -209,7 +209,8 @@ def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
     return tuple(distinct)
 
 
-def _price(price: float | None) -> float | None:
+def checked_price(price: float | None) -> float | None:
+    """Return a price in $ per GPU-hour as given. Raises InputError where it is out of range."""
     if price is not None and not LEAST_USD_PER_HOUR <= price <= MOST_USD_PER_HOUR:
         allowed = f"$ per GPU-hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}"
         raise InputError(Fault(f"{price:g} is out of range", field="--price", allowed=allowed))

@@ -25,6 +25,8 @@ DEMAND = "Tokens and demand"
 LIMITS = "Latency limits"
 SERVING = "Serving"
 PLANNING = "Planning and cost"
+RESERVES, GROWTH, CLOUD, UNCERTAIN = "Reserves", "Growth", "Cloud and fleet", "Uncertainty"
+PAID = "Ways to pay"
 SIMULATION = "Simulation"
 TICKS = "Teaching simulator"
 OUTPUT = "Output"
@@ -84,6 +86,11 @@ DEMAND_OPTIONS = (
     Opt("mode", TEXT, ("--mode",), "streaming, sequential or offline.", DEMAND, "mode"),
     Opt("gpus", WHOLE, ("--gpus",), "Budget of GPUs that the demand must fit in. For what they can serve, give no demand: a workload without one, or -m, --isl and --osl alone.", DEMAND),
 )  # fmt: skip
+PEAK_OPTIONS = (
+    Opt("mean_rps", NUMBER, ("--mean-rps",), "Demand in requests/s on average around the clock; the peak comes from what follows.", DEMAND, "demand.mean_requests_per_s"),
+    Opt("profile", TEXT, ("--profile",), "Load by hour: office, consumer, global, batch-at-night, or the path of a profile.", DEMAND, "planning.profile"),
+    Opt("percentile", TEXT, ("--percentile",), "Size for this percentile of the requests that arrive in a second (Poisson): 95%.", DEMAND, "planning.poisson_percentile"),
+)  # fmt: skip
 LIMIT_OPTIONS = (
     Opt("ttft", TEXT, ("--ttft",), "Time to first token: 500ms (mean), p95:500ms.", LIMITS, "limits.ttft"),
     Opt("itl", TEXT, ("--itl",), "Inter-token latency (TPOT): 30ms, p99:50ms.", LIMITS, "limits.itl"),
@@ -95,6 +102,33 @@ PLANNING_OPTIONS = (
     Opt("objective", TEXT, ("--objective",), "gpus, cost or energy.", PLANNING, "planning.objective"),
     Opt("conservative", bool, ("--conservative",), "Size on the worse edges of the error bands: limits hold where latencies and rates turn out as far off as 8 in 10 published measurements are.", PLANNING),
     Opt("price", NUMBER, ("--price",), "$ per GPU-hour in place of the profile's.", PLANNING),
+)  # fmt: skip
+PLAN_OPTIONS = (
+    Opt("spare", WHOLE, ("--spare",), "Spare replicas on top of those that the peak takes: N+K.", RESERVES),
+    Opt("availability", TEXT, ("--availability",), "Share of time in which enough replicas are up: 99.9%; needs --node-availability, or --mtbf and --mttr.", RESERVES),
+    Opt("node_availability", TEXT, ("--node-availability",), "Share of time in which a node is up: 99%.", RESERVES),
+    Opt("mtbf", TEXT, ("--mtbf",), "Mean time between failures of a node: 5000h, 300d, 2y.", RESERVES),
+    Opt("mttr", TEXT, ("--mttr",), "Mean time to repair a node: 8h, 2d.", RESERVES),
+    Opt("failures", TEXT, ("--failures",), "What fails together: replica (each by itself, the default) or node (all replicas on it).", RESERVES),
+    Opt("maintenance", bool, ("--maintenance",), "Keep the size with one node out of service, on top of spare replicas.", RESERVES),
+    Opt("growth", TEXT, ("--growth",), "Growth of the demand a month: 5%.", GROWTH),
+    Opt("start", TEXT, ("--from",), "Day of the plan, 2026-12 or 2026-12-31; today by default.", GROWTH),
+    Opt("until", TEXT, ("--until",), "Month up to which the demand grows: 2027-12.", GROWTH),
+    Opt("cloud", TEXT, ("--cloud",), "Provider whose on-demand price counts (aws, gcp, azure, lambda ...), with GPUs that follow the load.", CLOUD),
+    Opt("min_replicas", WHOLE, ("--min-replicas",), "Replicas of each workload that stay up at all hours, 1 by default.", CLOUD),
+    Opt("spot", TEXT, ("--spot",), "Share of the GPU-hours above the reserved base that are spot: 50%.", CLOUD),
+    Opt("move", TEXT, ("--move",), "What changes where a workload runs on another GPU type: NAME=GPU, several with commas.", CLOUD),
+    Opt("uncertain", bool, ("--uncertain",), "GPUs and cost at P10, P50 and P90 from ranges (2..5) in the workload and the model's error band.", UNCERTAIN),
+    Opt("price_uncertainty", TEXT, ("--price-uncertainty",), "How far prices may turn out higher or lower: 20%.", UNCERTAIN, "planning.price_uncertainty"),
+    Opt("seed", WHOLE, ("--seed",), "Seed of the draws; equal seeds give equal output.", UNCERTAIN),
+    Opt("plot", TEXT, ("--plot",), "Draw load and capacity over the hours into FILE.svg, .png or .pdf (llmsize[plot]).", OUTPUT),
+)  # fmt: skip
+COST_OPTIONS = (
+    Opt("own", TEXT, ("--own",), "Own servers: hgx-h100, dgx-h100, hgx-h200, or a file with their price, power, hosting ...", PAID),
+    Opt("cloud", TEXT, ("--cloud",), "Providers to rent from, with commas: aws,lambda; on demand, or a kind: nebius:spot.", PAID),
+    Opt("api", TEXT, ("--api",), "An API's $ per million input and output tokens: 1.0,3.0.", PAID),
+    Opt("split", TEXT, ("--split",), "How input and output share a request's cost: the price of an output token over an input token (3), or time. Default: the API's ratio, else time.", PAID),
+    Opt("plot", TEXT, ("--plot",), "Draw yearly cost against requests a day into FILE.svg, .png or .pdf (llmsize[plot]).", OUTPUT),
 )  # fmt: skip
 SIMULATION_OPTIONS = (
     Opt("policy", TEXT, ("--policy",), "engine, static, dynamic, inflight, one-prefill, chunked; several with commas run side by side. Default: the engine's own (inflight in ticks).", SIMULATION),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,7 +18,7 @@ FORMATS = ("table", "json", "csv", "markdown")
 PLAINER = str.maketrans({"×": "x", "–": "-", "—": "-", "‑": "-", "µ": "u", "’": "'", "≥": ">=", "≤": "<="})
 
 
-def chosen_format(values: Mapping[str, Any]) -> str:
+def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> str:
     """Return the output format that the options ask for. Raises InputError for an unknown one, or for two."""
     stated = values.get("format")
     name = stated.strip().lower() if stated is not None else None
@@ -31,13 +31,13 @@ def chosen_format(values: Mapping[str, Any]) -> str:
         return "json"
     if name is None:
         return "table"
-    if name not in FORMATS:
+    if name not in known:
         raise InputError(
             Fault(
                 f"{stated!r} is no format",
                 field="--format",
-                allowed=", ".join(FORMATS),
-                nearest=nearest(name, FORMATS),
+                allowed=", ".join(known),
+                nearest=nearest(name, known),
             )
         )
     return str(name)

@@ -50,7 +50,7 @@ def question(
     """
     names = named(workload, options, values, catalog=catalog)
     read = data() if read is None else read
-    budget = Part(lambda: _positive(values.get("gpus"), "--gpus"))
+    budget = Part(lambda: positive(values.get("gpus"), "--gpus"))
     growth = Part(lambda: _check_headroom(names.workload.value, values))
     request = Part(lambda: _request(names, budget, read), names.origin.by_field)
     check(*besides, *names.parts, budget, growth, request)
@@ -106,7 +106,8 @@ def notes_of(model: FoundModel) -> tuple[str, ...]:
     return (model.precision_note,) if model.precision_note else ()
 
 
-def _positive(value: int | None, option: str) -> int | None:
+def positive(value: int | None, option: str) -> int | None:
+    """Return a count as given. Raises InputError below 1."""
     if value is not None and value < 1:
         raise InputError(Fault(f"{value} must be at least 1", field=option))
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sizing.report import rows
@@ -13,10 +14,13 @@ from sizing.text import printable
 def render(document: Any) -> str:
     """Return the document's rows as CSV text without a trailing newline."""
     table = rows.of(document)
+    return lines((table.columns, *table.rows))
+
+
+def lines(found: Iterable[Sequence[Any]]) -> str:
+    """Return rows as lines of CSV, without a trailing newline."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows([_cell(value) for value in row] for row in table.rows)
+    csv.writer(out, lineterminator="\n").writerows([_cell(value) for value in row] for row in found)
     return out.getvalue().removesuffix("\n")
 
 

@@ -103,7 +103,7 @@ def build(
         memory=held,
         utilisation=utilisation(prefill, decode),
         users=_users(best, outcome, asked),
-        cost=_cost(best, outcome, asked),
+        cost=cost_figures(best, outcome, asked),
         limiting=limiting(best, request, relaxation),
         bands=bands.bounds(predicted),
         conservative=_conservative(best, hopeful),
@@ -209,7 +209,8 @@ def _users(best: Evaluated, outcome: Outcome, asked: Asked) -> Users:
     return Users(user.users_of(best.requests_per_s), *user[:3], stated)
 
 
-def _cost(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
+def cost_figures(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
+    """Return what an answer costs, and the energy it takes."""
     tokens_per_s = best.requests_per_s * outcome.request.osl
     usd = best.usd_per_hour
     per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)

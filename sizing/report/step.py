@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sizing import step as step_model
 from sizing.deployment import Resolved
@@ -19,8 +19,9 @@ def build(resolved: Resolved, *, decode: int, context: int, prefill: int, prior:
     Raises InputError where the layout is refused, where a sequence is longer than the engine takes, or the batch is more
     than it runs in one step.
     """
-    faults = [*_layout_faults(resolved), *_length_faults(resolved, context, prefill + prior)]
-    faults += _batch_faults(resolved, decode, prefill)
+    faults = [*layout_faults(resolved)]
+    faults += length_faults(resolved, (("--context", context), ("--prefill, --prior", prefill + prior)))
+    faults += batch_faults(resolved, decode, prefill, ("--decode", "--decode, --prefill"))
     if faults:
         raise InputError(faults)
     kernels = resolved.kernels()
@@ -65,25 +66,31 @@ def _operation(timed: TimedOperation, total_s: float) -> StepOperation:
     )
 
 
-def _layout_faults(resolved: Resolved) -> Iterator[Fault]:
+def layout_faults(resolved: Resolved) -> Iterator[Fault]:
+    """Yield why hardware or engine won't run the layout."""
     if resolved.refused is not None:
         yield Fault(f"{resolved.layout} is refused: {resolved.refused}", field="--tp, --pp, --ep, --dp")
 
 
-def _length_faults(resolved: Resolved, context: int, prompt: int) -> Iterator[Fault]:
+def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Iterator[Fault]:
+    """Yield the lengths in tokens, each with its option, that are longer than the engine takes."""
     longest, model = resolved.request.max_model_len, resolved.request.model
     held = f"the model's {longest:,} positions" if longest == model.max_position else f"--max-model-len {longest:,}"
-    for option, tokens in (("--context", context), ("--prefill, --prior", prompt)):
+    for option, tokens in lengths:
         if tokens > longest:
             yield Fault(f"{tokens:,} tokens exceed {held}", field=option, allowed=f"at most {longest:,}")
 
 
-def _batch_faults(resolved: Resolved, decode: int, prefill: int) -> Iterator[Fault]:
-    """Yield what an engine's replica would not run in one step: each of its attention groups has limits of its own."""
+def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[str, str]) -> Iterator[Fault]:
+    """Yield what an engine's replica would not run in one step: each of its attention groups has limits of its own.
+
+    `options` name what states the sequences and what states the tokens.
+    """
     groups, settings = resolved.layout.dp, resolved.settings
+    of_sequences, of_tokens = options
     for option, amount, noun, name, most in (
-        ("--decode", decode + bool(prefill), "sequences", "max-num-seqs", settings.max_num_seqs),
-        ("--decode, --prefill", decode + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),
+        (of_sequences, decode + bool(prefill), "sequences", "max-num-seqs", settings.max_num_seqs),
+        (of_tokens, decode + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),
     ):
         if amount > most * groups:
             held = f"{most:,}" + (f" on each of {groups} groups" if groups > 1 else "")

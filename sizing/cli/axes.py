@@ -1,0 +1,127 @@
+"""Reading what a sweep varies: `--vary isl=500,2000`, each key an option that takes a value, each value as that option reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sizing.catalog import profiles, workloads
+from sizing.cli.named import ALL, Catalog, checked_price, precisions_of
+from sizing.cli.options import NUMBER, WHOLE, Opt, comma_separated
+from sizing.cli.ranges import ALLOWED, numbers
+from sizing.cli.resolve import positive
+from sizing.errors import Fault, InputError, nearest
+from sizing.sweep import Axis, size
+
+MOST_ROWS = 1_000_000
+# A workload that is right, so that a value put into it is all that can be wrong.
+PLAIN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1}
+DEMAND = "demand."
+
+
+def read(texts: Sequence[str], options: Sequence[Opt], values: Mapping[str, Any], catalog: Catalog) -> tuple[Axis, ...]:
+    """Return what is varied. Raises InputError with a fault for each key or value that is wrong, whatever goes with it."""
+    keys = {name: option for option in options if option.type is not bool for name in _spellings(option)}
+    faults: list[Fault] = []
+    axes: list[Axis] = []
+    for text in texts:
+        key, equals, listed = text.partition("=")
+        option = keys.get(_spelt(key))
+        if not equals or option is None:
+            known = ", ".join(dict.fromkeys(option.name for option in keys.values()))
+            message = f"{key.strip()!r} can't be varied" if equals else f"{text!r} is not KEY=VALUES"
+            faults.append(Fault(message, field="--vary", allowed=known, nearest=nearest(_spelt(key), list(keys))))
+            continue
+        if any(axis.name == option.name for axis in axes):
+            faults.append(Fault("is varied twice", field=field_of(option), allowed="once, with all its values"))
+            continue
+        if values.get(option.name) is not None:
+            faults.append(Fault("is varied, so it contradicts " + option.flags[0], field=field_of(option)))
+        try:
+            axes.append(Axis(option.name, _values(option, listed)))
+        except ValueError as error:
+            faults.append(Fault(str(error), field=field_of(option), allowed=_allowed(option)))
+            continue
+        faults += _wrong(option, axes[-1].values, catalog)
+    faults += _rivals(options, axes, values)
+    if not texts:
+        faults.append(Fault("is needed", field="--vary", allowed="KEY=VALUES, as isl=500,2000 or rps=1..100:10"))
+    if size(axes) > MOST_ROWS:
+        faults.append(Fault(f"makes {size(axes):,} rows", field="--vary", allowed=f"at most {MOST_ROWS:,}"))
+    if faults:
+        raise InputError(faults)
+    return tuple(axes)
+
+
+def field_of(option: Opt) -> str:
+    """Return what a fault calls the input that is varied."""
+    return f"--vary {option.name}"
+
+
+def _spelt(key: str) -> str:
+    return key.strip().lower().lstrip("-").replace("-", "_")
+
+
+def _spellings(option: Opt) -> Iterator[str]:
+    """Yield the names that mean an option: its own, and those of its long flags."""
+    yield option.name
+    yield from (_spelt(flag) for flag in option.flags if flag.startswith("--"))
+
+
+def _allowed(option: Opt) -> str:
+    return ALLOWED if option.type in (WHOLE, NUMBER) else "values with commas"
+
+
+def _values(option: Opt, text: str) -> tuple[Any, ...]:
+    """Return the values listed. Raises ValueError for none, and for what is no number where the option takes one."""
+    if option.type not in (WHOLE, NUMBER):
+        words = tuple(comma_separated(text))
+        if not words:
+            raise ValueError("names no value")
+        return words
+    found = numbers(text)
+    if option.type == NUMBER:
+        return found
+    broken = next((value for value in found if not value.is_integer()), None)
+    if broken is not None:
+        raise ValueError(f"{broken:g} is no whole number")
+    return tuple(map(int, found))
+
+
+def _wrong(option: Opt, values: Sequence[Any], catalog: Catalog) -> Iterator[Fault]:
+    """Yield the faults of values that are wrong by themselves: out of range, or names of nothing known."""
+    look_up: dict[str, Callable[[Any], Any]] = {
+        "model": catalog.model,
+        "gpu": lambda name: None if name.lower() == ALL else catalog.gpu(name),
+        "engine": catalog.engine,
+        "precision": lambda name: precisions_of({"precision": name}),
+        "profile": profiles.load_profile,
+        "price": checked_price,
+        "gpus": lambda count: positive(count, field_of(option)),
+    }
+    for value in values:
+        try:
+            if option.field is not None:
+                given = [value] if option.field == "gpu" else value
+                workloads.override(None, {**PLAIN, option.field: given}, {option.field: field_of(option)})
+            if option.name in look_up:
+                look_up[option.name](value)
+        except InputError as error:
+            yield from (fault if fault.file else _named(fault, option) for fault in error.faults)
+
+
+def _named(fault: Fault, option: Opt) -> Fault:
+    return Fault(fault.message, field=field_of(option), allowed=fault.allowed, nearest=fault.nearest)
+
+
+def _rivals(options: Sequence[Opt], axes: Sequence[Axis], values: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield a fault where more than one kind of demand is stated: each would replace the other."""
+    varied = {axis.name for axis in axes}
+    stated = [
+        option
+        for option in options
+        if (option.field or "").startswith(DEMAND) and (option.name in varied or values.get(option.name) is not None)
+    ]
+    if len(stated) > 1 and any(option.name in varied for option in stated):
+        names = ", ".join(field_of(option) if option.name in varied else option.flags[0] for option in stated)
+        yield Fault("state a demand each", field=names, allowed="one kind of demand")

@@ -1,0 +1,168 @@
+"""From options to the document of `compare`: the demand, stated or what the GPUs to replace serve, and its candidates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from sizing.catalog import workloads
+from sizing.catalog.names import Found
+from sizing.cli.collecting import Part
+from sizing.cli.estimate import WORKLOAD_OPTIONS, answer, to_simulate, to_size
+from sizing.cli.options import PEAK_OPTIONS
+from sizing.cli.output import chosen_format
+from sizing.cli.progress import Bar
+from sizing.cli.reading import Reader
+from sizing.cli.resolve import Question, question
+from sizing.cli.workers import cores, ordered
+from sizing.compare import Compared
+from sizing.errors import Fault, InputError
+from sizing.report import compare as report
+from sizing.report.documents_compare import Compare, Replaced
+from sizing.request import GpuOption
+from sizing.specs.workload import Objective, Workload
+
+SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
+DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if (option.field or "").startswith("demand."))
+REPLACED_DEMAND = tuple(dict.fromkeys((*DEMANDS, *(option.name for option in PEAK_OPTIONS))))
+STAND_IN = {"rps": 1.0}  # while nothing else is asked of the options but whether they are right
+_REPLACE = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,]+?)\s*\Z")
+NO_DEMAND = Fault(
+    "there is no demand to compare for",
+    field="demand",
+    allowed="one of --rps, --concurrency, --dau, --mean-rps (or demand: in the workload), or --replace for what GPUs serve now",
+)
+
+
+class Replacing(NamedTuple):
+    """GPUs to replace: how many of which type."""
+
+    gpus: int
+    name: str
+
+
+class Asking(NamedTuple):
+    """What to compare, in which order, and how to write it."""
+
+    question: Question
+    values: Mapping[str, Any]
+    sort: Objective
+    replaced: Replaced | None
+    format: str
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a process does with one GPU type and precision: answers the question with these alone."""
+
+    question: Question
+    values: Mapping[str, Any]
+    sort: Objective
+    replaced: int | None
+
+    def __call__(self, one: tuple[GpuOption, str | None]) -> report.Told:
+        """Return the line of one candidate."""
+        return report.told(_answer(self.question, self.values, *one), self.question.asked, self.sort, self.replaced)
+
+
+def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
+    """Resolve what is asked, and what the GPUs to replace serve. Raises InputError with all faults that can be known."""
+    output, sort = Part(lambda: chosen_format(values)), Part(lambda: _sort(values))
+    found = Part(lambda: None if workload is None else workloads.load_workload(workload))
+    replacing = Part(lambda: _replacing(values))
+    stated = Part(lambda: _check_demand(found.value, values, replacing.value))
+    whose = workload if found.faults else found.value
+    stands_in = replacing.faults or stated.faults or replacing.value is not None
+    filled = {**values, **STAND_IN} if stands_in else values
+    asked = question(whose, WORKLOAD_OPTIONS, filled, output, sort, found, replacing, stated)
+    replaced = None
+    if replacing.value is not None:
+        rest = None if found.value is None else _without_demand(found.value)
+        replaced = _replaced(rest, values, replacing.value)
+        served = {
+            "rps": replaced.requests_per_s,
+            "headroom": values["headroom"] or "0",
+        }  # growth, if any, as asked here
+        asked = question(rest, WORKLOAD_OPTIONS, {**values, **served})
+    order = sort.value or asked.request.objective
+    return Asking(asked, values, order, replaced, output.value, values["jobs"] or cores())
+
+
+def compared(asking: Asking) -> Compare:
+    """Answer the question for every candidate, and return the document."""
+    asked, replaced = asking.question, asking.replaced
+    candidates = [(option, name) for option in asked.options for name in asked.precisions]
+    work = Candidates(asked, asking.values, asking.sort, replaced.gpus if replaced else None)
+    lines: list[report.Told] = []
+    with Bar("Comparing", len(candidates)) as bar:
+        for line in ordered(work, candidates, min(asking.jobs, len(candidates))):
+            lines.append(line)
+            bar(len(lines))
+    return report.build(lines, asked.asked, asked.request, asking.sort, replaced)
+
+
+def _answer(asked: Question, values: Mapping[str, Any], option: GpuOption, precision: str | None) -> Compared:
+    """Return what `estimate` finds with this GPU type and precision alone."""
+    alone = asked._replace(options=(option,), precisions=(precision,))
+    return Compared(option, precision, *answer(to_size(alone, values), alone, to_simulate(alone, values)))
+
+
+def _sort(values: Mapping[str, Any]) -> Objective | None:
+    if values["sort"] is None:
+        return None
+    read = Reader(values, [])
+    found = read.chosen(values["sort"], SORTS, "--sort", "order")
+    read.check()
+    return next(known for known in SORTS if known == found)
+
+
+def _replacing(values: Mapping[str, Any]) -> Replacing | None:
+    """Return the GPUs to replace, None for none. Raises InputError where they are misspelt, or a demand is stated too."""
+    if values["replace"] is None:
+        return None
+    read = Reader(values, [])
+    read.idle(REPLACED_DEMAND, WORKLOAD_OPTIONS, "with --replace, whose GPUs say what the demand is")
+    match = _REPLACE.match(values["replace"])
+    if match is None or int(match[1]) < 1:
+        read.fault(
+            f"{values['replace']!r} is no number of GPUs of one type", "--replace", "as 8xh100-sxm (llmsize gpus)"
+        )
+    read.check()
+    assert match is not None
+    return Replacing(int(match[1]), match[2])
+
+
+def _check_demand(found: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing | None) -> None:
+    stated = any(values[name] is not None for name in DEMANDS)
+    if replacing is None and not stated and (found is None or found.spec.demand is None):
+        raise InputError(NO_DEMAND)
+
+
+def _without_demand(found: Found[Workload]) -> Found[Workload]:
+    """Return a workload without its demand and what makes a peak of it: of what GPUs serve at most nothing is left to add."""
+    planning = found.spec.planning.model_copy(update={"poisson_percentile": None})
+    ranges = {name: span for name, span in found.spec.uncertain.items() if not name.startswith("demand.")}
+    update = {"demand": None, "planning": planning, "uncertain": ranges}
+    return replace(found, spec=found.spec.model_copy(update=update))
+
+
+def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing) -> Replaced:
+    """Return what the GPUs to replace serve, as `estimate --gpus N` finds it. Raises InputError where that is nothing."""
+    of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}
+    try:
+        asked = question(found, WORKLOAD_OPTIONS, of_these)
+    except InputError as error:  # all else was looked up before
+        raise InputError([replace(fault, field="--replace") for fault in error.faults]) from None
+    outcome, checked = answer(to_size(asked, values), asked, to_simulate(asked, values))
+    both = Compared(asked.options[0], None, outcome, checked)
+    served = report.replaced(both, asked.asked, replacing.gpus)
+    if served is None:
+        from sizing.report.limiting import unmet
+
+        reason = unmet(outcome, (), checked).detail
+        message = f"{replacing.gpus} x {asked.options[0].name} serve nothing within the limits: {reason}"
+        raise InputError(Fault(message, field="--replace"))
+    return served

@@ -1,0 +1,80 @@
+"""`llmsize report`: the answer with all that explains it as one HTML file."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sizing.cli.estimate import WORKLOAD_OPTIONS
+from sizing.cli.options import VERIFY_OPTIONS, takes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STDOUT = "-"
+
+
+@takes((*WORKLOAD_OPTIONS, *VERIFY_OPTIONS))
+def command(
+    workload: Annotated[
+        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="HTML file to write; - for standard output.")
+    ] = None,
+    **values: Any,
+) -> None:
+    """Write the answer, its curves, alternatives, assumptions and what would change it as one HTML page.
+
+    Exit codes: 0 feasible, 1 infeasible, 2 bad input.
+    """
+    from sizing.cli.collecting import Part
+    from sizing.cli.output import complain, print_text, write_file
+    from sizing.cli.reported import report
+    from sizing.cli.resolve import question
+    from sizing.report.html import render
+
+    target = Part(lambda: _target(output))
+    asked = question(workload, WORKLOAD_OPTIONS, values, target)
+    again = _command(workload, output or STDOUT, values)
+    document = report(asked, values, again)
+    page = render(document)
+    if target.value is None:
+        print_text(page.removesuffix("\n"))
+    else:
+        write_file(target.value, "--output", page.encode())
+        complain(f"wrote {output}, {len(page.encode()):,} bytes")
+    if not document.estimate.feasible:
+        raise typer.Exit(1)
+
+
+def _target(output: str | None) -> Path | None:
+    """Return the file to write, None for standard output. Raises InputError where it can't be."""
+    from sizing.cli.reading import Reader
+    from sizing.errors import Fault, InputError
+
+    if output is None:
+        raise InputError(
+            Fault("is needed", field="--output", allowed="an HTML file to write, or - for standard output")
+        )
+    if output == STDOUT:
+        return None
+    read = Reader({"output": output}, [])
+    path = read.target("output", "--output")
+    read.check()
+    return path
+
+
+def _command(workload: str | None, output: str, values: Mapping[str, Any]) -> str:
+    """Return the command line that was given, quoted for a shell."""
+    words = ["llmsize", "report", *([workload] if workload is not None else [])]
+    for option in (*WORKLOAD_OPTIONS, *VERIFY_OPTIONS):
+        value = values[option.name]
+        if value is True:
+            words.append(option.flags[0])
+        elif value not in (None, False):
+            words += [option.flags[0], f"{value:.12g}" if isinstance(value, float) else str(value)]
+    return shlex.join([*words, "-o", output])

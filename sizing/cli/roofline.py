@@ -1,0 +1,89 @@
+"""`llmsize roofline`: operations under the GPU's roof, and where decoding turns compute-bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sizing.cli.options import DEMAND, FORMAT_OPTIONS, STEP_OPTIONS, WHOLE, Opt, takes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sizing.cli.reading import Reader
+    from sizing.report.roofline import Sizes
+
+LENGTH_OPTIONS = (
+    Opt("isl", WHOLE, ("--isl",), "Mean prompt length in tokens, with --osl in place of --context.", DEMAND),
+    Opt("osl", WHOLE, ("--osl",), "Mean output length in tokens; half of it is written at a mean context.", DEMAND),
+)
+
+
+@takes((*STEP_OPTIONS, *LENGTH_OPTIONS, *FORMAT_OPTIONS))
+def command(
+    batch: Annotated[
+        str | None, typer.Option("--batch", help="Sequences that decode: 1,8,64, or doublings as 1..512 (default).")
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option("--context", help="Their mean context in tokens, 2,048 by default.")
+    ] = None,
+    prefill: Annotated[
+        str | None, typer.Option("--prefill", help="Prompt lengths in tokens: 512,2048, or doublings as 128..8192.")
+    ] = None,
+    plot: Annotated[
+        str | None, typer.Option("--plot", help="Draw it into FILE.svg, .png or .pdf (llmsize[plot]).")
+    ] = None,
+    **values: Any,
+) -> None:
+    """Show how near to the GPU's roof the operations of prefill and decode come, and from which batch on decode is compute-bound."""
+    from sizing.cli.collecting import Part
+    from sizing.cli.deploy import deployment
+    from sizing.cli.output import chosen_format, picture_form, write, write_file
+    from sizing.report.roofline import build
+
+    given = {**values, "batch": batch, "context": context, "prefill": prefill, "plot": plot}
+    output, asked = Part(lambda: chosen_format(values)), Part(lambda: _asked(given))
+    resolved = deployment(STEP_OPTIONS, values, output, asked)
+    sizes, picture = asked.value
+    document = build(resolved, sizes)
+    write(document, output.value)
+    if picture is not None:
+        from sizing.report.plot_roofline import draw
+
+        write_file(picture, "--plot", draw(document, picture_form(picture)))
+
+
+def _asked(given: dict[str, Any]) -> tuple[Sizes, Path | None]:
+    """Return the sizes to look at and the picture to draw. Raises InputError with all that is wrong of them."""
+    from sizing.cli.reading import Reader
+    from sizing.report.roofline import Sizes
+
+    read = Reader(given, [])
+    batches, prompts = _sizes(read, "batch"), _sizes(read, "prefill")
+    isl, osl = read.whole("isl", "--isl"), read.whole("osl", "--osl")
+    context = read.whole("context", "--context", most=1_000_000_000)
+    if given["context"] is not None and (given["isl"] is not None or given["osl"] is not None):
+        read.fault("is stated by --isl and --osl already", "--context", "either of the two")
+    elif (given["isl"] is None) != (given["osl"] is None):
+        read.fault("are the mean context together", "--isl, --osl", "both, or --context")
+    picture = read.picture()
+    read.check()
+    if isl is not None and osl is not None:
+        context = isl + osl // 2
+    return Sizes(batches, prompts, context), picture
+
+
+def _sizes(read: Reader, name: str) -> tuple[int, ...] | None:
+    """Return the sizes that an option lists; None where it is absent or wrong."""
+    from sizing.cli.ranges import ALLOWED, whole_numbers
+    from sizing.cli.reading import MOST
+
+    text = read.values[name]
+    if text is None:
+        return None
+    try:
+        return whole_numbers(text, MOST)
+    except ValueError as error:
+        read.fault(str(error), f"--{name}", ALLOWED)
+        return None

@@ -1,0 +1,170 @@
+"""From options to the rows of a sweep: what is varied, each combination resolved and searched for, over several processes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from sizing.catalog import workloads
+from sizing.catalog.names import Found
+from sizing.cli import axes as reading
+from sizing.cli.collecting import Part, check
+from sizing.cli.estimate import WORKLOAD_OPTIONS, simulated, to_size
+from sizing.cli.named import FILES, Catalog
+from sizing.cli.options import Opt
+from sizing.cli.output import FORMATS, chosen_format
+from sizing.cli.progress import Bar
+from sizing.cli.resolve import Question, data, question
+from sizing.cli.workers import collect, cores, ordered
+from sizing.errors import Fault, InputError
+from sizing.report import assumptions
+from sizing.report.documents import Assumption
+from sizing.report.documents_sweep import Sweep, SweepRow, flat
+from sizing.report.inputs import inputs
+from sizing.report.sweep import invalid, row, shared
+from sizing.request import Data
+from sizing.specs.workload import Workload
+from sizing.sweep import Axis, Searches, combination, size
+
+AT_ONCE = 32  # combinations that a process answers before it hands them over; of simulated ones each takes longer
+FEW = 64  # combinations that are answered before another process has started
+
+
+class Sweeping(NamedTuple):
+    """What to sweep over, and how to write it."""
+
+    workload: Found[Workload] | None
+    values: Mapping[str, Any]
+    axes: tuple[Axis, ...]
+    verified: bool
+    format: str
+    jobs: int
+
+
+class Resolver:
+    """Resolves combinations; what they name is looked up once."""
+
+    def __init__(self, workload: Found[Workload] | None, options: tuple[Opt, ...]) -> None:
+        """Read the data that all combinations share."""
+        self.workload, self.options = workload, options
+        self.catalog = Catalog(cache(FILES.model), cache(FILES.gpu), cache(FILES.engine))
+        self.data: Data = data()
+
+    def question(self, values: Mapping[str, Any]) -> Question:
+        """Return the question of some values. Raises InputError where they are wrong."""
+        return question(self.workload, self.options, values, catalog=self.catalog, read=self.data)
+
+    def faults(self, values: Mapping[str, Any]) -> tuple[Fault, ...]:
+        """Return what is wrong with some values, nothing where all is right."""
+        asked = Part(lambda: to_size(self.question(values), values))
+        return asked.faults
+
+
+@dataclass
+class Rows:
+    """What a process does with the numbers of some combinations; what it has looked up and tabulated stays with it."""
+
+    asking: Sweeping
+    resolver: Resolver | None = None
+    searches: Searches | None = None
+
+    def __call__(self, numbers: range) -> list[SweepRow]:
+        """Return the rows of some combinations."""
+        if self.resolver is None or self.searches is None:
+            self.resolver = _resolver(self.asking.workload, self.asking.axes)
+            self.searches = Searches(self.resolver.data)
+        return [self._row(combination(self.asking.axes, number), self.resolver, self.searches) for number in numbers]
+
+    def _row(self, varied: dict[str, Any], resolver: Resolver, searches: Searches) -> SweepRow:
+        values = {**self.asking.values, **varied}
+        try:
+            asked = resolver.question(values)
+            request = to_size(asked, values)
+        except InputError as error:
+            return invalid(varied, error)
+        outcome = searches.search(request, asked.options, asked.precisions)
+        checked = simulated(outcome, asked.asked.workload.tokens) if self.asking.verified else None
+        return row(varied, outcome if checked is None else checked.outcome, asked.asked, checked)
+
+
+def ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
+    """Resolve what is asked. Raises InputError for what is wrong with the options, not for what is wrong with a combination."""
+    output = Part(lambda: chosen_format(values, (*FORMATS, "jsonl")))
+    found = Part(lambda: None if workload is None else workloads.load_workload(workload))
+    axes = Part(lambda: reading.read(values["vary"] or (), WORKLOAD_OPTIONS, values, FILES))
+    check(output, found, axes)
+    wrong = _always_wrong(_resolver(found.value, axes.value), axes.value, values)
+    if wrong:
+        raise InputError(wrong)
+    return Sweeping(found.value, values, axes.value, values["verify"], output.value, values["jobs"] or cores())
+
+
+def _resolver(workload: Found[Workload] | None, axes: Sequence[Axis]) -> Resolver:
+    """Return what resolves combinations; its faults call what is varied by that."""
+    varied = {axis.name for axis in axes}
+    options = (o._replace(flags=(reading.field_of(o),)) if o.name in varied else o for o in WORKLOAD_OPTIONS)
+    return Resolver(workload, tuple(options))
+
+
+def _always_wrong(resolver: Resolver, axes: Sequence[Axis], values: Mapping[str, Any]) -> list[Fault]:
+    """Return what is wrong whatever is varied: with the first combination, and without any just the same."""
+    first = set(map(str, resolver.faults({**values, **combination(axes, 0)})))
+    return [fault for fault in resolver.faults(values) if str(fault) in first] if first else []
+
+
+def swept(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
+    """Yield the rows in the order of the combinations, some at a time."""
+    total = size(asking.axes)
+    each = 1 if asking.verified else AT_ONCE
+    tasks = (range(start, min(start + each, total)) for start in range(0, total, each))
+    jobs = asking.jobs if total > (1 if asking.verified else FEW) else 1
+    if jobs == 1:
+        collect()
+    done = 0
+    hidden = streams and sys.stdout.isatty()  # a bar would stand among the rows
+    with Bar("Sweeping", total) as bar:
+        for rows in ordered(Rows(asking), tasks, min(jobs, -(-total // each))):
+            done += len(rows)
+            yield rows
+            if not hidden:
+                bar(done)
+
+
+def document(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
+    """Return the document of all rows."""
+    feasible = sum(row.feasible for row in rows)
+    asked = list(_each_varied(asking))
+    found = [inputs(one.asked, one.request, None) for one in asked]
+    rests_on = [tuple(_rests_on(one)) for one in asked]
+    return Sweep(
+        feasible=feasible > 0,
+        inputs=shared(found),
+        varied={axis.name: axis.values for axis in asking.axes},
+        verified=asking.verified,
+        feasible_rows=feasible,
+        rows=tuple(map(flat, rows)),
+        assumptions=tuple(entry for entry in rests_on[0] if all(entry in other for other in rests_on)) if asked else (),
+    )
+
+
+def _rests_on(one: Question) -> Iterator[Assumption]:
+    yield from assumptions.of_model(one.request, one.asked.notes)
+    yield from assumptions.of_limits(one.request)
+
+
+def _each_varied(asking: Sweeping) -> Iterator[Question]:
+    """Yield the first combination and, of each input, every other value in it (of numbers the last): what changes, changes here."""
+    resolver = _resolver(asking.workload, asking.axes)
+    first = {axis.name: axis.values[0] for axis in asking.axes}
+    changed = [
+        {**first, axis.name: value}
+        for axis in asking.axes
+        for value in (axis.values[1:] if isinstance(axis.values[0], str) else axis.values[-1:])
+    ]
+    for varied in (first, *changed):
+        part = Part(lambda varied=varied: resolver.question({**asking.values, **varied}))  # type: ignore[misc]
+        if not part.faults:
+            yield part.value

@@ -1,0 +1,35 @@
+"""One demand on several GPU types and weight precisions: each at its best, as a search of its own finds it, in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sizing.request import GpuOption
+from sizing.search import Evaluated, Outcome, objective_key, within_budget
+from sizing.specs.workload import Objective
+
+if TYPE_CHECKING:  # the simulator need not be loaded to compare
+    from sizing.verify import Verified
+
+
+class Compared(NamedTuple):
+    """What a search of one GPU type and one weight precision found, and what a simulation made of it, where there was one."""
+
+    option: GpuOption
+    precision: str | None
+    outcome: Outcome
+    checked: Verified | None
+
+    @property
+    def best(self) -> Evaluated | None:
+        """The answer; None where nothing serves the demand within limits and budget, or no simulation confirmed it."""
+        passed = self.checked is None or self.checked.passed
+        return self.outcome.best if passed and within_budget(self.outcome) else None
+
+
+def place(best: Evaluated | None, sort: Objective) -> tuple[float, ...]:
+    """Return the place of a candidate in the order: by GPUs, $ an hour or watts, then by the others; what is infeasible last.
+
+    Where cost decides, those without a price come after all that have one.
+    """
+    return (1.0,) if best is None else (0.0, *objective_key(best, sort))

@@ -1,0 +1,75 @@
+"""The document of `llmsize report`: the answer, what would change it, curves and a comparison, and how to repeat it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sizing.report.documents import Estimate, Statistics
+
+
+class Sensitivity(NamedTuple):
+    """One input changed by a share to a value, and the answer then: as sized like the answer itself; null where there is none."""
+
+    what: str
+    share: float
+    value: float
+    unit: str
+    feasible: bool
+    gpu: str | None
+    weight_precision: str | None
+    gpus: int | None
+    extra_gpus: int | None
+    layout: str | None
+    requests_per_s: float | None
+    usd_per_hour: float | None
+    reason: str | None
+
+
+class RatePoint(NamedTuple):
+    """One replica under Poisson arrivals at a rate; `share_of_stable` is of the highest rate at which queues end.
+
+    `is_answer` marks the load that the answer's replicas run at.
+    """
+
+    requests_per_s_per_replica: float
+    requests_per_s_per_gpu: float
+    requests_per_s_per_8_gpus: float
+    share_of_stable: float
+    in_flight: float
+    ttft_ms: Statistics
+    itl_ms: Statistics
+    e2e_ms: Statistics
+    feasible: bool
+    is_answer: bool
+
+
+class RateLine(NamedTuple):
+    """A layout with its points by rate; `gpus` are those of one replica."""
+
+    gpu: str
+    weight_precision: str
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    gpus: int
+    points: tuple[RatePoint, ...]
+
+
+class Report(NamedTuple):
+    """The document of `llmsize report`; `simulated` says whether each size in it was confirmed by simulation.
+
+    `rates` are latencies by rate, of a demand that arrives as Poisson traffic; `curve` is that of the `curve` command, by
+    requests in flight, of one in flight and of offline work. `comparison` is that of the `compare` command, null where
+    there is one candidate or no demand.
+    """
+
+    title: str
+    command: str
+    simulated: bool
+    estimate: Estimate
+    sensitivity: tuple[Sensitivity, ...]
+    rates: tuple[RateLine, ...]
+    curve: Any
+    comparison: Any
+    schema: str = "llmsize.report/1"
