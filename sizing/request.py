@@ -13,6 +13,7 @@ from sizing.specs.bands import Load as LoadRegion
 from sizing.specs.engine import Engine
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.model import Model
+from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.workload import (
     LEAST_REQUESTS_PER_S,
     Defaults,
@@ -68,6 +69,7 @@ class Request:
     engine_version: str
     kv_precision: str
     pessimistic: tuple[Band, ...] = ()
+    optimisations: Optimisations = NOTHING_ASKED
 
     def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
         """Return what numbers of this request on a GPU type are of, for their error bands."""
@@ -156,6 +158,7 @@ def resolve(
         engine=engine,
         engine_version=engine_version,
         kv_precision=workload.kv_precision,
+        optimisations=workload.optimisations,
     )
 
 
@@ -182,6 +185,7 @@ def without_demand(
         engine=engine,
         engine_version=engine_version,
         kv_precision=workload.kv_precision,
+        optimisations=workload.optimisations,
     )
 
 

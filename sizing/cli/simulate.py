@@ -14,6 +14,7 @@ from sizing.cli.options import (
     FORMAT_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
+    OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
     SIMULATION_OPTIONS,
     TICK_OPTIONS,
@@ -39,6 +40,7 @@ SHARED = (
     *MODEL_OPTIONS,
     *(option for option in DEMAND_OPTIONS if option.name not in ("gpus", "mode")),
     *SERVING_OPTIONS,
+    *OPTIMISATION_OPTIONS,
 )
 OPTIONS = (
     *(option._replace(help=HELP.get(option.name, option.help)) for option in for_one_layout(SHARED)),

@@ -86,7 +86,7 @@ def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
     """Return the deployment under each policy; its timing constants are shared."""
     own, kernels = of_engine(resolved.settings, driven.slots), resolved.kernels()
     size = driven.batch_size or own.slots
-    found = {}
+    prefix, found = resolved.request.optimisations.prefix, {}
     for name in driven.policies:
         rules = own
         if name != OWN:
@@ -98,7 +98,7 @@ def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
             resolved.memory,
             rules,
             driven.replicas,
-            driven.prefix_hit,
+            prefix.hit if prefix else 0.0,
         )
     return found
 

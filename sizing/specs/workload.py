@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from sizing.specs.base import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
+from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.units import lognormal_mean_below, parse_duration_s, parse_growth, parse_limit, parse_share
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", "nvfp4", "mxfp4"]
@@ -189,6 +190,7 @@ class Workload(Spec):
     mode: Annotated[Literal["streaming", "sequential", "offline"], AnyCase] = "streaming"
     serving: Serving = Serving()
     planning: Planning = Planning()
+    optimisations: Optimisations = NOTHING_ASKED
     source: Text | None = None
 
 
