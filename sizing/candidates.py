@@ -138,7 +138,13 @@ def _candidate(
     gpu, model = option.gpu, request.model
     resolved = resolve_settings(request, gpu, layout)
     plan = precision.plan(
-        model, gpu, resolved, data.formats, precision=precision_name, kv_precision=request.kv_precision
+        model,
+        gpu,
+        resolved,
+        data.formats,
+        precision=precision_name,
+        kv_precision=request.kv_precision,
+        extras=request.extras,
     )
 
     def no(reason: str, detail: str, shortfall: float = math.inf) -> Rejected:
@@ -155,6 +161,7 @@ def _candidate(
         resolved,
         max_model_len=request.max_model_len,
         cuda_graphs_gib=request.serving.cuda_graphs_gib,
+        extras=request.extras,
     )
     sized = Candidate(option, precision_name, layout, plan, resolved, used)
     if used.fits:
@@ -171,6 +178,9 @@ def refusals(
 ) -> Iterator[tuple[str, str]]:
     """Yield (reason, detail) of all that the hardware or the engine refuses in a layout, whatever the memory."""
     island, group = island_gpus(gpu), layout.tp * layout.dp
+    pruned = precision.sparsity_why_not(plan, gpu)
+    if pruned:
+        yield "sparsity", pruned
     if request.engine.vendors and gpu.vendor not in request.engine.vendors:
         yield "engine", f"{request.engine.title} runs on GPUs of {' and '.join(request.engine.vendors)} alone"
     if group > island:

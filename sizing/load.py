@@ -13,6 +13,7 @@ from sizing import memory, steady_state
 from sizing import step as step_model
 from sizing.bands import AS_PREDICTED, Edge, worse_edge
 from sizing.candidates import Candidate
+from sizing.extras import cached_tokens
 from sizing.kernels import Kernels
 from sizing.limits import quantiles, violated, within
 from sizing.request import Data, Request
@@ -131,17 +132,20 @@ class Loads:
             settings,
             max_model_len=request.isl + request.osl,
             cuda_graphs_gib=request.serving.cuda_graphs_gib,
+            extras=request.extras,
         )
         by_cache = int(mean_len.max_concurrency)
         by_engine = settings.max_num_seqs * layout.dp
+        to_prefill = request.isl - self._cached
         service = Service(
-            isl=request.isl,
+            isl=to_prefill,
             osl=request.osl,
-            chunk_tokens=min(request.isl, settings.max_num_batched_tokens),
+            chunk_tokens=min(to_prefill, settings.max_num_batched_tokens),
             budget_tokens=settings.max_num_batched_tokens,
             prefill_only=settings.step_order == "prefill_first",
             pp=layout.pp,
             dp=layout.dp,
+            tokens_per_step=request.extras.tokens_per_step,
         )
         return Load(
             kernels,
@@ -151,6 +155,11 @@ class Loads:
             "kv_cache" if by_cache < by_engine else "max_num_seqs",
             worse_edge(request.pessimistic, request.situation(candidate.option.gpu)),
         )
+
+    @property
+    def _cached(self) -> int:
+        """Tokens of a prompt that are in cache when it comes, or restored to it."""
+        return cached_tokens(self.request.isl, self.request.extras.cached.share)
 
     def _split(self, candidate: Candidate) -> tuple[Kernels, Curves]:
         """Return a candidate's kernels and the curves of its split at one stage."""
@@ -165,6 +174,7 @@ class Loads:
                 request.engine.name,
                 settings,
                 plan,
+                request.extras,
             )
             curves = step_model.curves(
                 request.model,
@@ -172,7 +182,8 @@ class Loads:
                 kernels,
                 context_tokens=request.isl + request.osl / 2,
                 prompt_tokens=request.isl,
-                chunk_tokens=min(request.isl, settings.max_num_batched_tokens),
+                chunk_tokens=min(request.isl - self._cached, settings.max_num_batched_tokens),
+                cached_tokens=self._cached,
             )
             self._splits[key] = kernels, curves
         return self._splits[key]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sizing import architecture, capacity
 from sizing.bands import Situation
 from sizing.errors import Fault, InputError
+from sizing.extras import NOTHING, Extras
 from sizing.specs.bands import Band, Kind
 from sizing.specs.bands import Load as LoadRegion
 from sizing.specs.engine import Engine
@@ -70,6 +71,7 @@ class Request:
     kv_precision: str
     pessimistic: tuple[Band, ...] = ()
     optimisations: Optimisations = NOTHING_ASKED
+    extras: Extras = NOTHING
 
     def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
         """Return what numbers of this request on a GPU type are of, for their error bands."""
@@ -116,6 +118,7 @@ def resolve(
     defaults: Defaults,
     *,
     gpu_budget: int | None = None,
+    extras: Extras = NOTHING,
 ) -> Request:
     """Fill a workload's gaps from the defaults.
 
@@ -159,11 +162,18 @@ def resolve(
         engine_version=engine_version,
         kv_precision=workload.kv_precision,
         optimisations=workload.optimisations,
+        extras=extras,
     )
 
 
 def without_demand(
-    workload: Workload, model: Model, engine: Engine, engine_version: str, defaults: Defaults
+    workload: Workload,
+    model: Model,
+    engine: Engine,
+    engine_version: str,
+    defaults: Defaults,
+    *,
+    extras: Extras = NOTHING,
 ) -> Request:
     """Return a request that asks nothing of a layout but what it holds: at the model's maximum length unless stated."""
     length = workload.serving.max_model_len or model.max_position
@@ -186,6 +196,7 @@ def without_demand(
         engine_version=engine_version,
         kv_precision=workload.kv_precision,
         optimisations=workload.optimisations,
+        extras=extras,
     )
 
 

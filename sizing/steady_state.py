@@ -44,7 +44,8 @@ Quantiles = Mapping[str, float]
 class Service:
     """What a layout serves: lengths, chunk of prefill, pipeline depth, attention-data ranks, scheduler's step order.
 
-    `chunk_tokens` is the prompt's share of one step's token budget; `prefill_only` says that a step with a prompt
+    `isl` are the tokens of a prompt to be prefilled, those in cache left out. A decode step gives a sequence
+    `tokens_per_step` on average, several with speculative decoding. `chunk_tokens` is the prompt's share of one step's token budget; `prefill_only` says that a step with a prompt
     carries no decodes (SGLang, vLLM V0). Of stacked layouts `pp` and `dp` are columns.
     """
 
@@ -55,6 +56,12 @@ class Service:
     prefill_only: bool
     pp: Numeric = 1
     dp: Numeric = 1
+    tokens_per_step: float = 1.0
+
+    @property
+    def decode_steps(self) -> float:
+        """Steps that a request decodes in: one a token after the first, fewer where a step gives several."""
+        return (self.osl - 1) / self.tokens_per_step
 
     @property
     def chunks(self) -> float:
@@ -104,11 +111,13 @@ def decode_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeri
     micro = np.maximum(np.asarray(decoding, dtype=float) / service.pp, 1.0)
     microbatches = np.clip(decoding, 1.0, service.pp)
     gpu_s = (
-        lookup(curves.grid, curves.body_s, micro)
-        + lookup(curves.grid, curves.head_s, micro) * microbatches
+        lookup(curves.grid, curves.body_s, micro * curves.verified)
+        + lookup(curves.grid, curves.head_s, micro * curves.verified) * microbatches
         + curves.decode_floor_s
         + curves.decode_slope_s * micro
     )
+    if curves.again_s is not None:
+        gpu_s = gpu_s + lookup(curves.grid, curves.again_s, micro) * microbatches
     return with_host_s(gpu_s, curves.host, micro, microbatches)
 
 
@@ -121,13 +130,16 @@ def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together
     micro = np.asarray(decoding, dtype=float) / service.pp
     # The floor is paid where anything decodes; on average that is less than always below one sequence.
     attention_s = curves.decode_floor_s * np.minimum(micro, 1.0) + curves.decode_slope_s * micro
-    tokens = micro + service.dp * service.chunk_tokens * together
+    verified = micro * curves.verified
+    tokens = verified + service.dp * service.chunk_tokens * together
     gpu_s = (
         lookup(curves.grid, curves.body_s, tokens)
-        + lookup(curves.grid, curves.head_s, np.maximum(micro + service.dp * together / service.chunks, 1.0))
+        + lookup(curves.grid, curves.head_s, np.maximum(verified + service.dp * together / service.chunks, 1.0))
         + attention_s
         + curves.prompt_attention_s / service.chunks * together
     )
+    if curves.again_s is not None:
+        gpu_s = gpu_s + lookup(curves.grid, curves.again_s, np.maximum(micro, 1.0)) * np.minimum(micro, 1.0)
     busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens / service.dp)
     return with_host_s(busy_s, curves.host, micro + together)
 
@@ -139,7 +151,7 @@ def solo_ttft_s(curves: Curves, service: Service) -> Numeric:
 
 def solo_itl_s(curves: Curves, service: Service) -> Numeric:
     """Seconds between tokens of a request that is alone; 0 where there is no second token."""
-    return decode_step_s(curves, service, 1.0) if service.osl > 1 else 0.0
+    return decode_step_s(curves, service, 1.0) / service.tokens_per_step if service.osl > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +195,7 @@ def _beside(service: Service, decoding: Array) -> Array:
 def _pace(curves: Curves, service: Service, decoding: Array) -> _Pace:
     decode_s = np.asarray(decode_step_s(curves, service, decoding))
     # Of Poisson arrivals with a mean m within a step on each rank and stage, a step that has any has m/(1 - exp(-m)).
-    within = np.maximum(decoding / ((service.osl - 1) * service.ranks), TINY)
+    within = np.maximum(decoding / (service.decode_steps * service.ranks), TINY)
     together = np.clip(within / -np.expm1(-within), 1.0, service.most_together)
     pace = _paced(curves, service, decoding, decode_s, together)
     if service.prefill_only:
@@ -197,8 +209,8 @@ def _paced(curves: Curves, service: Service, decoding: Array, decode_s: Array, t
     chunk_s = np.asarray(prefill_step_s(curves, service, _beside(service, decoding), together))
     hit_s = chunk_s if service.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
     delay_s = service.chunks * hit_s / together / service.ranks
-    step_s = decode_s + decoding * delay_s / (service.osl - 1)
-    return _Pace(step_s, decode_s, chunk_s, together, hit_s, decoding / ((service.osl - 1) * step_s))
+    step_s = decode_s + decoding * delay_s / service.decode_steps
+    return _Pace(step_s, decode_s, chunk_s, together, hit_s, decoding / (service.decode_steps * step_s))
 
 
 def _packed(service: Service, pace: _Pace) -> Array:
@@ -225,7 +237,7 @@ def _rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
         prompt_s=service.passes * chunk_s,
         hit_s=hit_s,
         another_s=(full_s - chunk_s) / np.maximum(service.most_together - together, 1.0),
-        hits=steps_per_s / together * (service.osl - 1) * step_s,
+        hits=steps_per_s / together * service.decode_steps * step_s,
         requests_per_s=requests_per_s,
         in_prefill=steps_per_s * chunk_s / together,
         busy=steps_per_s * full_s / service.most_together,
@@ -274,11 +286,12 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
     own_s = curves.front_end_s + rates.prompt_s
     ttft_s = {"mean": own_s + wait.shared_s + wait.queue_s}
     reaction = _reaction(curves, service, rates, decoding) if decodes else (decoding, decoding)
-    itl_s = {"mean": _seen_step_s(curves, service, rates, decoding, *reaction)}
-    spread_s = _itl_spread_s(curves, service, rates, decoding)
+    per_step = service.tokens_per_step
+    itl_s = {"mean": _seen_step_s(curves, service, rates, decoding, *reaction) / per_step}
+    spread_s = _itl_spread_s(curves, service, rates, decoding) / per_step
     for name, q in quantiles.items():
         ttft_s[name] = own_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
-        itl_s[name] = np.maximum(rates.decode_s, itl_s["mean"] + NormalDist().inv_cdf(q) * spread_s)
+        itl_s[name] = np.maximum(rates.decode_s / per_step, itl_s["mean"] + NormalDist().inv_cdf(q) * spread_s)
     after_first = service.osl - 1
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
     return Point(
@@ -385,7 +398,7 @@ def _reaction(curves: Curves, service: Service, rates: _Rates, decoding: Array) 
 
 
 def _itl_spread_s(curves: Curves, service: Service, rates: _Rates, decoding: Array) -> Array:
-    """Standard deviation over requests of a request's mean ITL, taken as normal.
+    """Standard deviation over requests of a request's mean step, taken as normal.
 
     Two things spread it: how many prefills it sits through (Poisson) and how many others decode beside it (Poisson too).
     Both feed back: slower steps last longer and meet more prompts, by the factor S/d.
@@ -393,7 +406,7 @@ def _itl_spread_s(curves: Curves, service: Service, rates: _Rates, decoding: Arr
     if service.osl <= 1:
         return np.zeros_like(rates.step_s)
     more_s = np.asarray(decode_step_s(curves, service, decoding + np.sqrt(decoding))) - rates.decode_s
-    by_hits_s = rates.hit_s * np.sqrt(rates.hits) / (service.osl - 1)
+    by_hits_s = rates.hit_s * np.sqrt(rates.hits) / service.decode_steps
     return rates.step_s / rates.decode_s * np.sqrt(by_hits_s**2 + more_s**2)
 
 
@@ -410,7 +423,7 @@ def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Q
     round_s = _prompts_step_s(curves, service, batch)
     after_first = max(service.osl - 1, 0)
     prefill_s = rounds * round_s
-    e2e_mean = curves.front_end_s + prefill_s + after_first * np.asarray(decode_step_s(curves, service, in_flight))
+    e2e_mean = curves.front_end_s + prefill_s + service.decode_steps * np.asarray(decode_step_s(curves, service, in_flight))
     ttft_s = {"mean": curves.front_end_s + (rounds + 1) / 2 * round_s}
     for name, q in quantiles.items():
         ttft_s[name] = curves.front_end_s + np.ceil(q * rounds) * round_s
@@ -450,5 +463,5 @@ def decoding_limit(service: Service, running: float) -> float:
     """
     if service.osl <= 1:
         return 1.0
-    replenished = service.most_together / service.chunks * (service.osl - 1) * service.ranks
+    replenished = service.most_together / service.chunks * service.decode_steps * service.ranks
     return float(running) if service.prefill_only else float(min(running, replenished))

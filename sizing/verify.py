@@ -165,7 +165,8 @@ def _simulated(candidate: Evaluated, request: Request, tokens: Tokens, requests:
         layout=chosen.layout,
         kernels=candidate.load.kernels,
         memory=chosen.memory,
-        rules=of_engine(chosen.settings),
+        rules=of_engine(chosen.settings, verified=request.extras.verified),
+        prefix_hit=request.extras.cached.share,
     )
     isl, osl = lengths_of(tokens)
     traffic = Traffic(isl, osl, 0, longest=request.max_model_len, seed=seed)

@@ -7,15 +7,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from sizing import extras
 from sizing import request as requests
-from sizing.catalog import gpus, workloads
+from sizing.catalog import gpus, models, optimisations, workloads
 from sizing.catalog.models import FoundModel
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
 from sizing.errors import Fault, InputError
+from sizing.extras import NOTHING, Extras, Speculation
 from sizing.report.inputs import Asked
 from sizing.request import Data, GpuOption, Request
+from sizing.specs.model import Model
+from sizing.specs.optimisation_facts import Facts
+from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import Workload
 
 
@@ -53,7 +58,7 @@ def question(
     if precisions == (None,):
         precisions = (stated.precision or model.precision,)
     asked = Asked(
-        workload=stated,
+        workload=with_images(stated, request.value.extras),
         workload_name=names.name,
         model_id=model.id,
         model_matched_from=model.matched_from,
@@ -74,14 +79,60 @@ def told_apart(options: tuple[GpuOption, ...]) -> tuple[GpuOption, ...]:
 
 def _request(names: Named, budget: Part[int | None], read: Data) -> Request:
     model, (engine, version) = names.model.value, names.engine.value
+    beside = extras_of(names.workload.value, model.spec)
     return requests.resolve(
-        with_cache_of(names.workload.value, model),
+        with_cache_of(with_images(names.workload.value, beside), model),
         model.spec,
         engine,
         version,
         read.defaults,
         gpu_budget=budget.value,
+        extras=beside,
     )
+
+
+def with_images(workload: Workload, extras: Extras) -> Workload:
+    """Return a workload whose prompts hold the tokens of their images too."""
+    if extras.encoder is None:
+        return workload
+    more, tokens = extras.encoder.tokens, workload.tokens
+    longest = None if tokens.isl_max is None else tokens.isl_max + more
+    return workload.model_copy(
+        update={"tokens": tokens.model_copy(update={"isl": tokens.isl + more, "isl_max": longest})}
+    )
+
+
+def extras_of(workload: Workload, model: Model) -> Extras:
+    """Return what a workload's optimisations put beside a model, by what is published of them.
+
+    Raises InputError for an unknown method or draft model, and for what cannot be combined.
+    """
+    asked = workload.optimisations
+    if asked == NOTHING_ASKED:
+        return NOTHING
+    facts = optimisations.load_facts().spec
+    spoken = asked.speculative
+    return Extras(
+        speculation=_speculation(spoken, model, facts) if spoken else None,
+        sparsity=facts.sparsity if asked.sparsity else None,
+        adapters=extras.adapters(asked.lora, facts.lora) if asked.lora else None,
+        encoder=extras.encoder(asked.images, facts.encoder) if asked.images else None,
+        cached=extras.cached(asked),
+    )
+
+
+def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
+    method = optimisations.method_of(asked.method, facts)
+    drafting = None if asked.model is None else models.load_model(asked.model).spec
+    if drafting is None and method.head is None and not method.free:
+        raise InputError(
+            Fault(
+                "a draft model needs its name",
+                field="optimisations.speculative",
+                allowed="draft:MODEL[:TOKENS][@ACCEPTANCE]",
+            )
+        )
+    return extras.speculation(asked, method, model, drafting)
 
 
 def with_cache_of(workload: Workload, model: FoundModel) -> Workload:

@@ -21,7 +21,7 @@ from sizing.cli.driving import OF_LENGTHS, OF_LOADS, OWN, Driving, driving, is_n
 from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
 from sizing.cli.reading import MOST
-from sizing.cli.resolve import data, notes_of, with_cache_of
+from sizing.cli.resolve import data, extras_of, notes_of, with_cache_of, with_images
 from sizing.deployment import Resolved
 from sizing.engine.load import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
@@ -56,7 +56,8 @@ def question(
     request = Part(lambda: _request(names, layout.value, drive.value, rows.value, read), names.origin.by_field)
     idle = Part(lambda: meaning.check(options, values, names.workload.value, _file(names), drive.value))
     check(*besides, drive, rows, *names.parts, layout, request, idle)
-    driven, trace, asked, model = drive.value, rows.value, names.workload.value, names.model.value
+    driven, trace, model = drive.value, rows.value, names.model.value
+    asked = with_images(names.workload.value, request.value.extras)
     precision = names.precisions.value[0] or asked.precision or model.precision
     resolved = deployment.resolve(request.value, names.options[0], layout.value, precision, read, notes=notes_of(model))
     policies = _deployed(resolved, driven)
@@ -84,9 +85,10 @@ def _file(names: Named) -> Workload | None:
 
 def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
     """Return the deployment under each policy; its timing constants are shared."""
-    own, kernels = of_engine(resolved.settings, driven.slots), resolved.kernels()
+    extras = resolved.request.extras
+    own, kernels = of_engine(resolved.settings, driven.slots, verified=extras.verified), resolved.kernels()
     size = driven.batch_size or own.slots
-    prefix, found = resolved.request.optimisations.prefix, {}
+    found = {}
     for name in driven.policies:
         rules = own
         if name != OWN:
@@ -98,7 +100,7 @@ def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
             resolved.memory,
             rules,
             driven.replicas,
-            prefix.hit if prefix else 0.0,
+            extras.cached.share,
         )
     return found
 
@@ -119,13 +121,15 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
     if trace is not None and serving.max_model_len is None:
         longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
         serving = serving.model_copy(update={"max_model_len": longest})
+    extras = extras_of(asked, model.spec)
     return requests.resolve(
-        with_cache_of(asked, model).model_copy(update={"serving": serving}),
+        with_cache_of(with_images(asked, extras), model).model_copy(update={"serving": serving}),
         model.spec,
         engine,
         version,
         read.defaults,
         gpu_budget=layout.gpus * driven.replicas,
+        extras=extras,
     )
 
 

@@ -201,6 +201,7 @@ def _longest(chosen: Candidate, outcome: Outcome) -> int:
         chosen.plan,
         chosen.settings,
         cuda_graphs_gib=request.serving.cuda_graphs_gib,
+        extras=request.extras,
     )
 
 

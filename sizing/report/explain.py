@@ -114,7 +114,7 @@ def _of_latency(
 ) -> Iterator[Explanation]:
     latency, request, service = document.latency, outcome.request, best.load.service
     assert latency is not None
-    chunks = request.isl / service.chunk_tokens
+    chunks = service.chunks
     simulated = best.served is not None
     source = "simulation of one replica" if simulated else "closed form of in-flight batching"
     closed = f"closed form {float(best.point.ttft_s['mean'][0]) / MILLI:.4g} ms; " if simulated else ""
