@@ -34,11 +34,19 @@ def draft_layout(draft: Draft, layout: Layout, settings: EngineSettings) -> Layo
 def draft_body(
     draft: Draft, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, tokens: Numeric
 ) -> tuple[Operation, ...]:
-    """Return the layers of one pass of a draft for `tokens` of a replica."""
+    """Return the first pass of a draft in a step, for the `tokens` of a replica that the target worked on."""
+    where = draft_layout(draft, layout, settings)
+    joined = [gemm(_split(draft.joined, where.tp), tokens / where.dp, 1, plan)] if draft.joined is not None else []
+    return (*joined, *_pass(draft, layout, settings, plan, tokens))
+
+
+def _pass(
+    draft: Draft, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, tokens: Numeric
+) -> tuple[Operation, ...]:
     found: list[Operation] = []
     where = draft_layout(draft, layout, settings)
-    if draft.joined is not None:
-        found.append(gemm(_split(draft.joined, where.tp), tokens / where.dp, 1, plan))
+    if draft.each is not None:
+        found.append(gemm(_split(draft.each, where.tp), tokens / where.dp, 1, plan))
     if draft.model is not None:
         found += operations.split_body(draft.model, where, plan, tokens)
     return _named(found)
@@ -53,7 +61,7 @@ def draft_again(
     found = [gemm(_split(head, where.tp), rows, head.copies, plan) for head in draft.heads]
     if draft.model is not None:
         found += [_times(o, draft.passes) for o in operations.head(draft.model, where, settings, plan, sequences)]
-    body = draft_body(draft, layout, settings, plan, sequences)
+    body = _pass(draft, layout, settings, plan, sequences)
     return (*_named(found), *(_times(o, draft.passes - 1) for o in body if draft.passes > 1))
 
 
@@ -105,22 +113,17 @@ def _split(matrix: Matrix, tp: int) -> Matrix:
 def draft_weight_bytes(draft: Draft, layout: Layout, settings: EngineSettings, plan: PrecisionPlan) -> float:
     """Bytes of a draft's weights on one GPU; an embedding or head that it shares with the target is not held twice."""
     where = draft_layout(draft, layout, settings)
-    matrices = [(_split(m, where.tp), 1) for m in (*draft.heads, *((draft.joined,) if draft.joined else ()))]
+    matrices = [(_split(m, where.tp), 1) for m in (*draft.heads, draft.joined, draft.each) if m is not None]
     if draft.model is not None:
         whole = architecture.whole(draft.model)
         for matrix, count in architecture.stage_matrices(draft.model, whole, where):
-            is_head = matrix.role == "embedding" or (matrix.role == "lm_head" and draft.shares_vocabulary)
-            if not (is_head and _is_target_part(draft)):
+            shared = matrix.role == "embedding" or (matrix.role == "lm_head" and draft.shares_vocabulary)
+            if not (shared and draft.each is not None):  # a head reads the target's own embedding
                 matrices.append((matrix, count))
     return sum(
         count * matrix.copies * (matrix.inputs * matrix.outputs + matrix.bias) * plan.weight_bytes(matrix.role)
         for matrix, count in matrices
     )
-
-
-def _is_target_part(draft: Draft) -> bool:
-    """A head that joins the target's hidden states looks its tokens up in the target's embedding."""
-    return draft.joined is not None
 
 
 def draft_cache_bytes(draft: Draft, layout: Layout, settings: EngineSettings, plan: PrecisionPlan) -> float:

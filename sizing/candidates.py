@@ -103,6 +103,8 @@ def resolve_settings(request: Request, gpu: Gpu, layout: Layout) -> EngineSettin
     if resolved.budget_covers_context:  # unchunked prompts: the budget is stretched to the longest of them
         stretched = max(resolved.max_num_batched_tokens, request.max_model_len)
         resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
+    if request.extras.speculation is not None:
+        resolved = resolved.speculating()
     given = {
         name: value
         for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens")

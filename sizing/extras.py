@@ -9,9 +9,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from sizing.attention.terms import Matrix
+from sizing.attention.terms import KEY_AND_VALUE, Matrix
 from sizing.errors import Fault, InputError
-from sizing.specs.model import DenseMlp, LayerKind, Model, MoeMlp, Quantisation
+from sizing.specs.model import (
+    DenseMlp,
+    GqaAttention,
+    LayerKind,
+    Model,
+    MoeMlp,
+    Quantisation,
+    SlidingWindowAttention,
+)
 from sizing.specs.optimisation_facts import DraftHead, EncoderFacts, LoraFacts, Method, SparsityFacts
 from sizing.specs.optimisations import Images, Lora, Optimisations, Prefix, Speculative
 from sizing.units import GIGA
@@ -21,13 +29,14 @@ from sizing.units import GIGA
 class Draft:
     """What drafts: a small model that runs `passes` times a step, or heads that each sequence's last state goes through.
 
-    `joined` is the projection in front of the model; `heads` are whole on every GPU of a layer's split. It follows the
-    target's precision, or has its own (`own_precision`).
+    `joined` projects the target's hidden states once a step, `each` stands in front of the model in every pass. Weights have
+    the draft's own precision unless it `follows_precision` of the target.
     """
 
     model: Model | None
     passes: int
     joined: Matrix | None = None
+    each: Matrix | None = None
     heads: tuple[Matrix, ...] = ()
     follows_precision: bool = False
     shares_vocabulary: bool = True
@@ -193,11 +202,18 @@ def _head(head: DraftHead, target: Model, tokens: int) -> Draft:
         checkpoint_bytes=None,
         quantisation=target.quantisation if head.follows_precision else Quantisation(target.activation_precision),
     )
-    joined = head.joined_states * target.hidden_size
+    hidden = target.hidden_size
+    join = Matrix("draft_join", "dense_mlp", head.joined_states * hidden, hidden) if head.joined_states else None
+    mixer = kind.mixer
+    widened = None
+    if head.widened and isinstance(mixer, (GqaAttention, SlidingWindowAttention)):
+        outputs = (mixer.q_heads + KEY_AND_VALUE * mixer.kv_heads) * mixer.head_dim
+        widened = Matrix("draft_widened_qkv", "attention", hidden, outputs)
     return Draft(
         model,
         tokens,
-        joined=Matrix("draft_join", "dense_mlp", joined, target.hidden_size) if joined else None,
+        joined=join if head.widened else None,
+        each=widened if head.widened else join,
         follows_precision=head.follows_precision,
         shares_vocabulary=head.vocabulary is None,
     )

@@ -91,6 +91,8 @@ def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[
     small = kernels.assumptions.small_kernels
     yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
     yield _of_setting(request, chosen, "host")
+    if request.extras.speculation is not None:
+        yield _of_setting(request, chosen, "speculation")
     if chosen.settings.host.eager_layer_us:
         yield _of_setting(request, chosen, "captured_prefill_tokens")
 
