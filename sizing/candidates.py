@@ -201,7 +201,7 @@ def refusals(
 
 def _unchunked(request: Request, resolved: EngineSettings) -> tuple[str, str] | None:
     """Return (reason, detail) where a prompt needs more tokens of a step than an engine that does not chunk has."""
-    if resolved.chunked_prefill or request.isl <= resolved.max_num_batched_tokens:
+    if resolved.chunked_prefill or request.phase == "decode" or request.isl <= resolved.max_num_batched_tokens:
         return None
     return (
         "token_budget",

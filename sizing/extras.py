@@ -44,12 +44,17 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Speculative decoding: `tokens` drafted a step, each accepted with a chance, and what drafts them (None: no GPU time)."""
+    """Speculative decoding: `tokens` drafted a step, each accepted with a chance, and what drafts them (None: no GPU time).
+
+    `source` says where the acceptance is from.
+    """
 
     method: str
     tokens: int
     acceptance: float
     draft: Draft | None
+    evidence: str = "assumed"
+    source: str = "as asked"
 
     @property
     def verified(self) -> int:
@@ -171,7 +176,9 @@ def speculation(asked: Speculative, method: Method, target: Model, drafting: Mod
             if method.head.parallel_heads
             else _head(method.head, target, tokens)
         )
-    return Speculation(method.title, tokens, acceptance, draft)
+    if asked.acceptance is not None:
+        return Speculation(method.title, tokens, acceptance, draft)
+    return Speculation(method.title, tokens, acceptance, draft, method.evidence, method.source)
 
 
 def _draft_model(target: Model, drafting: Model, tokens: int) -> Draft:

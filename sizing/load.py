@@ -137,19 +137,22 @@ class Loads:
         by_cache = int(mean_len.max_concurrency)
         by_engine = settings.max_num_seqs * layout.dp
         to_prefill = request.isl - self._cached
+        prefilled = request.phase == "decode"  # whose prompts were in a front end before their prefill
         service = Service(
             isl=to_prefill,
             osl=request.osl,
             chunk_tokens=min(to_prefill, settings.max_num_batched_tokens),
             budget_tokens=settings.max_num_batched_tokens,
-            prefill_only=settings.step_order == "prefill_first",
+            prefill_only=settings.step_order == "prefill_first" and not prefilled,
             pp=layout.pp,
             dp=layout.dp,
             tokens_per_step=request.extras.tokens_per_step,
+            prefilled=prefilled,
         )
+        curves = step_model.at_depth(split, request.model, layout, kernels)
         return Load(
             kernels,
-            step_model.at_depth(split, request.model, layout, kernels),
+            replace(curves, front_end_s=0.0) if prefilled else curves,
             service,
             max(1, min(by_cache, by_engine)),
             "kv_cache" if by_cache < by_engine else "max_num_seqs",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from sizing import architecture, capacity
 from sizing.bands import Situation
@@ -25,6 +26,9 @@ from sizing.specs.workload import (
     Serving,
     Workload,
 )
+
+
+Phase = Literal["whole", "prefill", "decode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,8 @@ class GpuOption:
 class Request:
     """What is asked, resolved: lengths, demand (at most one kind), limits, rules. Rates carry headroom already.
 
-    `pessimistic` are the error bands on whose worse edges to size, none to size as predicted.
+    `pessimistic` are the error bands on whose worse edges to size, none to size as predicted. `phase` is what the replicas
+    do: all of a request, or, in a disaggregated deployment, its prefill or its decode alone.
     """
 
     model: Model
@@ -72,6 +77,7 @@ class Request:
     pessimistic: tuple[Band, ...] = ()
     optimisations: Optimisations = NOTHING_ASKED
     extras: Extras = NOTHING
+    phase: Phase = "whole"
 
     def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
         """Return what numbers of this request on a GPU type are of, for their error bands."""

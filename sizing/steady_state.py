@@ -45,7 +45,8 @@ class Service:
     """What a layout serves: lengths, chunk of prefill, pipeline depth, attention-data ranks, scheduler's step order.
 
     `isl` are the tokens of a prompt to be prefilled, those in cache left out. A decode step gives a sequence
-    `tokens_per_step` on average, several with speculative decoding. `chunk_tokens` is the prompt's share of one step's token budget; `prefill_only` says that a step with a prompt
+    `tokens_per_step` on average, several with speculative decoding. `prefilled` prompts come with their cache and first
+    token, as to the decode pool of a disaggregated deployment. `chunk_tokens` is the prompt's share of one step's token budget; `prefill_only` says that a step with a prompt
     carries no decodes (SGLang, vLLM V0). Of stacked layouts `pp` and `dp` are columns.
     """
 
@@ -57,6 +58,7 @@ class Service:
     pp: Numeric = 1
     dp: Numeric = 1
     tokens_per_step: float = 1.0
+    prefilled: bool = False
 
     @property
     def decode_steps(self) -> float:
@@ -66,12 +68,12 @@ class Service:
     @property
     def chunks(self) -> float:
         """Steps that one prompt's prefill takes."""
-        return self.isl / self.chunk_tokens
+        return 0.0 if self.prefilled else self.isl / self.chunk_tokens
 
     @property
     def passes(self) -> Numeric:
         """Whole passes that one prompt's prefill lasts: the chunks of a prompt follow each other through a pipeline."""
-        return 1 + (self.chunks - 1) / self.pp
+        return 0.0 if self.prefilled else 1 + (self.chunks - 1) / self.pp
 
     @property
     def most_together(self) -> float:
@@ -122,7 +124,8 @@ def decode_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeri
 
 
 def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
-    """Seconds of a step that carries prefill, with `decoding` sequences beside it (0: prefill only).
+    """Seconds of a step that carries prefill, with `decoding` sequences beside it (0: prefill only); without any to do, of one
+    that decodes.
 
     `together` prompts share the step on every attention-data rank (a step lasts as long as its fullest rank); where a
     prompt takes several chunks, one of them.
@@ -463,5 +466,7 @@ def decoding_limit(service: Service, running: float) -> float:
     """
     if service.osl <= 1:
         return 1.0
+    if service.prefilled:
+        return float(running)
     replenished = service.most_together / service.chunks * service.decode_steps * service.ranks
     return float(running) if service.prefill_only else float(min(running, replenished))

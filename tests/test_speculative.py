@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -95,7 +96,7 @@ def test_eagle_costs_more_than_it_gains_at_large_batches(engine: str, gpu: str, 
 def test_the_gain_shrinks_with_the_batch(asked: str) -> None:
     of, base = laid("llama-3.1-8b", speculative=asked), laid("llama-3.1-8b")
     gains = [gain(of, base, float(batch)) for batch in (1, 4, 16, 64, 256)]
-    assert all(later < earlier for earlier, later in zip(gains, gains[1:], strict=False)), gains
+    assert all(later < earlier for earlier, later in pairwise(gains)), gains
 
 
 @pytest.mark.parametrize("asked", METHODS)

@@ -80,6 +80,7 @@ def told_apart(options: tuple[GpuOption, ...]) -> tuple[GpuOption, ...]:
 def _request(names: Named, budget: Part[int | None], read: Data) -> Request:
     model, (engine, version) = names.model.value, names.engine.value
     beside = extras_of(names.workload.value, model.spec)
+    check_prefix(names.workload.value)
     return requests.resolve(
         with_cache_of(with_images(names.workload.value, beside), model),
         model.spec,
@@ -121,9 +122,23 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     )
 
 
+def check_prefix(workload: Workload) -> None:
+    """Raise InputError for a shared prefix that is longer than what of a prompt is found in cache."""
+    prefix, isl = workload.optimisations.prefix, workload.tokens.isl
+    if prefix is not None and prefix.shared_tokens is not None and prefix.shared_tokens > prefix.hit * isl:
+        raise InputError(
+            Fault(
+                f"{prefix.shared_tokens:,} shared tokens are more than the {prefix.hit * isl:,.0f} of a prompt that are "
+                f"found in cache ({prefix.hit:g} of {isl:,})",
+                field="optimisations.prefix",
+                allowed="at most hit * isl tokens",
+            )
+        )
+
+
 def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
     method = optimisations.method_of(asked.method, facts)
-    drafting = None if asked.model is None else models.load_model(asked.model).spec
+    drafting = None if asked.model is None else _draft_model(asked.model)
     if drafting is None and method.head is None and not method.free:
         raise InputError(
             Fault(
@@ -133,6 +148,14 @@ def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
             )
         )
     return extras.speculation(asked, method, model, drafting)
+
+
+def _draft_model(name: str) -> Model:
+    try:
+        return models.load_model(name).spec
+    except InputError as error:
+        faults = [replace(fault, field=fault.field or "optimisations.speculative") for fault in error.faults]
+        raise InputError(faults) from None
 
 
 def with_cache_of(workload: Workload, model: FoundModel) -> Workload:

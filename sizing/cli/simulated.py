@@ -21,7 +21,7 @@ from sizing.cli.driving import OF_LENGTHS, OF_LOADS, OWN, Driving, driving, is_n
 from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
 from sizing.cli.reading import MOST
-from sizing.cli.resolve import data, extras_of, notes_of, with_cache_of, with_images
+from sizing.cli.resolve import check_prefix, data, extras_of, notes_of, with_cache_of, with_images
 from sizing.deployment import Resolved
 from sizing.engine.load import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
@@ -122,6 +122,8 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
         longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
         serving = serving.model_copy(update={"max_model_len": longest})
     extras = extras_of(asked, model.spec)
+    if trace is None:
+        check_prefix(asked)
     return requests.resolve(
         with_cache_of(with_images(asked, extras), model).model_copy(update={"serving": serving}),
         model.spec,

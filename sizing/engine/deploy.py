@@ -15,6 +15,7 @@ from sizing.engine.rules import Rules
 from sizing.extras import NOTHING
 from sizing.kernels import Kernels
 from sizing.memory import MemoryUse, sequence_bytes
+from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model
 from sizing.units import GIB
 
@@ -74,9 +75,15 @@ def replicas(
     longest: int,
     prefix_hit: float = 0.0,
     one_by_one: bool = False,
+    handed: bool = False,
 ) -> tuple[Replica, ...]:
-    """Return `count` replicas, each attention-data rank as one of its own (it has its own scheduler and pool)."""
+    """Return `count` replicas, each attention-data rank as one of its own (it has its own scheduler and pool).
+
+    What is `handed` over to them has been in a front end before.
+    """
     ticking = clock(model, layout, kernels, rules)
+    if handed:
+        ticking = replace(ticking, front_end=FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0))
     template = pool(model, layout, kernels, used, longest)
     windows = windows_of(model)
     return tuple(
@@ -89,6 +96,7 @@ def replicas(
             prefix_hit=prefix_hit,
             tokens_per_step=kernels.extras.tokens_per_step,
             one_by_one=one_by_one,
+            handed=handed,
         )
         for _ in range(count * layout.dp)
     )

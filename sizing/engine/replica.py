@@ -61,7 +61,11 @@ class Watch:
 
 @dataclass(slots=True)
 class Replica:
-    """The state of one replica. `observer`, where given, is called after each step with what it did."""
+    """The state of one replica. `observer`, where given, is called after each step with what it did.
+
+    Requests that are `handed` over come with the cache of their prompt and their first token: they are let in where there
+    is a slot and cache, and decode from the next step on; one that was preempted is computed again here.
+    """
 
     requests: Requests
     clock: Clock
@@ -70,6 +74,7 @@ class Replica:
     batch: Batch
     prefix_hit: float = 0.0
     now: float = 0.0
+    handed: bool = False
     one_by_one: bool = False
     queue: deque[int] = field(default_factory=deque)
     prefilling: list[int] = field(default_factory=list)
@@ -170,12 +175,15 @@ class Replica:
             self.seen -= 1
             self.pool.held_bytes += bytes_
             self.held[request] = bytes_
-            self.prefilling.append(request)
             self.order.append(request)
-            if request not in self.done_units:
-                self.done_units[request] = 0.0
             if math.isnan(self.requests.admitted[request]):
                 self.requests.admitted[request] = self.now
+            if self.handed and not self.requests.preemptions[request]:
+                self._next_token(request, self.requests.arrival[request])
+                continue
+            self.prefilling.append(request)
+            if request not in self.done_units:
+                self.done_units[request] = 0.0
 
     def _steps_to_look(self) -> int:
         """Decode steps until arrivals are looked at again, counted from the last step with prefill; 0 is now."""

@@ -122,7 +122,11 @@ class Latency(NamedTuple):
 
 
 class MemoryFigures(NamedTuple):
-    """Memory of one GPU of the tightest rank, and what its cache pool holds over the replica."""
+    """Memory of one GPU of the tightest rank, and what its cache pool holds over the replica.
+
+    Of the weights `beside_gib` run beside the model (draft, adapters, image encoder); of the pool `shared_prefix_gib` are
+    prefixes that sequences share.
+    """
 
     visible_gib: float
     budget_gib: float
@@ -141,6 +145,8 @@ class MemoryFigures(NamedTuple):
     max_model_len_that_fits: int
     fits: bool
     deficit_gib: float
+    beside_gib: float = 0.0
+    shared_prefix_gib: float = 0.0
 
 
 class Utilisation(NamedTuple):

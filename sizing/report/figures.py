@@ -84,6 +84,8 @@ def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
         max_model_len_that_fits=longest,
         fits=used.fits,
         deficit_gib=used.deficit_gib,
+        beside_gib=used.beside_gib,
+        shared_prefix_gib=used.shared_prefix_gib,
     )
 
 

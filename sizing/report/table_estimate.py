@@ -11,6 +11,7 @@ from sizing.report.footnotes import NO_ITL, assumed, explained
 from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural
 from sizing.report.table_layouts import cheaper, compared, layout, rejected
 from sizing.report.table_memory import memory_line
+from sizing.report.table_optimised import optimised
 
 COMMAND_WIDTH = 56  # of a line of a shell command: with indent and continuation it is below the narrowest terminal
 
@@ -140,6 +141,7 @@ def _asked(document: Estimate) -> Iterator[Line]:
         in_flight += f", {number(load.concurrency_per_replica)} a replica"
     yield Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}, {in_flight}", "Workload")
     yield Line(f"{i['engine_title']} {i['engine_version']}, {layout(d.tp, d.pp, d.ep, d.dp)}", "Engine")
+    yield from optimised(i)
     if i["gpu_asked"]:
         asked = ", ".join(f"{asked!r} is {known}" for known, asked in i["gpu_asked"].items())
         yield Line(asked, "Matched", style="dim")
@@ -212,6 +214,7 @@ def _infeasible(document: Estimate) -> Iterator[Block]:
             Line(f"{i['model']}, {i['weight_precision'].upper()} weights", "Model"),
             Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}", "Workload"),
             Line(f"{i['engine_title']} {i['engine_version']}", "Engine"),
+            *optimised(i),
         )
     )
     lines = [Line(limiting.detail, "Nearest")]

@@ -91,7 +91,7 @@ def _latencies(document: SimulationReport) -> Block:
 def _asked(document: SimulationReport) -> Iterator[Line]:
     """The six labels (model, precision, ISL, OSL, concurrency, TP), the engine and the load."""
     i = document.inputs
-    model, engine = setup(i)
+    model, engine, *optimised = setup(i)
     yield model
     running = ""
     if len(document.runs) == 1 and document.runs[0].batch.mean is not None:
@@ -104,6 +104,7 @@ def _asked(document: SimulationReport) -> Iterator[Line]:
     yield Line(f"ISL {_length(i, 'isl')}, OSL {_length(i, 'osl')}{running}", "Workload")
     yield Line(_load(i), "Load")
     yield engine
+    yield from optimised
     policies = ", ".join("the engine's own" if name == "engine" else name for name in i["policies"])
     window = f", batches of {i['batch_size']:,} or after {i['batch_window_s']:g} s" if "batch_size" in i else ""
     routing = f", {i['routing']} routing" if i["routing"] else ""
