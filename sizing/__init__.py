@@ -1,8 +1,8 @@
 """llmsize: how many GPUs an LLM service needs, how sure that is, and what it costs.
 
 Modules import only from those above them in this order: text, errors, units, versions, specs, bands, prices, catalog, settings, attention,
-extras, precision, architecture, operations, beside, memory, roofline, network, kernels, step, steady_state, stack, limits, engine, simulation, capacity, request,
-candidates, deployment, load, search, verify, advice, validation, calibrate, report, cli.
+extras, precision, architecture, operations, beside, memory, roofline, network, kernels, step, steady_state, stack, limits, engine, simulation, handover, capacity, request,
+candidates, deployment, load, search, verify, advice, whatif, validation, calibrate, report, cli.
 """
 
 __version__ = "0.1.0"

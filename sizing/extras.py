@@ -102,7 +102,12 @@ class Cached:
     @property
     def share(self) -> float:
         """Share of a prompt that need not be computed, in cache or restored to it."""
-        return min(1.0, self.hit + self.restored)
+        return self.hit + self.brought
+
+    @property
+    def brought(self) -> float:
+        """Share of a prompt that is brought back: of what is not in cache."""
+        return self.restored * (1 - self.hit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,7 +296,7 @@ def front_end(model: Model, layout: Layout, kernels: Kernels) -> FrontEnd:
         memory.rate_bytes(model, stage, layout, kernels.plan)
         for stage in architecture.stages(model, layout.pp, settings.pp_remainder)
     )
-    restore_us = cached.restored * per_token / (cached.restore_bytes_per_s or pcie) / MICRO
+    restore_us = cached.brought * per_token / (cached.restore_bytes_per_s or pcie) / MICRO
     more = settings.front_end.per_prompt_token_us + restore_us
     return settings.front_end.model_copy(update={"per_prompt_token_us": more})
 

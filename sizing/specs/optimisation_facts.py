@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -99,13 +99,41 @@ class EncoderFacts(Spec):
     date: Text
 
 
-class Advice(Spec):
-    """What an optimisation that `whatif` tries needs, what it risks, and which evaluation tells."""
+class Assumed(Spec):
+    """What a trial assumes and nobody can know beforehand, a value of 0 to 1, and how far off it may well be."""
 
+    what: Text
+    value: Fraction
+    step: Fraction
+
+
+class Trial(Spec):
+    """An optimisation that `whatif` tries, as command-line options with their values.
+
+    `{value}` in a value stands for what is `assumed`. Of one `group` at most one is in a combination. It is tried where the
+    workload does not ask for its `optimisation` already, where weights and cache have at least so many bits a value, and
+    where the model's attention is of a kind.
+    """
+
+    group: Text
     title: Text
+    options: dict[str, str | int]
+    assumed: Assumed | None = None
+    optimisation: Text | None = None
+    least_weight_bits: Positive | None = None
+    least_kv_bits: Positive | None = None
+    attention: Literal["mla", "hybrid", "other"] | None = None
     needs: Text
     risk: Text
     source: Text
+
+    def values(self, assumed: float | None = None) -> dict[str, Any]:
+        """Return the options with their values, at what is assumed or another value of it."""
+        value = self.assumed.value if self.assumed and assumed is None else assumed
+        return {
+            name: text.format(value=f"{value:.4g}") if isinstance(text, str) and value is not None else text
+            for name, text in self.options.items()
+        }
 
 
 class Facts(Spec):
@@ -115,4 +143,4 @@ class Facts(Spec):
     sparsity: SparsityFacts
     lora: LoraFacts
     encoder: EncoderFacts
-    advice: dict[str, Advice]
+    trials: dict[str, Trial]

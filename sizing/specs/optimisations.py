@@ -128,7 +128,10 @@ class Images(Spec):
 
 
 class KvOffload(Spec):
-    """Cache kept in host memory: the share of a prompt restored from there, at `gb_per_s` (the GPU's PCIe where absent)."""
+    """Cache kept in host memory: the share of a prompt restored from there, of what the GPU's own cache does not hold.
+
+    At `gb_per_s`, that of the GPU's PCIe link where absent.
+    """
 
     hit: Share
     gb_per_s: Rate | None = None
