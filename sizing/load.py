@@ -67,6 +67,13 @@ class Load:
         """Seconds between tokens of a request that is alone; 0 where there is no second token."""
         return float(steady_state.solo_itl_s(self.curves, self.service))
 
+    @property
+    def highest_per_s(self) -> float:
+        """Requests/s of one replica with every slot full, or with nothing but prefill in its time; no limit asked."""
+        ceiling = np.array([steady_state.decoding_limit(self.service, self.slots)])
+        full = steady_state.open_loop(self.curves, self.service, ceiling, {})
+        return float(full.requests_per_s[0] / max(1.0, float(full.prefill_share[0])))
+
     def most(self, request: Request) -> Most | None:
         """Return the most that one replica serves within the limits, or None when not even the lightest load does."""
         return most_of([self], request)[0]
@@ -148,6 +155,7 @@ class Loads:
             dp=layout.dp,
             tokens_per_step=request.extras.tokens_per_step,
             prefilled=prefilled,
+            prefill_pool=request.phase == "prefill",
         )
         curves = step_model.at_depth(split, request.model, layout, kernels)
         return Load(

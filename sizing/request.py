@@ -27,7 +27,6 @@ from sizing.specs.workload import (
     Workload,
 )
 
-
 Phase = Literal["whole", "prefill", "decode"]
 
 

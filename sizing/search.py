@@ -135,7 +135,12 @@ def timed(candidate: Candidate, loads: Loads) -> Timed | Rejected:
         load = loads.of(candidate)
     except UntimedError as error:
         return _reject(candidate, "efficiency", "; ".join(fault.message for fault in error.faults), math.inf)
-    over = solo_over(load, loads.request.limits)
+    return alone(candidate, load, loads.request)
+
+
+def alone(candidate: Candidate, load: Load, request: Request) -> Timed | Rejected:
+    """See whether a lone request keeps the limits of a request on a candidate whose step times are tabulated."""
+    over = solo_over(load, request.limits)
     if over is None:
         return Timed(candidate, load)
     name, value_s, limit_s = over

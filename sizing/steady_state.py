@@ -20,6 +20,7 @@ approximations; a simulation has the last word.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -36,6 +37,8 @@ WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognorma
 NUDGE, MOST_FEEDBACK = 1e-3, 30.0  # step of a derivative; beyond that feedback a load is about to run away
 TINY = 1e-12  # keeps 0/0 away where nothing arrives
 PACKING_ROUNDS = 32  # of a fixed point that at most 0.8 utilisation contracts to below 0.1 %
+HEAVIEST_LOAD, DAMPING = 0.999, 0.25  # of a queue that is about to run away, and what makes its fixed point converge
+WEIBULL_SHAPE = -0.543  # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 Quantiles = Mapping[str, float]
 
@@ -46,7 +49,7 @@ class Service:
 
     `isl` are the tokens of a prompt to be prefilled, those in cache left out. A decode step gives a sequence
     `tokens_per_step` on average, several with speculative decoding. `prefilled` prompts come with their cache and first
-    token, as to the decode pool of a disaggregated deployment. `chunk_tokens` is the prompt's share of one step's token budget; `prefill_only` says that a step with a prompt
+    token, as to the decode pool of a disaggregated deployment; in a `prefill_pool` nothing ever decodes. `chunk_tokens` is the prompt's share of one step's token budget; `prefill_only` says that a step with a prompt
     carries no decodes (SGLang, vLLM V0). Of stacked layouts `pp` and `dp` are columns.
     """
 
@@ -59,6 +62,7 @@ class Service:
     dp: Numeric = 1
     tokens_per_step: float = 1.0
     prefilled: bool = False
+    prefill_pool: bool = False
 
     @property
     def decode_steps(self) -> float:
@@ -124,12 +128,13 @@ def decode_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeri
 
 
 def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
-    """Seconds of a step that carries prefill, with `decoding` sequences beside it (0: prefill only); without any to do, of one
-    that decodes.
+    """Seconds of a step that carries prefill, with `decoding` sequences beside it (0: prefill only).
 
     `together` prompts share the step on every attention-data rank (a step lasts as long as its fullest rank); where a
-    prompt takes several chunks, one of them.
+    prompt takes several chunks, one of them. Where prompts come prefilled, no step carries any.
     """
+    if service.prefilled:
+        return decode_step_s(curves, service, decoding)
     micro = np.asarray(decoding, dtype=float) / service.pp
     # The floor is paid where anything decodes; on average that is less than always below one sequence.
     attention_s = curves.decode_floor_s * np.minimum(micro, 1.0) + curves.decode_slope_s * micro
@@ -282,6 +287,8 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
 
     With OSL 1 nothing decodes, and `decoding` is the utilisation of the prefill capacity, below 1.
     """
+    if service.prefill_pool:
+        return _prefill_pool(curves, service, decoding, quantiles)
     decodes = service.osl > 1
     rates = (_rates if decodes else _prefill_rates)(curves, service, decoding)
     stable = (rates.busy < 1) & (rates.in_prefill <= 1)
@@ -307,6 +314,58 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
         prefill_share=rates.in_prefill,
         stable=stable,
     )
+
+
+def _prefill_pool(curves: Curves, service: Service, utilisation: Array, quantiles: Quantiles) -> Point:
+    """Operating points of GPUs that prefill and nothing else, at a share of the capacity that full budgets have.
+
+    A step of k prompts lasts S = f + k*D. All that come while it runs share the next one, and end with it; an idle engine
+    starts with one. With r = l*D and a = l*f (l prompts/s), k branches: E[k](1-r) = a + P(none came), E[k^2](1-r^2) =
+    E[k](1 + 2ar) + a^2. An arrival waits for the rest of the step that it meets, E[S^2]/2E[S], and ends with the batch that
+    it is in, E[k^2]/E[k] prompts on average, of which the budget takes `most_together` at once. With f = 0 and one prompt a
+    step that is M/D/1, as DistServe models a prefill instance. How much longer than the mean some wait is M/D/1's too:
+    those who wait at all (a share of l*E[S]/E[k]) have a squared coefficient of variation of (1 + 2r)/3, as a Weibull has.
+    """
+    rates, nothing = _prefill_rates(curves, service, utilisation), np.zeros_like(utilisation)
+    one_s = np.asarray(prefill_step_s(curves, service, nothing, 1.0))
+    full_s = np.asarray(prefill_step_s(curves, service, nothing, service.most_together))
+    more = service.most_together - 1
+    another_s = service.chunks * ((full_s - one_s) / more if more > 0 else one_s)
+    first_s = np.maximum(service.chunks * one_s - another_s, 0.0)
+    per_s = rates.requests_per_s / service.ranks
+    load, floor = np.minimum(per_s * another_s, HEAVIEST_LOAD), per_s * first_s
+    together = np.ones_like(load)
+    for _ in range(PACKING_ROUNDS):
+        together = (1 - DAMPING) * together + DAMPING * (floor + np.exp(-floor - load * together)) / (1 - load)
+    company = np.maximum((1 + 2 * load * floor + floor**2 / together) / (1 - load**2), 1.0)
+    longer_s2 = first_s**2 + another_s * together * (2 * first_s + another_s * company)
+    waits = np.minimum(load + floor / together, 1.0)
+    rest_s = waits * longer_s2 / (2 * (first_s + another_s * together))
+    behind = (company + np.minimum(company, service.most_together)) / 2 - 1  # a batch beyond the budget ends in parts
+    wait_s = (rest_s + another_s * behind) / service.pp
+    own_s = curves.front_end_s + service.passes * one_s
+    ttft_s = {"mean": own_s + wait_s}
+    for name, q in quantiles.items():
+        ttft_s[name] = own_s + _weibull_s(wait_s / np.maximum(waits, TINY), (1 + 2 * load) / 3, 1 - (1 - q) / waits)
+    zero_s = dict.fromkeys(ttft_s, nothing)
+    return Point(
+        requests_per_s=rates.requests_per_s,
+        decoding=nothing,
+        running=rates.requests_per_s * ttft_s["mean"],
+        ttft_s=ttft_s,
+        itl_s=zero_s,
+        e2e_s=ttft_s,
+        prefill_share=waits,
+        stable=rates.busy < 1,
+    )
+
+
+def _weibull_s(mean_s: Array, variation2: Array, q: Array) -> Array:
+    """Quantile of a Weibull time with a mean and a squared coefficient of variation up to 1; 0 where q is not above 0."""
+    shape = variation2**WEIBULL_SHAPE
+    scale_s = mean_s / np.vectorize(math.gamma)(1 + 1 / shape)
+    seconds: Array = scale_s * (-np.log1p(-np.clip(q, 0.0, None))) ** (1 / shape)
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)
