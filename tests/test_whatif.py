@@ -60,9 +60,7 @@ def test_the_base_is_what_estimate_answers() -> None:
     assert base["verified"]
 
 
-def test_each_option_and_the_best_are_what_estimate_answers_to_their_options(
-    ,
-) -> None:
+def test_each_option_and_the_best_are_what_estimate_answers_to_their_options() -> None:
     """No formulas of its own: what `whatif` says of an option is the estimate with it on."""
     found = whatif(*RAG)
     for option in found["options"]:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from sizing import __version__
-from sizing.cli import estimate, listings, memory, simulate, step, validate, whatif
+from sizing.cli import estimate, explain, listings, memory, simulate, step, validate, whatif
 from sizing.cli.output import OutputError, complain, discard, flush_output
 from sizing.errors import Fault, InputError, nearest
 
@@ -48,6 +48,7 @@ app.command("memory")(memory.command)
 app.command("step")(step.command)
 app.command("simulate")(simulate.command)
 app.command("whatif")(whatif.command)
+app.command("explain")(explain.command)
 app.command("validate")(validate.command)
 app.command("gpus")(listings.gpus)
 app.command("models")(listings.models)

@@ -81,9 +81,10 @@ def _length_faults(resolved: Resolved, context: int, prompt: int) -> Iterator[Fa
 def _batch_faults(resolved: Resolved, decode: int, prefill: int) -> Iterator[Fault]:
     """Yield what an engine's replica would not run in one step: each of its attention groups has limits of its own."""
     groups, settings = resolved.layout.dp, resolved.settings
+    verified = resolved.request.extras.verified
     for option, amount, noun, name, most in (
         ("--decode", decode + bool(prefill), "sequences", "max-num-seqs", settings.max_num_seqs),
-        ("--decode, --prefill", decode + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),
+        ("--decode, --prefill", decode * verified + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),
     ):
         if amount > most * groups:
             held = f"{most:,}" + (f" on each of {groups} groups" if groups > 1 else "")
