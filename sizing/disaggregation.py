@@ -27,6 +27,8 @@ from sizing.specs.pools import HandOver, Pool
 from sizing.specs.workload import Limit, Limits, Serving
 
 TTFT_SHARES = 6  # ways to split a limit on E2E that are tried
+# Pairs tried: those of the best pools by themselves. A transfer takes less than a prefill, so it seldom changes their order.
+MOST_KINDS, MOST_PREFILLS = 12, 24
 LEAST_OVER_SOLO = 1.05  # of the shortest prefill: the least of an E2E limit that is worth giving to prefill
 
 
@@ -239,9 +241,10 @@ def _paired(
     """Return every prefill pool with the best decode pool of each kind that a transfer can tell apart."""
     prefill_request, decode_request = phase_requests(request, asked, ttft_share)
     decoded = searching.search(decode_request, asked.decode.options, (precision,), data)
-    turned_down: dict[str, list[Rejected]] = {"prefill": [], "decode": list(decoded.rejected)}
+    prefills, refused = _best_alone(prefills, prefill_request)
+    turned_down: dict[str, list[Rejected]] = {"prefill": refused, "decode": list(decoded.rejected)}
     pairs: list[Pooled] = []
-    for decode in _kinds(decoded.ranked):
+    for decode in _kinds(decoded.ranked)[:MOST_KINDS]:
         for within_node in (False, True):
             found, refused = _prefills(prefill_request, prefills, decode, asked, within_node=within_node)
             turned_down["prefill"] += refused
@@ -252,6 +255,20 @@ def _paired(
                 if pair is not None and (not within_node or fits_node(pair)):
                     pairs.append(pair)
     return pairs, turned_down
+
+
+def _best_alone(prefills: Sequence[Timed], request: Request) -> tuple[list[Timed], list[Rejected]]:
+    """Return the prefill layouts that serve with the fewest GPUs where the transfer takes no time, and those that can't even so."""
+    entries = [alone(*entry, request) for entry in prefills]
+    timed = [entry for entry in entries if isinstance(entry, Timed)]
+    results = evaluate(timed, request)
+    good = [
+        (searching.preference(result, request), entry)
+        for result, entry in zip(results, timed, strict=True)
+        if isinstance(result, Evaluated)
+    ]
+    best = [entry for _, entry in sorted(good, key=lambda one: one[0])[:MOST_PREFILLS]]
+    return best, [entry for entry in (*entries, *results) if isinstance(entry, Rejected)]
 
 
 def _kinds(ranked: Iterable[Evaluated]) -> list[Evaluated]:

@@ -8,6 +8,7 @@ import typer
 
 from sizing.cli.options import (
     DEMAND_OPTIONS,
+    DISAGGREGATION_OPTIONS,
     EXPLAIN_OPTIONS,
     FORMAT_OPTIONS,
     LIMIT_OPTIONS,
@@ -22,6 +23,7 @@ from sizing.cli.options import (
 
 if TYPE_CHECKING:
     from sizing.cli.resolve import Question
+    from sizing.report.documents import Estimate
     from sizing.report.estimate import Hopeful
     from sizing.request import Request
     from sizing.search import Outcome
@@ -35,6 +37,7 @@ WORKLOAD_OPTIONS = (
     *LIMIT_OPTIONS,
     *SERVING_OPTIONS,
     *OPTIMISATION_OPTIONS,
+    *DISAGGREGATION_OPTIONS,
     *PLANNING_OPTIONS,
 )
 
@@ -48,7 +51,7 @@ def command(
 ) -> None:
     """Find the fewest GPUs that serve a demand within latency limits.
 
-    Exit codes: 0 feasible, 1 infeasible, 2 bad input.
+    Exit codes: 0 feasible (with --disaggregate from separate pools), 1 infeasible, 2 bad input.
     """
     from sizing import advice
     from sizing.cli.collecting import Part
@@ -80,7 +83,15 @@ def command(
         hopeful=_hopeful(asked, tokens, outcome if feasible else None) if values["conservative"] else None,
         explained=values["explain"],
     )
-    if values["quiet"]:
+    if asked.pools is not None:
+        document = _with_pools(document, asked, request, tokens, outcome if feasible else None)
+        feasible = document.disaggregated is not None and document.disaggregated.feasible
+    if values["quiet"] and document.disaggregated is not None:
+        if document.disaggregated.feasible:
+            print_text(str(document.disaggregated.gpus))
+        else:
+            complain(f"infeasible: {document.disaggregated.why}")
+    elif values["quiet"]:
         if document.deployment is not None:
             print_text(str(document.deployment.gpus))
         else:
@@ -89,6 +100,26 @@ def command(
         write(document, output.value)
     if not feasible:
         raise typer.Exit(1)
+
+
+def _with_pools(
+    document: Estimate, asked: Question, request: Request, tokens: Tokens | None, aggregated: Outcome | None
+) -> Estimate:
+    """Return the document with what separate pools take for the same; `aggregated` is None where nothing serves it as one."""
+    from sizing import disaggregation
+    from sizing.report import pools
+
+    assert asked.pools is not None
+    found = disaggregation.search(request, asked.pools, asked.precisions, asked.data)
+    checked = None
+    if tokens is not None:
+        from sizing.verify_pools import verify
+
+        checked = verify(found, asked.pools, tokens)
+    return document._replace(
+        disaggregated=pools.build(found, asked.pools, aggregated.best if aggregated is not None else None, checked),
+        assumptions=(*document.assumptions, *pools.assumptions(asked.pools)),
+    )
 
 
 def _cautious(request: Request) -> Request:

@@ -12,6 +12,7 @@ import typer
 
 from sizing import __version__
 from sizing.cli import estimate, explain, listings, memory, simulate, step, validate, whatif
+from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, flush_output
 from sizing.errors import Fault, InputError, nearest
 
@@ -81,7 +82,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     try:
         command = typer.main.get_command(app)
-        asked = list(arguments) or ["--help"]
+        asked = with_values(arguments) or ["--help"]
         known = [group.name or "" for group in app.registered_commands]
         if not asked[0].startswith("-") and asked[0] not in known:
             near = nearest(asked[0], known)

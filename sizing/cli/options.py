@@ -31,6 +31,7 @@ TICKS = "Teaching simulator"
 OUTPUT = "Output"
 
 TEXT, WHOLE, NUMBER = str | None, int | None, float | None
+DISAGGREGATE, SEARCHED = "--disaggregate", "auto"
 
 MODEL_OPTIONS = (
     Opt("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
@@ -59,6 +60,9 @@ OPTIMISATION_OPTIONS = (
     Opt("lora", TEXT, ("--lora",), "LoRA adapters on the GPU at once, SLOTSxRANK: 16x64.", OPTIMISATIONS, "optimisations.lora"),
     Opt("images", TEXT, ("--images",), "Images of a request, NxHxW in pixels: 2x1024x768.", OPTIMISATIONS, "optimisations.images"),
     Opt("kv_offload", TEXT, ("--kv-offload",), "Share of each prompt whose cache comes back from host memory, SHARE[@GB_PER_S]: 0.5, 0.5@40.", OPTIMISATIONS, "optimisations.kv_offload"),
+)  # fmt: skip
+DISAGGREGATION_OPTIONS = (
+    Opt("disaggregate", TEXT, (DISAGGREGATE,), "Separate pools for prefill and decode: without a value the search lays both out; else prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=h100-sxm:tp2,decode=2xh200-sxm:tp4.", OPTIMISATIONS, "optimisations.disaggregate"),
 )  # fmt: skip
 # What these options mean to a command that looks at a single layout.
 ONE_LAYOUT_HELP = {
@@ -144,6 +148,16 @@ EXPLAIN_OPTIONS = (Opt("explain", bool, ("--explain",), "Show formula, values an
 QUIET_OPTIONS = (
     Opt("quiet", bool, ("--quiet", "-q"), "Print the GPU count alone; excludes --json and --format.", OUTPUT),
 )
+
+
+def with_values(arguments: Iterable[str]) -> list[str]:
+    """Return a command line whose --disaggregate has a value: what follows it, where that describes pools, else the search's."""
+    given, found = list(arguments), []
+    for argument, after in zip(given, [*given[1:], ""], strict=False):
+        found.append(argument)
+        if argument == DISAGGREGATE and (after.startswith("-") or ("=" not in after and after.lower() != SEARCHED)):
+            found.append(SEARCHED)
+    return found
 
 
 def takes(options: Iterable[Opt]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing import extras
 from sizing import request as requests
-from sizing.catalog import gpus, models, optimisations, workloads
+from sizing.catalog import gpus, models, workloads
 from sizing.catalog.models import FoundModel
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
@@ -19,9 +19,11 @@ from sizing.extras import NOTHING, Extras, Speculation
 from sizing.report.inputs import Asked
 from sizing.request import Data, GpuOption, Request
 from sizing.specs.model import Model
-from sizing.specs.optimisation_facts import Facts
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import Workload
+
+if TYPE_CHECKING:  # what pools need is loaded where they are asked for
+    from sizing.disaggregation import Asked as Pools
 
 
 class Question(NamedTuple):
@@ -32,6 +34,7 @@ class Question(NamedTuple):
     options: tuple[GpuOption, ...]
     precisions: tuple[str | None, ...]
     data: Data
+    pools: Pools | None = None
 
 
 def data() -> Data:
@@ -52,7 +55,8 @@ def question(
     budget = Part(lambda: _positive(values.get("gpus"), "--gpus"))
     growth = Part(lambda: _check_headroom(names.workload.value, values))
     request = Part(lambda: _request(names, budget, read), names.origin.by_field)
-    check(*besides, *names.parts, budget, growth, request)
+    pools = Part(lambda: _pools(names), names.origin.at(("optimisations", "disaggregate")))
+    check(*besides, *names.parts, budget, growth, request, pools)
     model, stated, chosen = names.model.value, names.workload.value, told_apart(names.options)
     precisions = names.precisions.value
     if precisions == (None,):
@@ -68,7 +72,16 @@ def question(
         defaults=read.defaults,
         notes=notes_of(model),
     )
-    return Question(asked, request.value, chosen, precisions, read)
+    return Question(asked, request.value, chosen, precisions, read, pools.value)
+
+
+def _pools(names: Named) -> Pools | None:
+    """Return what is asked of separate pools; what sizes them is loaded only where they are asked for."""
+    if names.workload.value.optimisations.disaggregate is None:
+        return None
+    from sizing.cli.pools import asked_of
+
+    return asked_of(names)
 
 
 def told_apart(options: tuple[GpuOption, ...]) -> tuple[GpuOption, ...]:
@@ -111,7 +124,9 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     asked = workload.optimisations
     if asked == NOTHING_ASKED:
         return NOTHING
-    facts = optimisations.load_facts().spec
+    from sizing.catalog.optimisations import load_facts  # read where an optimisation is on
+
+    facts = load_facts().spec
     spoken = asked.speculative
     return Extras(
         speculation=_speculation(spoken, model, facts) if spoken else None,
@@ -137,7 +152,9 @@ def check_prefix(workload: Workload) -> None:
 
 
 def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
-    method = optimisations.method_of(asked.method, facts)
+    from sizing.catalog.optimisations import method_of
+
+    method = method_of(asked.method, facts)
     drafting = None if asked.model is None else _draft_model(asked.model)
     if drafting is None and method.head is None and not method.free:
         raise InputError(

@@ -13,6 +13,7 @@ from sizing.specs.base import Kind
 
 if TYPE_CHECKING:
     from sizing.bands import Edge
+    from sizing.report.documents_pools import Disaggregated
     from sizing.validation.errors import ErrorFigures, Group
 
 
@@ -251,7 +252,10 @@ class Simulation(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The document of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number."""
+    """The document of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number.
+
+    `disaggregated` is what serves the same from separate pools, null where they were not asked for; all else serves as one.
+    """
 
     feasible: bool
     inputs: dict[str, Any]
@@ -271,6 +275,7 @@ class Estimate(NamedTuple):
     rejected: tuple[RejectedLayout, ...]
     assumptions: tuple[Assumption, ...]
     simulate_command: str | None = None
+    disaggregated: Disaggregated | None = None
     explanations: tuple[Explanation, ...] = ()
     schema: str = "llmsize.estimate/1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from sizing.report import table_bands
+from sizing.report import table_bands, table_pools
 from sizing.report.documents import Estimate, Users
 from sizing.report.footnotes import NO_ITL, assumed, explained
 from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural
@@ -18,6 +18,8 @@ COMMAND_WIDTH = 56  # of a line of a shell command: with indent and continuation
 
 def blocks(document: Estimate) -> Iterator[Block]:
     """Yield the blocks of an estimate: the answer, what was asked, its figures, other layouts, assumptions."""
+    if document.disaggregated is not None:
+        yield from table_pools.blocks(document.disaggregated, document.inputs["limits"])
     if document.deployment is None:
         yield from _infeasible(document)
     else:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from sizing.specs.base import PositiveInt, Spec, Text
+from sizing.specs.pools import Pools
 from sizing.units import parse_share
 
 MOST_DRAFTED = 64  # tokens a step: far beyond what any published method drafts
@@ -148,6 +149,7 @@ class Optimisations(Spec):
         Annotated[Images, BeforeValidator(_sizes("count", "height", "width", form="NxHxW, as 2x1024x768"))] | None
     ) = None
     kv_offload: Annotated[KvOffload, BeforeValidator(_offload)] | None = None
+    disaggregate: Pools | None = None
 
     def asked(self) -> dict[str, Any]:
         """Return what is on, as plain data."""
