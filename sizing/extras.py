@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sizing.attention.terms import KEY_AND_VALUE, Matrix
 from sizing.errors import Fault, InputError
@@ -20,9 +21,11 @@ from sizing.specs.model import (
     Quantisation,
     SlidingWindowAttention,
 )
-from sizing.specs.optimisation_facts import DraftHead, EncoderFacts, LoraFacts, Method, SparsityFacts
 from sizing.specs.optimisations import Images, Lora, Optimisations, Prefix, Speculative
 from sizing.units import GIGA
+
+if TYPE_CHECKING:  # read where an optimisation is on
+    from sizing.specs.optimisation_facts import DraftHead, EncoderFacts, LoraFacts, Method, SparsityFacts
 
 
 @dataclass(frozen=True, slots=True)

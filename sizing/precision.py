@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sizing.errors import Fault, InputError, UntimedError, nearest
 from sizing.extras import NOTHING, Draft, Extras
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import DenseTflops, Gpu
 from sizing.specs.model import Model, Quantisation
-from sizing.specs.optimisation_facts import SparsityFacts
 from sizing.specs.workload import Formats, PrecisionFormat
 from sizing.units import BITS_PER_BYTE
+
+if TYPE_CHECKING:
+    from sizing.specs.optimisation_facts import SparsityFacts
 
 SIXTEEN_BIT = ("fp32", "fp16", "bf16")
 LINEAR = ("attention", "dense_mlp", "shared_expert", "expert")  # roles that pruning is applied to
