@@ -103,12 +103,15 @@ def ranked(tried: Iterable[Tried], request: Request) -> tuple[Tried, ...]:
 
 
 def combined(base: Outcome, tried: Iterable[Tried], answer: Answer) -> Combination:
-    """Put trials together, the one that helps most at a time, until none helps any more; at most one of a group.
+    """Put trials together that help alone, the one that helps most at a time, until none does any more; one of a group.
 
-    What comes out does not depend on the order in which trials are listed unless two of them help equally.
+    Where none is feasible alone, the first of each group together may be. What comes out does not depend on the order in
+    which trials are listed unless two of them help equally.
     """
-    found = Combination((), {}, base)
-    left = [one for one in tried if one.best is not None]
+    found, all_of_them = Combination((), {}, base), list(tried)
+    left = [one for one in all_of_them if is_better(one.best, base.best, base.request)]
+    if base.best is None and not left:
+        return _all_at_once(found, all_of_them, answer)
     while left:
         steps = [step for one in left if (step := _with(found, one, answer)) is not None]
         best = min(steps, key=lambda step: order(step.outcome.best, base.request), default=None)
@@ -118,6 +121,17 @@ def combined(base: Outcome, tried: Iterable[Tried], answer: Answer) -> Combinati
         left = [one for one in left if one.trial.group != taken.trial.group]
         found = best
     return found
+
+
+def _all_at_once(found: Combination, tried: Iterable[Tried], answer: Answer) -> Combination:
+    """Return the first trial of each group together, where that is feasible."""
+    firsts: dict[str, Tried] = {}
+    for one in tried:
+        firsts.setdefault(one.trial.group, one)
+    together = found
+    for one in firsts.values():
+        together = _with(together, one, answer) or together
+    return together if together.outcome.best is not None else found
 
 
 def _with(found: Combination, one: Tried, answer: Answer) -> Combination | None:

@@ -172,3 +172,12 @@ def test_every_trial_is_made_of_options_that_exist() -> None:
     for name, trial in load_facts().spec.trials.items():
         assert set(trial.options) <= known, name
         assert ("{value}" in "".join(map(str, trial.options.values()))) == (trial.assumed is not None), name
+
+
+def test_what_none_does_alone_all_together_may() -> None:
+    """A prompt of 2,000 tokens at TP4 within 100 ms: too long with any one of them, not with one of each group."""
+    arguments = ("-m", "llama-3.1-70b", "-g", "h100-sxm", "--tp", "4", "--isl", "2000", "--osl", "100", "--rps", "0.5")
+    found = whatif(*arguments, "--ttft", "100ms", "--no-verify")
+    assert (found["base"], found["options"]) == (None, [])
+    assert {"fp8-weights", "sparsity", "prefix-caching"} <= set(found["best"]["names"])
+    assert found["best"]["answer"]["ttft_ms"] <= 100

@@ -51,6 +51,7 @@ class OptionReport(NamedTuple):
     options: str
     helps: bool
     gpus: int
+    gpu: str
     gpus_saved: int | None
     layout: str
     requests_per_s_per_gpu: float

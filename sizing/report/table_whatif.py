@@ -9,12 +9,10 @@ from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, milliseconds, money, number, plural
 from sizing.report.table_optimised import optimised
 
-COLUMNS = ("optimisation", "GPUs", "req/s/GPU", "TTFT", "ITL", "$/M tokens")
-NOTE = (
-    "req/s/GPU is the most that a GPU serves within the limits; latencies are means at the demand; the first and last line "
-    "are simulated, the others the closed form's"
-)
-RIGHT = (False, True, True, True, True, True)
+COLUMNS = ("optimisation", "GPU", "GPUs", "req/s/GPU", "TTFT", "ITL", "$/M tokens")
+NOTE = "req/s/GPU is the most that a GPU serves within the limits; latencies are means at the demand"
+SIMULATED = "; the first and the last line are simulated, the others the closed form's"
+RIGHT = (False, False, True, True, True, True, True)
 
 
 def blocks(document: WhatIfReport) -> Iterator[Block]:
@@ -33,7 +31,15 @@ def blocks(document: WhatIfReport) -> Iterator[Block]:
     )
     rows = tuple(_rows(document))
     if rows:
-        yield Block((Line(NOTE, style="dim"),), COLUMNS, RIGHT, rows)
+        several = len(i["gpus_considered"]) > 1
+        note = NOTE + (SIMULATED if document.base is not None and document.base.verified else "")
+        kept = [k for k, name in enumerate(COLUMNS) if several or name != "GPU"]
+        yield Block(
+            (Line(note, style="dim"),),
+            tuple(COLUMNS[k] for k in kept),
+            tuple(RIGHT[k] for k in kept),
+            tuple(tuple(row[k] for k in kept) for row in rows),
+        )
     helpful = [option for option in document.options if option.helps]
     told = [line for option in helpful for line in _told(option)]
     if len(helpful) < len(document.options):
@@ -71,6 +77,7 @@ def _rows(document: WhatIfReport) -> Iterator[tuple[str, ...]]:
 
 def _figures(found: Sized | OptionReport) -> tuple[str, ...]:
     return (
+        found.gpu,
         f"{found.gpus:,}",
         number(found.max_requests_per_s_per_gpu),
         milliseconds(found.ttft_ms),
