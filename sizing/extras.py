@@ -49,7 +49,7 @@ class Draft:
 class Speculation:
     """Speculative decoding: `tokens` drafted a step, each accepted with a chance, and what drafts them (None: no GPU time).
 
-    `source` says where the acceptance is from.
+    `source` says where the acceptance is from, `needs` what must be there.
     """
 
     method: str
@@ -58,6 +58,7 @@ class Speculation:
     draft: Draft | None
     evidence: str = "assumed"
     source: str = "as asked"
+    needs: str = ""
 
     @property
     def verified(self) -> int:
@@ -184,9 +185,8 @@ def speculation(asked: Speculative, method: Method, target: Model, drafting: Mod
             if method.head.parallel_heads
             else _head(method.head, target, tokens)
         )
-    if asked.acceptance is not None:
-        return Speculation(method.title, tokens, acceptance, draft)
-    return Speculation(method.title, tokens, acceptance, draft, method.evidence, method.source)
+    known = ("assumed", "as asked") if asked.acceptance is not None else (method.evidence, method.source)
+    return Speculation(method.title, tokens, acceptance, draft, *known, method.needs)
 
 
 def _draft_model(target: Model, drafting: Model, tokens: int) -> Draft:

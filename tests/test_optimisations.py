@@ -128,6 +128,22 @@ def test_options_stand_over_the_file(capsys: pytest.CaptureFixture[str], tmp_pat
     assert found["inputs"]["optimisations"] == {"prefix": {"hit": 0.6}, "speculative": {"method": "eagle3"}}
 
 
+def test_the_command_that_repeats_an_estimate_has_its_optimisations(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {
+        "--speculative": "draft:llama-3.2-1b:4@0.7", "--sparsity": "2:4", "--prefix-hit": "0.5", "--prefix-shared": "160",
+        "--prefix-distinct": "3", "--lora": "4x16", "--images": "1x560x560", "--kv-offload": "0.2@40",
+    }  # fmt: skip
+    words = [word for pair in asked.items() for word in pair]
+    where = ("-m", MODEL, "-g", "h100-sxm", "--isl", "600", "--osl", "50", "--rps", "2", "--tp", "1")
+    found = answer(capsys, "estimate", *where, *words)
+    command = found["simulate_command"]
+    for name, value in asked.items():
+        assert f"{name} {value}" in command
+    again = answer(capsys, *command.split()[1:], "--requests", "50")
+    assert again["inputs"]["optimisations"] == found["inputs"]["optimisations"]
+    assert again["inputs"]["isl"] == found["inputs"]["isl"] == 1000
+
+
 # --- what is off changes nothing; order changes nothing -----------------------------------------------------------------
 
 
@@ -149,6 +165,7 @@ def test_a_hit_rate_of_zero_is_the_base(capsys: pytest.CaptureFixture[str], comm
     assert base["inputs"].pop("optimisations") == {}
     for found in (base, zero):
         del found["assumptions"]
+        found.pop("simulate_command", None)
     assert zero == base
 
 

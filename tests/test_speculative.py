@@ -75,10 +75,10 @@ def gain(of: Laid, base: Laid, batch: float, context: float = CONTEXT_TOKENS) ->
 
 @pytest.mark.parametrize(("engine", "gpu", "asked", "batch", "published"), PUBLISHED)
 def test_gains_by_batch_are_as_published(engine: str, gpu: str, asked: str, batch: int, published: float) -> None:
-    """Within 15.5 %: one acceptance a method and two host constants an engine version for all of the 34 points."""
+    """Within 15 %: one acceptance a method and two host constants an engine version for all of the 34 points."""
     model = "llama-3.1-8b"
     predicted = gain(laid(model, gpu, engine=engine, speculative=asked), laid(model, gpu, engine=engine), float(batch))
-    assert predicted == pytest.approx(published, rel=0.155)
+    assert predicted == pytest.approx(published, rel=0.15)
 
 
 @pytest.mark.parametrize(

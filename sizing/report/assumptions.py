@@ -105,7 +105,10 @@ def of_extras(request: Request) -> Iterator[Assumption]:
     extras = request.extras
     if (spoken := extras.speculation) is not None:
         known = KIND_OF_EVIDENCE[spoken.evidence]
-        yield Assumption(f"acceptance of a token drafted by {spoken.method}", spoken.acceptance, "", known, spoken.source)
+        yield Assumption(
+            f"acceptance of a token drafted by {spoken.method}", spoken.acceptance, "", known, spoken.source
+        )
+        yield Assumption("speculative decoding needs", spoken.needs, "", "assumed", "as asked")
         each = f"{spoken.tokens} drafted, {spoken.tokens_per_step:.3g} kept on average"
         yield Assumption("tokens of a step", each, "", "derived", "https://arxiv.org/abs/2211.17192")
     if (facts := extras.sparsity) is not None:
@@ -116,7 +119,9 @@ def of_extras(request: Request) -> Iterator[Assumption]:
         yield Assumption("share of a prompt in the prefix cache", cached.hit, "", "assumed", "as asked")
     if cached.shared_tokens:
         held = f"{cached.distinct:,} of {cached.shared_tokens:,} tokens on every replica"
-        yield Assumption("shared prefixes", held, "", "assumed", "as asked; a router that knows them needs fewer on each")
+        yield Assumption(
+            "shared prefixes", held, "", "assumed", "as asked; a router that knows them needs fewer on each"
+        )
     if cached.restored:
         yield Assumption("share of a prompt restored from host memory", cached.restored, "", "assumed", "as asked")
     if (adapters := extras.adapters) is not None:
@@ -124,9 +129,13 @@ def of_extras(request: Request) -> Iterator[Assumption]:
         yield Assumption("LoRA adapters on the GPU", held, "", "assumed", adapters.facts.source)
     if (encoder := extras.encoder) is not None:
         facts_of = encoder.facts
-        yield Assumption("tokens of a request's images", encoder.tokens, "", "derived", f"{facts_of.title}: {facts_of.source}")
+        yield Assumption(
+            "tokens of a request's images", encoder.tokens, "", "derived", f"{facts_of.title}: {facts_of.source}"
+        )
     if extras != NOTHING:
-        yield Assumption("error bands", "of plain serving: optimisations add doubts of their own", "", "assumed", "as asked")
+        yield Assumption(
+            "error bands", "of plain serving: optimisations add doubts of their own", "", "assumed", "as asked"
+        )
 
 
 def of_limits(request: Request) -> Iterator[Assumption]:

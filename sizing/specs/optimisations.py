@@ -100,6 +100,12 @@ class Speculative(Spec):
     acceptance: Share | None = None
     model: Text | None = None
 
+    def __str__(self) -> str:
+        """Write it as a user does."""
+        parts = [self.method, self.model, None if self.tokens is None else str(self.tokens)]
+        text = ":".join(part for part in parts if part is not None)
+        return text if self.acceptance is None else f"{text}@{self.acceptance:g}"
+
 
 class Prefix(Spec):
     """Prefix caching: the share of a prompt's tokens that the cache holds already when it comes.
