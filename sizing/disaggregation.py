@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from sizing.candidates import Candidate, Rejected, candidates
 from sizing.errors import UntimedError
 from sizing.handover import Handed, Transfer, transfer_of
 from sizing.load import Load, Loads, Most
+from sizing.precision import PrecisionPlan
 from sizing.request import Data, GpuOption, Request
 from sizing.search import Evaluated, Timed, alone, evaluate
 from sizing.specs.pools import HandOver, Pool
@@ -30,6 +32,18 @@ TTFT_SHARES = 6  # ways to split a limit on E2E that are tried
 # Pairs tried: those of the best pools by themselves. A transfer takes less than a prefill, so it seldom changes their order.
 MOST_KINDS, MOST_PREFILLS = 12, 24
 LEAST_OVER_SOLO = 1.05  # of the shortest prefill: the least of an E2E limit that is worth giving to prefill
+
+
+class HasCache(Protocol):
+    """What a pool's cache depends on: GPU type and formats."""
+
+    @property
+    def option(self) -> GpuOption:
+        """The GPU type."""
+
+    @property
+    def plan(self) -> PrecisionPlan:
+        """The formats of weights and cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +136,15 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Disaggregated deployments that meet the demand, best first, and the layouts of each pool that won't do."""
+    """Disaggregated deployments that meet the demand, best first, and the layouts of each pool that won't do.
+
+    `lacking` are the pools for which no layout does, whatever the other pool is.
+    """
 
     ranked: tuple[Pooled, ...]
     rejected: dict[str, tuple[Rejected, ...]]
     request: Request
+    lacking: tuple[str, ...] = ()
 
     @property
     def best(self) -> Pooled | None:
@@ -178,19 +196,22 @@ def search(request: Request, asked: Asked, precisions: Sequence[str | None], dat
     """Find pairs of layouts that meet the demand, those with the fewest GPUs (or best by another objective) first."""
     rejected: dict[str, tuple[Rejected, ...]] = {"prefill": (), "decode": ()}
     found: list[Pooled] = []
+    served: set[str] = set()
     for precision in precisions:
         prefill_request, _ = phase_requests(request, asked, None)
         loads = Loads(prefill_request, data)
         prefills, refused = _tabulated(prefill_request, asked.prefill.options, precision, loads)
         shares = list(_ttft_shares(request, prefills))
         for share in shares:
-            pairs, turned_down = _paired(request, asked, share, precision, prefills, data)
+            pairs, turned_down, able = _paired(request, asked, share, precision, prefills, data)
             found += pairs
+            served |= able
             rejected = {
                 "prefill": (*refused, *turned_down["prefill"]),
                 "decode": tuple(turned_down["decode"]),
             }
-    return Found(tuple(sorted(found, key=lambda pair: preference(pair, request))), rejected, request)
+    ranked = tuple(sorted(found, key=lambda pair: preference(pair, request)))
+    return Found(ranked, rejected, request, tuple(phase for phase in rejected if phase not in served))
 
 
 def preference(pair: Pooled, request: Request) -> tuple[float, ...]:
@@ -237,12 +258,16 @@ def _paired(
     precision: str | None,
     prefills: Sequence[Timed],
     data: Data,
-) -> tuple[list[Pooled], dict[str, list[Rejected]]]:
-    """Return every prefill pool with the best decode pool of each kind that a transfer can tell apart."""
+) -> tuple[list[Pooled], dict[str, list[Rejected]], set[str]]:
+    """Return every prefill pool with the best decode pool of each kind that a transfer can tell apart.
+
+    Beside them the layouts that won't do, and the pools for which any does.
+    """
     prefill_request, decode_request = phase_requests(request, asked, ttft_share)
     decoded = searching.search(decode_request, asked.decode.options, (precision,), data)
     prefills, refused = _best_alone(prefills, prefill_request)
     turned_down: dict[str, list[Rejected]] = {"prefill": refused, "decode": list(decoded.rejected)}
+    able = {phase for phase, some in (("prefill", prefills), ("decode", decoded.ranked)) if some}
     pairs: list[Pooled] = []
     for decode in _kinds(decoded.ranked)[:MOST_KINDS]:
         for within_node in (False, True):
@@ -254,7 +279,7 @@ def _paired(
                 )
                 if pair is not None and (not within_node or fits_node(pair)):
                     pairs.append(pair)
-    return pairs, turned_down
+    return pairs, turned_down, able
 
 
 def _best_alone(prefills: Sequence[Timed], request: Request) -> tuple[list[Timed], list[Rejected]]:
@@ -289,11 +314,9 @@ def _prefills(
     for candidate, load in prefills:
         if within_node and candidate.option.id != decode.candidate.option.id:
             continue
-        if candidate.plan.kv_format != decode.candidate.plan.kv_format:
-            detail = (
-                f"its cache is {candidate.plan.kv_format}, that of the decode pool {decode.candidate.plan.kv_format}"
-            )
-            refused.append(_reject(candidate, "precision", detail))
+        apart = unlike(candidate, decode.candidate)
+        if apart is not None:
+            refused.append(_reject(candidate, "link", apart))
             continue
         try:
             transfer = _transfer(request, candidate, load, decode, asked, within_node=within_node)
@@ -313,6 +336,19 @@ def _prefills(
         if isinstance(result, Evaluated)
     ]
     return found, refused
+
+
+def unlike(prefill: HasCache, decode: HasCache) -> str | None:
+    """Return why one pool cannot take the other's caches: another format, or GPUs that no cache connector joins."""
+    vendors = prefill.option.gpu.vendor, decode.option.gpu.vendor
+    if vendors[0] != vendors[1]:
+        return f"no cache connector joins GPUs of {vendors[0]} and {vendors[1]}"
+    formats = prefill.plan.kv_format, decode.plan.kv_format
+    return (
+        None
+        if formats[0] == formats[1]
+        else f"the prefill pool's cache is {formats[0]}, the decode pool's {formats[1]}"
+    )
 
 
 def _transfer(

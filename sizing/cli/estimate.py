@@ -118,7 +118,7 @@ def _with_pools(
         checked = verify(found, asked.pools, tokens)
     return document._replace(
         disaggregated=pools.build(found, asked.pools, aggregated.best if aggregated is not None else None, checked),
-        assumptions=(*document.assumptions, *pools.assumptions(asked.pools)),
+        assumptions=(*document.assumptions, *pools.assumptions(asked.pools.facts)),
     )
 
 

@@ -13,7 +13,7 @@ from sizing.specs.base import Kind
 
 if TYPE_CHECKING:
     from sizing.bands import Edge
-    from sizing.report.documents_pools import Disaggregated
+    from sizing.report.documents_pools import Disaggregated, SimulatedPools
     from sizing.validation.errors import ErrorFigures, Group
 
 
@@ -378,7 +378,10 @@ class SimulatedRun(NamedTuple):
 
 
 class SimulationReport(NamedTuple):
-    """The document of `llmsize simulate`: a run for each policy, none of them run where the deployment does not fit."""
+    """The document of `llmsize simulate`: a run for each policy, none of them run where the deployment does not fit.
+
+    `disaggregated` is the state of each pool where prefill and decode are separate, else null.
+    """
 
     passed: bool
     inputs: dict[str, Any]
@@ -388,6 +391,7 @@ class SimulationReport(NamedTuple):
     reason: str | None
     suggestions: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
+    disaggregated: SimulatedPools | None = None
     schema: str = "llmsize.simulation/1"
 
 

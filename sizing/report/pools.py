@@ -12,10 +12,12 @@ from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures
 from sizing.report.lines import number, percent, plural
 from sizing.request import Request
 from sizing.search import Evaluated
+from sizing.specs.pools import HandOver
 from sizing.specs.workload import Objective
 from sizing.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
+    from sizing.handover import Transfer as Way
     from sizing.verify_pools import Checked
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -51,7 +53,7 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
         prefill=_pool(best.prefill, ttft_ms=best.latency_s("ttft")["mean"] / MILLI),
         decode=_pool(best.decode, itl_ms=best.latency_s("itl")["mean"] / MILLI),
         kv_transfer_ms=best.transfer_s / MILLI,
-        kv_transfer=_transfer(best, request),
+        kv_transfer=transfer_figures(best.transfer, request.isl, within_node=best.within_node),
         ratio=best.prefill.gpus / best.decode.gpus,
         binding=best.binding,
         ttft_ms=_statistics(best.latency_s("ttft")),
@@ -66,14 +68,14 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
     )
 
 
-def assumptions(asked: Asked) -> tuple[Assumption, ...]:
+def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
     """Return what the hand-over rests on."""
-    facts = asked.facts
     way = "layer by layer while later layers are computed" if facts.by_layer else "whole, when prefill is over"
     return (
         Assumption("cache handed over", way, "", "assumed", facts.source),
         Assumption("first token", "out when its cache has arrived", "", "assumed", facts.source),
         Assumption("each GPU's link between pools", "its own, one prompt after another", "", "assumed", facts.source),
+        Assumption("error band of pools", "none: published measurements serve as one", "", "assumed", facts.source),
     )
 
 
@@ -119,8 +121,12 @@ def _why_not(found: Found, checked: Checked | None) -> str:
     if checked is not None:
         return f"no size was confirmed by simulation ({checked.tries} tried)"
     parts = []
-    for phase, entries in found.rejected.items():
-        nearest = min(entries, key=lambda entry: entry.shortfall, default=None)
+    for phase in found.lacking:
+        entries = found.rejected[phase]
+        sized = [
+            entry for entry in entries if entry.reason != "memory"
+        ]  # what has room misses a limit, which says more
+        nearest = min(sized or entries, key=lambda entry: entry.shortfall, default=None)
         if nearest is not None:
             parts.append(f"{phase}: {nearest.option.name} {nearest.layout}: {nearest.detail}")
     return "; ".join(parts) or "no number of replicas that was given or fits the budget carries the demand"
@@ -157,13 +163,13 @@ def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None
     )
 
 
-def _transfer(pooled: Pooled, request: Request) -> Transfer:
-    transfer = pooled.transfer
+def transfer_figures(transfer: Way, prompt_tokens: float, *, within_node: bool) -> Transfer:
+    """Return what a document says of a prompt's cache on its way."""
     return Transfer(
-        gb_per_gpu=(transfer.bytes_per_token * request.isl + transfer.bytes_per_sequence) / GIGA,
+        gb_per_gpu=(transfer.bytes_per_token * prompt_tokens + transfer.bytes_per_sequence) / GIGA,
         link=transfer.link.kind,
         gb_per_s_per_gpu=transfer.link.bytes_per_s / GIGA,
-        within_node=pooled.within_node,
+        within_node=within_node,
         by_layer=transfer.layers > 0,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sizing.report.documents import Statistics
-from sizing.report.documents_pools import Disaggregated, PoolFigures
+from sizing.report.documents_pools import Disaggregated, PoolFigures, SimulatedPool, SimulatedPools, Transfer
 from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural
 from sizing.report.table_layouts import layout
 
@@ -40,7 +40,39 @@ def _answer(found: Disaggregated, limits: dict[str, Any]) -> Iterator[Line]:
     yield Line(_against(found))
 
 
-def _shape(pool: PoolFigures, *, named: bool) -> str:
+def simulated(found: SimulatedPools) -> str:
+    """Write what a simulation ran."""
+    prefill, decode = found.prefill, found.decode
+    same = prefill.gpu == decode.gpu
+    count = prefill.gpus + decode.gpus
+    gpus = f"{count} x {prefill.gpu}" if same else plural(count, "GPU")
+    return f"{gpus}: prefill {_shape(prefill, named=not same)}, decode {_shape(decode, named=not same)}"
+
+
+def in_flight(found: SimulatedPools) -> float:
+    """Return the requests in flight in both pools, running and queued; those whose cache is on its way are in neither."""
+    return sum(pool.batch_mean * pool.replicas * pool.dp + pool.queue_mean for pool in (found.prefill, found.decode))
+
+
+def states(found: SimulatedPools) -> Iterator[Line]:
+    """Yield the state of each pool over time, and the way between them."""
+    for name, pool in (("Prefill pool", found.prefill), ("Decode pool", found.decode)):
+        yield Line(
+            f"busy {percent(pool.gpu_utilisation)} of the time, batch {number(pool.batch_mean)} on average and at most "
+            f"{pool.batch_max:,} a replica, queue {number(pool.queue_mean)} on average, cache "
+            f"{percent(pool.kv_utilisation_mean)} full on average, {percent(pool.kv_utilisation_max)} at most",
+            name,
+        )
+    yield Line(f"{milliseconds(found.kv_transfer_ms)} on average, in TTFT: {_way(found.kv_transfer)}", "KV transfer")
+
+
+def _way(way: Transfer) -> str:
+    where = f"{way.link} within the node" if way.within_node else f"{way.link} between nodes"
+    how = ", layer by layer" if way.by_layer else ""
+    return f"{number(way.gb_per_gpu)} GB per GPU at {number(way.gb_per_s_per_gpu)} GB/s over {where}{how}"
+
+
+def _shape(pool: PoolFigures | SimulatedPool, *, named: bool) -> str:
     gpu = f" {pool.gpu}" if named else ""
     return f"{pool.replicas} x {layout(pool.tp, pool.pp, pool.ep, pool.dp)}{gpu}"
 
@@ -72,13 +104,7 @@ def _figures(found: Disaggregated) -> Iterator[Line]:
     yield Line(f"{_used(prefill)}; TTFT alone {milliseconds(prefill.solo_ms)}", "Prefill pool")
     yield Line(f"{_used(decode)}; ITL alone {milliseconds(decode.solo_ms)}", "Decode pool")
     yield Line(f"the {found.binding} pool is nearer to its most", "Binds")
-    where = f"{way.link} within the node" if way.within_node else f"{way.link} between nodes"
-    how = ", layer by layer" if way.by_layer else ""
-    yield Line(
-        f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {number(way.gb_per_gpu)} GB per GPU at "
-        f"{number(way.gb_per_s_per_gpu)} GB/s over {where}{how}",
-        "KV transfer",
-    )
+    yield Line(f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {_way(way)}", "KV transfer")
     tried = found.sizes_tried
     yield Line("no (--no-verify)" if tried is None else f"both pools, {plural(tried, 'size')} tried", "Simulated")
     yield Line(found.needs, "Needs")
