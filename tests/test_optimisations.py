@@ -144,6 +144,17 @@ def test_the_command_that_repeats_an_estimate_has_its_optimisations(capsys: pyte
     assert again["inputs"]["isl"] == found["inputs"]["isl"] == 1000
 
 
+@pytest.mark.parametrize("asked", [("--speculative", "eagle3"), ("--prefix-hit", "0.5"), ("--sparsity", "2:4")])
+def test_no_error_band_claims_published_runs_that_there_are_not(
+    capsys: pytest.CaptureFixture[str], asked: tuple[str, ...]
+) -> None:
+    arguments = ("estimate", "rag", "-g", "h100-sxm", "--no-verify")
+    plain, found = answer(capsys, *arguments)["bands"], answer(capsys, *arguments, *asked)["bands"]
+    assert "latency.ttft_ms.mean" in plain
+    assert found
+    assert all(path.startswith("memory.") for path in found)
+
+
 # --- what is off changes nothing; order changes nothing -----------------------------------------------------------------
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from sizing import settings
 from sizing.candidates import Candidate, deployment_of
-from sizing.extras import NOTHING
 from sizing.kernels import Kernels
 from sizing.report.documents import NO_ITL, Assumption
 from sizing.report.inputs import Asked
@@ -131,10 +130,6 @@ def of_extras(request: Request) -> Iterator[Assumption]:
         facts_of = encoder.facts
         yield Assumption(
             "tokens of a request's images", encoder.tokens, "", "derived", f"{facts_of.title}: {facts_of.source}"
-        )
-    if extras != NOTHING:
-        yield Assumption(
-            "error bands", "of plain serving: optimisations add doubts of their own", "", "assumed", "as asked"
         )
 
 

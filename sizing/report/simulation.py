@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sizing import extras
 from sizing.bands import Situation, region
 from sizing.deployment import Resolved
 from sizing.engine.load import Lengths
@@ -161,6 +162,8 @@ def _predicted(
     """Yield the predictions of the engine's own policy, serving as one: others are not what published measurements ran."""
     if asked.split is not None:
         return
+    if asked.resolved.request.extras != extras.NOTHING:
+        return  # nothing published says how far off times with optimisations are
     at_a_rate = asked.traffic.rate_per_s is not None or asked.traffic.trace is not None
     for number, run in enumerate(runs):
         if run.policy == OWN and OWN in served:
