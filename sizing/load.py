@@ -131,6 +131,7 @@ class Loads:
         """Return the load of one candidate. Raises UntimedError where the data hold nothing to time it by."""
         request, layout, settings = self.request, candidate.layout, candidate.settings
         kernels, split = self._split(candidate)
+        curves = step_model.at_depth(split, request.model, layout, kernels)
         mean_len = memory.use(
             request.model,
             candidate.option.gpu,
@@ -156,8 +157,8 @@ class Loads:
             tokens_per_step=request.extras.tokens_per_step,
             prefilled=prefilled,
             prefill_pool=request.phase == "prefill",
+            even_stages=1 / float(curves.largest_stage) if layout.pp > 1 else None,
         )
-        curves = step_model.at_depth(split, request.model, layout, kernels)
         return Load(
             kernels,
             replace(curves, front_end_s=0.0) if prefilled else curves,

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.attention.terms import Numeric
-from sizing.step import Curves, launched_s, lookup, with_host_s
+from sizing.step import Curves, launched_s, lookup, pipelined_s, with_host_s
 
 Array = NDArray[np.float64]
 WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognormal says nothing
@@ -63,6 +63,12 @@ class Service:
     tokens_per_step: float = 1.0
     prefilled: bool = False
     prefill_pool: bool = False
+    even_stages: Numeric | None = None
+
+    @property
+    def stages(self) -> Numeric:
+        """Even stages that would be as fast as those of the pipeline, whose largest holds the others up."""
+        return self.pp if self.even_stages is None else self.even_stages
 
     @property
     def decode_steps(self) -> float:
@@ -77,7 +83,7 @@ class Service:
     @property
     def passes(self) -> Numeric:
         """Whole passes that one prompt's prefill lasts: the chunks of a prompt follow each other through a pipeline."""
-        return 0.0 if self.prefilled else 1 + (self.chunks - 1) / self.pp
+        return 0.0 if self.prefilled else 1 + (self.chunks - 1) / self.stages
 
     @property
     def most_together(self) -> float:
@@ -87,7 +93,7 @@ class Service:
     @property
     def ranks(self) -> Numeric:
         """Prompts that are prefilled at once by different GPUs: one a pipeline stage and attention-data rank."""
-        return self.pp * self.dp
+        return self.stages * self.dp
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +122,14 @@ def decode_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeri
     """
     micro = np.maximum(np.asarray(decoding, dtype=float) / service.pp, 1.0)
     microbatches = np.clip(decoding, 1.0, service.pp)
-    gpu_s = (
+    gpu_s = pipelined_s(
         lookup(curves.grid, curves.body_s, micro * curves.verified)
-        + lookup(curves.grid, curves.head_s, micro * curves.verified) * microbatches
         + curves.decode_floor_s
-        + curves.decode_slope_s * micro
+        + curves.decode_slope_s * micro,
+        lookup(curves.grid, curves.head_s, micro * curves.verified),
+        microbatches,
+        curves.largest_stage,
+        curves.last_stage,
     )
     if curves.again_s is not None:
         gpu_s = gpu_s + lookup(curves.grid, curves.again_s, micro) * microbatches
@@ -342,7 +351,7 @@ def _prefill_pool(curves: Curves, service: Service, utilisation: Array, quantile
     waits = np.minimum(load + floor / together, 1.0)
     rest_s = waits * longer_s2 / (2 * (first_s + another_s * together))
     behind = (company + np.minimum(company, service.most_together)) / 2 - 1  # a batch beyond the budget ends in parts
-    wait_s = (rest_s + another_s * behind) / service.pp
+    wait_s = (rest_s + another_s * behind) / service.stages
     own_s = curves.front_end_s + service.passes * one_s
     ttft_s = {"mean": own_s + wait_s}
     for name, q in quantiles.items():
@@ -402,9 +411,9 @@ def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.
     shares = min(1.0, service.most_together - 1)
     together_s = lengthening_s * per_rank * met_s
     single_s = either_s / 2
-    rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / service.pp
+    rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / service.stages
     if service.osl <= 1:  # nothing decodes, so a step is there only while prompts are
-        rest_s, together_s = single_s / service.pp, np.zeros_like(single_s)
+        rest_s, together_s = single_s / service.stages, np.zeros_like(single_s)
     busy = np.where(stable, rates.busy, 0.0)
     spread_s2 = (
         met_s**2 / 12 + lengthening_s**2 * per_rank * met_s + (0.5 + per_rank * lengthening_s) ** 2 * variance_s2
@@ -413,7 +422,7 @@ def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.
         shared_s=rest_s + shares * together_s,
         variance_s2=shares * spread_s2 + (1 - shares) * rest_s**2 / 3,
         # A budget of k prompts overflows only where k arrive at once, which is ever rarer.
-        queue_s=busy ** (1 + service.most_together) * rates.prompt_s / service.pp / (2 * (1 - busy)),
+        queue_s=busy ** (1 + service.most_together) * rates.prompt_s / service.stages / (2 * (1 - busy)),
         busy=busy,
     )
 

@@ -75,6 +75,16 @@ def host_s(host: HostTime, sequences: Numeric) -> Numeric:
     return MICRO * (host.per_step_us + host.sequence_us * sequences)
 
 
+def pipelined_s(
+    layers_s: Numeric, head_s: Numeric, microbatches: Numeric, largest_stage: Numeric, last_stage: Numeric
+) -> Numeric:
+    """Seconds of the GPU between two tokens of each of a pipeline's microbatches: one pass, or as long as its slowest stage takes
+    for all of them: the one with the most layers, or the last, which has the head too. Without a pipeline the sum of both.
+    """
+    slowest_s = np.maximum(largest_stage * layers_s, np.where(np.asarray(last_stage) > 0, last_stage * layers_s + head_s, 0.0))
+    return np.maximum(layers_s + head_s * microbatches, slowest_s * microbatches)
+
+
 def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric, microbatches: Numeric = 1.0) -> Numeric:
     """Seconds of a step: the host's time added, or hidden under the GPU's where the engine overlaps them.
 
@@ -194,8 +204,9 @@ class Curves:
     Decode attention is a floor and a slope a sequence at the stated context (it is linear in sequences); prefill
     attention is that of one whole prompt of the stated length, and `front_end_s` its time outside the steps. A sequence that
     decodes has `verified` tokens in a step, all of them rows; what drafts adds `again_s` over sequences on the same grid. Between grid
-    points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. Of stacked layouts the tables
-    have a row each, and attention is a column.
+    points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. `largest_stage` and `last_stage`
+    are the shares of the layers that these stages of a pipeline hold, 0 without one. Of stacked layouts the tables have a row
+    each, and attention is a column.
     """
 
     grid: NDArray[np.float64]
@@ -210,6 +221,8 @@ class Curves:
     captured_tokens: int = 0
     verified: int = 1
     again_s: NDArray[np.float64] | None = None
+    largest_stage: Numeric = 0.0
+    last_stage: Numeric = 0.0
 
 
 def token_grid() -> NDArray[np.float64]:
@@ -302,9 +315,10 @@ def front_end(model: Model, layout: Layout, kernels: Kernels) -> FrontEnd:
 
 
 def at_depth(split: Curves, model: Model, layout: Layout, kernels: Kernels) -> Curves:
-    """Return the curves of a layout from those of its split at one stage: a pipeline adds its sends, and nothing else."""
+    """Return the curves of a layout from those of its split at one stage: a pipeline adds its sends and uneven stages."""
     sends_s = gpu_seconds(operations.pipeline_sends(model, layout, split.grid), kernels)
-    return replace(split, body_s=split.body_s + sends_s)
+    largest, last = architecture.stage_shares(model, layout.pp, kernels.settings.pp_remainder)
+    return replace(split, body_s=split.body_s + sends_s, largest_stage=largest, last_stage=last)
 
 
 def _decode_s(model: Model, layout: Layout, kernels: Kernels, context_tokens: float) -> tuple[float, float]:

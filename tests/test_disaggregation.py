@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from builders import ask, data, kernels_for, option, real_gpu, real_model, settings_for
 
-from sizing import disaggregation, handover, memory, network, search, steady_state, verify_pools
+from sizing import disaggregation, handover, memory, network, steady_state, verify_pools
 from sizing.architecture import Layout
 from sizing.catalog import pools as pools_data
 from sizing.cli.main import run

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing import operations
+from sizing import architecture, operations
 from sizing.architecture import Layout
 from sizing.engine.batch import Batch, Piece
 from sizing.kernels import Kernels
@@ -116,8 +116,8 @@ class Series(NamedTuple):
 class StepClock:
     """Seconds of steps of one rank. Tables are indexed by whole tokens and rows; `slopes_s` by window (last: all).
 
-    With a pipeline, sequences are spread over its microbatches, and a prompt delays the others by a pp-th of its step
-    while its own first token waits for the whole pass. A sequence that decodes has `verified` tokens in a step and gets
+    With a pipeline, sequences are spread over its microbatches, and a prompt delays the others by the largest stage's share of
+    its step (a pp-th where stages are even) while its own first token waits for the whole pass. A sequence that decodes has `verified` tokens in a step and gets
     `tokens_per_step` of them; what drafts takes `again_s` over sequences, and a prompt's images `encoder_s` in its first step.
     """
 
@@ -139,6 +139,8 @@ class StepClock:
     tokens_per_step: float = 1.0
     again_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
     encoder_s: float = 0.0
+    largest_stage: float = 0.0
+    last_stage: float = 0.0
 
     def outside(self, prompt_tokens: int) -> float:
         """Return the seconds that a request takes outside the steps."""
@@ -150,20 +152,28 @@ class StepClock:
 
     def _decode_parts(self, batch: Batch) -> tuple[float, float]:
         """Return (GPU seconds of a decode step now, growth from one step to the next)."""
-        micro = max(batch.size / self.pp, 1.0)
+        micro, microbatches = max(batch.size / self.pp, 1.0), min(batch.size, self.pp)
         share = micro / batch.size
-        seconds = (
+        layers_s = (
             _at(self.body_s, micro * self.verified)
-            + (_at(self.head_s, micro * self.verified) + _at(self.again_s, micro)) * min(batch.size, self.pp)
             + self.decode_floor_s
             + self.per_sequence_s * micro
             + self.slope_s * batch.context * share
         )
         growth = self.slope_s * micro
         for slope_s, window in zip(self.window_slopes_s, batch.windows, strict=True):
-            seconds += slope_s * window.attended * share
+            layers_s += slope_s * window.attended * share
             growth += slope_s * window.growing * share
-        return seconds, growth * self.tokens_per_step
+        head_s = _at(self.head_s, micro * self.verified) + _at(self.again_s, micro)
+        pass_s = layers_s + head_s * microbatches
+        if self.pp > 1:  # a full pipeline waits for its slowest stage: that with the most layers, or the last with the head
+            largest_s = microbatches * self.largest_stage * layers_s
+            last_s = microbatches * (self.last_stage * layers_s + head_s)
+            if largest_s > max(pass_s, last_s):
+                pass_s, growth = largest_s, growth * microbatches * self.largest_stage
+            elif last_s > pass_s:
+                pass_s, growth = last_s, growth * microbatches * self.last_stage
+        return pass_s, growth * self.tokens_per_step
 
     def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
         """Return (seconds that a step with prefill takes, extra seconds until its first tokens are out)."""
@@ -187,7 +197,7 @@ class StepClock:
         if self.pp == 1:
             return whole_s, 0.0
         alone_s = self._host(self._decode_parts(batch)[0], micro, microbatches) if beside else 0.0
-        taken_s = alone_s + max(whole_s - alone_s, 0.0) / self.pp
+        taken_s = alone_s + max(whole_s - alone_s, 0.0) * (self.largest_stage or 1 / self.pp)
         return taken_s, whole_s - taken_s
 
     def _series(self, batch: Batch) -> Series:
@@ -236,6 +246,7 @@ def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: i
     body = np.asarray(gpu_seconds(operations.body(model, layout, settings, plan, grid), kernels))
     body = body + beside_s(model, layout, kernels, grid)
     extras, again = kernels.extras, again_s(layout, kernels, grid)
+    largest, last = architecture.stage_shares(model, layout.pp, settings.pp_remainder)
     head = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid), kernels))
     floor_s, constant_s, slope_s, window_slopes = _decode_slopes(model, layout, kernels)
     return StepClock(
@@ -253,6 +264,8 @@ def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: i
         captured_tokens=settings.captured_prefill_tokens,
         front_end=front_end(model, layout, kernels),
         pp=layout.pp,
+        largest_stage=largest,
+        last_stage=last,
         verified=extras.verified,
         tokens_per_step=extras.tokens_per_step,
         again_s=[0.0, 0.0] if again is None else _table(grid, again, layout.dp, most_rows),

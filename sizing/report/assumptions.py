@@ -11,6 +11,7 @@ from sizing.report.documents import NO_ITL, Assumption
 from sizing.report.inputs import Asked
 from sizing.request import Request
 from sizing.specs.base import Kind
+from sizing.units import GIGA, MICRO
 
 KIND_OF_EVIDENCE: dict[str, Kind] = {
     "read": "datasheet",
@@ -90,6 +91,10 @@ def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[
             yield Assumption(label, f"borrowed from {choice.borrowed_from}", "", "assumed", row.source)
         else:
             yield Assumption(label, f"{row.engine} {row.version}", "", "measured", row.source)
+    if chosen.layout.gpus > kernels.island_gpus:
+        _, bytes_per_s, alpha_s = kernels.inter_node_link()
+        each = f"{bytes_per_s / GIGA:.3g} GB/s per GPU, {alpha_s / MICRO:.3g} us a message"
+        yield Assumption("network between a replica's nodes", each, "", "derived", kernels.assumptions.source)
     small = kernels.assumptions.small_kernels
     yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
     yield _of_setting(request, chosen, "host")

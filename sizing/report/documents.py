@@ -73,7 +73,7 @@ class Conservative(NamedTuple):
 
 
 class Deployment(NamedTuple):
-    """What to run: GPUs in all, replicas, and the layout of one."""
+    """What to run: GPUs in all, replicas, the layout of one, and over how many nodes (or larger link domains) that goes."""
 
     gpu: str
     gpu_id: str
@@ -84,6 +84,7 @@ class Deployment(NamedTuple):
     pp: int
     ep: int
     dp: int
+    nodes_per_replica: int
 
 
 class LoadFigures(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from sizing import capacity, memory
 from sizing import request as requests
 from sizing.advice import Relaxation, Suggestion, nearest_miss
-from sizing.candidates import Candidate, Rejected
+from sizing.candidates import Candidate, Rejected, island_gpus
 from sizing.report import assumptions, bands, check_command, explain
 from sizing.report.documents import (
     Alternative,
@@ -166,6 +166,7 @@ def _deployment(best: Evaluated) -> Deployment:
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
+        nodes_per_replica=-(-layout.gpus // island_gpus(best.candidate.option.gpu)),
     )
 
 

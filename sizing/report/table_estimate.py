@@ -142,7 +142,8 @@ def _asked(document: Estimate) -> Iterator[Line]:
     if d.replicas > 1:
         in_flight += f", {number(load.concurrency_per_replica)} a replica"
     yield Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}, {in_flight}", "Workload")
-    yield Line(f"{i['engine_title']} {i['engine_version']}, {layout(d.tp, d.pp, d.ep, d.dp)}", "Engine")
+    nodes = f", a replica over {d.nodes_per_replica} nodes" if d.nodes_per_replica > 1 else ""
+    yield Line(f"{i['engine_title']} {i['engine_version']}, {layout(d.tp, d.pp, d.ep, d.dp)}{nodes}", "Engine")
     yield from optimised(i)
     if i["gpu_asked"]:
         asked = ", ".join(f"{asked!r} is {known}" for known, asked in i["gpu_asked"].items())
