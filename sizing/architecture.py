@@ -181,6 +181,14 @@ def stage_sizes(layers: int, pp: int, remainder: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def stage_shares(model: Model, pp: int, remainder: str) -> tuple[float, float]:
+    """Return the shares of the layers that the largest and the last stage of a pipeline hold; none where there is no pipeline."""
+    if pp == 1:
+        return 0.0, 0.0
+    sizes = stage_sizes(len(model.layers), pp, remainder)
+    return max(sizes) / len(model.layers), sizes[-1] / len(model.layers)
+
+
 @lru_cache(maxsize=1024)
 def stages(model: Model, pp: int, remainder: str) -> tuple[Stage, ...]:
     """Return the pipeline stages of a model, first to last."""

@@ -103,6 +103,8 @@ def resolve_settings(request: Request, gpu: Gpu, layout: Layout) -> EngineSettin
     if resolved.budget_covers_context:  # unchunked prompts: the budget is stretched to the longest of them
         stretched = max(resolved.max_num_batched_tokens, request.max_model_len)
         resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
+    if request.extras.speculation is not None:
+        resolved = resolved.speculating()
     given = {
         name: value
         for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens")
@@ -138,7 +140,13 @@ def _candidate(
     gpu, model = option.gpu, request.model
     resolved = resolve_settings(request, gpu, layout)
     plan = precision.plan(
-        model, gpu, resolved, data.formats, precision=precision_name, kv_precision=request.kv_precision
+        model,
+        gpu,
+        resolved,
+        data.formats,
+        precision=precision_name,
+        kv_precision=request.kv_precision,
+        extras=request.extras,
     )
 
     def no(reason: str, detail: str, shortfall: float = math.inf) -> Rejected:
@@ -155,6 +163,7 @@ def _candidate(
         resolved,
         max_model_len=request.max_model_len,
         cuda_graphs_gib=request.serving.cuda_graphs_gib,
+        extras=request.extras,
     )
     sized = Candidate(option, precision_name, layout, plan, resolved, used)
     if used.fits:
@@ -171,6 +180,9 @@ def refusals(
 ) -> Iterator[tuple[str, str]]:
     """Yield (reason, detail) of all that the hardware or the engine refuses in a layout, whatever the memory."""
     island, group = island_gpus(gpu), layout.tp * layout.dp
+    pruned = precision.sparsity_why_not(plan, gpu)
+    if pruned:
+        yield "sparsity", pruned
     if request.engine.vendors and gpu.vendor not in request.engine.vendors:
         yield "engine", f"{request.engine.title} runs on GPUs of {' and '.join(request.engine.vendors)} alone"
     if group > island:
@@ -189,7 +201,7 @@ def refusals(
 
 def _unchunked(request: Request, resolved: EngineSettings) -> tuple[str, str] | None:
     """Return (reason, detail) where a prompt needs more tokens of a step than an engine that does not chunk has."""
-    if resolved.chunked_prefill or request.isl <= resolved.max_num_batched_tokens:
+    if resolved.chunked_prefill or request.phase == "decode" or request.isl <= resolved.max_num_batched_tokens:
         return None
     return (
         "token_budget",

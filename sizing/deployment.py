@@ -40,6 +40,7 @@ class Resolved:
             self.plan,
             self.settings,
             cuda_graphs_gib=self.request.serving.cuda_graphs_gib,
+            extras=self.request.extras,
         )
 
     def kernels(self) -> Kernels:
@@ -51,6 +52,7 @@ class Resolved:
             self.request.engine.name,
             self.settings,
             self.plan,
+            self.request.extras,
         )
 
 
@@ -72,6 +74,7 @@ def resolve(
         data.formats,
         precision=precision_name,
         kv_precision=request.kv_precision,
+        extras=request.extras,
     )
     refused = "; ".join(detail for _, detail in refusals(request, option.gpu, layout, resolved, plan)) or None
     used = memory.use(
@@ -82,5 +85,6 @@ def resolve(
         resolved,
         max_model_len=request.max_model_len,
         cuda_graphs_gib=request.serving.cuda_graphs_gib,
+        extras=request.extras,
     )
     return Resolved(request, option, layout, resolved, plan, used, refused, data, notes)

@@ -8,7 +8,8 @@ which borrowed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from sizing import network, roofline
 from sizing.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric
 from sizing.errors import Fault, UntimedError
+from sizing.extras import NOTHING, Extras
 from sizing.operations import Operation
 from sizing.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.specs.engine import EngineSettings, VectorAttention
@@ -61,6 +63,7 @@ class Kernels:
     engine: str
     settings: EngineSettings
     plan: PrecisionPlan
+    extras: Extras = NOTHING
     used: dict[tuple[str, str], Choice] = field(default_factory=dict)
     _picked: dict[tuple[Any, ...], Choice] = field(default_factory=dict)
     _timers: dict[str, Callable[[Operation], Numeric]] = field(init=False)
@@ -72,11 +75,18 @@ class Kernels:
             "moe": self._moe,
             "small": self._small,
             "state": self._state,
+            "adapter": self._state,
             "decode_attention": self._decode_attention,
             "mla_decode": self._mla_decode,
             "prefill_attention": self._prefill_attention,
             "send": self._send,
         }
+
+    @cached_property
+    def draft(self) -> Kernels:
+        """The constants of what drafts: the same GPU and engine, weights in the draft's own format."""
+        assert self.plan.draft is not None
+        return replace(self, plan=self.plan.draft, extras=NOTHING, used={}, _picked={})
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
@@ -161,6 +171,13 @@ class Kernels:
 
     # --- timing --------------------------------------------------------------------------------------------------
 
+    def _gain(self, operation: Operation) -> float:
+        """How much faster pruned weights are multiplied than the same dense ones."""
+        facts = self.plan.sparsity
+        if facts is None or not self.plan.is_sparse(operation.role):
+            return 1.0
+        return 1 + facts.reached * (facts.rate - 1)
+
     def _product(self, operation: Operation, kind: str, precision: str, weight_format: str) -> Numeric:
         weight_only = weight_format not in SIXTEEN_BIT and precision in SIXTEEN_BIT
         rows = WEIGHT_ONLY_ROWS.get(weight_format, ()) if weight_only else ()
@@ -171,7 +188,7 @@ class Kernels:
             operation.flops,
             operation.bytes,
             peak_flops=self.peak(precision),
-            compute=row.compute * derate,
+            compute=row.compute * derate * self._gain(operation),
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             memory=row.memory,
             p=row.p,
@@ -197,7 +214,10 @@ class Kernels:
             memory=self.assumptions.small_kernels.memory,
             t0_s=t0_s - launch_s,
         )
-        bare_s = np.maximum(operation.flops / self.peak(precision), operation.bytes / self.bandwidth_bytes_per_s)
+        bare_s = np.maximum(
+            operation.flops / (self.peak(precision) * self._gain(operation)),
+            operation.bytes / self.bandwidth_bytes_per_s,
+        )
         fused: Numeric = np.maximum(measured_s - streamed_s, launch_s + bare_s)
         return fused
 

@@ -13,6 +13,7 @@ from sizing import memory, steady_state
 from sizing import step as step_model
 from sizing.bands import AS_PREDICTED, Edge, worse_edge
 from sizing.candidates import Candidate
+from sizing.extras import cached_tokens
 from sizing.kernels import Kernels
 from sizing.limits import quantiles, violated, within
 from sizing.request import Data, Request
@@ -73,6 +74,12 @@ class Load:
         together = max(1.0, decoding)
         step_s = float(steady_state.decode_step_s(self.curves, service, together)) if service.osl > 1 else 0.0
         return prefill_s, (service.osl - 1) * step_s / together
+    @property
+    def highest_per_s(self) -> float:
+        """Requests/s of one replica with every slot full, or with nothing but prefill in its time; no limit asked."""
+        ceiling = np.array([steady_state.decoding_limit(self.service, self.slots)])
+        full = steady_state.open_loop(self.curves, self.service, ceiling, {})
+        return float(full.requests_per_s[0] / max(1.0, float(full.prefill_share[0])))
 
     def most(self, request: Request) -> Most | None:
         """Return the most that one replica serves within the limits, or None when not even the lightest load does."""
@@ -131,6 +138,7 @@ class Loads:
         """Return the load of one candidate. Raises UntimedError where the data hold nothing to time it by."""
         request, layout, settings = self.request, candidate.layout, candidate.settings
         kernels, split = self._split(candidate)
+        curves = step_model.at_depth(split, request.model, layout, kernels)
         mean_len = memory.use(
             request.model,
             candidate.option.gpu,
@@ -139,26 +147,38 @@ class Loads:
             settings,
             max_model_len=request.isl + request.osl,
             cuda_graphs_gib=request.serving.cuda_graphs_gib,
+            extras=request.extras,
         )
         by_cache = int(mean_len.max_concurrency)
         by_engine = settings.max_num_seqs * layout.dp
+        to_prefill = request.isl - self._cached
+        prefilled = request.phase == "decode"  # whose prompts were in a front end before their prefill
         service = Service(
-            isl=request.isl,
+            isl=to_prefill,
             osl=request.osl,
-            chunk_tokens=min(request.isl, settings.max_num_batched_tokens),
+            chunk_tokens=min(to_prefill, settings.max_num_batched_tokens),
             budget_tokens=settings.max_num_batched_tokens,
-            prefill_only=settings.step_order == "prefill_first",
+            prefill_only=settings.step_order == "prefill_first" and not prefilled,
             pp=layout.pp,
             dp=layout.dp,
+            tokens_per_step=request.extras.tokens_per_step,
+            prefilled=prefilled,
+            prefill_pool=request.phase == "prefill",
+            even_stages=1 / float(curves.largest_stage) if layout.pp > 1 else None,
         )
         return Load(
             kernels,
-            step_model.at_depth(split, request.model, layout, kernels),
+            replace(curves, front_end_s=0.0) if prefilled else curves,
             service,
             max(1, min(by_cache, by_engine)),
             "kv_cache" if by_cache < by_engine else "max_num_seqs",
             worse_edge(request.pessimistic, request.situation(candidate.option.gpu)),
         )
+
+    @property
+    def _cached(self) -> int:
+        """Tokens of a prompt that are in cache when it comes, or restored to it."""
+        return cached_tokens(self.request.isl, self.request.extras.cached.share)
 
     def _split(self, candidate: Candidate) -> tuple[Kernels, Curves]:
         """Return a candidate's kernels and the curves of its split at one stage."""
@@ -173,6 +193,7 @@ class Loads:
                 request.engine.name,
                 settings,
                 plan,
+                request.extras,
             )
             curves = step_model.curves(
                 request.model,
@@ -180,7 +201,8 @@ class Loads:
                 kernels,
                 context_tokens=request.isl + request.osl / 2,
                 prompt_tokens=request.isl,
-                chunk_tokens=min(request.isl, settings.max_num_batched_tokens),
+                chunk_tokens=min(request.isl - self._cached, settings.max_num_batched_tokens),
+                cached_tokens=self._cached,
             )
             self._splits[key] = kernels, curves
         return self._splits[key]

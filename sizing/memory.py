@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from sizing import architecture
+from sizing import architecture, beside
 from sizing.architecture import Layout, Stage
 from sizing.errors import Fault, InputError
+from sizing.extras import NOTHING, Extras
 from sizing.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings, Reserve
 from sizing.specs.gpu import Gpu
@@ -31,8 +32,9 @@ class MemoryUse:
 
     `kv_cache_gib` is the pool (0 when the rest does not fit), `kv_bytes_per_token` its growth for one more token on
     this GPU (all layers of the stage, windows not yet full), `sequence_gib` the need of one sequence of
-    `max_model_len` tokens, `kv_cache_tokens` = max_concurrency * max_model_len as engines report it. `needed_gib` is
-    what one such sequence needs of visible memory, `deficit_gib` what is missing to hold it.
+    `max_model_len` tokens, `kv_cache_tokens` = max_concurrency * max_model_len as engines report it. `deficit_gib` is
+    what is missing to hold one such sequence. `beside_gib` of the weights are what runs beside the model (draft, adapters,
+    image encoder), `shared_prefix_gib` of the pool the prefixes that sequences share.
     """
 
     visible_gib: float
@@ -51,6 +53,8 @@ class MemoryUse:
     max_model_len: int
     fits: bool
     deficit_gib: float
+    beside_gib: float = 0.0
+    shared_prefix_gib: float = 0.0
 
 
 def static_fraction(
@@ -137,24 +141,48 @@ def activation_bytes(model: Model, stage: Stage, layout: Layout, settings: Engin
 
 
 def sequence_bytes(
-    model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan, settings: EngineSettings, tokens: float
+    model: Model,
+    stage: Stage,
+    layout: Layout,
+    plan: PrecisionPlan,
+    settings: EngineSettings,
+    tokens: float,
+    extras: Extras = NOTHING,
 ) -> float:
     """Cache bytes of one sequence of `tokens` tokens on one GPU of a stage, in whole blocks.
 
     A windowed layer keeps window - 1 tokens and the chunk in flight, in blocks, and one block more (vLLM's
-    sliding-window manager); a state layer a fixed state.
+    sliding-window manager); a state layer a fixed state. What drafts keeps its own cache, slots are kept for drafted tokens,
+    and a prefix that sequences share is none of one sequence's (`shared_bytes`).
     """
     block = settings.block_tokens
     cut = settings.unlike_windows == "windowed" or not _unlike_windows(model)
-    total = 0.0
+    slots = tokens + extras.verified - 1
+    own_blocks = math.ceil(slots / block) - min(extras.cached.shared_tokens, tokens) // block
+    total = own_blocks * block * beside.cache_bytes_per_token(stage, layout, plan, settings, extras)
     for index, count in stage.layers:
         held = architecture.layer_cache(model.kinds[index], layout.tp, plan.kv_bytes)
-        blocks = math.ceil(tokens / block)
+        blocks = own_blocks
         if held.window_tokens is not None and cut:
-            in_flight = min(held.window_tokens - 1 + settings.max_num_batched_tokens, tokens)
-            blocks = min(blocks, math.ceil(in_flight / block) + 1)
+            in_flight = min(held.window_tokens - 1 + settings.max_num_batched_tokens, slots)
+            blocks = min(math.ceil(slots / block), math.ceil(in_flight / block) + 1)
         total += count * (blocks * block * held.bytes_per_token + held.fixed_bytes_per_sequence)
     return total
+
+
+def shared_bytes(
+    model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan, settings: EngineSettings, extras: Extras
+) -> float:
+    """Cache bytes of the prefixes that sequences share, each held once: whole blocks of layers that keep everything."""
+    blocks = extras.cached.distinct * (extras.cached.shared_tokens // settings.block_tokens)
+    if not blocks:
+        return 0.0
+    per_token = beside.cache_bytes_per_token(stage, layout, plan, settings, extras)
+    for index, count in stage.layers:
+        held = architecture.layer_cache(model.kinds[index], layout.tp, plan.kv_bytes)
+        if held.window_tokens is None:
+            per_token += count * held.bytes_per_token
+    return blocks * settings.block_tokens * per_token
 
 
 @lru_cache(maxsize=256)
@@ -233,27 +261,30 @@ def use(
     *,
     max_model_len: int,
     cuda_graphs_gib: float | None = None,
+    extras: Extras = NOTHING,
 ) -> MemoryUse:
     """Return the memory of the tightest stage of a layout, for sequences of up to `max_model_len` tokens."""
     found = [
-        _stage_use(model, gpu, stage, needs, layout, plan, settings, max_model_len, cuda_graphs_gib)
-        for stage, needs in _needs(model, layout, plan, settings)
+        _stage_use(model, gpu, stage, needs, layout, plan, settings, max_model_len, cuda_graphs_gib, extras)
+        for stage, needs in _needs(model, layout, plan, settings, extras)
     ]
     return min(found, key=lambda stage: (stage.max_concurrency, -stage.deficit_gib))
 
 
 class Needs(NamedTuple):
-    """What one GPU of a stage needs on any card, in bytes: weights, activation, cache a token and a sequence."""
+    """What one GPU of a stage needs on any card, in bytes: weights, those beside the model, activation, cache, shared prefixes."""
 
     weights: float
+    beside: float
     activation: float
     per_token: float
     fixed_per_sequence: float
+    shared: float
 
 
 @lru_cache(maxsize=4096)
 def _needs(
-    model: Model, layout: Layout, plan: PrecisionPlan, settings: EngineSettings
+    model: Model, layout: Layout, plan: PrecisionPlan, settings: EngineSettings, extras: Extras
 ) -> tuple[tuple[Stage, Needs], ...]:
     """Return each different stage of a layout with what it needs, shared by all GPU types and lengths of sequences."""
     return tuple(
@@ -261,11 +292,15 @@ def _needs(
             stage,
             Needs(
                 _scaled(model, layout, plan, weight_bytes(model, stage, layout, plan, settings)),
+                beside.weight_bytes(model, stage, layout, plan, settings, extras),
                 activation_bytes(model, stage, layout, settings, settings.max_num_batched_tokens),
-                *rate_bytes(model, stage, layout, plan),
+                per_token + beside.cache_bytes_per_token(stage, layout, plan, settings, extras),
+                fixed,
+                shared_bytes(model, stage, layout, plan, settings, extras),
             ),
         )
         for stage in dict.fromkeys(architecture.stages(model, layout.pp, settings.pp_remainder))
+        for per_token, fixed in [rate_bytes(model, stage, layout, plan)]
     )
 
 
@@ -279,9 +314,11 @@ def _stage_use(
     settings: EngineSettings,
     max_model_len: int,
     cuda_graphs_gib: float | None,
+    extras: Extras,
 ) -> MemoryUse:
     mla = architecture.attention_class(model) == "mla"
-    weights, activation, per_token, fixed = needs
+    weights = needs.weights + needs.beside
+    activation, per_token, fixed = needs.activation, needs.per_token, needs.fixed_per_sequence
     non_torch = settings.non_torch_gib * GIB
     graphs = (settings.cuda_graphs.gib if cuda_graphs_gib is None else cuda_graphs_gib) * GIB
     visible = gpu.datasheet.memory.cuda_visible_gib * GIB
@@ -300,8 +337,8 @@ def _stage_use(
     least_graphs = min(graphs, settings.cuda_graphs.low_gib * GIB)
     elsewhere = 0.0 if settings.pool_rule == "free_before_load" else activation + least_graphs
     pool = min(pool, visible - weights - non_torch - elsewhere)
-    needed = sequence_bytes(model, stage, layout, plan, settings, max_model_len)
-    usable = max(0.0, pool - settings.blocks_lost * settings.block_tokens * per_token)
+    needed = sequence_bytes(model, stage, layout, plan, settings, max_model_len, extras)
+    usable = max(0.0, pool - settings.blocks_lost * settings.block_tokens * per_token - needs.shared)
     # Attention-data ranks each hold their own sequences, so a replica holds dp times one rank's.
     # A stage without a cache (few layers of a hybrid, or of a model whose layers share one) bounds nothing but slots.
     concurrency = layout.dp * (usable / needed if needed else float(settings.max_num_seqs))
@@ -321,7 +358,9 @@ def _stage_use(
         sequence_gib=needed / GIB,
         max_model_len=max_model_len,
         fits=usable >= needed,
-        deficit_gib=max(0.0, needed - pool) / GIB if usable < needed else 0.0,
+        deficit_gib=max(0.0, needed + needs.shared - pool) / GIB if usable < needed else 0.0,
+        beside_gib=needs.beside / GIB,
+        shared_prefix_gib=needs.shared / GIB,
     )
 
 
@@ -338,10 +377,10 @@ def _scaled(model: Model, layout: Layout, plan: PrecisionPlan, computed: float) 
     if model.checkpoint_bytes is None or plan.weight_format != model.quantisation.precision:
         return computed
     whole = sum(
-        count * matrix.parameters * plan.weight_bytes(matrix.role)
+        count * matrix.parameters * plan.dense.weight_bytes(matrix.role)
         for matrix, count in architecture.stage_matrices(model, architecture.whole(model), Layout())
     ) + model.extra_parameters * plan.weight_bytes("norm")
-    ratio = model.checkpoint_bytes / whole
+    ratio = model.checkpoint_bytes / whole  # of the dense checkpoint, whatever was pruned of it since
     if not 1 / model.checkpoint_ratio <= ratio <= model.checkpoint_ratio:
         raise InputError(
             Fault(
@@ -363,11 +402,14 @@ def longest_that_fits(
     settings: EngineSettings,
     *,
     cuda_graphs_gib: float | None = None,
+    extras: Extras = NOTHING,
 ) -> int:
     """Longest sequence that alone fits the pool, at most the model's maximum, by bisection (need grows with length)."""
 
     def fits(tokens: int) -> bool:
-        return use(model, gpu, layout, plan, settings, max_model_len=tokens, cuda_graphs_gib=cuda_graphs_gib).fits
+        return use(
+            model, gpu, layout, plan, settings, max_model_len=tokens, cuda_graphs_gib=cuda_graphs_gib, extras=extras
+        ).fits
 
     low, high = 0, model.max_position
     if fits(high):

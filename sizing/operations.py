@@ -6,7 +6,7 @@ number of tokens alone), `head` (rows that get logits), `decode_attention` and `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -230,15 +230,23 @@ def _attention(name: str, work: Work, count: int) -> Operation:
 
 
 def decode_attention(
-    model: Model, layout: Layout, plan: PrecisionPlan, sequences: Numeric, context_tokens: Numeric
+    model: Model,
+    layout: Layout,
+    plan: PrecisionPlan,
+    sequences: Numeric,
+    context_tokens: Numeric,
+    queries: int = 1,
 ) -> tuple[Operation, ...]:
-    """Return the decode attention of all layers for `sequences` of one replica at a mean context."""
+    """Return the decode attention of all layers for `sequences` of one replica at a mean context.
+
+    Each reads its cache once for all of its `queries`, the tokens of it in the step.
+    """
     found = []
     for index, count in architecture.whole(model).layers:
         mixer = model.kinds[index].mixer
         if mixer is not None:
             work = pick(mixer.kind).decode(mixer, layout.tp, plan.kv_bytes, sequences / layout.dp, context_tokens)
-            found.append(_attention(f"decode_{mixer.kind}", work, count))
+            found.append(_attention(f"decode_{mixer.kind}", replace(work, flops=work.flops * queries), count))
     return tuple(found)
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sizing.errors import Fault, InputError, UntimedError, nearest
+from sizing.extras import NOTHING, Draft, Extras
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import DenseTflops, Gpu
 from sizing.specs.model import Model, Quantisation
 from sizing.specs.workload import Formats, PrecisionFormat
 from sizing.units import BITS_PER_BYTE
 
+if TYPE_CHECKING:
+    from sizing.specs.optimisation_facts import SparsityFacts
+
 SIXTEEN_BIT = ("fp32", "fp16", "bf16")
+LINEAR = ("attention", "dense_mlp", "shared_expert", "expert")  # roles that pruning is applied to
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +26,8 @@ class PrecisionPlan:
 
     `weight_format` is how quantised roles are stored; roles in `kept_16bit` stay at `activation`. `gemm` and `moe`
     name the precision in which quantised dense and expert products run; `weight_only` says that they are
-    dequantised to 16 bit first. `attention` is the precision of attention products.
+    dequantised to 16 bit first. `attention` is the precision of attention products. `sparsity` is set where linear layers
+    are pruned, and `draft` is the plan of what drafts.
     """
 
     weight_format: str
@@ -35,6 +42,8 @@ class PrecisionPlan:
     attention: str
     block: int | None
     notes: tuple[str, ...] = ()
+    sparsity: SparsityFacts | None = None
+    draft: PrecisionPlan | None = None
 
     @property
     def kv_bytes(self) -> float:
@@ -50,10 +59,21 @@ class PrecisionPlan:
         """Whether a role's weights have the quantised format."""
         return self.weight_format not in SIXTEEN_BIT and role not in self.kept_16bit
 
+    def is_sparse(self, role: str) -> bool:
+        """Whether a role's weights are pruned: those of linear layers, never embeddings, head, router or norms."""
+        return self.sparsity is not None and role in LINEAR
+
     def weight_bytes(self, role: str) -> float:
-        """Bytes of one weight of a role, scales included."""
+        """Bytes of one weight of a role, scales included; of a pruned one on average, the positions of kept values too."""
         bits = self.weight_bits if role not in self.kept_16bit else self.activation_bits
+        if self.sparsity is not None and role in LINEAR:
+            bits = self.sparsity.kept * (bits + self.sparsity.metadata_bits)
         return bits / BITS_PER_BYTE
+
+    @property
+    def dense(self) -> PrecisionPlan:
+        """The plan of the same weights before they were pruned."""
+        return replace(self, sparsity=None) if self.sparsity else self
 
     def input_bytes(self, role: str) -> float:
         """Bytes of one value entering a product of a role: 16 bit, or 8 where the product runs in 8 bit or less."""
@@ -136,12 +156,50 @@ def plan(
     *,
     precision: str | None = None,
     kv_precision: str = "auto",
+    extras: Extras = NOTHING,
 ) -> PrecisionPlan:
-    """Resolve formats and compute precisions for a model on a GPU.
+    """Resolve formats and compute precisions for a model on a GPU, pruned and with a draft where `extras` say so.
 
     The cache is as asked, else as the checkpoint states, else at activation precision. A format that the hardware
     cannot multiply is weight-only. Raises InputError for a format that is not known.
     """
+    found = _plan(model, gpu, settings, formats, precision, kv_precision)
+    if extras.sparsity is not None:
+        found = replace(found, sparsity=extras.sparsity)
+    if extras.draft is not None:
+        found = replace(found, draft=_of_draft(extras.draft, found, gpu, settings, formats))
+    return found
+
+
+def sparsity_why_not(plan: PrecisionPlan, gpu: Gpu) -> str | None:
+    """Return why a GPU cannot multiply weights pruned as the plan says, or None."""
+    facts = plan.sparsity
+    if facts is None:
+        return None
+    if gpu.architecture not in facts.architectures:
+        return f"{gpu.name} has no sparse products ({', '.join(facts.architectures)} have)"
+    if plan.weight_format not in facts.formats:
+        return f"{plan.weight_format.upper()} weights have no 2:4 form; {', '.join(facts.formats)} have"
+    return None
+
+
+def _of_draft(
+    draft: Draft, target: PrecisionPlan, gpu: Gpu, settings: EngineSettings, formats: Formats
+) -> PrecisionPlan:
+    """Return the plan of a draft: the target's, or its own weights (heads: 16 bit); the cache has the target's format."""
+    own = replace(target, sparsity=None, draft=None, notes=())
+    if draft.follows_precision:
+        return own
+    if draft.model is not None:
+        return _plan(draft.model, gpu, settings, formats, None, target.kv_format)
+    return replace(
+        own, weight_format=own.activation, weight_bits=own.activation_bits, gemm=own.activation, moe=own.activation
+    )
+
+
+def _plan(
+    model: Model, gpu: Gpu, settings: EngineSettings, formats: Formats, precision: str | None, kv_precision: str
+) -> PrecisionPlan:
     quantisation = requested(model.quantisation, precision)
     tflops = gpu.datasheet.dense_tflops
     notes: list[str] = []

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
 from sizing import steady_state
 from sizing.load import Load, Most
 from sizing.request import Request
@@ -45,10 +43,8 @@ class AtRate(NamedTuple):
 
 def highest_stable(load: Load) -> Most:
     """Return what a replica serves with all slots taken, or where prefill alone fills the time, whatever the latencies."""
-    ceiling = float(steady_state.decoding_limit(load.service, load.slots))
-    full = steady_state.open_loop(load.curves, load.service, np.array([ceiling]), {})
-    rate = float(full.requests_per_s[0] / np.maximum(1.0, full.prefill_share[0]))
-    return Most(rate, rate, ceiling, "utilisation")
+    rate = load.highest_per_s
+    return Most(rate, rate, steady_state.decoding_limit(load.service, load.slots), "utilisation")
 
 
 def line(best: Evaluated, request: Request, tokens: Tokens | None) -> Iterator[AtRate]:

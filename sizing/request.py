@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from sizing import architecture, demand
 from sizing.bands import Situation
@@ -11,12 +12,14 @@ from sizing.catalog import profiles, traces
 from sizing.catalog.paths import expanded
 from sizing.demand import Demanded, Habits, Shape
 from sizing.errors import Fault, InputError
+from sizing.extras import NOTHING, Extras
 from sizing.specs.bands import Band, Kind
 from sizing.specs.bands import Load as LoadRegion
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.model import Model
+from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.workload import (
     Defaults,
     Formats,
@@ -27,6 +30,7 @@ from sizing.specs.workload import (
 )
 
 MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
+Phase = Literal["whole", "prefill", "decode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,8 @@ class Request:
     """What is asked, resolved: lengths, demand (at most one kind), limits, rules. Rates carry headroom already.
 
     `pessimistic` are the error bands on whose worse edges to size, none to size as predicted. `demanded` says how the peak
-    came about; `habits` are those of the users that a rate would be of.
+    came about; `habits` are those of the users that a rate would be of. `phase` is what the replicas do: all of a request,
+    or, in a disaggregated deployment, its prefill or its decode alone.
     """
 
     model: Model
@@ -75,6 +80,9 @@ class Request:
     pessimistic: tuple[Band, ...] = ()
     demanded: Demanded | None = None
     habits: Habits | None = None
+    optimisations: Optimisations = NOTHING_ASKED
+    extras: Extras = NOTHING
+    phase: Phase = "whole"
 
     def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
         """Return what numbers of this request on a GPU type are of, for their error bands."""
@@ -141,6 +149,7 @@ def resolve(
     defaults: Defaults,
     *,
     gpu_budget: int | None = None,
+    extras: Extras = NOTHING,
 ) -> Request:
     """Fill a workload's gaps from the defaults.
 
@@ -177,11 +186,19 @@ def resolve(
         kv_precision=workload.kv_precision,
         demanded=demanded,
         habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
+        optimisations=workload.optimisations,
+        extras=extras,
     )
 
 
 def without_demand(
-    workload: Workload, model: Model, engine: Engine, engine_version: str, defaults: Defaults
+    workload: Workload,
+    model: Model,
+    engine: Engine,
+    engine_version: str,
+    defaults: Defaults,
+    *,
+    extras: Extras = NOTHING,
 ) -> Request:
     """Return a request that asks nothing of a layout but what it holds: at the model's maximum length unless stated."""
     length = workload.serving.max_model_len or model.max_position
@@ -203,6 +220,8 @@ def without_demand(
         engine=engine,
         engine_version=engine_version,
         kv_precision=workload.kv_precision,
+        optimisations=workload.optimisations,
+        extras=extras,
     )
 
 

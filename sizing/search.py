@@ -143,7 +143,7 @@ class Sized(NamedTuple):
 def timed(candidate: Candidate, loads: Loads) -> Timed | Rejected:
     """Tabulate a candidate's step times, and see whether a lone request keeps the limits."""
     found = _timed(candidate, loads)
-    return _alone(found, loads.request) if isinstance(found, Timed) else found
+    return alone(found, loads.request) if isinstance(found, Timed) else found
 
 
 def _timed(candidate: Candidate, loads: Loads) -> Timed | Rejected:
@@ -157,7 +157,7 @@ def _timed(candidate: Candidate, loads: Loads) -> Timed | Rejected:
         return _reject(candidate, "efficiency", "; ".join(fault.message for fault in error.faults), math.inf)
 
 
-def _alone(found: Timed, request: Request) -> Timed | Rejected:
+def alone(found: Timed, request: Request) -> Timed | Rejected:
     """Turn a candidate down whose lone request breaks a limit."""
     candidate, load = found
     over = solo_over(load, request.limits)
@@ -279,7 +279,7 @@ def tabulated(
 
 def bounded(layouts: Sequence[Timed | Rejected], request: Request) -> list[Bounded | Rejected]:
     """Find the most that a replica of each layout serves within the limits, whatever the demand of its kind."""
-    entries = [_alone(entry, request) if isinstance(entry, Timed) else entry for entry in layouts]
+    entries = [alone(entry, request) if isinstance(entry, Timed) else entry for entry in layouts]
     found = iter(_bounded([entry for entry in entries if isinstance(entry, Timed)], request))
     return [next(found) if isinstance(entry, Timed) else entry for entry in entries]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -138,7 +138,7 @@ def simulate(
         finished = _closed(traffic, requests, replicas, rng, longest=longest, limit_s=limit_s, progress=told)
         return measure(finished, traffic, limits, limit_s=limit_s)
     turned_away = 0
-    for arrival, isl, osl in _open_requests(traffic, longest, rng):
+    for arrival, isl, osl in open_requests(traffic, longest, rng):
         if arrival >= limit_s:
             break
         if isl + osl > longest:
@@ -154,13 +154,13 @@ def simulate(
         ranks=deployed.layout.dp,
         seed=traffic.seed,
         limit=limit_s,
-        watched=_watched(traffic),
+        watched=watched(traffic),
         progress=told,
     )
     return measure(finished, traffic, limits, limit_s=limit_s, turned_away=turned_away)
 
 
-def _watched(traffic: Traffic) -> tuple[int, int] | None:
+def watched(traffic: Traffic) -> tuple[int, int] | None:
     """Return the first request that is measured and the first that no longer is; None where all are."""
     if not traffic.warm_up and not traffic.cool_down:
         return None
@@ -176,7 +176,8 @@ def longest_of(traffic: Traffic, model: Model) -> int:
     return model.max_position
 
 
-def _open_requests(traffic: Traffic, longest: int, rng: np.random.Generator) -> Iterator[tuple[float, int, int]]:
+def open_requests(traffic: Traffic, longest: int, rng: np.random.Generator) -> Iterator[tuple[float, int, int]]:
+    """Yield (arrival in s, prompt tokens, output tokens) of each request that is not sent by the end of another."""
     if traffic.trace is not None:
         for arrival, isl, osl in traffic.trace.tolist():
             yield arrival, max(1, int(isl)), max(1, int(osl))
@@ -246,17 +247,27 @@ def _after(sent: int, progress: Progress | None) -> Progress | None:
 
 
 def measure(
-    finished: Run, traffic: Traffic, limits: Limits | None, *, limit_s: float = math.inf, turned_away: int = 0
+    finished: Run,
+    traffic: Traffic,
+    limits: Limits | None,
+    *,
+    limit_s: float = math.inf,
+    turned_away: int = 0,
+    refused: Sequence[int] | None = None,
 ) -> Served:
-    """Measure a run that a limit may have cut. `turned_away` requests were longer than the engine takes: refused."""
+    """Measure a run that a limit may have cut. `turned_away` requests were longer than the engine takes: refused.
+
+    `refused` are the numbers of those that the replicas refused, by their own account where they are not given.
+    """
     requests = finished.requests
     arrival = np.asarray(requests.arrival)
     end = np.asarray(requests.finished)
     first = np.asarray(requests.first_token)
     osl = np.asarray(requests.osl, dtype=float)
-    refused = [number for replica in finished.replicas for number in replica.refused]
+    if refused is None:
+        refused = [number for replica in finished.replicas for number in replica.refused]
     taken = np.ones(arrival.size, dtype=bool)
-    taken[refused] = False
+    taken[list(refused)] = False
     stop = min(limit_s, _ended(finished, end[taken]))
     number = np.arange(arrival.size)
     done = (end <= stop) & (number >= traffic.warm_up) & (number < arrival.size - traffic.cool_down)

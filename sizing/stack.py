@@ -23,7 +23,8 @@ class Stack(NamedTuple):
 
 def shared(curves: Curves, service: Service) -> Hashable:
     """Return what layouts must have in common to be stacked: the host's part, lengths, chunks, order of steps."""
-    return curves.host, curves.front_end_s, curves.launch_s, curves.captured_tokens, replace(service, pp=1, dp=1)
+    own = (curves.host, curves.front_end_s, curves.launch_s, curves.captured_tokens)
+    return *own, curves.verified, curves.again_s is None, replace(service, pp=1, dp=1, even_stages=None)
 
 
 def stack(curves: Sequence[Curves], services: Sequence[Service]) -> Stack:
@@ -36,11 +37,15 @@ def stack(curves: Sequence[Curves], services: Sequence[Service]) -> Stack:
             decode_floor_s=column([one.decode_floor_s for one in curves]),
             decode_slope_s=column([one.decode_slope_s for one in curves]),
             prompt_attention_s=column([one.prompt_attention_s for one in curves]),
+            largest_stage=column([one.largest_stage for one in curves]),
+            last_stage=column([one.last_stage for one in curves]),
+            again_s=None if curves[0].again_s is None else np.stack([one.again_s for one in curves if one.again_s is not None]),
         ),
         replace(
             services[0],
             pp=column([service.pp for service in services]),
             dp=column([service.dp for service in services]),
+            even_stages=column([service.stages for service in services]),
         ),
     )
 

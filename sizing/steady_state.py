@@ -20,6 +20,7 @@ approximations; a simulation has the last word.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -29,13 +30,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.attention.terms import Numeric
-from sizing.step import Curves, launched_s, lookup, with_host_s
+from sizing.step import Curves, launched_s, lookup, pipelined_s, with_host_s
 
 Array = NDArray[np.float64]
 WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognormal says nothing
 NUDGE, MOST_FEEDBACK = 1e-3, 30.0  # step of a derivative; beyond that feedback a load is about to run away
 TINY = 1e-12  # keeps 0/0 away where nothing arrives
 PACKING_ROUNDS = 32  # of a fixed point that at most 0.8 utilisation contracts to below 0.1 %
+HEAVIEST_LOAD, DAMPING = 0.999, 0.25  # of a queue that is about to run away, and what makes its fixed point converge
+WEIBULL_SHAPE = -0.543  # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 Quantiles = Mapping[str, float]
 
@@ -44,7 +47,9 @@ Quantiles = Mapping[str, float]
 class Service:
     """What a layout serves: lengths, chunk of prefill, pipeline depth, attention-data ranks, scheduler's step order.
 
-    `chunk_tokens` is the prompt's share of one step's token budget; `prefill_only` says that a step with a prompt
+    `isl` are the tokens of a prompt to be prefilled, those in cache left out. A decode step gives a sequence
+    `tokens_per_step` on average, several with speculative decoding. `prefilled` prompts come with their cache and first
+    token, as to the decode pool of a disaggregated deployment; in a `prefill_pool` nothing ever decodes. `chunk_tokens` is the prompt's share of one step's token budget; `prefill_only` says that a step with a prompt
     carries no decodes (SGLang, vLLM V0). Of stacked layouts `pp` and `dp` are columns.
     """
 
@@ -55,16 +60,30 @@ class Service:
     prefill_only: bool
     pp: Numeric = 1
     dp: Numeric = 1
+    tokens_per_step: float = 1.0
+    prefilled: bool = False
+    prefill_pool: bool = False
+    even_stages: Numeric | None = None
+
+    @property
+    def stages(self) -> Numeric:
+        """Even stages that would be as fast as those of the pipeline, whose largest holds the others up."""
+        return self.pp if self.even_stages is None else self.even_stages
+
+    @property
+    def decode_steps(self) -> float:
+        """Steps that a request decodes in: one a token after the first, fewer where a step gives several."""
+        return (self.osl - 1) / self.tokens_per_step
 
     @property
     def chunks(self) -> float:
         """Steps that one prompt's prefill takes."""
-        return self.isl / self.chunk_tokens
+        return 0.0 if self.prefilled else self.isl / self.chunk_tokens
 
     @property
     def passes(self) -> Numeric:
         """Whole passes that one prompt's prefill lasts: the chunks of a prompt follow each other through a pipeline."""
-        return 1 + (self.chunks - 1) / self.pp
+        return 0.0 if self.prefilled else 1 + (self.chunks - 1) / self.stages
 
     @property
     def most_together(self) -> float:
@@ -74,7 +93,7 @@ class Service:
     @property
     def ranks(self) -> Numeric:
         """Prompts that are prefilled at once by different GPUs: one a pipeline stage and attention-data rank."""
-        return self.pp * self.dp
+        return self.stages * self.dp
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +122,17 @@ def decode_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeri
     """
     micro = np.maximum(np.asarray(decoding, dtype=float) / service.pp, 1.0)
     microbatches = np.clip(decoding, 1.0, service.pp)
-    gpu_s = (
-        lookup(curves.grid, curves.body_s, micro)
-        + lookup(curves.grid, curves.head_s, micro) * microbatches
+    gpu_s = pipelined_s(
+        lookup(curves.grid, curves.body_s, micro * curves.verified)
         + curves.decode_floor_s
-        + curves.decode_slope_s * micro
+        + curves.decode_slope_s * micro,
+        lookup(curves.grid, curves.head_s, micro * curves.verified),
+        microbatches,
+        curves.largest_stage,
+        curves.last_stage,
     )
+    if curves.again_s is not None:
+        gpu_s = gpu_s + lookup(curves.grid, curves.again_s, micro) * microbatches
     return with_host_s(gpu_s, curves.host, micro, microbatches)
 
 
@@ -116,18 +140,23 @@ def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together
     """Seconds of a step that carries prefill, with `decoding` sequences beside it (0: prefill only).
 
     `together` prompts share the step on every attention-data rank (a step lasts as long as its fullest rank); where a
-    prompt takes several chunks, one of them.
+    prompt takes several chunks, one of them. Where prompts come prefilled, no step carries any.
     """
+    if service.prefilled:
+        return decode_step_s(curves, service, decoding)
     micro = np.asarray(decoding, dtype=float) / service.pp
     # The floor is paid where anything decodes; on average that is less than always below one sequence.
     attention_s = curves.decode_floor_s * np.minimum(micro, 1.0) + curves.decode_slope_s * micro
-    tokens = micro + service.dp * service.chunk_tokens * together
+    verified = micro * curves.verified
+    tokens = verified + service.dp * service.chunk_tokens * together
     gpu_s = (
         lookup(curves.grid, curves.body_s, tokens)
-        + lookup(curves.grid, curves.head_s, np.maximum(micro + service.dp * together / service.chunks, 1.0))
+        + lookup(curves.grid, curves.head_s, np.maximum(verified + service.dp * together / service.chunks, 1.0))
         + attention_s
         + curves.prompt_attention_s / service.chunks * together
     )
+    if curves.again_s is not None:
+        gpu_s = gpu_s + lookup(curves.grid, curves.again_s, np.maximum(micro, 1.0)) * np.minimum(micro, 1.0)
     busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens / service.dp)
     return with_host_s(busy_s, curves.host, micro + together)
 
@@ -139,7 +168,7 @@ def solo_ttft_s(curves: Curves, service: Service) -> Numeric:
 
 def solo_itl_s(curves: Curves, service: Service) -> Numeric:
     """Seconds between tokens of a request that is alone; 0 where there is no second token."""
-    return decode_step_s(curves, service, 1.0) if service.osl > 1 else 0.0
+    return decode_step_s(curves, service, 1.0) / service.tokens_per_step if service.osl > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +212,7 @@ def _beside(service: Service, decoding: Array) -> Array:
 def _pace(curves: Curves, service: Service, decoding: Array) -> _Pace:
     decode_s = np.asarray(decode_step_s(curves, service, decoding))
     # Of Poisson arrivals with a mean m within a step on each rank and stage, a step that has any has m/(1 - exp(-m)).
-    within = np.maximum(decoding / ((service.osl - 1) * service.ranks), TINY)
+    within = np.maximum(decoding / (service.decode_steps * service.ranks), TINY)
     together = np.clip(within / -np.expm1(-within), 1.0, service.most_together)
     pace = _paced(curves, service, decoding, decode_s, together)
     if service.prefill_only:
@@ -197,8 +226,8 @@ def _paced(curves: Curves, service: Service, decoding: Array, decode_s: Array, t
     chunk_s = np.asarray(prefill_step_s(curves, service, _beside(service, decoding), together))
     hit_s = chunk_s if service.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
     delay_s = service.chunks * hit_s / together / service.ranks
-    step_s = decode_s + decoding * delay_s / (service.osl - 1)
-    return _Pace(step_s, decode_s, chunk_s, together, hit_s, decoding / ((service.osl - 1) * step_s))
+    step_s = decode_s + decoding * delay_s / service.decode_steps
+    return _Pace(step_s, decode_s, chunk_s, together, hit_s, decoding / (service.decode_steps * step_s))
 
 
 def _packed(service: Service, pace: _Pace) -> Array:
@@ -225,7 +254,7 @@ def _rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
         prompt_s=service.passes * chunk_s,
         hit_s=hit_s,
         another_s=(full_s - chunk_s) / np.maximum(service.most_together - together, 1.0),
-        hits=steps_per_s / together * (service.osl - 1) * step_s,
+        hits=steps_per_s / together * service.decode_steps * step_s,
         requests_per_s=requests_per_s,
         in_prefill=steps_per_s * chunk_s / together,
         busy=steps_per_s * full_s / service.most_together,
@@ -267,6 +296,8 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
 
     With OSL 1 nothing decodes, and `decoding` is the utilisation of the prefill capacity, below 1.
     """
+    if service.prefill_pool:
+        return _prefill_pool(curves, service, decoding, quantiles)
     decodes = service.osl > 1
     rates = (_rates if decodes else _prefill_rates)(curves, service, decoding)
     stable = (rates.busy < 1) & (rates.in_prefill <= 1)
@@ -274,11 +305,12 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
     own_s = curves.front_end_s + rates.prompt_s
     ttft_s = {"mean": own_s + wait.shared_s + wait.queue_s}
     reaction = _reaction(curves, service, rates, decoding) if decodes else (decoding, decoding)
-    itl_s = {"mean": _seen_step_s(curves, service, rates, decoding, *reaction)}
-    spread_s = _itl_spread_s(curves, service, rates, decoding)
+    per_step = service.tokens_per_step
+    itl_s = {"mean": _seen_step_s(curves, service, rates, decoding, *reaction) / per_step}
+    spread_s = _itl_spread_s(curves, service, rates, decoding) / per_step
     for name, q in quantiles.items():
         ttft_s[name] = own_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
-        itl_s[name] = np.maximum(rates.decode_s, itl_s["mean"] + NormalDist().inv_cdf(q) * spread_s)
+        itl_s[name] = np.maximum(rates.decode_s / per_step, itl_s["mean"] + NormalDist().inv_cdf(q) * spread_s)
     after_first = service.osl - 1
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
     return Point(
@@ -291,6 +323,58 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
         prefill_share=rates.in_prefill,
         stable=stable,
     )
+
+
+def _prefill_pool(curves: Curves, service: Service, utilisation: Array, quantiles: Quantiles) -> Point:
+    """Operating points of GPUs that prefill and nothing else, at a share of the capacity that full budgets have.
+
+    A step of k prompts lasts S = f + k*D. All that come while it runs share the next one, and end with it; an idle engine
+    starts with one. With r = l*D and a = l*f (l prompts/s), k branches: E[k](1-r) = a + P(none came), E[k^2](1-r^2) =
+    E[k](1 + 2ar) + a^2. An arrival waits for the rest of the step that it meets, E[S^2]/2E[S], and ends with the batch that
+    it is in, E[k^2]/E[k] prompts on average, of which the budget takes `most_together` at once. With f = 0 and one prompt a
+    step that is M/D/1, as DistServe models a prefill instance. How much longer than the mean some wait is M/D/1's too:
+    those who wait at all (a share of l*E[S]/E[k]) have a squared coefficient of variation of (1 + 2r)/3, as a Weibull has.
+    """
+    rates, nothing = _prefill_rates(curves, service, utilisation), np.zeros_like(utilisation)
+    one_s = np.asarray(prefill_step_s(curves, service, nothing, 1.0))
+    full_s = np.asarray(prefill_step_s(curves, service, nothing, service.most_together))
+    more = service.most_together - 1
+    another_s = service.chunks * ((full_s - one_s) / more if more > 0 else one_s)
+    first_s = np.maximum(service.chunks * one_s - another_s, 0.0)
+    per_s = rates.requests_per_s / service.ranks
+    load, floor = np.minimum(per_s * another_s, HEAVIEST_LOAD), per_s * first_s
+    together = np.ones_like(load)
+    for _ in range(PACKING_ROUNDS):
+        together = (1 - DAMPING) * together + DAMPING * (floor + np.exp(-floor - load * together)) / (1 - load)
+    company = np.maximum((1 + 2 * load * floor + floor**2 / together) / (1 - load**2), 1.0)
+    longer_s2 = first_s**2 + another_s * together * (2 * first_s + another_s * company)
+    waits = np.minimum(load + floor / together, 1.0)
+    rest_s = waits * longer_s2 / (2 * (first_s + another_s * together))
+    behind = (company + np.minimum(company, service.most_together)) / 2 - 1  # a batch beyond the budget ends in parts
+    wait_s = (rest_s + another_s * behind) / service.stages
+    own_s = curves.front_end_s + service.passes * one_s
+    ttft_s = {"mean": own_s + wait_s}
+    for name, q in quantiles.items():
+        ttft_s[name] = own_s + _weibull_s(wait_s / np.maximum(waits, TINY), (1 + 2 * load) / 3, 1 - (1 - q) / waits)
+    zero_s = dict.fromkeys(ttft_s, nothing)
+    return Point(
+        requests_per_s=rates.requests_per_s,
+        decoding=nothing,
+        running=rates.requests_per_s * ttft_s["mean"],
+        ttft_s=ttft_s,
+        itl_s=zero_s,
+        e2e_s=ttft_s,
+        prefill_share=waits,
+        stable=rates.busy < 1,
+    )
+
+
+def _weibull_s(mean_s: Array, variation2: Array, q: Array) -> Array:
+    """Quantile of a Weibull time with a mean and a squared coefficient of variation up to 1; 0 where q is not above 0."""
+    shape = variation2**WEIBULL_SHAPE
+    scale_s = mean_s / np.vectorize(math.gamma)(1 + 1 / shape)
+    seconds: Array = scale_s * (-np.log1p(-np.clip(q, 0.0, None))) ** (1 / shape)
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,9 +411,9 @@ def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.
     shares = min(1.0, service.most_together - 1)
     together_s = lengthening_s * per_rank * met_s
     single_s = either_s / 2
-    rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / service.pp
+    rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / service.stages
     if service.osl <= 1:  # nothing decodes, so a step is there only while prompts are
-        rest_s, together_s = single_s / service.pp, np.zeros_like(single_s)
+        rest_s, together_s = single_s / service.stages, np.zeros_like(single_s)
     busy = np.where(stable, rates.busy, 0.0)
     spread_s2 = (
         met_s**2 / 12 + lengthening_s**2 * per_rank * met_s + (0.5 + per_rank * lengthening_s) ** 2 * variance_s2
@@ -338,7 +422,7 @@ def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.
         shared_s=rest_s + shares * together_s,
         variance_s2=shares * spread_s2 + (1 - shares) * rest_s**2 / 3,
         # A budget of k prompts overflows only where k arrive at once, which is ever rarer.
-        queue_s=busy ** (1 + service.most_together) * rates.prompt_s / service.pp / (2 * (1 - busy)),
+        queue_s=busy ** (1 + service.most_together) * rates.prompt_s / service.stages / (2 * (1 - busy)),
         busy=busy,
     )
 
@@ -385,7 +469,7 @@ def _reaction(curves: Curves, service: Service, rates: _Rates, decoding: Array) 
 
 
 def _itl_spread_s(curves: Curves, service: Service, rates: _Rates, decoding: Array) -> Array:
-    """Standard deviation over requests of a request's mean ITL, taken as normal.
+    """Standard deviation over requests of a request's mean step, taken as normal.
 
     Two things spread it: how many prefills it sits through (Poisson) and how many others decode beside it (Poisson too).
     Both feed back: slower steps last longer and meet more prompts, by the factor S/d.
@@ -393,7 +477,7 @@ def _itl_spread_s(curves: Curves, service: Service, rates: _Rates, decoding: Arr
     if service.osl <= 1:
         return np.zeros_like(rates.step_s)
     more_s = np.asarray(decode_step_s(curves, service, decoding + np.sqrt(decoding))) - rates.decode_s
-    by_hits_s = rates.hit_s * np.sqrt(rates.hits) / (service.osl - 1)
+    by_hits_s = rates.hit_s * np.sqrt(rates.hits) / service.decode_steps
     return rates.step_s / rates.decode_s * np.sqrt(by_hits_s**2 + more_s**2)
 
 
@@ -410,7 +494,7 @@ def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Q
     round_s = _prompts_step_s(curves, service, batch)
     after_first = max(service.osl - 1, 0)
     prefill_s = rounds * round_s
-    e2e_mean = curves.front_end_s + prefill_s + after_first * np.asarray(decode_step_s(curves, service, in_flight))
+    e2e_mean = curves.front_end_s + prefill_s + service.decode_steps * np.asarray(decode_step_s(curves, service, in_flight))
     ttft_s = {"mean": curves.front_end_s + (rounds + 1) / 2 * round_s}
     for name, q in quantiles.items():
         ttft_s[name] = curves.front_end_s + np.ceil(q * rounds) * round_s
@@ -450,5 +534,7 @@ def decoding_limit(service: Service, running: float) -> float:
     """
     if service.osl <= 1:
         return 1.0
-    replenished = service.most_together / service.chunks * (service.osl - 1) * service.ranks
+    if service.prefilled:
+        return float(running)
+    replenished = service.most_together / service.chunks * service.decode_steps * service.ranks
     return float(running) if service.prefill_only else float(min(running, replenished))

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing import operations
+from sizing import architecture, beside, memory, operations
 from sizing.architecture import Layout
 from sizing.attention.terms import Numeric
 from sizing.kernels import Kernels
 from sizing.operations import Operation
 from sizing.specs.engine import EngineSettings, FrontEnd, HostTime
 from sizing.specs.model import Model
-from sizing.units import MICRO, MILLI
+from sizing.units import GIGA, MICRO, MILLI
 
 GRID_POINTS_PER_OCTAVE = 8
 GRID_OCTAVES = 17  # 1 .. 131,072 tokens in a step
@@ -39,15 +39,13 @@ class Batch:
     prefill_prior_tokens: Numeric = 0.0
     finishing: Numeric = 0.0
 
-    @property
-    def tokens(self) -> Numeric:
-        """Tokens in the step."""
-        return self.decode_sequences + self.prefill_sequences * self.prefill_tokens
+    def tokens(self, verified: int = 1) -> Numeric:
+        """Tokens in the step; a sequence that decodes has one, or all that are verified."""
+        return self.decode_sequences * verified + self.prefill_sequences * self.prefill_tokens
 
-    @property
-    def rows(self) -> Numeric:
+    def rows(self, verified: int = 1) -> Numeric:
         """Rows that get logits."""
-        return self.decode_sequences + self.finishing
+        return self.decode_sequences * verified + self.finishing
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +75,16 @@ def host_s(host: HostTime, sequences: Numeric) -> Numeric:
     return MICRO * (host.per_step_us + host.sequence_us * sequences)
 
 
+def pipelined_s(
+    layers_s: Numeric, head_s: Numeric, microbatches: Numeric, largest_stage: Numeric, last_stage: Numeric
+) -> Numeric:
+    """Seconds of the GPU between two tokens of each of a pipeline's microbatches: one pass, or as long as its slowest stage takes
+    for all of them: the one with the most layers, or the last, which has the head too. Without a pipeline the sum of both.
+    """
+    slowest_s = np.maximum(largest_stage * layers_s, np.where(np.asarray(last_stage) > 0, last_stage * layers_s + head_s, 0.0))
+    return np.maximum(layers_s + head_s * microbatches, slowest_s * microbatches)
+
+
 def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric, microbatches: Numeric = 1.0) -> Numeric:
     """Seconds of a step: the host's time added, or hidden under the GPU's where the engine overlaps them.
 
@@ -103,38 +111,66 @@ def front_end_s(front_end: FrontEnd, prompt_tokens: Numeric) -> Numeric:
 
 
 def batch_operations(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> tuple[Operation, ...]:
-    """Return every operation of a step over one replica, in the order of the four builders."""
-    plan, settings = kernels.plan, kernels.settings
-    found = operations.body(model, layout, settings, plan, batch.tokens)
-    found += operations.head(model, layout, settings, plan, batch.rows)
+    """Return every operation of the model in a step over one replica, in the order of the four builders, then adapters."""
+    plan, settings, extras = kernels.plan, kernels.settings, kernels.extras
+    tokens = batch.tokens(extras.verified)
+    found = operations.body(model, layout, settings, plan, tokens)
+    found += operations.head(model, layout, settings, plan, batch.rows(extras.verified))
     if np.any(np.asarray(batch.decode_sequences) > 0):
-        found += operations.decode_attention(model, layout, plan, batch.decode_sequences, batch.decode_context_tokens)
+        found += operations.decode_attention(
+            model, layout, plan, batch.decode_sequences, batch.decode_context_tokens, extras.verified
+        )
     if np.any(np.asarray(batch.prefill_sequences) > 0):
         found += operations.prefill_attention(
             model, layout, plan, batch.prefill_sequences, batch.prefill_tokens, batch.prefill_prior_tokens
+        )
+    if extras.adapters is not None:
+        found += beside.adapter_operations(model, layout, extras.adapters, tokens)
+    if extras.encoder is not None and np.any(np.asarray(batch.prefill_sequences) > 0):
+        found += beside.encoder_operations(extras.encoder, plan, batch.prefill_sequences / layout.dp)
+    return found
+
+
+def draft_operations(layout: Layout, kernels: Kernels, batch: Batch) -> tuple[Operation, ...]:
+    """Return every operation of what drafts in a step, to be timed by the draft's own kernels; none without one."""
+    draft, plan, settings = kernels.extras.draft, kernels.plan.draft, kernels.settings
+    if draft is None or plan is None:
+        return ()
+    found = beside.draft_body(draft, layout, settings, plan, batch.tokens(kernels.extras.verified))
+    if np.any(np.asarray(batch.decode_sequences) > 0):
+        found += beside.draft_again(draft, layout, settings, plan, batch.decode_sequences)
+        found += beside.draft_attention(
+            draft, layout, settings, plan, batch.decode_sequences, batch.decode_context_tokens
+        )
+    if np.any(np.asarray(batch.prefill_sequences) > 0):
+        found += beside.draft_prefill(
+            draft, layout, settings, plan, batch.prefill_sequences, batch.prefill_tokens, batch.prefill_prior_tokens
         )
     return found
 
 
 def step(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> Step:
     """Time one step of one batch exactly. With a pipeline this is one pass of one microbatch through all stages."""
-    found = batch_operations(model, layout, kernels, batch)
-    timed = tuple(_timed(operation, kernels) for operation in found)
+    parts = [(batch_operations(model, layout, kernels, batch), kernels)]
+    if kernels.plan.draft is not None:
+        parts.append((draft_operations(layout, kernels, batch), kernels.draft))
+    timed = tuple(_timed(operation, by) for found, by in parts for operation in found)
     gpu_s = sum(operation.seconds for operation in timed)
     prefills = bool(np.any(np.asarray(batch.prefill_sequences) > 0))
-    of_rank, captured = batch.tokens / layout.dp, kernels.settings.captured_prefill_tokens
+    of_rank, captured = batch.tokens(kernels.extras.verified) / layout.dp, kernels.settings.captured_prefill_tokens
     launching_s = launch_s(model, kernels.settings) if prefills and of_rank > captured else 0.0
     busy_s = launched_s(gpu_s, launching_s, captured, of_rank)
     sequences = batch.decode_sequences + batch.prefill_sequences
-    total_s = float(with_host_s(busy_s, kernels.settings.host, sequences))
+    host = kernels.settings.host
+    total_s = float(with_host_s(busy_s, host, sequences))
     # A pass runs on one stage after another, so the peaks of pp stages are not all offered at once.
-    flops_s = sum(float(o.flops) * o.count / kernels.peak(kernels.compute_precision(o)) for o in found)
-    bytes_s = sum(float(o.bytes) * o.count for o in found) / kernels.bandwidth_bytes_per_s
+    flops_s = sum(float(o.flops) * o.count / by.peak(by.compute_precision(o)) for found, by in parts for o in found)
+    bytes_s = sum(float(o.bytes) * o.count for found, _ in parts for o in found) / kernels.bandwidth_bytes_per_s
     return Step(
         operations=timed,
         gpu_s=gpu_s,
         launch_s=launching_s,
-        host_s=float(host_s(kernels.settings.host, sequences)),
+        host_s=float(host_s(host, sequences)),
         total_s=total_s,
         mbu=bytes_s / total_s,
         mfu=flops_s / total_s,
@@ -172,9 +208,11 @@ class Curves:
     """Step time of one layout, tabulated: `body_s` over tokens and `head_s` over rows on `grid`, attention in parts.
 
     Decode attention is a floor and a slope a sequence at the stated context (it is linear in sequences); prefill
-    attention is that of one whole prompt of the stated length, and `front_end_s` its time outside the steps. Between grid
-    points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. Of stacked layouts the tables
-    have a row each, and attention is a column.
+    attention is that of one whole prompt of the stated length, and `front_end_s` its time outside the steps. A sequence that
+    decodes has `verified` tokens in a step, all of them rows; what drafts adds `again_s` over sequences on the same grid. Between grid
+    points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. `largest_stage` and `last_stage`
+    are the shares of the layers that these stages of a pipeline hold, 0 without one. Of stacked layouts the tables have a row
+    each, and attention is a column.
     """
 
     grid: NDArray[np.float64]
@@ -187,6 +225,10 @@ class Curves:
     front_end_s: float = 0.0
     launch_s: float = 0.0
     captured_tokens: int = 0
+    verified: int = 1
+    again_s: NDArray[np.float64] | None = None
+    largest_stage: Numeric = 0.0
+    last_stage: Numeric = 0.0
 
 
 def token_grid() -> NDArray[np.float64]:
@@ -202,14 +244,17 @@ def curves(
     context_tokens: float,
     prompt_tokens: float,
     chunk_tokens: float,
+    cached_tokens: float = 0.0,
 ) -> Curves:
     """Tabulate a layout's step time for sequences at a mean context and prompts prefilled `chunk_tokens` at a time.
 
-    A layout of one stage; `at_depth` adds what the stages of a pipeline send each other.
+    `cached_tokens` of a prompt are there already. A layout of one stage; `at_depth` adds what the stages of a pipeline send
+    each other.
     """
     plan, settings = kernels.plan, kernels.settings
     grid = token_grid()
     body_s = np.asarray(gpu_seconds(operations.split_body(model, layout, plan, grid), kernels))
+    body_s = body_s + beside_s(model, layout, kernels, grid)
     head_s = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid), kernels))
     decode_floor_s, decode_slope_s = _decode_s(model, layout, kernels, context_tokens)
     return Curves(
@@ -218,34 +263,117 @@ def curves(
         head_s=head_s,
         decode_floor_s=decode_floor_s,
         decode_slope_s=decode_slope_s,
-        prompt_attention_s=_prompt_s(model, layout, kernels, prompt_tokens, chunk_tokens),
+        prompt_attention_s=_prompt_s(model, layout, kernels, prompt_tokens, chunk_tokens, cached_tokens)
+        + encoder_s(layout, kernels),
         host=settings.host,
-        front_end_s=float(front_end_s(settings.front_end, prompt_tokens)),
+        front_end_s=float(front_end_s(front_end(model, layout, kernels), prompt_tokens)),
         launch_s=launch_s(model, settings),
         captured_tokens=settings.captured_prefill_tokens,
+        verified=kernels.extras.verified,
+        again_s=again_s(layout, kernels, grid),
     )
 
 
+def beside_s(model: Model, layout: Layout, kernels: Kernels, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds that adapters and the first pass of what drafts add to a step of so many tokens."""
+    extras, total = kernels.extras, np.zeros_like(tokens)
+    if extras.adapters is not None:
+        total = total + gpu_seconds(beside.adapter_operations(model, layout, extras.adapters, tokens), kernels)
+    if extras.draft is not None:
+        by = kernels.draft
+        total = total + gpu_seconds(beside.draft_body(extras.draft, layout, by.settings, by.plan, tokens), by)
+    return total
+
+
+def again_s(layout: Layout, kernels: Kernels, sequences: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Seconds that what drafts takes for so many decoding sequences beyond its first pass; None where nothing drafts."""
+    if kernels.extras.draft is None:
+        return None
+    by = kernels.draft
+    found = beside.draft_again(kernels.extras.draft, layout, by.settings, by.plan, sequences)
+    return np.zeros_like(sequences) + gpu_seconds(found, by)
+
+
+def encoder_s(layout: Layout, kernels: Kernels) -> float:
+    """Seconds that the images of one prompt take in the encoder."""
+    encoder = kernels.extras.encoder
+    if encoder is None:
+        return 0.0
+    return float(np.asarray(gpu_seconds(beside.encoder_operations(encoder, kernels.plan, 1.0), kernels)))
+
+
+def front_end(model: Model, layout: Layout, kernels: Kernels) -> FrontEnd:
+    """Return what a request takes outside the steps, with the way back of the cache that is restored from host memory.
+
+    Each GPU restores its own share over its own PCIe link, while others' steps go on.
+    """
+    settings, cached = kernels.settings, kernels.extras.cached
+    if not cached.restored:
+        return settings.front_end
+    pcie = kernels.assumptions.link_efficiency * kernels.gpu.datasheet.node.pcie_gb_per_s_per_direction * GIGA
+    per_token, _ = max(
+        memory.rate_bytes(model, stage, layout, kernels.plan)
+        for stage in architecture.stages(model, layout.pp, settings.pp_remainder)
+    )
+    restore_us = cached.brought * per_token / (cached.restore_bytes_per_s or pcie) / MICRO
+    more = settings.front_end.per_prompt_token_us + restore_us
+    return settings.front_end.model_copy(update={"per_prompt_token_us": more})
+
+
 def at_depth(split: Curves, model: Model, layout: Layout, kernels: Kernels) -> Curves:
-    """Return the curves of a layout from those of its split at one stage: a pipeline adds its sends, and nothing else."""
+    """Return the curves of a layout from those of its split at one stage: a pipeline adds its sends and uneven stages."""
     sends_s = gpu_seconds(operations.pipeline_sends(model, layout, split.grid), kernels)
-    return replace(split, body_s=split.body_s + sends_s)
+    largest, last = architecture.stage_shares(model, layout.pp, kernels.settings.pp_remainder)
+    return replace(split, body_s=split.body_s + sends_s, largest_stage=largest, last_stage=last)
 
 
 def _decode_s(model: Model, layout: Layout, kernels: Kernels, context_tokens: float) -> tuple[float, float]:
     """Return decode attention's floor and its slope a sequence."""
     sequences = np.array([1e-9, 1.0])
-    found = operations.decode_attention(model, layout, kernels.plan, sequences, context_tokens)
-    floor_s, one_s = np.broadcast_to(np.asarray(gpu_seconds(found, kernels)), sequences.shape)
+    taken_s = decode_attention_s(model, layout, kernels, sequences, context_tokens)
+    floor_s, one_s = np.broadcast_to(np.asarray(taken_s), sequences.shape)
     return float(floor_s), float(one_s - floor_s)
 
 
-def _prompt_s(model: Model, layout: Layout, kernels: Kernels, prompt_tokens: float, chunk_tokens: float) -> float:
-    """Attention seconds of one whole prompt, summed over its chunks."""
-    starts = np.arange(0.0, prompt_tokens, chunk_tokens)
+def decode_attention_s(
+    model: Model, layout: Layout, kernels: Kernels, sequences: Numeric, context_tokens: Numeric
+) -> Numeric:
+    """Seconds of a step's decode attention, that of all passes of what drafts too."""
+    extras = kernels.extras
+    found = operations.decode_attention(model, layout, kernels.plan, sequences, context_tokens, extras.verified)
+    taken_s = gpu_seconds(found, kernels)
+    if extras.draft is None:
+        return taken_s
+    by = kernels.draft
+    drafted = beside.draft_attention(extras.draft, layout, by.settings, by.plan, sequences, context_tokens)
+    return taken_s + gpu_seconds(drafted, by)
+
+
+def prefill_attention_s(
+    model: Model, layout: Layout, kernels: Kernels, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
+) -> Numeric:
+    """Seconds of prefill attention, that of what drafts too."""
+    found = operations.prefill_attention(model, layout, kernels.plan, sequences, tokens, prior_tokens)
+    taken_s = gpu_seconds(found, kernels)
+    if kernels.extras.draft is None:
+        return taken_s
+    by = kernels.draft
+    drafted = beside.draft_prefill(kernels.extras.draft, layout, by.settings, by.plan, sequences, tokens, prior_tokens)
+    return taken_s + gpu_seconds(drafted, by)
+
+
+def _prompt_s(
+    model: Model,
+    layout: Layout,
+    kernels: Kernels,
+    prompt_tokens: float,
+    chunk_tokens: float,
+    cached_tokens: float,
+) -> float:
+    """Attention seconds of what is to be prefilled of one prompt, summed over its chunks."""
+    starts = np.arange(cached_tokens, prompt_tokens, chunk_tokens)
     sizes = np.minimum(chunk_tokens, prompt_tokens - starts)
-    found = operations.prefill_attention(model, layout, kernels.plan, 1.0 * layout.dp, sizes, starts)
-    return float(np.sum(gpu_seconds(found, kernels)))
+    return float(np.sum(prefill_attention_s(model, layout, kernels, 1.0 * layout.dp, sizes, starts)))
 
 
 def lookup(grid: NDArray[np.float64], seconds: NDArray[np.float64], at: Numeric) -> Numeric:

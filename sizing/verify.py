@@ -143,12 +143,12 @@ def _scales(request: Request) -> bool:
 def simulated(candidate: Evaluated, request: Request, tokens: Tokens, *, seed: int = 0) -> Served:
     """Simulate one replica of a size under its share of the demand, for longer where a limit is near."""
     served = _simulated(candidate, request, tokens, REQUESTS, seed)
-    if request.concurrency is None and _is_close(served, limits_of(candidate, request)):
+    if request.concurrency is None and is_close(served, limits_of(candidate, request)):
         return _simulated(candidate, request, tokens, LONGER * REQUESTS, seed)
     return served
 
 
-def _is_close(served: Served, limits: Limits) -> bool:
+def is_close(served: Served, limits: Limits) -> bool:
     """Return whether chance may decide on which side of a limit a run comes out."""
     for name in ("ttft", "itl", "e2e"):
         limit, found = getattr(limits, name), served.latencies_s[name]
@@ -165,7 +165,8 @@ def _simulated(candidate: Evaluated, request: Request, tokens: Tokens, requests:
         layout=chosen.layout,
         kernels=candidate.load.kernels,
         memory=chosen.memory,
-        rules=of_engine(chosen.settings),
+        rules=of_engine(chosen.settings, verified=request.extras.verified),
+        prefix_hit=request.extras.cached.share,
     )
     isl, osl = lengths_of(tokens)
     traffic = Traffic(isl, osl, 0, longest=request.max_model_len, seed=seed)

@@ -377,7 +377,7 @@ def test_a_cached_prefix_is_not_prefilled() -> None:
     requests = store([0.0], [1000], [2])
     replica = replica_of(served("llama-3.1-8b", "vllm:0.19.0"), requests)
     replica.prefix_hit = 0.3
-    assert observed(replica)[0][2] == [Piece(0, 700, 300)]
+    assert observed(replica)[0][2] == [Piece(0, 700, 300, first=True)]
 
 
 def test_prompts_are_held_while_others_decode() -> None:

@@ -116,5 +116,6 @@ def with_constants(case: Case, values: Values) -> Case:
         kernels.engine,
         timed if is_served(case.row) else timed.in_process(),
         kernels.plan,
+        kernels.extras,
     )
     return replace(case, deployed=replace(case.deployed, kernels=other))

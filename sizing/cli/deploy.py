@@ -10,7 +10,7 @@ from sizing.architecture import Layout
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
-from sizing.cli.resolve import data, notes_of, with_cache_of
+from sizing.cli.resolve import data, extras_of, notes_of, with_cache_of
 from sizing.deployment import Resolved, resolve
 from sizing.errors import Fault, InputError
 from sizing.request import Data, Request
@@ -39,7 +39,8 @@ def deployment(options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Pa
 def _request(names: Named, read: Data) -> Request:
     model, (engine, version) = names.model.value, names.engine.value
     workload = with_cache_of(names.workload.value, model)
-    return requests.without_demand(workload, model.spec, engine, version, read.defaults)
+    extras = extras_of(workload, model.spec)
+    return requests.without_demand(workload, model.spec, engine, version, read.defaults, extras=extras)
 
 
 def layout_of(serving: Serving) -> Layout:

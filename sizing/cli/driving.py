@@ -11,7 +11,7 @@ from sizing.engine.load import Arrivals
 from sizing.engine.rules import POLICIES
 from sizing.engine.run import ROUTINGS, Routing
 from sizing.errors import Fault
-from sizing.units import parse_duration_s, parse_share
+from sizing.units import parse_duration_s
 
 OWN = "engine"  # the policy that the engine version itself schedules by
 WINDOW_S = 0.1  # that a dynamic batch waits at most
@@ -47,7 +47,6 @@ class Driving(NamedTuple):
     osl_std: float | None
     length_shape: Shape
     length_ratio: float | None
-    prefix_hit: float
     routing: Routing
     seed: int
     limit_s: float | None
@@ -77,7 +76,6 @@ def driving(options: tuple[Opt, ...], values: Mapping[str, Any]) -> Driving:
         osl_std=read.number("osl_std", "--osl-std", most=MOST),
         length_shape=cast(Shape, shape),
         length_ratio=read.number("length_ratio", "--length-ratio", most=1.0),
-        prefix_hit=read.parsed("prefix_hit", "--prefix-hit", parse_share) or 0.0,
         routing=cast(Routing, routing),
         seed=read.seed(SEED),
         limit_s=read.parsed("limit", "--limit", _seconds),

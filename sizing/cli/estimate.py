@@ -9,10 +9,12 @@ import typer
 
 from sizing.cli.options import (
     DEMAND_OPTIONS,
+    DISAGGREGATION_OPTIONS,
     EXPLAIN_OPTIONS,
     FORMAT_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
+    OPTIMISATION_OPTIONS,
     PEAK_OPTIONS,
     PLANNING_OPTIONS,
     QUIET_OPTIONS,
@@ -31,7 +33,16 @@ if TYPE_CHECKING:
     from sizing.verify import Verified
 
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
-WORKLOAD_OPTIONS = (*MODEL_OPTIONS, *DEMAND_OPTIONS, *PEAK_OPTIONS, *LIMIT_OPTIONS, *SERVING_OPTIONS, *PLANNING_OPTIONS)
+WORKLOAD_OPTIONS = (
+    *MODEL_OPTIONS,
+    *DEMAND_OPTIONS,
+    *PEAK_OPTIONS,
+    *LIMIT_OPTIONS,
+    *SERVING_OPTIONS,
+    *OPTIMISATION_OPTIONS,
+    *DISAGGREGATION_OPTIONS,
+    *PLANNING_OPTIONS,
+)
 
 
 @takes((*WORKLOAD_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
@@ -43,7 +54,7 @@ def command(
 ) -> None:
     """Find the fewest GPUs that serve a demand within latency limits.
 
-    Exit codes: 0 feasible, 1 infeasible, 2 bad input.
+    Exit codes: 0 feasible (with --disaggregate from separate pools), 1 infeasible, 2 bad input.
     """
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, complain, print_text, write
@@ -51,15 +62,25 @@ def command(
 
     output = Part(lambda: chosen_format(values))
     asked = question(workload, WORKLOAD_OPTIONS, values, output)
-    document = estimated(asked, values, relaxed=not values["quiet"], explained=values["explain"]).document
-    if values["quiet"]:
+    found = estimated(asked, values, relaxed=not values["quiet"], explained=values["explain"])
+    document, feasible = found.document, found.document.feasible
+    if asked.pools is not None:
+        aggregated = found.outcome if feasible else None
+        document = _with_pools(document, asked, to_size(asked, values), to_simulate(asked, values), aggregated)
+        feasible = document.disaggregated is not None and document.disaggregated.feasible
+    if values["quiet"] and document.disaggregated is not None:
+        if document.disaggregated.feasible:
+            print_text(str(document.disaggregated.gpus))
+        else:
+            complain(f"infeasible: {document.disaggregated.why}")
+    elif values["quiet"]:
         if document.deployment is not None:
             print_text(str(document.deployment.gpus))
         else:
             complain(f"infeasible: {document.limiting.detail}")
     else:
         write(document, output.value)
-    if not document.feasible:
+    if not feasible:
         raise typer.Exit(1)
 
 
@@ -110,6 +131,26 @@ def to_simulate(asked: Question, values: Mapping[str, Any]) -> Tokens | None:
 def to_size(asked: Question, values: Mapping[str, Any]) -> Request:
     """Return the request to search for: as asked, or on the worse edges of the error bands."""
     return _cautious(asked.request) if values["conservative"] else asked.request
+
+
+def _with_pools(
+    document: Estimate, asked: Question, request: Request, tokens: Tokens | None, aggregated: Outcome | None
+) -> Estimate:
+    """Return the document with what separate pools take for the same; `aggregated` is None where nothing serves it as one."""
+    from sizing import disaggregation
+    from sizing.report import pools
+
+    assert asked.pools is not None
+    found = disaggregation.search(request, asked.pools, asked.precisions, asked.data)
+    checked = None
+    if tokens is not None:
+        from sizing.verify_pools import verify
+
+        checked = verify(found, asked.pools, tokens)
+    return document._replace(
+        disaggregated=pools.build(found, asked.pools, aggregated.best if aggregated is not None else None, checked),
+        assumptions=(*document.assumptions, *pools.assumptions(asked.pools.facts)),
+    )
 
 
 def _cautious(request: Request) -> Request:

@@ -16,6 +16,7 @@ from sizing.cli import (
     cost,
     curve,
     estimate,
+    explain,
     listings,
     memory,
     plan,
@@ -25,7 +26,9 @@ from sizing.cli import (
     step,
     sweep,
     validate,
+    whatif,
 )
+from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, flush_output
 from sizing.errors import Fault, InputError, nearest
 
@@ -68,6 +71,8 @@ app.command("sweep")(sweep.command)
 app.command("roofline")(roofline.command)
 app.command("report")(report.command)
 app.command("simulate")(simulate.command)
+app.command("whatif")(whatif.command)
+app.command("explain")(explain.command)
 app.command("validate")(validate.command)
 app.command("gpus")(listings.gpus)
 app.command("models")(listings.models)
@@ -100,7 +105,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     try:
         command = typer.main.get_command(app)
-        asked = list(arguments) or ["--help"]
+        asked = with_values(arguments) or ["--help"]
         known = [group.name or "" for group in app.registered_commands]
         if not asked[0].startswith("-") and asked[0] not in known:
             near = nearest(asked[0], known)

@@ -134,7 +134,9 @@ def named(
         model=Part(lambda: catalog.model(model_name()), origin.at(("model",))),
         gpus=Part(lambda: _gpus(tuple(stated("gpu", ())), origin, catalog, single=single)),
         price=Part(lambda: checked_price(values.get("price"))),
-        engine=Part(lambda: catalog.engine(stated("serving.engine", Serving().engine)), origin.at(("serving", "engine"))),
+        engine=Part(
+            lambda: catalog.engine(stated("serving.engine", Serving().engine)), origin.at(("serving", "engine"))
+        ),
         precisions=precisions,
     )
 
@@ -190,9 +192,7 @@ def _gpus(wanted: tuple[str, ...], origin: Origin, catalog: Catalog, *, single: 
     return _distinct(part.value for part in (parts or _profiles(ALL, None, catalog)))
 
 
-def _profiles(
-    name: str, placed: Callable[[Fault], Fault] | None, catalog: Catalog
-) -> tuple[Part[Found[Gpu]], ...]:
+def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catalog) -> tuple[Part[Found[Gpu]], ...]:
     names = gpus.gpu_names() if name.strip().lower() == ALL else (name,)
     return tuple(Part(partial(catalog.gpu, each), placed) for each in names)
 

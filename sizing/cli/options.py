@@ -27,11 +27,13 @@ SERVING = "Serving"
 PLANNING = "Planning and cost"
 RESERVES, GROWTH, CLOUD, UNCERTAIN = "Reserves", "Growth", "Cloud and fleet", "Uncertainty"
 PAID = "Ways to pay"
+OPTIMISATIONS = "Optimisations"
 SIMULATION = "Simulation"
 TICKS = "Teaching simulator"
 OUTPUT = "Output"
 
 TEXT, WHOLE, NUMBER = str | None, int | None, float | None
+DISAGGREGATE, SEARCHED = "--disaggregate", "auto"
 
 MODEL_OPTIONS = (
     Opt("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
@@ -50,6 +52,19 @@ SERVING_OPTIONS = (
     Opt("max_num_seqs", WHOLE, ("--max-num-seqs",), "Most sequences running at once.", SERVING, "serving.max_num_seqs"),
     Opt("max_num_batched_tokens", WHOLE, ("--max-num-batched-tokens",), "Token budget of one step.", SERVING, "serving.max_num_batched_tokens"),
     Opt("cuda_graphs_gib", NUMBER, ("--cuda-graphs-gib",), "CUDA-graph memory from the engine's log, in place of the usual.", SERVING, "serving.cuda_graphs_gib"),
+)  # fmt: skip
+OPTIMISATION_OPTIONS = (
+    Opt("speculative", TEXT, ("--speculative",), "Speculative decoding, METHOD[:TOKENS][@ACCEPTANCE]: eagle3, eagle3:3@0.75, ngram:4@0.5, draft:llama-3.2-1b:4@0.7 (llmsize explain speculative).", OPTIMISATIONS, "optimisations.speculative"),
+    Opt("sparsity", TEXT, ("--sparsity",), "Structured sparsity of the weights: 2:4.", OPTIMISATIONS, "optimisations.sparsity"),
+    Opt("prefix_hit", TEXT, ("--prefix-hit",), "Share of each prompt found in the prefix cache: 0.3, 30%.", OPTIMISATIONS, "optimisations.prefix.hit"),
+    Opt("prefix_shared", WHOLE, ("--prefix-shared",), "Tokens of a prompt that live requests share and the cache holds once.", OPTIMISATIONS, "optimisations.prefix.shared_tokens"),
+    Opt("prefix_distinct", WHOLE, ("--prefix-distinct",), "Different shared prefixes that each replica's cache holds, 1 by default.", OPTIMISATIONS, "optimisations.prefix.distinct"),
+    Opt("lora", TEXT, ("--lora",), "LoRA adapters on the GPU at once, SLOTSxRANK: 16x64.", OPTIMISATIONS, "optimisations.lora"),
+    Opt("images", TEXT, ("--images",), "Images of a request, NxHxW in pixels: 2x1024x768.", OPTIMISATIONS, "optimisations.images"),
+    Opt("kv_offload", TEXT, ("--kv-offload",), "Share of each prompt whose cache comes back from host memory, SHARE[@GB_PER_S]: 0.5, 0.5@40.", OPTIMISATIONS, "optimisations.kv_offload"),
+)  # fmt: skip
+DISAGGREGATION_OPTIONS = (
+    Opt("disaggregate", TEXT, (DISAGGREGATE,), "Separate pools for prefill and decode: without a value the search lays both out; else prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=h100-sxm:tp2,decode=2xh200-sxm:tp4.", OPTIMISATIONS, "optimisations.disaggregate"),
 )  # fmt: skip
 # What these options mean to a command that looks at a single layout.
 ONE_LAYOUT_HELP = {
@@ -70,7 +85,7 @@ def for_one_layout(options: Iterable[Opt]) -> tuple[Opt, ...]:
     return tuple(option._replace(help=ONE_LAYOUT_HELP.get(option.name, option.help)) for option in options)
 
 
-MEMORY_OPTIONS = for_one_layout((*MODEL_OPTIONS, *SERVING_OPTIONS))
+MEMORY_OPTIONS = for_one_layout((*MODEL_OPTIONS, *SERVING_OPTIONS, *OPTIMISATION_OPTIONS))
 STEP_OPTIONS = tuple(option for option in MEMORY_OPTIONS if option.name not in MEMORY_ALONE)
 DEMAND_OPTIONS = (
     Opt("isl", WHOLE, ("--isl",), "Mean prompt length in tokens.", DEMAND, "tokens.isl"),
@@ -143,7 +158,6 @@ SIMULATION_OPTIONS = (
     Opt("osl_std", NUMBER, ("--osl-std",), "Standard deviation of output lengths.", SIMULATION),
     Opt("length_shape", TEXT, ("--length-shape",), "lognormal or normal lengths.", SIMULATION),
     Opt("length_ratio", NUMBER, ("--length-ratio",), "Lengths uniform from this share of the given one to it: 0.8.", SIMULATION),
-    Opt("prefix_hit", TEXT, ("--prefix-hit",), "Share of each prompt found in the prefix cache: 0.3, 30%.", SIMULATION),
     Opt("routing", TEXT, ("--routing",), "random (default), round-robin, least-requests or power-of-two over replicas.", SIMULATION),
     Opt("seed", WHOLE, ("--seed",), "Seed of all chance; equal seeds give equal output.", SIMULATION),
     Opt("limit", TEXT, ("--limit",), "End of the run: 60s, 10min (ticks: a number); without --requests as many are sent as come until then.", SIMULATION),
@@ -168,6 +182,16 @@ EXPLAIN_OPTIONS = (Opt("explain", bool, ("--explain",), "Show formula, values an
 QUIET_OPTIONS = (
     Opt("quiet", bool, ("--quiet", "-q"), "Print the GPU count alone; excludes --json and --format.", OUTPUT),
 )
+
+
+def with_values(arguments: Iterable[str]) -> list[str]:
+    """Return a command line whose --disaggregate has a value: what follows it, where that describes pools, else the search's."""
+    given, found = list(arguments), []
+    for argument, after in zip(given, [*given[1:], ""], strict=False):
+        found.append(argument)
+        if argument == DISAGGREGATE and (after.startswith("-") or ("=" not in after and after.lower() != SEARCHED)):
+            found.append(SEARCHED)
+    return found
 
 
 def takes(options: Iterable[Opt]) -> Callable[[Callable[..., None]], Callable[..., None]]:

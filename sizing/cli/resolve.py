@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing import extras
 from sizing import request as requests
-from sizing.catalog import gpus, workloads
+from sizing.catalog import gpus, models, workloads
 from sizing.catalog.models import FoundModel
 from sizing.catalog.names import Found
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import FILES, Catalog, Named, named
 from sizing.cli.options import Opt
 from sizing.errors import Fault, InputError
+from sizing.extras import NOTHING, Extras, Speculation
 from sizing.report.inputs import Asked
 from sizing.request import Data, GpuOption, Request
+from sizing.specs.model import Model
+from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import Workload
+
+if TYPE_CHECKING:  # what pools need is loaded where they are asked for
+    from sizing.disaggregation import Asked as Pools
+    from sizing.specs.optimisation_facts import Facts
 
 
 class Question(NamedTuple):
@@ -28,6 +36,7 @@ class Question(NamedTuple):
     options: tuple[GpuOption, ...]
     precisions: tuple[str | None, ...]
     data: Data
+    pools: Pools | None = None
 
 
 def data() -> Data:
@@ -53,19 +62,20 @@ def question(
     budget = Part(lambda: positive(values.get("gpus"), "--gpus"))
     growth = Part(lambda: _check_headroom(names.workload.value, values))
     request = Part(lambda: _request(names, budget, read), names.origin.by_field)
-    check(*besides, *names.parts, budget, growth, request)
-    asked = asked_of(names, read)
-    return Question(asked, request.value, asked.options, asked.precisions, read)
+    pools = Part(lambda: _pools(names), names.origin.at(("optimisations", "disaggregate")))
+    check(*besides, *names.parts, budget, growth, request, pools)
+    asked = asked_of(names, read, request.value.extras)
+    return Question(asked, request.value, asked.options, asked.precisions, read, pools.value)
 
 
-def asked_of(names: Named, read: Data) -> Asked:
+def asked_of(names: Named, read: Data, extra: Extras = NOTHING) -> Asked:
     """Return what the user wrote beside what it was resolved to; every part of it must have been read."""
     model, stated = names.model.value, names.workload.value
     precisions = names.precisions.value
     if precisions == (None,):
         precisions = (stated.precision or model.precision,)
     return Asked(
-        workload=stated,
+        workload=with_images(stated, extra),
         workload_name=names.name,
         model_id=model.id,
         model_matched_from=model.matched_from,
@@ -77,6 +87,15 @@ def asked_of(names: Named, read: Data) -> Asked:
     )
 
 
+def _pools(names: Named) -> Pools | None:
+    """Return what is asked of separate pools; what sizes them is loaded only where they are asked for."""
+    if names.workload.value.optimisations.disaggregate is None:
+        return None
+    from sizing.cli.pools import asked_of
+
+    return asked_of(names)
+
+
 def told_apart(options: tuple[GpuOption, ...]) -> tuple[GpuOption, ...]:
     """Return GPU types with a mark on those whose name another one has too."""
     times = Counter(option.gpu.name for option in options)
@@ -85,14 +104,87 @@ def told_apart(options: tuple[GpuOption, ...]) -> tuple[GpuOption, ...]:
 
 def _request(names: Named, budget: Part[int | None], read: Data) -> Request:
     model, (engine, version) = names.model.value, names.engine.value
+    beside = extras_of(names.workload.value, model.spec)
+    check_prefix(names.workload.value)
     return requests.resolve(
-        with_cache_of(names.workload.value, model),
+        with_cache_of(with_images(names.workload.value, beside), model),
         model.spec,
         engine,
         version,
         read.defaults,
         gpu_budget=budget.value,
+        extras=beside,
     )
+
+
+def with_images(workload: Workload, extras: Extras) -> Workload:
+    """Return a workload whose prompts hold the tokens of their images too."""
+    if extras.encoder is None:
+        return workload
+    more, tokens = extras.encoder.tokens, workload.tokens
+    longest = None if tokens.isl_max is None else tokens.isl_max + more
+    return workload.model_copy(
+        update={"tokens": tokens.model_copy(update={"isl": tokens.isl + more, "isl_max": longest})}
+    )
+
+
+def extras_of(workload: Workload, model: Model) -> Extras:
+    """Return what a workload's optimisations put beside a model, by what is published of them.
+
+    Raises InputError for an unknown method or draft model, and for what cannot be combined.
+    """
+    asked = workload.optimisations
+    if asked == NOTHING_ASKED:
+        return NOTHING
+    from sizing.catalog.optimisations import load_facts  # read where an optimisation is on
+
+    facts = load_facts().spec
+    spoken = asked.speculative
+    return Extras(
+        speculation=_speculation(spoken, model, facts) if spoken else None,
+        sparsity=facts.sparsity if asked.sparsity else None,
+        adapters=extras.adapters(asked.lora, facts.lora) if asked.lora else None,
+        encoder=extras.encoder(asked.images, facts.encoder) if asked.images else None,
+        cached=extras.cached(asked),
+    )
+
+
+def check_prefix(workload: Workload) -> None:
+    """Raise InputError for a shared prefix that is longer than what of a prompt is found in cache."""
+    prefix, isl = workload.optimisations.prefix, workload.tokens.isl
+    if prefix is not None and prefix.shared_tokens is not None and prefix.shared_tokens > prefix.hit * isl:
+        raise InputError(
+            Fault(
+                f"{prefix.shared_tokens:,} shared tokens are more than the {prefix.hit * isl:,.0f} of a prompt that are "
+                f"found in cache ({prefix.hit:g} of {isl:,})",
+                field="optimisations.prefix",
+                allowed="at most hit * isl tokens",
+            )
+        )
+
+
+def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
+    from sizing.catalog.optimisations import method_of
+
+    method = method_of(asked.method, facts)
+    drafting = None if asked.model is None else _draft_model(asked.model)
+    if drafting is None and method.head is None and not method.free:
+        raise InputError(
+            Fault(
+                "a draft model needs its name",
+                field="optimisations.speculative",
+                allowed="draft:MODEL[:TOKENS][@ACCEPTANCE]",
+            )
+        )
+    return extras.speculation(asked, method, model, drafting)
+
+
+def _draft_model(name: str) -> Model:
+    try:
+        return models.load_model(name).spec
+    except InputError as error:
+        faults = [replace(fault, field=fault.field or "optimisations.speculative") for fault in error.faults]
+        raise InputError(faults) from None
 
 
 def with_cache_of(workload: Workload, model: FoundModel) -> Workload:

@@ -10,10 +10,12 @@ import typer
 
 from sizing.cli.options import (
     DEMAND_OPTIONS,
+    DISAGGREGATION_OPTIONS,
     FILE_OPTIONS,
     FORMAT_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
+    OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
     SIMULATION_OPTIONS,
     TICK_OPTIONS,
@@ -33,12 +35,15 @@ HELP = {
     "rps": "Load in requests/s over all replicas.",
     "concurrency": "Load in requests in flight, over all replicas.",
     "dau": "Load in daily active users, at the peak.",
+    "disaggregate": "Separate pools, prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=2xh100-sxm:tp2,decode=h200-sxm:tp4; what is left out is one replica as -g, --tp ... say.",
 }
 # GPUs are --replicas times the layout here, no budget; --requests with no load is what a mode would say.
 SHARED = (
     *MODEL_OPTIONS,
     *(option for option in DEMAND_OPTIONS if option.name not in ("gpus", "mode")),
     *SERVING_OPTIONS,
+    *OPTIMISATION_OPTIONS,
+    *DISAGGREGATION_OPTIONS,
 )
 OPTIONS = (
     *(option._replace(help=HELP.get(option.name, option.help)) for option in for_one_layout(SHARED)),
@@ -102,7 +107,22 @@ def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str
 
     asked = question(OPTIONS, workload, values, output, files)
     served: dict[str, Served] = {}
-    if asked.resolved.memory.fits and asked.resolved.refused is None:
+    handed = None
+    if asked.split is not None and asked.fits:
+        from sizing import handover
+
+        (name,) = asked.policies
+        handed = handover.simulate(
+            asked.split.deployed,
+            asked.policies[name],
+            asked.split.transfer,
+            asked.traffic,
+            limits=asked.limits,
+            routing=asked.routing,
+            limit_s=math.inf if asked.limit_s is None else asked.limit_s,
+        )
+        served[name] = handed.whole
+    elif asked.fits:
         for name, deployed in asked.policies.items():
             with Bar(name, asked.traffic.count) as bar:
                 served[name] = simulate(
@@ -113,7 +133,7 @@ def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str
                     limit_s=math.inf if asked.limit_s is None else asked.limit_s,
                     progress=bar,
                 )
-    document = build(asked, served)
+    document = build(asked, served, handed)
     write(document, output.value)
     if served:
         _save_requests(files.value.rows, {name: run.requests for name, run in served.items()}, "s")

@@ -20,8 +20,9 @@ from sizing.cli.deploy import PLACEHOLDER_TOKENS, layout_of
 from sizing.cli.driving import OF_LENGTHS, OF_LOADS, OWN, Driving, driving, is_number
 from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
+from sizing.cli.pools import asked_of, contradicted, decode_serving, named_in, of_decode, routed, split_of
 from sizing.cli.reading import MOST
-from sizing.cli.resolve import data, notes_of, with_cache_of
+from sizing.cli.resolve import check_prefix, data, extras_of, notes_of, with_cache_of, with_images
 from sizing.deployment import Resolved
 from sizing.engine.load import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
@@ -51,18 +52,27 @@ def question(
     told = (*OF_LOADS, *OF_LENGTHS) if traced else ()  # wrong here, as is a limit in ticks: already said
     unitless = ("itl",) if values["itl"] is not None and is_number(values["itl"]) else ()
     given = {**values, **dict.fromkeys((*told, *unitless))}
+    given["gpu"] = values["gpu"] or named_in(values["disaggregate"])
     names = named(workload, options, given, single=True, tokens=PLACEHOLDER_TOKENS if traced else None)
-    layout = Part(lambda: layout_of(names.workload.value.serving), names.origin.by_field)
+    pools = Part(lambda: asked_of(names, sized=False), names.origin.at(("optimisations", "disaggregate")))
+    against = Part(lambda: contradicted(pools.value, drive.value, values))
+    serving = Part(lambda: decode_serving(names, pools.value))
+    layout = Part(lambda: layout_of(serving.value), names.origin.by_field)
     read = data()
     request = Part(lambda: _request(names, layout.value, drive.value, rows.value, read), names.origin.by_field)
-    idle = Part(lambda: meaning.check(options, values, names.workload.value, _file(names), drive.value))
-    check(*besides, drive, rows, *names.parts, layout, request, idle)
-    driven, trace, asked, model = drive.value, rows.value, names.workload.value, names.model.value
+    idle = Part(
+        lambda: meaning.check(options, values, names.workload.value, _file(names), routed(drive.value, pools.value))
+    )
+    check(*besides, drive, rows, *names.parts, pools, against, layout, request, idle)
+    driven, trace, model = of_decode(drive.value, pools.value), rows.value, names.model.value
+    asked = with_images(names.workload.value, request.value.extras)
     precision = names.precisions.value[0] or asked.precision or model.precision
-    resolved = deployment.resolve(request.value, names.options[0], layout.value, precision, read, notes=notes_of(model))
+    option = names.options[0] if pools.value is None else pools.value.decode.options[0]
+    resolved = deployment.resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
     policies = _deployed(resolved, driven)
     load = Part(lambda: _traffic(resolved, asked, driven, trace, policies), names.origin.by_field)
-    check(load)
+    split = Part(lambda: split_of(pools.value, resolved, policies, load.value), names.origin.by_field)
+    check(load, split)
     _check_share(load.value, driven.replicas * resolved.layout.dp)
     return Simulated(
         resolved=resolved,
@@ -74,6 +84,7 @@ def question(
         trace=values["trace"],
         counted=trace is not None or driven.requests is not None or driven.limit_s is None,
         replicas_stated=driven.stated_replicas is not None,
+        split=split.value,
     )
 
 
@@ -85,7 +96,8 @@ def _file(names: Named) -> Workload | None:
 
 def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
     """Return the deployment under each policy; its timing constants are shared."""
-    own, kernels = of_engine(resolved.settings, driven.slots), resolved.kernels()
+    extras = resolved.request.extras
+    own, kernels = of_engine(resolved.settings, driven.slots, verified=extras.verified), resolved.kernels()
     size = driven.batch_size or own.slots
     found = {}
     for name in driven.policies:
@@ -99,7 +111,7 @@ def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
             resolved.memory,
             rules,
             driven.replicas,
-            driven.prefix_hit,
+            extras.cached.share,
         )
     return found
 
@@ -120,13 +132,17 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
     if trace is not None and serving.max_model_len is None:
         longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
         serving = serving.model_copy(update={"max_model_len": longest})
+    extras = extras_of(asked, model.spec)
+    if trace is None:
+        check_prefix(asked)
     return requests.resolve(
-        with_cache_of(asked, model).model_copy(update={"serving": serving}),
+        with_cache_of(with_images(asked, extras), model).model_copy(update={"serving": serving}),
         model.spec,
         engine,
         version,
         read.defaults,
         gpu_budget=layout.gpus * driven.replicas,
+        extras=extras,
     )
 
 

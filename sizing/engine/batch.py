@@ -1,7 +1,8 @@
 """The decoding batch, in sums that a step's time depends on: how many sequences, how much context, by window.
 
 A sequence that joins at decode step D with a context of c tokens has c + (s - D) at step s. All sums advance by
-arithmetic, so moving k steps costs the same as moving one.
+arithmetic, so moving k steps costs the same as moving one. Steps are those of one token for each sequence: where a step of
+the engine gives several (speculative decoding), it is as many of them.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import NamedTuple
 
 
 class Piece(NamedTuple):
-    """Part of a prompt that a step prefills: request, new units, units done before."""
+    """Part of a prompt that a step prefills: request, new units, units done before; whether it is the prompt's `first`."""
 
     request: int
     units: float
     prior: float
+    first: bool = False
 
 
 @dataclass(slots=True)
@@ -118,10 +120,14 @@ class Batch:
         return nearest
 
     def advance(self, steps: int) -> None:
-        """Move on by so many decode steps, none beyond a window's filling or a sequence's end."""
+        """Move on by so many tokens of every sequence.
+
+        Where a step gives several tokens the last one may go beyond a window's filling, and beyond a sequence's end.
+        """
         self.step += steps
         self.context += steps * self.size
         for window in self.windows:
             window.attended += steps * window.growing
             while (at := window.next_fill()) is not None and at <= self.step:
+                window.attended -= self.step - at
                 del window.fills[heapq.heappop(window.ordered)[1]]

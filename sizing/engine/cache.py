@@ -17,7 +17,7 @@ SLACK_SHARE = 1e-9
 class Pool:
     """Bytes of a pool: its size, what a block and a sequence's fixed part take, and what is held now.
 
-    `phases[j]` counts decoding sequences whose next block is due at a decode step s with s % block = j.
+    `shared_blocks` of every sequence's first are held once for all, outside of the pool. `phases[j]` counts decoding sequences whose next block is due at a decode step s with s % block = j.
     """
 
     size_bytes: float
@@ -26,6 +26,7 @@ class Pool:
     fixed_bytes: float = 0.0
     held_bytes: float = 0.0
     phases: list[int] = field(default_factory=list)
+    shared_blocks: int = 0
 
     def __post_init__(self) -> None:
         """Open one counter a phase."""
@@ -41,9 +42,10 @@ class Pool:
         """Bytes not held."""
         return self.size_bytes - self.held_bytes
 
-    def need(self, tokens: float) -> float:
-        """Bytes of a sequence of `tokens` tokens."""
-        return self.fixed_bytes + math.ceil(tokens / self.block_tokens) * self.block_bytes
+    def need(self, tokens: float, prompt: int = 0) -> float:
+        """Bytes of a sequence of `tokens` tokens, those blocks of its prompt left out that others hold already."""
+        shared = min(self.shared_blocks, prompt // self.block_tokens)
+        return self.fixed_bytes + max(0, math.ceil(tokens / self.block_tokens) - shared) * self.block_bytes
 
     def _due(self, tokens: float, step: int) -> int:
         """Phase at which a sequence with `tokens` tokens before decode step `step` asks for its next block."""

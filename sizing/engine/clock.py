@@ -9,19 +9,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing import operations
+from sizing import architecture, operations
 from sizing.architecture import Layout
 from sizing.engine.batch import Batch, Piece
 from sizing.kernels import Kernels
 from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model
-from sizing.step import front_end_s, gpu_seconds, launch_s, lookup, token_grid
+from sizing.step import (
+    again_s,
+    beside_s,
+    decode_attention_s,
+    encoder_s,
+    front_end,
+    front_end_s,
+    gpu_seconds,
+    launch_s,
+    lookup,
+    prefill_attention_s,
+    token_grid,
+)
 from sizing.units import MICRO
 
 LENGTH_POINTS_PER_OCTAVE = 4
@@ -64,11 +76,9 @@ def prefill_table(model: Model, layout: Layout, kernels: Kernels) -> Prefill:
     seen, share = np.meshgrid(lengths, shares, indexing="ij")
     new = seen * share
     prompts = float(layout.dp)  # one a rank
-    seconds = np.asarray(
-        gpu_seconds(operations.prefill_attention(model, layout, kernels.plan, prompts, new, seen - new), kernels)
-    )
-    tiny = operations.prefill_attention(model, layout, kernels.plan, prompts, np.array([1e-6]), np.array([0.0]))
-    floor_s = float(np.asarray(gpu_seconds(tiny, kernels)).flat[0])
+    seconds = np.asarray(prefill_attention_s(model, layout, kernels, prompts, new, seen - new))
+    tiny_s = prefill_attention_s(model, layout, kernels, prompts, np.array([1e-6]), np.array([0.0]))
+    floor_s = float(np.asarray(tiny_s).flat[0])
     return Prefill(floor_s, np.log(np.maximum(seconds - floor_s, 1e-12)).tolist(), octaves)
 
 
@@ -107,8 +117,9 @@ class Series(NamedTuple):
 class StepClock:
     """Seconds of steps of one rank. Tables are indexed by whole tokens and rows; `slopes_s` by window (last: all).
 
-    With a pipeline, sequences are spread over its microbatches, and a prompt delays the others by a pp-th of its step
-    while its own first token waits for the whole pass.
+    With a pipeline, sequences are spread over its microbatches, and a prompt delays the others by the largest stage's share of
+    its step (a pp-th where stages are even) while its own first token waits for the whole pass. A sequence that decodes has `verified` tokens in a step and gets
+    `tokens_per_step` of them; what drafts takes `again_s` over sequences, and a prompt's images `encoder_s` in its first step.
     """
 
     body_s: list[float]
@@ -126,6 +137,12 @@ class StepClock:
     captured_tokens: int
     front_end: FrontEnd
     pp: int
+    verified: int = 1
+    tokens_per_step: float = 1.0
+    again_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    encoder_s: float = 0.0
+    largest_stage: float = 0.0
+    last_stage: float = 0.0
 
     def outside(self, prompt_tokens: int) -> float:
         """Return the seconds that a request takes outside the steps."""
@@ -137,11 +154,10 @@ class StepClock:
 
     def _decode_parts(self, batch: Batch) -> tuple[float, float]:
         """Return (GPU seconds of a decode step now, growth from one step to the next)."""
-        micro = max(batch.size / self.pp, 1.0)
+        micro, microbatches = max(batch.size / self.pp, 1.0), min(batch.size, self.pp)
         share = micro / batch.size
-        seconds = (
-            _at(self.body_s, micro)
-            + _at(self.head_s, micro) * min(batch.size, self.pp)
+        layers_s = (
+            _at(self.body_s, micro * self.verified)
             + self.decode_floor_s
             + self.per_sequence_s * micro
             + self.slope_s * batch.context * share
@@ -149,30 +165,42 @@ class StepClock:
         )
         growth = self.slope_s * micro + self.tail_slope_s
         for slope_s, window in zip(self.window_slopes_s, batch.windows, strict=True):
-            seconds += slope_s * window.attended * share
+            layers_s += slope_s * window.attended * share
             growth += slope_s * window.growing * share
-        return seconds, growth
+        head_s = _at(self.head_s, micro * self.verified) + _at(self.again_s, micro)
+        pass_s = layers_s + head_s * microbatches
+        if self.pp > 1:  # a full pipeline waits for its slowest stage: that with the most layers, or the last with the head
+            largest_s = microbatches * self.largest_stage * layers_s
+            last_s = microbatches * (self.last_stage * layers_s + head_s)
+            if largest_s > max(pass_s, last_s):
+                pass_s, growth = largest_s, growth * microbatches * self.largest_stage
+            elif last_s > pass_s:
+                pass_s, growth = last_s, growth * microbatches * self.last_stage
+        return pass_s, growth * self.tokens_per_step
 
     def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
         """Return (seconds that a step with prefill takes, extra seconds until its first tokens are out)."""
         beside = batch.size if decodes else 0
         micro = max(beside / self.pp, 1.0) if beside else 0.0
+        verified = micro * self.verified
         new = sum(piece.units for piece in pieces)
-        gpu_s = _at(self.body_s, new + micro) + _at(self.head_s, max(1.0, micro + len(pieces)))
+        gpu_s = _at(self.body_s, new + verified) + _at(self.head_s, max(1.0, verified + len(pieces)))
         gpu_s += self.prefill.floor_s
         for piece in pieces:
             gpu_s += self.prefill.seconds(piece.units, piece.prior)
+            if piece.first:
+                gpu_s += self.encoder_s
         if beside:
             decode_s, _ = self._decode_parts(batch)
-            gpu_s += decode_s - _at(self.body_s, micro) - _at(self.head_s, micro)
-        if new + micro > self.captured_tokens:
+            gpu_s += decode_s - _at(self.body_s, verified) - _at(self.head_s, verified)
+        if new + verified > self.captured_tokens:
             gpu_s = max(gpu_s, self.launch_s)
         microbatches = max(1.0, min(beside, self.pp))
         whole_s = self._host(gpu_s, micro + len(pieces), microbatches)
         if self.pp == 1:
             return whole_s, 0.0
         alone_s = self._host(self._decode_parts(batch)[0], micro, microbatches) if beside else 0.0
-        taken_s = alone_s + max(whole_s - alone_s, 0.0) / self.pp
+        taken_s = alone_s + max(whole_s - alone_s, 0.0) * (self.largest_stage or 1 / self.pp)
         return taken_s, whole_s - taken_s
 
     def _series(self, batch: Batch) -> Series:
@@ -215,15 +243,18 @@ def windows_of(model: Model) -> tuple[float, ...]:
 
 
 def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClock:
-    """Build the clock of one rank of a layout, for steps of up to `most_tokens` tokens and `most_rows` rows."""
+    """Build the clock of one rank of a layout, for steps of up to `most_tokens` tokens and `most_rows` sequences."""
     plan, settings = kernels.plan, kernels.settings
     grid = token_grid()
     body = np.asarray(gpu_seconds(operations.body(model, layout, settings, plan, grid), kernels))
+    body = body + beside_s(model, layout, kernels, grid)
+    extras, again = kernels.extras, again_s(layout, kernels, grid)
+    largest, last = architecture.stage_shares(model, layout.pp, settings.pp_remainder)
     head = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid), kernels))
     floor_s, constant_s, slope_s, tail_slope_s, window_slopes = _decode_slopes(model, layout, kernels)
     return StepClock(
         body_s=_table(grid, body, layout.dp, most_tokens),
-        head_s=_table(grid, head, layout.dp, most_rows),
+        head_s=_table(grid, head, layout.dp, most_rows * extras.verified),
         decode_floor_s=floor_s,
         per_sequence_s=constant_s,
         slope_s=slope_s,
@@ -235,8 +266,14 @@ def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: i
         overlapped=settings.host.overlapped,
         launch_s=launch_s(model, settings),
         captured_tokens=settings.captured_prefill_tokens,
-        front_end=settings.front_end,
+        front_end=front_end(model, layout, kernels),
         pp=layout.pp,
+        largest_stage=largest,
+        last_stage=last,
+        verified=extras.verified,
+        tokens_per_step=extras.tokens_per_step,
+        again_s=[0.0, 0.0] if again is None else _table(grid, again, layout.dp, most_rows),
+        encoder_s=encoder_s(layout, kernels),
     )
 
 
@@ -253,8 +290,7 @@ def _decode_slopes(model: Model, layout: Layout, kernels: Kernels) -> tuple[floa
     """
 
     def at(sequences: float, context: float) -> float:
-        found = operations.decode_attention(model, layout, kernels.plan, sequences * layout.dp, context)
-        return float(np.asarray(gpu_seconds(found, kernels)))
+        return float(np.asarray(decode_attention_s(model, layout, kernels, sequences * layout.dp, context)))
 
     corners = windows_of(model)
     floor_s = at(NOTHING, 1.0)

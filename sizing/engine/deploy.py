@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sizing import architecture
+from sizing import architecture, beside
 from sizing.architecture import Layout
 from sizing.engine.batch import Batch
 from sizing.engine.cache import Pool
@@ -12,8 +12,10 @@ from sizing.engine.clock import StepClock, step_clock, windows_of
 from sizing.engine.replica import Replica
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
+from sizing.extras import NOTHING
 from sizing.kernels import Kernels
 from sizing.memory import MemoryUse, sequence_bytes
+from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model
 from sizing.units import GIB
 
@@ -23,36 +25,41 @@ MOST_TABLED = 2**17  # tokens of a step that a table is made for; longer ones ex
 def pool(model: Model, layout: Layout, kernels: Kernels, used: MemoryUse, longest: int) -> Pool:
     """Return the cache pool of the tightest stage's GPU: blocks for layers that keep everything, a fixed part for others.
 
+    Prefixes that sequences share are taken out of it once, and are none of a sequence's own.
+
     A windowed layer keeps its window of every sequence; what it keeps of prompts in prefill beyond that is bounded by the
     token budget of a step, for all of them together, and taken out of the pool once.
     """
-    plan, settings = kernels.plan, kernels.settings
+    plan, settings, extras = kernels.plan, kernels.settings, kernels.extras
+    whole_prompts = replace(extras, cached=NOTHING.cached)
     decoding = settings.model_copy(update={"max_num_batched_tokens": 1})
     stage = max(
         architecture.stages(model, layout.pp, settings.pp_remainder),
-        key=lambda s: sequence_bytes(model, s, layout, plan, decoding, longest),
+        key=lambda s: sequence_bytes(model, s, layout, plan, decoding, longest, whole_prompts),
     )
-    growing = 0.0
+    growing = beside.cache_bytes_per_token(stage, layout, plan, settings, extras)
     for index, count in stage.layers:
         held = architecture.layer_cache(model.kinds[index], layout.tp, plan.kv_bytes)
         if held.window_tokens is None:
             growing += count * held.bytes_per_token
     block = settings.block_tokens
-    whole = sequence_bytes(model, stage, layout, plan, decoding, longest)
-    in_prefill = sequence_bytes(model, stage, layout, plan, settings, longest) - whole
-    blocks = -(-longest // block)
+    whole = sequence_bytes(model, stage, layout, plan, decoding, longest, whole_prompts)
+    in_prefill = sequence_bytes(model, stage, layout, plan, settings, longest, whole_prompts) - whole
+    blocks = -(-(longest + extras.verified - 1) // block)
+    shared = extras.cached.shared_tokens // block
     lost = settings.blocks_lost * block * growing
     return Pool(
-        size_bytes=used.kv_cache_gib * GIB - lost - in_prefill,
+        size_bytes=used.kv_cache_gib * GIB - lost - in_prefill - extras.cached.distinct * shared * growing * block,
         block_bytes=growing * block,
         block_tokens=block,
         fixed_bytes=max(0.0, whole - blocks * block * growing),
+        shared_blocks=shared,
     )
 
 
 def clock(model: Model, layout: Layout, kernels: Kernels, rules: Rules) -> StepClock:
     """Return the clock of a layout for the steps that the rules allow."""
-    most = int(min(rules.budget + rules.slots, MOST_TABLED))
+    most = int(min(rules.budget + rules.slots * rules.tokens_per_decode, MOST_TABLED))
     return step_clock(model, layout, kernels, most_tokens=most, most_rows=min(rules.slots, MOST_TABLED) + 1)
 
 
@@ -68,9 +75,15 @@ def replicas(
     longest: int,
     prefix_hit: float = 0.0,
     one_by_one: bool = False,
+    handed: bool = False,
 ) -> tuple[Replica, ...]:
-    """Return `count` replicas, each attention-data rank as one of its own (it has its own scheduler and pool)."""
+    """Return `count` replicas, each attention-data rank as one of its own (it has its own scheduler and pool).
+
+    What is `handed` over to them has been in a front end before.
+    """
     ticking = clock(model, layout, kernels, rules)
+    if handed:
+        ticking = replace(ticking, front_end=FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0))
     template = pool(model, layout, kernels, used, longest)
     windows = windows_of(model)
     return tuple(
@@ -81,7 +94,9 @@ def replicas(
             replace(template),
             Batch(windows),
             prefix_hit=prefix_hit,
+            tokens_per_step=kernels.extras.tokens_per_step,
             one_by_one=one_by_one,
+            handed=handed,
         )
         for _ in range(count * layout.dp)
     )

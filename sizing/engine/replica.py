@@ -18,11 +18,13 @@ from sizing.engine.batch import Batch, Piece
 from sizing.engine.cache import Pool
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
+from sizing.extras import cached_tokens
 
 # SGLang's admission estimate (server_args and schedule_policy, 0.4 to 0.5): ratio of the output still to come that is
 # assumed to be needed, falling from its start to a floor in so many decode steps, reset when idle.
 RATIO_START, RATIO_FLOOR_SHARE, RATIO_STEPS = 0.7, 0.14, 600
 RETRACT_MARGIN_TOKENS = 20
+ROUNDING = 1e-9  # of a token: what sums of means may be off by
 
 
 class Clock(Protocol):
@@ -59,7 +61,11 @@ class Watch:
 
 @dataclass(slots=True)
 class Replica:
-    """The state of one replica. `observer`, where given, is called after each step with what it did."""
+    """The state of one replica. `observer`, where given, is called after each step with what it did.
+
+    Requests that are `handed` over come with the cache of their prompt and their first token: they are let in where there
+    is a slot and cache, and decode from the next step on; one that was preempted is computed again here.
+    """
 
     requests: Requests
     clock: Clock
@@ -68,6 +74,7 @@ class Replica:
     batch: Batch
     prefix_hit: float = 0.0
     now: float = 0.0
+    handed: bool = False
     one_by_one: bool = False
     queue: deque[int] = field(default_factory=deque)
     prefilling: list[int] = field(default_factory=list)
@@ -83,7 +90,10 @@ class Replica:
     waiting_since: float = math.nan
     held_steps: int = 0
     seen: int = 0
-    looked_at_step: int = 0
+    passes: int = 0
+    looked_at_pass: int = 0
+    tokens_per_step: float = 1.0
+    owed: float = 0.0
     ratio: float = RATIO_START
     observer: Callable[[float, float, Sequence[Piece], int], None] | None = None
 
@@ -102,7 +112,7 @@ class Replica:
     def submit(self, request: int) -> None:
         """Queue a request that has arrived. One whose cache can never fit is refused, and counted."""
         total = self.requests.isl[request] + self.requests.osl[request]
-        if self.pool.need(total) > self.pool.size_bytes * (1 + 1e-12):
+        if self.pool.need(total, self.requests.isl[request]) > self.pool.size_bytes * (1 + 1e-12):
             self.refused.append(request)
             return
         self.queue.append(request)
@@ -165,16 +175,19 @@ class Replica:
             self.seen -= 1
             self.pool.held_bytes += bytes_
             self.held[request] = bytes_
-            self.prefilling.append(request)
             self.order.append(request)
-            if request not in self.done_units:
-                self.done_units[request] = 0.0
             if math.isnan(self.requests.admitted[request]):
                 self.requests.admitted[request] = self.now
+            if self.handed and not self.requests.preemptions[request]:
+                self._next_token(request, self.requests.arrival[request])
+                continue
+            self.prefilling.append(request)
+            if request not in self.done_units:
+                self.done_units[request] = 0.0
 
     def _steps_to_look(self) -> int:
         """Decode steps until arrivals are looked at again, counted from the last step with prefill; 0 is now."""
-        return -(self.batch.step - self.looked_at_step) % self.rules.poll_steps if self.batch.size else 0
+        return -(self.passes - self.looked_at_pass) % self.rules.poll_steps if self.batch.size else 0
 
     def _batch_is_due(self) -> bool:
         if len(self.queue) >= min(self.rules.batch_size, self.rules.slots):
@@ -194,13 +207,13 @@ class Replica:
         return prompt - self._cached(prompt) + self.requests.generated[request]
 
     def _cached(self, prompt: int) -> int:
-        """Tokens of a prompt that the prefix cache holds; the last one is always computed, for its logits."""
-        return min(math.floor(self.prefix_hit * prompt), prompt - 1)
+        """Tokens of a prompt that the prefix cache holds."""
+        return cached_tokens(prompt, self.prefix_hit)
 
     def _budget_left(self) -> float:
         """Units of the next step that prefilling requests (and decodes, where they share it) leave."""
         rules = self.rules
-        left = rules.budget - (self.batch.size if rules.shared_budget else 0)
+        left = rules.budget - (self.batch.size * rules.tokens_per_decode if rules.shared_budget else 0)
         if math.isinf(left):
             return left
         for request in self.prefilling:
@@ -222,10 +235,11 @@ class Replica:
         pool, rules, requests = self.pool, self.rules, self.requests
         prompt = requests.isl[request] + requests.generated[request]
         whole = requests.isl[request] + requests.osl[request]
-        takes = pool.need(whole) if rules.reserve == "reserve" else pool.need(prompt)
+        isl = requests.isl[request]
+        takes = pool.need(whole, isl) if rules.reserve == "reserve" else pool.need(prompt, isl)
         must_be_free = takes
         if rules.reserve == "first_chunk":
-            must_be_free = pool.need(min(prompt, self._budget_left()))
+            must_be_free = pool.need(min(prompt, self._budget_left()), isl)
         elif rules.reserve == "estimate":
             coming = requests.osl[request] - requests.generated[request]
             expected = self.ratio * self.batch.to_come + coming
@@ -245,14 +259,14 @@ class Replica:
         decodes = rules.mixed and self.batch.size > 0
         if decodes and not self._make_room(1):
             decodes = rules.mixed and self.batch.size > 0
-        left = rules.budget - (self.batch.size if rules.shared_budget and decodes else 0)
+        left = rules.budget - (self.batch.size * rules.tokens_per_decode if rules.shared_budget and decodes else 0)
         left = max(left, 1.0)
         pieces: list[Piece] = []
         for request in self.prefilling:
             units = min(rules.units_per_request, self._total_units(request) - self.done_units[request], left)
             if units <= 0:
                 continue
-            pieces.append(Piece(request, units, self._prior(request)))
+            pieces.append(Piece(request, units, self._prior(request), self.done_units[request] == 0))
             left -= units
             if left <= 0:
                 break
@@ -309,17 +323,16 @@ class Replica:
     def _decode_stretch(self, until: float) -> None:
         """Many decode steps at once, as many as change nothing but lengths."""
         batch, clock = self.batch, self.clock
-        steps, _ = batch.next_end()
+        tokens, _ = batch.next_end()
         fills = batch.steps_until_window_fills()
-        if fills is not None:
-            steps = min(steps, fills)
+        steps = self._steps_until(tokens if fills is None else min(tokens, fills))
         room = self._steps_with_room()
         if room < 1:
             self._make_room(1)
             if not batch.size:
                 return
             room = max(self._steps_with_room(), 1)
-            steps = min(steps, batch.next_end()[0])
+            steps = min(steps, self._steps_until(batch.next_end()[0]))
         steps = int(min(steps, room))
         if self.rules.hold_steps and self.queue:
             steps = min(steps, max(1, self.rules.hold_steps - self.held_steps))
@@ -335,10 +348,22 @@ class Replica:
         self._pass(taken, steps, True, ())
         self._end_sequences()
 
+    def _tokens_of(self, steps: int) -> int:
+        """Tokens that so many steps give each sequence: whole ones; what is left of a mean is owed to the next steps."""
+        return int(self.owed + steps * self.tokens_per_step + ROUNDING)
+
+    def _steps_until(self, tokens: float) -> float:
+        """Steps that give each sequence at least so many tokens."""
+        return math.ceil((tokens - self.owed - ROUNDING) / self.tokens_per_step)
+
     def _steps_with_room(self) -> float:
+        """Steps whose tokens all find cache."""
         if self.rules.reserve == "reserve":
             return math.inf
-        return self.pool.steps_that_fit(self.batch.size, self.batch.step, self.pool.free_bytes)
+        tokens = self.pool.steps_that_fit(self.batch.size, self.batch.step, self.pool.free_bytes)
+        return (
+            tokens if math.isinf(tokens) else math.ceil((tokens + 1 - self.owed - ROUNDING) / self.tokens_per_step) - 1
+        )
 
     def _pass(self, taken: float, steps: int, decodes: bool, pieces: Sequence[Piece]) -> None:
         """Let time pass: grow the caches of decoding sequences and the integrals, and tell the observer."""
@@ -350,9 +375,12 @@ class Replica:
         watch.batch_max = max(watch.batch_max, running)
         before = self.pool.held_bytes
         if decodes:
+            tokens = self._tokens_of(steps)
+            self.owed += steps * self.tokens_per_step - tokens
+            self.passes += steps
             if self.rules.reserve != "reserve":
-                self.pool.grow(batch.size, batch.step, steps)
-            batch.advance(steps)
+                self.pool.grow(batch.size, batch.step, tokens)
+            batch.advance(tokens)
             self.held_steps = self.held_steps + steps if self.queue else 0
             self.ratio = max(
                 RATIO_START * RATIO_FLOOR_SHARE,
@@ -360,7 +388,7 @@ class Replica:
             )
         if pieces:
             self.held_steps = 0
-            self.looked_at_step = batch.step
+            self.looked_at_pass = self.passes
         watch.cache += taken * (before + self.pool.held_bytes) / 2
         watch.cache_max = max(watch.cache_max, self.pool.held_bytes)
         started = self.now
@@ -375,7 +403,7 @@ class Replica:
             if left > 0:
                 return
             heapq.heappop(batch.ends)
-            self.requests.generated[request] += batch.generated(request)
+            self.requests.generated[request] += batch.generated(request) + min(left, 0)
             tokens = batch.leave(request)
             self._release(request, tokens)
             self._finish(request, self.now)
@@ -386,7 +414,7 @@ class Replica:
             self.pool.held_bytes -= self.held.pop(request)
         else:
             self.pool.leave(tokens - 1, self.batch.step)
-            self.pool.held_bytes -= self.pool.need(tokens - 1)
+            self.pool.held_bytes -= self.pool.need(tokens - 1, self.requests.isl[request])
             del self.held[request]
 
     def _finish(self, request: int, at: float) -> None:

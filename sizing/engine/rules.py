@@ -21,7 +21,7 @@ POLICIES: tuple[Policy, ...] = ("static", "dynamic", "inflight", "one-prefill", 
 class Rules:
     """The rules of one scheduler.
 
-    `shared_budget`: decodes take one unit each of the budget first. `mixed`: prefill and decode share a step; otherwise a
+    `shared_budget`: decodes take `tokens_per_decode` units each of the budget first. `mixed`: prefill and decode share a step; otherwise a
     step with prefill carries nothing else. `splits`: a prompt may be cut where the budget ends. `whole_batches`: requests
     are let in only when every slot is empty (static batching), after `batch_size` wait or the oldest has waited
     `batch_window` (dynamic; 0 lets them in at once). `most_prefilling` bounds the requests in prefill at once. `reserve`
@@ -34,6 +34,7 @@ class Rules:
     slots: int
     budget: float = math.inf
     shared_budget: bool = False
+    tokens_per_decode: int = 1
     units_per_request: float = math.inf
     mixed: bool = True
     splits: bool = True
@@ -48,13 +49,17 @@ class Rules:
     poll_steps: int = 0
 
 
-def of_engine(settings: EngineSettings, slots: int | None = None) -> Rules:
-    """Return the rules that an engine version schedules by; its `slots` are max_num_seqs unless fewer are given."""
+def of_engine(settings: EngineSettings, slots: int | None = None, *, verified: int = 1) -> Rules:
+    """Return the rules that an engine version schedules by; its `slots` are max_num_seqs unless fewer are given.
+
+    `verified` tokens of each sequence are in a decode step, more than one with speculative decoding.
+    """
     mixed = settings.step_order != "prefill_first"
     return Rules(
         slots=min(slots or settings.max_num_seqs, settings.max_num_seqs),
         budget=float(settings.max_num_batched_tokens),
         shared_budget=mixed,
+        tokens_per_decode=verified,
         mixed=mixed,
         splits=settings.chunked_prefill,
         reserve=settings.admission,

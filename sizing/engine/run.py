@@ -22,13 +22,15 @@ Progress = Callable[[int], None]
 class Run:
     """A finished run: the requests, the replicas, and the time when it ended.
 
-    `watches` are the integrals of each replica, of the whole run or of the part that was to be watched.
+    `watches` are the integrals of each replica, of the whole run or of the part that was to be watched; `placed` numbers the
+    replica that each request was sent to, where a router chose it.
     """
 
     requests: Requests
     replicas: tuple[Replica, ...]
     ended: float
     watches: tuple[Watch, ...]
+    placed: tuple[int, ...] = ()
 
 
 def open_loop(
@@ -50,6 +52,7 @@ def open_loop(
     rng = np.random.default_rng(seed)
     groups = [replicas[first : first + ranks] for first in range(0, len(replicas), ranks)]
     turns = [0] * len(groups)
+    placed: list[int] = []
     watches: tuple[Watch, ...] = ()
     for number, arrival in enumerate(requests.arrival):
         if arrival >= limit:
@@ -61,7 +64,9 @@ def open_loop(
             for replica in replicas:
                 _advance(replica, arrival)
         group = _route(groups, routing, number, rng)
-        chosen = groups[group][turns[group] % ranks]
+        rank = turns[group] % ranks
+        chosen = groups[group][rank]
+        placed.append(group * ranks + rank)
         turns[group] += 1
         _advance(chosen, arrival)
         chosen.submit(number)
@@ -74,6 +79,7 @@ def open_loop(
         tuple(replicas),
         max(replica.now for replica in replicas),
         watches or tuple(replica.watch for replica in replicas),
+        tuple(placed),
     )
 
 

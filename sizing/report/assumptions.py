@@ -12,6 +12,7 @@ from sizing.report.documents import NO_ITL, Assumption
 from sizing.report.inputs import Asked
 from sizing.request import Request
 from sizing.specs.base import Kind
+from sizing.units import GIGA, MICRO
 
 KIND_OF_EVIDENCE: dict[str, Kind] = {
     "read": "datasheet",
@@ -19,6 +20,7 @@ KIND_OF_EVIDENCE: dict[str, Kind] = {
     "inferred": "derived",
     "from memory": "assumed",
     "assumed": "assumed",
+    "derived": "derived",
 }
 
 
@@ -28,6 +30,7 @@ def of_model(request: Request, notes: Iterable[str]) -> Iterator[Assumption]:
     yield Assumption("model architecture", model.name, "", "datasheet", model.source)
     for note in (*model.notes, *notes):
         yield Assumption("note on the model", note, "", "assumed", model.source)
+    yield from of_extras(request)
 
 
 def of_memory(request: Request, chosen: Candidate) -> Iterator[Assumption]:
@@ -89,11 +92,51 @@ def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[
             yield Assumption(label, f"borrowed from {choice.borrowed_from}", "", "assumed", row.source)
         else:
             yield Assumption(label, f"{row.engine} {row.version}", "", "measured", row.source)
+    if chosen.layout.gpus > kernels.island_gpus:
+        _, bytes_per_s, alpha_s = kernels.inter_node_link()
+        each = f"{bytes_per_s / GIGA:.3g} GB/s per GPU, {alpha_s / MICRO:.3g} us a message"
+        yield Assumption("network between a replica's nodes", each, "", "derived", kernels.assumptions.source)
     small = kernels.assumptions.small_kernels
     yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
     yield _of_setting(request, chosen, "host")
+    if request.extras.speculation is not None:
+        yield _of_setting(request, chosen, "speculation")
     if chosen.settings.host.eager_layer_us:
         yield _of_setting(request, chosen, "captured_prefill_tokens")
+
+
+def of_extras(request: Request) -> Iterator[Assumption]:
+    """Yield what the optimisations that were asked for rest on."""
+    extras = request.extras
+    if (spoken := extras.speculation) is not None:
+        known = KIND_OF_EVIDENCE[spoken.evidence]
+        yield Assumption(
+            f"acceptance of a token drafted by {spoken.method}", spoken.acceptance, "", known, spoken.source
+        )
+        yield Assumption("speculative decoding needs", spoken.needs, "", "assumed", "as asked")
+        each = f"{spoken.tokens} drafted, {spoken.tokens_per_step:.3g} kept on average"
+        yield Assumption("tokens of a step", each, "", "derived", "https://arxiv.org/abs/2211.17192")
+    if (facts := extras.sparsity) is not None:
+        rate = 1 + facts.reached * (facts.rate - 1)
+        yield Assumption("products of pruned weights", rate, "times the dense rate", "derived", facts.reached_source)
+    cached = extras.cached
+    if cached.hit:
+        yield Assumption("share of a prompt in the prefix cache", cached.hit, "", "assumed", "as asked")
+    if cached.shared_tokens:
+        held = f"{cached.distinct:,} of {cached.shared_tokens:,} tokens on every replica"
+        yield Assumption(
+            "shared prefixes", held, "", "assumed", "as asked; a router that knows them needs fewer on each"
+        )
+    if cached.restored:
+        yield Assumption("share of a prompt restored from host memory", cached.restored, "", "assumed", "as asked")
+    if (adapters := extras.adapters) is not None:
+        held = f"{adapters.slots:,} of rank {adapters.rank:,}, on every linear layer but routed experts"
+        yield Assumption("LoRA adapters on the GPU", held, "", "assumed", adapters.facts.source)
+    if (encoder := extras.encoder) is not None:
+        facts_of = encoder.facts
+        yield Assumption(
+            "tokens of a request's images", encoder.tokens, "", "derived", f"{facts_of.title}: {facts_of.source}"
+        )
 
 
 def of_limits(request: Request) -> Iterator[Assumption]:

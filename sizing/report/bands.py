@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sizing.bands import AS_PREDICTED, LATENCIES, Situation, find, region
 from sizing.catalog import benchmarks
+from sizing.extras import NOTHING
 from sizing.report.documents import (
     ErrorBand,
     Explanation,
@@ -78,7 +79,18 @@ def of_estimate(
     """Yield the predictions of an answer.
 
     A rate that is asked for is served, not predicted; the most that is served is, unless it is on the band's edge already.
+    Published runs had no optimisations, so nothing says how far off times with them are.
     """
+    request, gpu = outcome.request, best.candidate.option.gpu
+    here = request.situation(gpu, region(load.concurrency_per_replica))
+    if request.extras == NOTHING:
+        yield from _of_times(best, outcome, load, throughput, latency)
+    yield from of_memory(memory, here._replace(load=None))
+
+
+def _of_times(
+    best: Evaluated, outcome: Outcome, load: LoadFigures, throughput: Throughput, latency: Latency
+) -> Iterator[Predicted]:
     request, gpu = outcome.request, best.candidate.option.gpu
     here = request.situation(gpu, region(load.concurrency_per_replica))
     for metric in LATENCIES:
@@ -97,7 +109,6 @@ def of_estimate(
         heaviest = best.most_per_replica if request.concurrency is not None else best.most_decoding
         at_most = request.situation(gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)
-    yield from of_memory(memory, here._replace(load=None))
 
 
 def of_run(run: SimulatedRun, situation: Situation, prefix: str, *, rate_is_asked: bool) -> Iterator[Predicted]:

@@ -27,6 +27,7 @@ def simulate(best: Evaluated, request: Request, asked: Asked) -> str:
         "--engine": f"{request.engine.name}:{request.engine_version}",
         **{f"--{name}": size for name, size in _layout(best).items() if size > 1 or name == "tp"},
         **_serving(request),
+        **_optimised(request),
         **_lengths(request, asked),
         **_load(best, request),
         **dict(_limits(request)),
@@ -61,14 +62,35 @@ def _serving(request: Request) -> dict[str, float | None]:
     }
 
 
+def _optimised(request: Request) -> dict[str, str | int | None]:
+    """Return the optimisations that were asked for, as they are written on the command line."""
+    asked = request.optimisations
+    spoken, prefix, offload = asked.speculative, asked.prefix, asked.kv_offload
+    return {
+        "--speculative": None if spoken is None else str(spoken),
+        "--sparsity": asked.sparsity,
+        "--prefix-hit": None if prefix is None else f"{prefix.hit:g}",
+        "--prefix-shared": None if prefix is None else prefix.shared_tokens,
+        "--prefix-distinct": None if prefix is None else prefix.distinct,
+        "--lora": None if asked.lora is None else f"{asked.lora.slots}x{asked.lora.rank}",
+        "--images": None
+        if asked.images is None
+        else f"{asked.images.count}x{asked.images.height}x{asked.images.width}",
+        "--kv-offload": None
+        if offload is None
+        else f"{offload.hit:g}" + (f"@{offload.gb_per_s:g}" if offload.gb_per_s else ""),
+    }
+
+
 def _lengths(request: Request, asked: Asked) -> dict[str, float | None]:
     """Return the lengths, with the longest where they are spread, and room for the longest where that is said elsewhere."""
-    tokens = asked.workload.tokens
-    found: dict[str, float | None] = {"--isl": tokens.isl, "--osl": tokens.osl}
+    tokens, encoder = asked.workload.tokens, request.extras.encoder
+    of_images = {"isl": encoder.tokens if encoder else 0, "osl": 0}  # which --images adds
+    found: dict[str, float | None] = {"--isl": tokens.isl - of_images["isl"], "--osl": tokens.osl}
     longest = 0
     for name in ("isl", "osl"):
         std, most = getattr(tokens, f"{name}_std"), getattr(tokens, f"{name}_max")
-        found |= {f"--{name}-std": std, f"--{name}-max": most if std is not None else None}
+        found |= {f"--{name}-std": std, f"--{name}-max": most - of_images[name] if std is not None else None}
         longest += most if std is not None else getattr(tokens, name)
     return {**found, "--max-model-len": request.max_model_len if request.max_model_len != longest else None}
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.bands import AS_PREDICTED, find, region
 from sizing.catalog.servers import Resolved
-from sizing.report import assumptions, bands
+from sizing.report import assumptions, bands, estimate
 from sizing.report.cost_energy import energy_of
 from sizing.report.cost_options import LOWER_BOUND, ApiPrices, api, own, rented
 from sizing.report.cost_pairs import compared
 from sizing.report.cost_service import Service, Split, service_of
-from sizing.report.documents import Assumption, Deployment, ErrorBand
+from sizing.report.documents import Assumption, ErrorBand
 from sizing.report.documents_cost import CostOption, CostReport
 from sizing.report.inputs import Asked, inputs
 from sizing.search import Evaluated, Outcome, within_budget
@@ -112,7 +112,7 @@ def build(asking: Asking, problems: Sequence[str] = ()) -> CostReport:
         peak_requests_per_s=found.peak_per_s if found is not None else None,
         full_use_requests_per_s=service.capacity_per_s,
         sized_to_mean=service.sized_to_mean if service.mean_per_s is not None else None,
-        deployments=tuple(_deployment(part.best) for part in parts),
+        deployments=tuple(estimate.deployment(part.best) for part in parts),
         verified=None if first.checked is None else first.checked.passed,
         options=tuple(options),
         break_even=tuple(compared(options, service)),
@@ -182,14 +182,6 @@ def _options(priced: Priced, service: Service, gpu: Gpu) -> Iterator[CostOption]
             else:
                 note = f"{BY_GPU}; {LOWER_BOUND}" if option.follows_load else BY_GPU
                 yield option._replace(source=rental.source, note=note)
-
-
-def _deployment(best: Evaluated) -> Deployment:
-    layout = best.candidate.layout
-    return Deployment(
-        best.candidate.option.name, best.candidate.option.id, best.gpus, best.replicas, layout.gpus,
-        layout.tp, layout.pp, layout.ep, layout.dp,
-    )  # fmt: skip
 
 
 def _bands(best: Evaluated, outcome: Outcome, top: CostOption) -> dict[str, ErrorBand]:

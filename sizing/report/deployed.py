@@ -43,4 +43,5 @@ def inputs(resolved: Resolved) -> dict[str, Any]:
         "max_num_seqs": settings.max_num_seqs,
         "max_num_batched_tokens": settings.max_num_batched_tokens,
         "cuda_graphs_gib": resolved.memory.cuda_graphs_gib,
+        "optimisations": request.optimisations.asked(),
     }

@@ -13,6 +13,7 @@ from sizing.specs.base import Kind
 
 if TYPE_CHECKING:
     from sizing.bands import Edge
+    from sizing.report.documents_pools import Disaggregated, SimulatedPools
     from sizing.validation.errors import ErrorFigures, Group
 
 
@@ -72,7 +73,7 @@ class Conservative(NamedTuple):
 
 
 class Deployment(NamedTuple):
-    """What to run: GPUs in all, replicas, and the layout of one."""
+    """What to run: GPUs in all, replicas, the layout of one, and over how many nodes (or larger link domains) that goes."""
 
     gpu: str
     gpu_id: str
@@ -83,6 +84,7 @@ class Deployment(NamedTuple):
     pp: int
     ep: int
     dp: int
+    nodes_per_replica: int
 
 
 class LoadFigures(NamedTuple):
@@ -122,7 +124,11 @@ class Latency(NamedTuple):
 
 
 class MemoryFigures(NamedTuple):
-    """Memory of one GPU of the tightest rank, and what its cache pool holds over the replica."""
+    """Memory of one GPU of the tightest rank, and what its cache pool holds over the replica.
+
+    Of the weights `beside_gib` run beside the model (draft, adapters, image encoder); of the pool `shared_prefix_gib` are
+    prefixes that sequences share.
+    """
 
     visible_gib: float
     budget_gib: float
@@ -141,6 +147,8 @@ class MemoryFigures(NamedTuple):
     max_model_len_that_fits: int
     fits: bool
     deficit_gib: float
+    beside_gib: float = 0.0
+    shared_prefix_gib: float = 0.0
 
 
 class Utilisation(NamedTuple):
@@ -245,7 +253,10 @@ class Simulation(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The document of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number."""
+    """The document of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number.
+
+    `disaggregated` is what serves the same from separate pools, null where they were not asked for; all else serves as one.
+    """
 
     feasible: bool
     inputs: dict[str, Any]
@@ -265,6 +276,7 @@ class Estimate(NamedTuple):
     rejected: tuple[RejectedLayout, ...]
     assumptions: tuple[Assumption, ...]
     simulate_command: str | None = None
+    disaggregated: Disaggregated | None = None
     explanations: tuple[Explanation, ...] = ()
     schema: str = "llmsize.estimate/1"
 
@@ -367,7 +379,10 @@ class SimulatedRun(NamedTuple):
 
 
 class SimulationReport(NamedTuple):
-    """The document of `llmsize simulate`: a run for each policy, none of them run where the deployment does not fit."""
+    """The document of `llmsize simulate`: a run for each policy, none of them run where the deployment does not fit.
+
+    `disaggregated` is the state of each pool where prefill and decode are separate, else null.
+    """
 
     passed: bool
     inputs: dict[str, Any]
@@ -377,6 +392,7 @@ class SimulationReport(NamedTuple):
     reason: str | None
     suggestions: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
+    disaggregated: SimulatedPools | None = None
     schema: str = "llmsize.simulation/1"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sizing import cost, memory
 from sizing.advice import Relaxation, Suggestion, nearest_miss
-from sizing.candidates import Candidate, Rejected
+from sizing.candidates import Candidate, Rejected, island_gpus
 from sizing.report import assumptions, bands, check_command, explain
 from sizing.report.documents import (
     Alternative,
@@ -95,7 +95,7 @@ def build(
     document = Estimate(
         feasible=True,
         inputs=inputs(asked, request, chosen),
-        deployment=_deployment(best),
+        deployment=deployment(best),
         load=load,
         throughput=rates,
         latency=times,
@@ -147,7 +147,8 @@ def _assumptions(best: Evaluated, outcome: Outcome, asked: Asked) -> tuple[Assum
     )
 
 
-def _deployment(best: Evaluated) -> Deployment:
+def deployment(best: Evaluated) -> Deployment:
+    """Return what runs: GPUs, replicas and the layout of each."""
     layout = best.candidate.layout
     return Deployment(
         gpu=best.candidate.option.name,
@@ -159,6 +160,7 @@ def _deployment(best: Evaluated) -> Deployment:
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
+        nodes_per_replica=-(-layout.gpus // island_gpus(best.candidate.option.gpu)),
     )
 
 
@@ -194,6 +196,7 @@ def _longest(chosen: Candidate, outcome: Outcome) -> int:
         chosen.plan,
         chosen.settings,
         cuda_graphs_gib=request.serving.cuda_graphs_gib,
+        extras=request.extras,
     )
 
 

@@ -10,7 +10,6 @@ from sizing import steady_state
 from sizing.bands import AS_PREDICTED
 from sizing.report.documents import Estimate, Explanation, MemoryFigures
 from sizing.report.inputs import Asked
-from sizing.request import Request
 from sizing.search import Evaluated, Outcome
 from sizing.specs.engine import EngineSettings
 from sizing.step import Step
@@ -114,7 +113,7 @@ def _of_latency(
 ) -> Iterator[Explanation]:
     latency, request, service = document.latency, outcome.request, best.load.service
     assert latency is not None
-    chunks = request.isl / service.chunk_tokens
+    chunks = service.chunks
     simulated = best.served is not None
     source = "simulation of one replica" if simulated else "closed form of in-flight batching"
     closed = f"closed form {float(best.point.ttft_s['mean'][0]) / MILLI:.4g} ms; " if simulated else ""
@@ -140,9 +139,10 @@ def _of_latency(
     yield Explanation(
         "ITL", latency.itl_ms.mean or 0.0, "ms", "derived",
         ("mean over simulated requests; the closed form is " if simulated else "")
-        + "decode step + decoding * (what a prompt delays them) / (OSL - 1)",
+        + "decode step + decoding * (what a prompt delays them) / (OSL - 1)"
+        + (f", a step giving {service.tokens_per_step:.3g} tokens on average" if service.tokens_per_step != 1 else ""),
         f"closed form {float(best.point.itl_s['mean'][0]) / MILLI:.4g} ms, so a prompt delays the others by "
-        f"{_prompt_delay_s(best, request) / MILLI:.4g} ms; decode step {decode.total_s / MILLI:.4g} ms at {float(best.point.decoding[0]):.4g} sequences of "
+        f"{_prompt_delay_s(best) / MILLI:.4g} ms; decode step {decode.total_s / MILLI:.4g} ms at {float(best.point.decoding[0]):.4g} sequences of "
         f"{request.isl + request.osl / 2:,.0f} tokens",
         source,
     )  # fmt: skip
@@ -156,11 +156,13 @@ def _of_latency(
     )  # fmt: skip
 
 
-def _prompt_delay_s(best: Evaluated, request: Request) -> float:
-    """Seconds by which one prompt delays all that decode: (ITL - decode step) * (OSL - 1) / decoding."""
+def _prompt_delay_s(best: Evaluated) -> float:
+    """Seconds by which one prompt delays all that decode: (step - decode step) * steps of a request / decoding."""
     decoding = best.point.decoding
-    decode_s = float(np.asarray(steady_state.decode_step_s(best.load.curves, best.load.service, decoding))[0])
-    return (float(best.point.itl_s["mean"][0]) - decode_s) * (request.osl - 1) / float(decoding[0])
+    service = best.load.service
+    decode_s = float(np.asarray(steady_state.decode_step_s(best.load.curves, service, decoding))[0])
+    step_s = float(best.point.itl_s["mean"][0]) * service.tokens_per_step
+    return (step_s - decode_s) * service.decode_steps / float(decoding[0])
 
 
 def _largest(step: Step, most: int = 4) -> str:

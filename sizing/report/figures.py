@@ -84,6 +84,8 @@ def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
         max_model_len_that_fits=longest,
         fits=used.fits,
         deficit_gib=used.deficit_gib,
+        beside_gib=used.beside_gib,
+        shared_prefix_gib=used.shared_prefix_gib,
     )
 
 
@@ -95,7 +97,10 @@ def phase_steps(best: Evaluated, outcome: Outcome) -> tuple[Step, Step | None]:
     def timed(batch: Batch) -> Step:
         return step_model.step(request.model, best.candidate.layout, load.kernels, batch)
 
-    prefill = timed(Batch(prefill_sequences=1.0, prefill_tokens=float(chunk), finishing=1.0))
+    cached = float(request.isl - load.service.isl)
+    prefill = timed(
+        Batch(prefill_sequences=1.0, prefill_tokens=float(chunk), prefill_prior_tokens=cached, finishing=1.0)
+    )
     if request.osl <= 1:
         return prefill, None
     micro: Numeric = max(1.0, float(best.point.decoding[0]) / load.service.pp)

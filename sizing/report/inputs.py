@@ -58,6 +58,7 @@ def inputs(asked: Asked, request: Request, chosen: Candidate | None) -> dict[str
         "max_utilisation": request.max_utilisation,
         "headroom": request.headroom,
         "serving": serving(request, chosen),
+        "optimisations": request.optimisations.asked(),
     }
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sizing.report.documents import Estimate, plain
 from sizing.report.rows import LABELS, Row, Rows
+
+if TYPE_CHECKING:
+    from sizing.report.documents_pools import Disaggregated
 
 
 def of(document: Estimate) -> Rows:
@@ -24,6 +29,8 @@ def of(document: Estimate) -> Rows:
              latency.itl_ms.mean, latency.e2e_ms.mean, document.cost.usd_per_hour, document.cost.power_w,
              document.limiting.limit, document.limiting.detail)
         )  # fmt: skip
+    if document.disaggregated is not None:
+        rows += _pools(document.disaggregated)
     for a in document.alternatives:
         rows.append(
             ("feasible", a.gpu, a.weight_precision, a.gpus, a.replicas, a.tp, a.pp, a.ep, a.dp, a.requests_per_s_per_gpu,
@@ -47,3 +54,12 @@ def of(document: Estimate) -> Rows:
             )
         )
     return Rows("estimate", (*shown, *columns), tuple((*shared, *plain(row)) for row in rows))
+
+
+def _pools(found: Disaggregated) -> list[Row]:
+    """One row a pool; what both of them serve together stands in the rate per GPU of each."""
+    return [
+        (name, p.gpu, p.weight_precision, p.gpus, p.replicas, p.tp, p.pp, p.ep, p.dp, found.requests_per_s_per_gpu, None,
+         p.ttft_ms, p.itl_ms, None, None, None, p.limit, found.why)
+        for name, p in (("prefill pool", found.prefill), ("decode pool", found.decode)) if p is not None
+    ]  # fmt: skip

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sizing import extras
 from sizing.bands import Situation, region
 from sizing.deployment import Resolved
 from sizing.engine.load import Lengths
 from sizing.engine.run import Routing
-from sizing.report import assumptions, bands, deployed, memory
+from sizing.handover import Handed, Transfer
+from sizing.report import assumptions, bands, deployed, memory, pools
 from sizing.report.documents import (
     NO_ITL,
     Assumption,
     Extent,
+    MemoryReport,
     QueueFigures,
     SimulatedRun,
     SimulationReport,
     Spread,
 )
+from sizing.report.documents_pools import SimulatedPool, SimulatedPools
 from sizing.simulation import Deployed, Served, Traffic
+from sizing.specs.pools import HandOver
 from sizing.specs.workload import Limits
 from sizing.units import MILLI
 
@@ -29,10 +34,21 @@ SPREAD_OUT = "--replicas N spreads the load, which one replica is driven with he
 NOTHING = Spread(*[None] * len(Spread._fields))
 
 
+class Split(NamedTuple):
+    """The prefill pool of a disaggregated deployment, and how its caches get to the decode pool."""
+
+    resolved: Resolved
+    deployed: Deployed
+    transfer: Transfer
+    within_node: bool
+    facts: HandOver
+
+
 class Simulated(NamedTuple):
     """What was simulated: a resolved deployment, its replicas under each policy, the traffic and how it was driven.
 
-    Where the requests are not `counted`, they are all that come until the limit.
+    Where the requests are not `counted`, they are all that come until the limit. With `split` pools the deployment is that of
+    the decode pool.
     """
 
     resolved: Resolved
@@ -44,6 +60,13 @@ class Simulated(NamedTuple):
     trace: str | None
     counted: bool
     replicas_stated: bool
+    split: Split | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room, and the engine takes the layout, in every pool."""
+        pools = (self.resolved,) if self.split is None else (self.resolved, self.split.resolved)
+        return all(pool.memory.fits and pool.refused is None for pool in pools)
 
     @property
     def replicas(self) -> int:
@@ -51,14 +74,23 @@ class Simulated(NamedTuple):
         return next(iter(self.policies.values())).replicas
 
     @property
+    def routed(self) -> bool:
+        """Whether a router has replicas to choose among."""
+        return self.replicas > 1 or (self.split is not None and self.split.deployed.replicas > 1)
+
+    @property
     def gpus(self) -> int:
-        """GPUs of all replicas."""
-        return self.resolved.layout.gpus * self.replicas
+        """GPUs of all replicas, those of both pools where they are split."""
+        own = self.resolved.layout.gpus * self.replicas
+        return own if self.split is None else own + self.split.resolved.layout.gpus * self.split.deployed.replicas
 
 
-def build(asked: Simulated, served: Mapping[str, Served]) -> SimulationReport:
-    """Return the document of runs by policy; of a deployment that does not fit, for which there are none, its deficit."""
-    held = memory.build(asked.resolved)
+def build(asked: Simulated, served: Mapping[str, Served], handed: Handed | None = None) -> SimulationReport:
+    """Return the document of runs by policy; of a deployment that does not fit, for which there are none, its deficit.
+
+    `handed` is what each pool of a split deployment did.
+    """
+    held = _held(asked)
     runs = tuple(
         _run(policy, served[policy], asked) if policy in served else _not_run(policy) for policy in asked.policies
     )
@@ -71,13 +103,67 @@ def build(asked: Simulated, served: Mapping[str, Served]) -> SimulationReport:
         reason=held.reason,
         suggestions=held.suggestions or _suggestions(asked, runs),
         assumptions=_assumptions(asked, runs) if served else held.assumptions,
+        disaggregated=_pools(asked, handed) if handed is not None else None,
+    )
+
+
+def _held(asked: Simulated) -> MemoryReport:
+    """Return the memory of a deployment; of split pools that of the prefill pool where it is what lacks room."""
+    held = memory.build(asked.resolved)
+    if asked.split is None:
+        return held
+    pool = "decode"
+    if held.fits and not asked.fits:
+        held, pool = memory.build(asked.split.resolved), "prefill"
+    return held if held.reason is None else held._replace(reason=f"the {pool} pool: {held.reason}")
+
+
+def _pools(asked: Simulated, handed: Handed) -> SimulatedPools:
+    assert asked.split is not None
+    split = asked.split
+    prefill = _pool(split.resolved, split.deployed.replicas, handed.prefill)
+    decode = _pool(asked.resolved, asked.replicas, handed.decode)
+    return SimulatedPools(
+        prefill=prefill,
+        decode=decode,
+        kv_transfer_ms=handed.transfer_s / MILLI,
+        kv_transfer=pools.transfer_figures(
+            split.transfer, _mean(asked.traffic, 1, asked.traffic.isl), within_node=split.within_node
+        ),
+        ratio=prefill.gpus / decode.gpus,
+    )
+
+
+def _pool(resolved: Resolved, replicas: int, served: Served) -> SimulatedPool:
+    layout = resolved.layout
+    return SimulatedPool(
+        gpu=resolved.option.name,
+        gpu_id=resolved.option.id,
+        replicas=replicas,
+        tp=layout.tp,
+        pp=layout.pp,
+        ep=layout.ep,
+        dp=layout.dp,
+        gpus=replicas * layout.gpus,
+        requests_per_s=served.requests_per_s,
+        gpu_utilisation=min(1.0, served.busy),
+        queue_mean=served.queue_mean,
+        queue_max=served.queue_max,
+        batch_mean=served.batch_mean,
+        batch_max=served.batch_max,
+        kv_utilisation_mean=served.cache_mean,
+        kv_utilisation_max=served.cache_max,
     )
 
 
 def _predicted(
     asked: Simulated, served: Mapping[str, Served], runs: tuple[SimulatedRun, ...]
 ) -> Iterator[bands.Predicted]:
-    """Yield the predictions of the engine's own policy: others are not what published measurements ran."""
+    """Yield the predictions of the engine's own policy, serving as one: others are not what published measurements ran."""
+    if asked.split is not None:
+        return
+    if asked.resolved.request.extras != extras.NOTHING:
+        return  # nothing published says how far off times with optimisations are
     at_a_rate = asked.traffic.rate_per_s is not None or asked.traffic.trace is not None
     for number, run in enumerate(runs):
         if run.policy == OWN and OWN in served:
@@ -168,7 +254,7 @@ def _inputs(asked: Simulated, served: Mapping[str, Served]) -> dict[str, Any]:
         "osl_lengths": None if traffic.trace is not None else _lengths(traffic.osl, sent.osl if sent else ()),
         "load": _load(asked),
         "prefix_hit": next(iter(asked.policies.values())).prefix_hit,
-        "routing": asked.routing if asked.replicas > 1 and traffic.in_flight is None else None,
+        "routing": asked.routing if asked.routed and traffic.in_flight is None else None,
         "seed": traffic.seed,
         "limit_s": asked.limit_s,
         "limits": _limits(asked.limits),
@@ -236,6 +322,8 @@ def _assumptions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[Assu
         found.append(
             Assumption("requests in flight", share, "per replica", "assumed", "replicas are alike; one is simulated")
         )
+    if asked.split is not None:
+        found += pools.assumptions(asked.split.facts)
     if asked.limits.itl is not None and any(run.completed for run in runs) and not any(run.itl_ms.mean for run in runs):
         found.append(NO_ITL)
     return tuple(found)

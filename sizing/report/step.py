@@ -88,9 +88,10 @@ def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[s
     """
     groups, settings = resolved.layout.dp, resolved.settings
     of_sequences, of_tokens = options
+    verified = resolved.request.extras.verified
     for option, amount, noun, name, most in (
         (of_sequences, decode + bool(prefill), "sequences", "max-num-seqs", settings.max_num_seqs),
-        (of_tokens, decode + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),
+        (of_tokens, decode * verified + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),
     ):
         if amount > most * groups:
             held = f"{most:,}" + (f" on each of {groups} groups" if groups > 1 else "")

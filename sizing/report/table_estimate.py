@@ -5,19 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from sizing.report import table_bands
+from sizing.report import table_bands, table_pools
 from sizing.report.documents import Estimate, Users
 from sizing.report.footnotes import NO_ITL, assumed, explained
 from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural, stated
 from sizing.report.table_demand import steps_line
 from sizing.report.table_layouts import cheaper, compared, layout, rejected
 from sizing.report.table_memory import memory_line
+from sizing.report.table_optimised import optimised
 
 COMMAND_WIDTH = 56  # of a line of a shell command: with indent and continuation it is below the narrowest terminal
 
 
 def blocks(document: Estimate) -> Iterator[Block]:
     """Yield the blocks of an estimate: the answer, what was asked, its figures, other layouts, assumptions."""
+    if document.disaggregated is not None:
+        yield from table_pools.blocks(document.disaggregated, document.inputs["limits"])
     if document.deployment is None:
         yield from _infeasible(document)
     else:
@@ -143,7 +146,9 @@ def _asked(document: Estimate) -> Iterator[Line]:
     demanded = steps_line(i["demand"])
     if demanded is not None:
         yield demanded
-    yield Line(f"{i['engine_title']} {i['engine_version']}, {layout(d.tp, d.pp, d.ep, d.dp)}", "Engine")
+    nodes = f", a replica over {d.nodes_per_replica} nodes" if d.nodes_per_replica > 1 else ""
+    yield Line(f"{i['engine_title']} {i['engine_version']}, {layout(d.tp, d.pp, d.ep, d.dp)}{nodes}", "Engine")
+    yield from optimised(i)
     if i["gpu_asked"]:
         asked = ", ".join(f"{asked!r} is {known}" for known, asked in i["gpu_asked"].items())
         yield Line(asked, "Matched", style="dim")
@@ -216,6 +221,7 @@ def _infeasible(document: Estimate) -> Iterator[Block]:
             Line(f"{i['model']}, {i['weight_precision'].upper()} weights", "Model"),
             Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}", "Workload"),
             Line(f"{i['engine_title']} {i['engine_version']}", "Engine"),
+            *optimised(i),
         )
     )
     lines = [Line(limiting.detail, "Nearest")]

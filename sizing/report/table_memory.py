@@ -9,14 +9,17 @@ from sizing.report import table_bands
 from sizing.report.documents import MemoryFigures, MemoryReport
 from sizing.report.footnotes import assumed, explained
 from sizing.report.lines import Block, Line, gib, number
+from sizing.report.table_optimised import optimised
 
 
 def memory_line(m: MemoryFigures) -> Line:
     """One GPU's memory on a line: parts, pool, budget, visible."""
     graphs = f"CUDA graphs {gib(m.cuda_graphs_gib)}" + ("" if m.cuda_graphs_in_budget else " on top")
+    beside = f" ({gib(m.beside_gib)} of them beside the model)" if m.beside_gib else ""
+    shared = f" (shared prefixes {gib(m.shared_prefix_gib)})" if m.shared_prefix_gib else ""
     return Line(
-        f"weights {gib(m.weights_gib)}, activation {gib(m.activation_gib)}, other {gib(m.non_torch_gib)}, {graphs}, "
-        f"KV cache {gib(m.kv_cache_gib)} of {gib(m.budget_gib)} GiB budget ({gib(m.visible_gib)} visible)",
+        f"weights {gib(m.weights_gib)}{beside}, activation {gib(m.activation_gib)}, other {gib(m.non_torch_gib)}, {graphs}, "
+        f"KV cache {gib(m.kv_cache_gib)}{shared} of {gib(m.budget_gib)} GiB budget ({gib(m.visible_gib)} visible)",
         "Memory per GPU",
     )
 
@@ -49,8 +52,8 @@ def blocks(document: MemoryReport) -> Iterator[Block]:
     yield assumed(document.assumptions, sources=bool(document.explanations))
 
 
-def setup(inputs: dict[str, Any]) -> tuple[Line, Line]:
-    """Model and engine of a report about one layout."""
+def setup(inputs: dict[str, Any]) -> tuple[Line, ...]:
+    """Model, engine and optimisations of a report about one layout."""
     i = inputs
     return (
         Line(
@@ -58,4 +61,5 @@ def setup(inputs: dict[str, Any]) -> tuple[Line, Line]:
             "Model",
         ),
         Line(f"{i['engine_title']} {i['engine_version']}, {i['layout']} on {i['gpu']}", "Engine"),
+        *optimised(i),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sizing.report import documents, table_bands
+from sizing.report import documents, table_bands, table_pools
 from sizing.report.documents import SimulatedRun, SimulationReport, TickFigures, TickReport
 from sizing.report.footnotes import NO_ITL, assumed
 from sizing.report.lines import Block, Line, milliseconds, number, percent, plural, stated
@@ -32,7 +32,7 @@ def blocks(document: SimulationReport | TickReport) -> Iterator[Block]:
     elif len(document.runs) == 1:
         yield Block(tuple(_answer(document, document.runs[0])))
         yield _latencies(document)
-        yield Block((*_asked(document), *_state(document.runs[0])))
+        yield Block((*_asked(document), *_of_run(document)))
     else:
         yield from _side_by_side(document)
         yield Block(tuple(_asked(document)))
@@ -49,10 +49,12 @@ def _infeasible(document: SimulationReport) -> Iterator[Block]:
 
 def _answer(document: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
     i = document.inputs
+    source = f"{i['gpus']} x {i['gpu']}, {plural(i['replicas'], 'replica')}"
+    if document.disaggregated is not None:
+        source = table_pools.simulated(document.disaggregated)
     yield Line(
         f"{number(run.requests_per_s)} requests/s ({number(run.requests_per_s_per_gpu)} per GPU), "
-        f"{number(run.output_tokens_per_s)} output tokens/s from {i['gpus']} x {i['gpu']}, "
-        f"{plural(i['replicas'], 'replica')}",
+        f"{number(run.output_tokens_per_s)} output tokens/s from {source}",
         style="bold",
     )
     refused = f", {run.refused:,} refused (too long for the cache or the model)" if run.refused else ""
@@ -70,6 +72,12 @@ def _answer(document: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
         yield Line(f"Limits kept: {', '.join(_limit(document, name) for name in kept)}")
     if documents.NO_ITL in document.assumptions:
         yield NO_ITL
+
+
+def _of_run(document: SimulationReport) -> Iterator[Line]:
+    """Return the state over time, of each pool where prefill and decode are separate."""
+    pools = document.disaggregated
+    return _state(document.runs[0]) if pools is None else table_pools.states(pools)
 
 
 def _miss(document: SimulationReport, run: SimulatedRun, name: str) -> str:
@@ -99,19 +107,22 @@ def _latencies(document: SimulationReport) -> Block:
 def _asked(document: SimulationReport) -> Iterator[Line]:
     """The six labels (model, precision, ISL, OSL, concurrency, TP), the engine and the load."""
     i = document.inputs
-    model, engine = setup(i)
+    model, engine, *optimised = setup(i)
     yield model
     running = ""
     if len(document.runs) == 1 and document.runs[0].batch.mean is not None:
         run = document.runs[0]
-        running = f", concurrency {number(_in_flight(run, i))}"
-        if i["replicas"] > 1:
+        pools = document.disaggregated
+        in_flight = _in_flight(run, i) if pools is None else table_pools.in_flight(pools)
+        running = f", concurrency {number(in_flight)}"
+        if i["replicas"] > 1 and document.disaggregated is None:
             running += f" ({number(_in_flight(run, i) / i['replicas'])} per replica)"
     elif i["load"]["concurrency"] is not None:
         running = f", concurrency {i['load']['concurrency']:,}"
     yield Line(f"ISL {_length(i, 'isl')}, OSL {_length(i, 'osl')}{running}", "Workload")
     yield Line(_load(i), "Load")
     yield engine
+    yield from optimised
     policies = ", ".join("the engine's own" if name == "engine" else name for name in i["policies"])
     window = f", batches of {i['batch_size']:,} or after {i['batch_window_s']:g} s" if "batch_size" in i else ""
     routing = f", {i['routing']} routing" if i["routing"] else ""

@@ -106,6 +106,15 @@ class HostTime(Spec):
         return self.per_sequence_us + self.per_streamed_token_us
 
 
+class SpeculationHost(Spec):
+    """Host time that speculative decoding adds to a step: a constant and a share a sequence; nothing hides it."""
+
+    per_step_us: NonNegative
+    per_sequence_us: NonNegative
+    points: PositiveInt | None = None
+    spread: NonNegative | None = None
+
+
 class FrontEnd(Spec):
     """What a request takes outside the steps, between client and scheduler: HTTP, tokenising, the way back of its tokens.
 
@@ -181,6 +190,17 @@ class EngineSettings(Spec):
     vector_attention: VectorAttention | None = None
     host: HostTime
     front_end: FrontEnd
+    speculation: SpeculationHost
+
+    def speculating(self) -> EngineSettings:
+        """Return the settings of an engine that decodes speculatively: its host works longer, and in line with the GPU."""
+        host, more = self.host, self.speculation
+        slower = {
+            "per_step_us": host.per_step_us + more.per_step_us,
+            "per_sequence_us": host.per_sequence_us + more.per_sequence_us,
+            "overlapped": False,
+        }
+        return self.model_copy(update={"host": host.model_copy(update=slower)})
 
     def in_process(self) -> EngineSettings:
         """Return the settings of an engine that is called directly: nothing in front of it, nothing streamed."""

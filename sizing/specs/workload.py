@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from sizing.specs import ranges
 from sizing.specs.base import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
 from sizing.specs.demand import Demand, RequestsEach
+from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.profile import StatedProfile
 from sizing.specs.ranges import Range
 from sizing.units import lognormal_mean_below, parse_duration_s, parse_growth, parse_limit, parse_share
@@ -203,6 +204,7 @@ class Workload(Spec):
     serving: Serving = Serving()
     planning: Planning = Planning()
     uncertain: Annotated[dict[str, Range], Field(default_factory=dict)]
+    optimisations: Optimisations = NOTHING_ASKED
     source: Text | None = None
 
     @model_validator(mode="before")

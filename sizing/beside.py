@@ -1,0 +1,228 @@
+"""Operations and bytes of what runs beside a model on one GPU of a layout: draft, adapters, image encoder.
+
+The draft is timed with kernels of its own plan, so its operations come apart from the others. Its first pass of a step takes
+the tokens that the target's took (a prompt's chunk too), each further one a token of every sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from sizing import architecture, operations
+from sizing.architecture import Layout, Stage
+from sizing.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
+from sizing.extras import Adapters, Draft, Encoder, Extras
+from sizing.operations import ACTIVATION_BYTES, Operation, gemm
+from sizing.precision import LINEAR, PrecisionPlan
+from sizing.specs.engine import EngineSettings
+from sizing.specs.model import Model
+
+SIXTEEN_BIT_BYTES = 2
+
+
+def draft_layout(draft: Draft, layout: Layout, settings: EngineSettings) -> Layout:
+    """Return how a draft is laid out: split as the target where it can be, else whole on each GPU; never in stages."""
+    split = replace(layout, pp=1, ep=1)
+    if draft.model is None or architecture.split_why_not(draft.model, split, settings) is None:
+        return split
+    return replace(split, tp=1)
+
+
+def draft_body(
+    draft: Draft, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, tokens: Numeric
+) -> tuple[Operation, ...]:
+    """Return the first pass of a draft in a step, for the `tokens` of a replica that the target worked on."""
+    where = draft_layout(draft, layout, settings)
+    joined = [gemm(_split(draft.joined, where.tp), tokens / where.dp, 1, plan)] if draft.joined is not None else []
+    return (*joined, *_pass(draft, layout, settings, plan, tokens))
+
+
+def _pass(
+    draft: Draft, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, tokens: Numeric
+) -> tuple[Operation, ...]:
+    found: list[Operation] = []
+    where = draft_layout(draft, layout, settings)
+    if draft.each is not None:
+        found.append(gemm(_split(draft.each, where.tp), tokens / where.dp, 1, plan))
+    if draft.model is not None:
+        found += operations.split_body(draft.model, where, plan, tokens)
+    return _named(found)
+
+
+def draft_again(
+    draft: Draft, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, sequences: Numeric
+) -> tuple[Operation, ...]:
+    """Return what a draft does for each decoding sequence beyond its first pass over the step's tokens: heads, further passes."""
+    where = draft_layout(draft, layout, settings)
+    rows = sequences / where.dp
+    found = [gemm(_split(head, where.tp), rows, head.copies, plan) for head in draft.heads]
+    if draft.model is not None:
+        found += [_times(o, draft.passes) for o in operations.head(draft.model, where, settings, plan, sequences)]
+    body = _pass(draft, layout, settings, plan, sequences)
+    return (*_named(found), *(_times(o, draft.passes - 1) for o in body if draft.passes > 1))
+
+
+def draft_attention(
+    draft: Draft,
+    layout: Layout,
+    settings: EngineSettings,
+    plan: PrecisionPlan,
+    sequences: Numeric,
+    context_tokens: Numeric,
+) -> tuple[Operation, ...]:
+    """Return the decode attention of all passes of a draft."""
+    if draft.model is None:
+        return ()
+    where = draft_layout(draft, layout, settings)
+    found = operations.decode_attention(draft.model, where, plan, sequences, context_tokens)
+    return _named([_times(o, draft.passes) for o in found])
+
+
+def draft_prefill(
+    draft: Draft,
+    layout: Layout,
+    settings: EngineSettings,
+    plan: PrecisionPlan,
+    sequences: Numeric,
+    tokens: Numeric,
+    prior_tokens: Numeric,
+) -> tuple[Operation, ...]:
+    """Return the prefill attention of a draft, whose cache holds the prompt as the target's does."""
+    if draft.model is None:
+        return ()
+    where = draft_layout(draft, layout, settings)
+    return _named(list(operations.prefill_attention(draft.model, where, plan, sequences, tokens, prior_tokens)))
+
+
+def _named(found: list[Operation]) -> tuple[Operation, ...]:
+    return tuple(o if o.name.startswith("draft") else replace(o, name=f"draft_{o.name}") for o in found)
+
+
+def _times(operation: Operation, times: float) -> Operation:
+    return replace(operation, count=operation.count * times)
+
+
+def _split(matrix: Matrix, tp: int) -> Matrix:
+    return replace(matrix, outputs=matrix.outputs / tp)
+
+
+@lru_cache(maxsize=4096)
+def draft_weight_bytes(draft: Draft, layout: Layout, settings: EngineSettings, plan: PrecisionPlan) -> float:
+    """Bytes of a draft's weights on one GPU; an embedding or head that it shares with the target is not held twice."""
+    where = draft_layout(draft, layout, settings)
+    matrices = [(_split(m, where.tp), 1) for m in (*draft.heads, draft.joined, draft.each) if m is not None]
+    if draft.model is not None:
+        whole = architecture.whole(draft.model)
+        for matrix, count in architecture.stage_matrices(draft.model, whole, where):
+            shared = matrix.role == "embedding" or (matrix.role == "lm_head" and draft.shares_vocabulary)
+            if not (shared and draft.each is not None):  # a head reads the target's own embedding
+                matrices.append((matrix, count))
+    return sum(
+        count * matrix.copies * (matrix.inputs * matrix.outputs + matrix.bias) * plan.weight_bytes(matrix.role)
+        for matrix, count in matrices
+    )
+
+
+def draft_cache_bytes(draft: Draft, layout: Layout, settings: EngineSettings, plan: PrecisionPlan) -> float:
+    """Cache bytes that a draft keeps for one token on one GPU."""
+    if draft.model is None:
+        return 0.0
+    where = draft_layout(draft, layout, settings)
+    return sum(
+        count * architecture.layer_cache(draft.model.kinds[index], where.tp, plan.kv_bytes).bytes_per_token
+        for index, count in architecture.whole(draft.model).layers
+    )
+
+
+def adapted(model: Model, index: int, layout: Layout, adapters: Adapters) -> list[tuple[Matrix, float]]:
+    """Return the matrices of a layer that adapters change, each with the (inputs + outputs) of the adapters of its parts.
+
+    Fused projections have an adapter for each part, all of which read the same inputs. Routed experts have none.
+    """
+    return [
+        (m, adapters.facts.fused.get(m.name, 1) * m.inputs + m.outputs)
+        for m in architecture.layer_matrices(model, index, layout)
+        if m.role in LINEAR and m.role != "expert"
+    ]
+
+
+def adapter_weight_bytes(model: Model, stage: Stage, layout: Layout, adapters: Adapters) -> float:
+    """Bytes of all adapters' slots on one GPU of a stage: slots * rank * (inputs + outputs) of each matrix."""
+    widths = sum(count * width for index, count in stage.layers for _, width in adapted(model, index, layout, adapters))
+    return adapters.slots * adapters.rank * adapters.facts.value_bytes * widths
+
+
+def adapter_operations(model: Model, layout: Layout, adapters: Adapters, tokens: Numeric) -> tuple[Operation, ...]:
+    """Return the grouped products of adapters: each token through one of them, each of those hit read once.
+
+    Tokens are spread over the slots as evenly as chance does: slots*(1-(1-1/slots)^T) of them are hit.
+    """
+    rank_tokens = tokens / layout.dp
+    hit = (
+        operations.expected_experts(adapters.slots, 1, rank_tokens)
+        if adapters.slots > 1
+        else np.minimum(rank_tokens, 1)
+    )
+    found = []
+    for index, count in architecture.whole(model).layers:
+        for matrix, width in adapted(model, index, layout, adapters):
+            values = adapters.rank * width
+            found.append(
+                Operation(
+                    name=f"lora_{matrix.name}",
+                    rule="adapter",
+                    count=count * adapters.facts.kernels_per_matrix,
+                    flops=FLOPS_PER_MAC * rank_tokens * values / adapters.facts.kernels_per_matrix,
+                    bytes=(hit * values * adapters.facts.value_bytes + rank_tokens * width * ACTIVATION_BYTES)
+                    / adapters.facts.kernels_per_matrix,
+                )
+            )
+    return tuple(found)
+
+
+def encoder_weight_bytes(encoder: Encoder, model: Model) -> float:
+    """Bytes of an image encoder, whole on each GPU; a model that brings one (`extra_parameters`) has it in its weights."""
+    return 0.0 if model.extra_parameters else encoder.facts.parameters * SIXTEEN_BIT_BYTES
+
+
+def encoder_operations(encoder: Encoder, plan: PrecisionPlan, requests: Numeric) -> tuple[Operation, ...]:
+    """Return an image encoder's work for the images of `requests` prompts: its matrices, and attention over each image."""
+    facts, images = encoder.facts, requests * encoder.count
+    patches = images * encoder.patches
+    width = facts.parameters / facts.layers / facts.hidden_size
+    return (
+        gemm(Matrix("image_encoder", "embedding", facts.hidden_size, width), patches, facts.layers, plan),
+        Operation(
+            "image_attention",
+            "state",
+            facts.layers,
+            flops=2 * FLOPS_PER_MAC * patches * encoder.patches * facts.hidden_size,
+            bytes=4 * patches * facts.hidden_size * ACTIVATION_BYTES,
+        ),
+    )
+
+
+def weight_bytes(
+    model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan, settings: EngineSettings, extras: Extras
+) -> float:
+    """Bytes of weights beside the model's on one GPU of a stage: a draft sits on the last, an encoder on the first."""
+    total = 0.0
+    if extras.draft is not None and plan.draft is not None and stage.last:
+        total += draft_weight_bytes(extras.draft, layout, settings, plan.draft)
+    if extras.adapters is not None:
+        total += adapter_weight_bytes(model, stage, layout, extras.adapters)
+    if extras.encoder is not None and stage.first:
+        total += encoder_weight_bytes(extras.encoder, model)
+    return total
+
+
+def cache_bytes_per_token(
+    stage: Stage, layout: Layout, plan: PrecisionPlan, settings: EngineSettings, extras: Extras
+) -> float:
+    """Cache bytes a token beside the model's on one GPU of a stage: those of a draft, on the last."""
+    if extras.draft is None or plan.draft is None or not stage.last:
+        return 0.0
+    return draft_cache_bytes(extras.draft, layout, settings, plan.draft)

@@ -1,0 +1,32 @@
+"""`llmsize explain`: a page on one optimisation, or the list of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sizing.cli.options import FORMAT_OPTIONS, takes
+
+
+@takes(FORMAT_OPTIONS)
+def command(
+    topic: Annotated[str | None, typer.Argument(help="A topic; all are listed without it.")] = None, **values: Any
+) -> None:
+    """Explain an optimisation: what it does, its formula and sources, when it helps and when it does not."""
+    from sizing.catalog.topics import load_topic, topic_names
+    from sizing.cli.collecting import Part, check
+    from sizing.cli.output import chosen_format, write
+    from sizing.report.documents import Listing
+    from sizing.report.documents_topic import TopicReport
+
+    output = Part(lambda: chosen_format(values))
+    if topic is None:
+        check(output)
+        rows = tuple((name, load_topic(name).spec.name) for name in topic_names())
+        write(Listing("topics", ("topic", "about"), rows), output.value)
+        return
+    found = Part(lambda: load_topic(topic))
+    check(output, found)
+    stated = found.value.spec.model_dump(exclude={"aliases"})
+    write(TopicReport(topic=found.value.id, **stated), output.value)

@@ -1,0 +1,160 @@
+"""From `--disaggregate` to what is asked of the two pools of a disaggregated deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sizing import deployment
+from sizing.catalog import gpus, pools
+from sizing.cli.deploy import layout_of
+from sizing.cli.driving import OWN, Driving
+from sizing.cli.named import Named
+from sizing.deployment import Resolved
+from sizing.disaggregation import Asked, Side, unlike
+from sizing.engine.rules import of_engine
+from sizing.errors import Fault, InputError
+from sizing.handover import transfer_of
+from sizing.prices import typical_price
+from sizing.report.simulation import Split
+from sizing.request import GpuOption
+from sizing.simulation import Deployed, Traffic
+from sizing.specs.pools import Disaggregate, read_pools
+from sizing.specs.workload import Serving, Workload
+
+FIELD = "optimisations.disaggregate"
+
+
+def asked_of(names: Named, *, sized: bool = True) -> Asked | None:
+    """Return what is asked of each pool, None where a deployment serves as one.
+
+    Raises InputError for an unknown GPU type, and, where pools are to be `sized`, for work that says nothing of their sizes.
+    """
+    workload = names.workload.value
+    wanted = workload.optimisations.disaggregate
+    if wanted is None:
+        return None
+    considered = names.options
+    faults = list(_faults(workload)) if sized else []
+    sides = {}
+    for phase, pool in (("prefill", wanted.prefill), ("decode", wanted.decode)):
+        try:
+            sides[phase] = Side(considered if pool.gpu is None else _named(pool.gpu, names), pool)
+        except InputError as error:
+            faults += error.faults
+    if faults:
+        raise InputError(faults)
+    return Asked(sides["prefill"], sides["decode"], pools.load_hand_over().spec)
+
+
+def _named(gpu: str, names: Named) -> tuple[GpuOption, ...]:
+    """Return a pool's own GPU type."""
+    found, price = gpus.load_gpu(gpu), names.price.value
+    priced = (price, "as asked") if price is not None else typical_price(found.spec)
+    return (GpuOption(found.id, found.spec, *priced),)
+
+
+def _faults(workload: Workload) -> Sequence[Fault]:
+    """Say what keeps work from being split: nothing to decode, or no rate to size by."""
+    if workload.tokens.osl == 1:
+        return (Fault("nothing decodes with OSL 1", field=FIELD, allowed="an output of two tokens and more"),)
+    demand = workload.demand
+    if demand is not None and demand.concurrency is not None:
+        return (
+            Fault(
+                "pools are sized by a rate, and requests in flight state none",
+                field=FIELD,
+                allowed="with --rps or --dau",
+            ),
+        )
+    if demand is None and workload.mode == "offline":
+        return (Fault("pools are sized by a rate, which offline work has none of", field=FIELD, allowed="with --rps"),)
+    return ()
+
+
+# --- a deployment that is given, to be simulated ---------------------------------------------------------------------
+
+
+def named_in(text: str | None) -> str | None:
+    """Return the decode pool's GPU type where both pools name theirs: then no other option has to."""
+    try:
+        wanted = None if text is None else Disaggregate.model_validate(read_pools(text))
+    except ValueError:  # said where the workload is read
+        return None
+    return wanted.decode.gpu if wanted is not None and wanted.prefill.gpu is not None else None
+
+
+def contradicted(asked: Asked | None, driven: Driving, values: Mapping[str, Any]) -> None:
+    """Raise InputError for what contradicts the simulation of two pools."""
+    if asked is None:
+        return
+    faults = []
+    if driven.stated_replicas is not None:
+        faults.append(Fault("contradicts --disaggregate, where each pool has its count", field="--replicas"))
+    if driven.policies != (OWN,):
+        faults.append(
+            Fault("contradicts --disaggregate, whose pools are scheduled as the engine does", field="--policy")
+        )
+    if values["slots"] is not None:
+        faults.append(Fault("contradicts --disaggregate", field="--slots", allowed="--max-num-seqs, of both pools"))
+    if faults:
+        raise InputError(faults)
+
+
+def decode_serving(names: Named, asked: Asked | None) -> Serving:
+    """Return how the engine is run that decodes: the only one, or that of the decode pool."""
+    serving = names.workload.value.serving
+    return serving if asked is None else asked.decode.serving(serving)
+
+
+def of_decode(driven: Driving, asked: Asked | None) -> Driving:
+    """Return what drives the replicas that decode: as many as are there, or as the decode pool has."""
+    return driven if asked is None else driven._replace(stated_replicas=asked.decode.pool.replicas or 1)
+
+
+def routed(driven: Driving, asked: Asked | None) -> Driving:
+    """Return the same with as many replicas as a router may choose among."""
+    if asked is None:
+        return driven
+    return driven._replace(stated_replicas=max(asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1))
+
+
+def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deployed], traffic: Traffic) -> Split | None:
+    """Return the prefill pool before a decode pool, None where there is none.
+
+    Raises InputError for requests in flight, and for pools whose caches differ or that nothing joins.
+    """
+    if asked is None:
+        return None
+    if traffic.in_flight is not None:
+        allowed = "with --rps, --dau, --trace, or --requests alone"
+        raise InputError(Fault("a closed loop is not simulated over two pools", field=FIELD, allowed=allowed))
+    side, request = asked.prefill, decode.request
+    layout = layout_of(side.serving(request.serving))
+    precision = decode.plan.weight_format
+    prefill = deployment.resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
+    apart = unlike(prefill, decode)
+    if apart is not None:
+        allowed = "GPU types of one vendor, and a --kv-precision that both have"
+        raise InputError(Fault(apart, field=FIELD, allowed=allowed))
+    deployed = Deployed(
+        request.model,
+        layout,
+        prefill.kernels(),
+        prefill.memory,
+        of_engine(prefill.settings, verified=request.extras.verified),
+        side.pool.replicas or 1,
+        request.extras.cached.share,
+    )
+    (decoding,) = policies.values()
+    gpus_of_both = deployed.replicas * layout.gpus + decoding.replicas * decode.layout.gpus
+    same = prefill.option.id == decode.option.id
+    within_node = same and gpus_of_both <= prefill.option.gpu.datasheet.node.gpus
+    transfer = transfer_of(
+        request.model,
+        (layout, deployed.kernels),
+        (decode.layout, decoding.kernels),
+        within_node=within_node,
+        by_layer=asked.facts.by_layer,
+    )
+    return Split(prefill, deployed, transfer, within_node, asked.facts)

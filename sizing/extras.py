@@ -1,0 +1,277 @@
+"""What runs or is held beside a model: a draft, adapters, an image encoder, prefixes in cache; and how weights are pruned.
+
+Optimisations as asked (`specs.optimisations`) with what is published of them become `Extras`, which operations, memory and
+schedule read. Nothing here depends on a GPU or a layout.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sizing.attention.terms import KEY_AND_VALUE, Matrix
+from sizing.errors import Fault, InputError
+from sizing.specs.model import (
+    DenseMlp,
+    GqaAttention,
+    LayerKind,
+    Model,
+    MoeMlp,
+    Quantisation,
+    SlidingWindowAttention,
+)
+from sizing.specs.optimisations import Images, Lora, Optimisations, Prefix, Speculative
+from sizing.units import GIGA
+
+if TYPE_CHECKING:  # read where an optimisation is on
+    from sizing.specs.optimisation_facts import DraftHead, EncoderFacts, LoraFacts, Method, SparsityFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What drafts: a small model that runs `passes` times a step, or heads that each sequence's last state goes through.
+
+    `joined` projects the target's hidden states once a step, `each` stands in front of the model in every pass. Weights have
+    the draft's own precision unless it `follows_precision` of the target.
+    """
+
+    model: Model | None
+    passes: int
+    joined: Matrix | None = None
+    each: Matrix | None = None
+    heads: tuple[Matrix, ...] = ()
+    follows_precision: bool = False
+    shares_vocabulary: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding: `tokens` drafted a step, each accepted with a chance, and what drafts them (None: no GPU time).
+
+    `source` says where the acceptance is from, `needs` what must be there.
+    """
+
+    method: str
+    tokens: int
+    acceptance: float
+    draft: Draft | None
+    evidence: str = "assumed"
+    source: str = "as asked"
+    needs: str = ""
+
+    @property
+    def verified(self) -> int:
+        """Tokens of a sequence in a step of the target: the drafted ones and the one that follows them."""
+        return self.tokens + 1
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a step gives a sequence, on average."""
+        return expected_tokens(self.acceptance, self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """LoRA adapters on the GPU at once, and their rank."""
+
+    slots: int
+    rank: int
+    facts: LoraFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Images of a request: `tokens` of the prompt for all of them, and the `patches` that the encoder works on for each."""
+
+    count: int
+    tokens: int
+    patches: int
+    facts: EncoderFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """What of a prompt need not be computed: shares found in cache and restored from host memory; what is shared.
+
+    `shared_tokens` of every live prompt are one of `distinct` prefixes, which a cache holds once each.
+    """
+
+    hit: float = 0.0
+    shared_tokens: int = 0
+    distinct: int = 1
+    restored: float = 0.0
+    restore_bytes_per_s: float | None = None
+
+    @property
+    def share(self) -> float:
+        """Share of a prompt that need not be computed, in cache or restored to it."""
+        return self.hit + self.brought
+
+    @property
+    def brought(self) -> float:
+        """Share of a prompt that is brought back: of what is not in cache."""
+        return self.restored * (1 - self.hit)
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """All of it; each part absent where it was not asked for."""
+
+    speculation: Speculation | None = None
+    sparsity: SparsityFacts | None = None
+    adapters: Adapters | None = None
+    encoder: Encoder | None = None
+    cached: Cached = Cached()
+
+    @property
+    def verified(self) -> int:
+        """Tokens of a decoding sequence in a step: 1 without speculation."""
+        return self.speculation.verified if self.speculation else 1
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a decode step gives a sequence on average: 1 without speculation."""
+        return self.speculation.tokens_per_step if self.speculation else 1.0
+
+    @property
+    def draft(self) -> Draft | None:
+        """What drafts, where something does."""
+        return self.speculation.draft if self.speculation else None
+
+
+NOTHING = Extras()
+
+
+def expected_tokens(acceptance: float, tokens: int) -> float:
+    """Tokens a step gives: E = (1 - a^(g+1))/(1 - a), all g+1 at a = 1 (Leviathan et al., arXiv:2211.17192, eq. 1)."""
+    return float(tokens + 1) if acceptance == 1 else (1 - acceptance ** (tokens + 1)) / (1 - acceptance)
+
+
+def speed_up(acceptance: float, tokens: int, cost: float) -> float:
+    """Steps saved over time added where verification is free: E/(g*c + 1), c = draft over target step (the same, theorem 3.8).
+
+    An upper bound for any model whose verification is not free; the step model says how much of it is left.
+    """
+    return expected_tokens(acceptance, tokens) / (tokens * cost + 1)
+
+
+def cached_tokens(prompt: int, hit: float) -> int:
+    """Tokens of a prompt that need not be computed; the last one always is, for its logits."""
+    return min(math.floor(hit * prompt), prompt - 1)
+
+
+def speculation(asked: Speculative, method: Method, target: Model, drafting: Model | None) -> Speculation:
+    """Return speculative decoding as asked, the method's published values where it is silent.
+
+    Raises InputError where an acceptance is needed, or where a draft model has another vocabulary.
+    """
+    acceptance = method.acceptance if asked.acceptance is None else asked.acceptance
+    if acceptance is None:
+        raise InputError(
+            Fault(
+                f"{method.title} has no published acceptance that holds for other texts",
+                field="optimisations.speculative",
+                allowed=f"{asked.method}:{asked.tokens or method.tokens}@ACCEPTANCE, as measured on your own",
+            )
+        )
+    tokens = asked.tokens or method.tokens
+    draft = None
+    if drafting is not None:
+        draft = _draft_model(target, drafting, tokens)
+    elif method.head is not None:
+        draft = (
+            _parallel_heads(method.head, target, tokens)
+            if method.head.parallel_heads
+            else _head(method.head, target, tokens)
+        )
+    known = ("assumed", "as asked") if asked.acceptance is not None else (method.evidence, method.source)
+    return Speculation(method.title, tokens, acceptance, draft, *known, method.needs)
+
+
+def _draft_model(target: Model, drafting: Model, tokens: int) -> Draft:
+    if drafting.vocab_size > target.vocab_size * 1.05 or drafting.vocab_size < target.vocab_size * 0.95:
+        raise InputError(
+            Fault(
+                f"{drafting.name} has a vocabulary of {drafting.vocab_size:,}, {target.name} one of {target.vocab_size:,}: "
+                "it cannot draft for it",
+                field="optimisations.speculative",
+                allowed="a draft model with the target's tokenizer",
+            )
+        )
+    return Draft(drafting, tokens, shares_vocabulary=False)
+
+
+def _head(head: DraftHead, target: Model, tokens: int) -> Draft:
+    """Return a head of decoder layers as the target's last one, with a dense MLP unless it is the target's own layer."""
+    kind = target.kinds[target.layers[-1]]
+    if not head.follows_precision:
+        kind = replace(kind, mlps=(_dense(kind, target),))
+    model = replace(
+        target,
+        name=f"draft head of {target.name}",
+        kinds=(kind,),
+        layers=(0,) * head.layers,
+        vocab_size=head.vocabulary or target.vocab_size,
+        extra_parameters=0,
+        checkpoint_bytes=None,
+        quantisation=target.quantisation if head.follows_precision else Quantisation(target.activation_precision),
+    )
+    hidden = target.hidden_size
+    join = Matrix("draft_join", "dense_mlp", head.joined_states * hidden, hidden) if head.joined_states else None
+    mixer = kind.mixer
+    widened = None
+    if head.widened and isinstance(mixer, (GqaAttention, SlidingWindowAttention)):
+        outputs = (mixer.q_heads + KEY_AND_VALUE * mixer.kv_heads) * mixer.head_dim
+        widened = Matrix("draft_widened_qkv", "attention", hidden, outputs)
+    return Draft(
+        model,
+        tokens,
+        joined=join if head.widened else None,
+        each=widened if head.widened else join,
+        follows_precision=head.follows_precision,
+        shares_vocabulary=head.vocabulary is None,
+    )
+
+
+def _dense(kind: LayerKind, target: Model) -> DenseMlp:
+    """Return a dense MLP as wide as the target's densest one, or as the experts that a token meets."""
+    dense = [mlp for each in target.kinds for mlp in each.mlps if isinstance(mlp, DenseMlp)]
+    if dense:
+        return max(dense, key=lambda mlp: mlp.intermediate)
+    met = [mlp for mlp in kind.mlps if isinstance(mlp, MoeMlp)]
+    return DenseMlp(sum(m.experts_per_token * m.intermediate + m.shared_intermediate for m in met), gated=True)
+
+
+def _parallel_heads(head: DraftHead, target: Model, tokens: int) -> Draft:
+    """Return a residual block and an output head for each drafted token (Medusa)."""
+    hidden = target.hidden_size
+    heads = (
+        Matrix("draft_residual", "dense_mlp", hidden, hidden, copies=tokens),
+        Matrix("draft_heads", "lm_head", hidden, head.vocabulary or target.vocab_size, copies=tokens),
+    )
+    return Draft(None, 1, heads=heads)
+
+
+def encoder(asked: Images, facts: EncoderFacts) -> Encoder:
+    """Return what images add: ceil(H/p)*ceil(W/p) patches, p = patch_pixels*merge pixels a token, at most so many tokens."""
+    side = facts.patch_pixels * facts.merge
+    tokens = min(math.ceil(asked.height / side) * math.ceil(asked.width / side), facts.most_tokens)
+    return Encoder(asked.count, asked.count * tokens, tokens * facts.merge**2, facts)
+
+
+def cached(asked: Optimisations) -> Cached:
+    """Return what of a prompt need not be computed."""
+    prefix, offload = asked.prefix or Prefix(hit=0.0), asked.kv_offload
+    return Cached(
+        hit=prefix.hit,
+        shared_tokens=prefix.shared_tokens or 0,
+        distinct=prefix.distinct or 1,
+        restored=offload.hit if offload else 0.0,
+        restore_bytes_per_s=offload.gb_per_s * GIGA if offload and offload.gb_per_s else None,
+    )
+
+
+def adapters(asked: Lora, facts: LoraFacts) -> Adapters:
+    """Return the adapters that are on the GPU at once."""
+    return Adapters(asked.slots, asked.rank, facts)

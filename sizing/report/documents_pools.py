@@ -1,0 +1,116 @@
+"""What a document says of a disaggregated deployment: its pools, the way between them, and aggregated serving beside it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sizing.report.documents import RejectedLayout, Statistics
+
+
+class PoolFigures(NamedTuple):
+    """One pool: what to run, how full it is, what ends its load.
+
+    `utilisation` is its rate over the highest that it could serve without any limit, `most_requests_per_s` what it serves
+    within the limits, `limit` what ends that. TTFT is the prefill pool's and counts the transfer, ITL the decode pool's; the
+    other is null. `kv_cache_tokens` are those that one replica holds.
+    """
+
+    gpu: str
+    gpu_id: str
+    replicas: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    gpus_per_replica: int
+    gpus: int
+    weight_precision: str
+    utilisation: float
+    most_requests_per_s: float
+    limit: str
+    ttft_ms: float | None
+    itl_ms: float | None
+    kv_cache_tokens: int
+    solo_ms: float
+
+
+class Transfer(NamedTuple):
+    """The cache of a prompt of the mean length on its way: its size on the GPU that has the most of it, and the link."""
+
+    gb_per_gpu: float
+    link: str
+    gb_per_s_per_gpu: float
+    within_node: bool
+    by_layer: bool
+
+
+class Aggregated(NamedTuple):
+    """The answer that serves as one, for the same demand and limits."""
+
+    gpus: int
+    requests_per_s: float
+    ttft_ms: float
+    itl_ms: float | None
+    usd_per_hour: float | None
+    power_w: float
+
+
+class Disaggregated(NamedTuple):
+    """A disaggregated deployment beside aggregated serving; figures are null where it is infeasible.
+
+    `ratio` is GPUs of prefill over those of decode, `binding` the pool that is nearer to its most, `sizes_tried` those
+    simulated (null: none). `beats_aggregated` tells by the objective, and `why` in words.
+    """
+
+    feasible: bool
+    gpus: int | None
+    requests_per_s: float | None
+    requests_per_s_per_gpu: float | None
+    usd_per_hour: float | None
+    power_w: float | None
+    prefill: PoolFigures | None
+    decode: PoolFigures | None
+    kv_transfer_ms: float | None
+    kv_transfer: Transfer | None
+    ratio: float | None
+    binding: str | None
+    ttft_ms: Statistics | None
+    itl_ms: Statistics | None
+    e2e_ms: Statistics | None
+    sizes_tried: int | None
+    aggregated: Aggregated | None
+    beats_aggregated: bool
+    why: str
+    needs: str
+    rejected: dict[str, tuple[RejectedLayout, ...]]
+
+
+class SimulatedPool(NamedTuple):
+    """One pool in a simulation: what ran, and its state over time; batch and cache are of one replica's rank on average."""
+
+    gpu: str
+    gpu_id: str
+    replicas: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    gpus: int
+    requests_per_s: float
+    gpu_utilisation: float
+    queue_mean: float
+    queue_max: int
+    batch_mean: float
+    batch_max: int
+    kv_utilisation_mean: float
+    kv_utilisation_max: float
+
+
+class SimulatedPools(NamedTuple):
+    """Both pools of a simulation; `kv_transfer_ms` is the mean wait for the cache's arrival, other prompts' transfers included."""
+
+    prefill: SimulatedPool
+    decode: SimulatedPool
+    kv_transfer_ms: float
+    kv_transfer: Transfer
+    ratio: float

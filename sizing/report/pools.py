@@ -1,0 +1,204 @@
+"""From a disaggregated answer, and the aggregated one beside it, to what a document says of both."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from sizing.candidates import Rejected
+from sizing.disaggregation import Asked, Found, Pooled
+from sizing.report.documents import Assumption, RejectedLayout, Statistics
+from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, Transfer
+from sizing.report.lines import number, percent, plural
+from sizing.request import Request
+from sizing.search import Evaluated
+from sizing.specs.pools import HandOver
+from sizing.specs.workload import Objective
+from sizing.units import GIGA, MILLI
+
+if TYPE_CHECKING:  # the simulator need not be loaded to report
+    from sizing.handover import Transfer as Way
+    from sizing.verify_pools import Checked
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+IDLE = 0.5  # of the highest rate: a pool less used than that is there because replicas are whole
+
+
+def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Checked | None = None) -> Disaggregated:
+    """Return what is to be said of the pools; `checked` is the simulation that confirmed them, or could not.
+
+    `aggregated` is the confirmed answer that serves as one, None where there is none.
+    """
+    request = found.request
+    best = found.best if checked is None else checked.best if checked.passed else None
+    if best is not None and request.gpu_budget is not None and best.gpus > request.gpu_budget:
+        over, best = best, None
+        why = f"both pools take {plural(over.gpus, 'GPU')}, the budget is {request.gpu_budget:,}"
+    elif best is None:
+        why = _why_not(found, checked)
+    beside = None if aggregated is None else _aggregated(aggregated)
+    rejected = {phase: tuple(map(_rejected, entries)) for phase, entries in found.rejected.items()}
+    if best is None:
+        nothing = Disaggregated(False, *[None] * (len(Disaggregated._fields) - 1))  # type: ignore[arg-type]
+        return nothing._replace(
+            aggregated=beside, beats_aggregated=False, why=why, needs=asked.facts.needs, rejected=rejected
+        )
+    return Disaggregated(
+        feasible=True,
+        gpus=best.gpus,
+        requests_per_s=best.requests_per_s,
+        requests_per_s_per_gpu=best.requests_per_s / best.gpus,
+        usd_per_hour=best.usd_per_hour,
+        power_w=best.power_w,
+        prefill=_pool(best.prefill, ttft_ms=best.latency_s("ttft")["mean"] / MILLI),
+        decode=_pool(best.decode, itl_ms=best.latency_s("itl")["mean"] / MILLI),
+        kv_transfer_ms=best.transfer_s / MILLI,
+        kv_transfer=transfer_figures(best.transfer, request.isl, within_node=best.within_node),
+        ratio=best.prefill.gpus / best.decode.gpus,
+        binding=best.binding,
+        ttft_ms=_statistics(best.latency_s("ttft")),
+        itl_ms=_statistics(best.latency_s("itl")),
+        e2e_ms=_statistics(best.latency_s("e2e")),
+        sizes_tried=checked.tries if checked is not None else None,
+        aggregated=beside,
+        beats_aggregated=aggregated is None or beats(best, aggregated, request),
+        why=_why(best, aggregated, request),
+        needs=asked.facts.needs,
+        rejected=rejected,
+    )
+
+
+def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
+    """Return what the hand-over rests on."""
+    way = "layer by layer while later layers are computed" if facts.by_layer else "whole, when prefill is over"
+    return (
+        Assumption("cache handed over", way, "", "assumed", facts.source),
+        Assumption("first token", "out when its cache has arrived", "", "assumed", facts.source),
+        Assumption("each GPU's link between pools", "its own, one prompt after another", "", "assumed", facts.source),
+        Assumption("error band of pools", "none: published measurements serve as one", "", "assumed", facts.source),
+    )
+
+
+def beats(pooled: Pooled, aggregated: Evaluated, request: Request) -> bool:
+    """Return whether pools do better by what is asked: fewer GPUs (dollars, watts), or of a budget more requests/s."""
+    if request.requests_per_s is None:
+        return pooled.requests_per_s > aggregated.requests_per_s
+    return _spent(pooled, request.objective) < _spent(aggregated, request.objective)
+
+
+def _spent(answer: Pooled | Evaluated, objective: Objective) -> float:
+    cost = math.inf if answer.usd_per_hour is None else answer.usd_per_hour
+    return {"gpus": float(answer.gpus), "cost": cost, "energy": answer.power_w}[objective]
+
+
+def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
+    """Say why pools do better than serving as one, or why not."""
+    if aggregated is None:
+        return "no layout that serves as one meets the demand within the limits"
+    most = f"{number(aggregated.most_requests_per_s)} requests/s a replica of {plural(aggregated.candidate.layout.gpus, 'GPU')}"
+    if beats(pooled, aggregated, request):
+        reached = f"{number(pooled.decode.most_requests_per_s)} on {plural(pooled.decode.candidate.layout.gpus, 'GPU')}"
+        if aggregated.binding == "itl":
+            return (
+                f"prompts beside them lengthen the steps of sequences that decode: serving as one reaches the ITL limit at "
+                f"{most}, a decode replica without prompts serves {reached}"
+            )
+        if aggregated.binding == "ttft":
+            return f"serving as one reaches the TTFT limit at {most}; prefill replicas have no decode steps to wait for"
+        return "each pool runs in the layout that suits it"
+    used = {"prefill": _utilisation(pooled.prefill), "decode": _utilisation(pooled.decode)}
+    idle = [f"{name} to {percent(share)}" for name, share in used.items() if share < IDLE]
+    if idle:
+        return f"pools come in whole replicas, and their GPUs are used less: {' and '.join(idle)} of their highest rate"
+    return (
+        f"what ends the load of serving as one is {aggregated.binding} at {most}, which pools do not relieve enough to pay "
+        "for weights held twice"
+    )
+
+
+def _why_not(found: Found, checked: Checked | None) -> str:
+    """Say what stands in the way of any pair: the nearest miss of the pool that has no layout, or the simulation."""
+    if checked is not None:
+        return f"no size was confirmed by simulation ({checked.tries} tried)"
+    parts = []
+    for phase in found.lacking:
+        entries = found.rejected[phase]
+        sized = [
+            entry for entry in entries if entry.reason != "memory"
+        ]  # what has room misses a limit, which says more
+        nearest = min(sized or entries, key=lambda entry: entry.shortfall, default=None)
+        if nearest is not None:
+            parts.append(f"{phase}: {nearest.option.name} {nearest.layout}: {nearest.detail}")
+    return "; ".join(parts) or "no number of replicas that was given or fits the budget carries the demand"
+
+
+def _utilisation(pool: Evaluated) -> float:
+    return pool.requests_per_s / (pool.replicas * pool.load.highest_per_s)
+
+
+def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None = None) -> PoolFigures:
+    chosen = pool.candidate
+    layout = chosen.layout
+    # The decode pool's limit on E2E is what remains for it of the limit on ITL, or on E2E.
+    limit = "itl" if itl_ms is not None and pool.binding == "e2e" else pool.binding
+    alone_s = pool.load.solo_itl_s if itl_ms is not None else pool.load.solo_ttft_s
+    return PoolFigures(
+        gpu=chosen.option.name,
+        gpu_id=chosen.option.id,
+        replicas=pool.replicas,
+        tp=layout.tp,
+        pp=layout.pp,
+        ep=layout.ep,
+        dp=layout.dp,
+        gpus_per_replica=layout.gpus,
+        gpus=pool.gpus,
+        weight_precision=chosen.plan.weight_format,
+        utilisation=_utilisation(pool),
+        most_requests_per_s=pool.most_requests_per_s * pool.replicas,
+        limit=limit,
+        ttft_ms=ttft_ms,
+        itl_ms=itl_ms,
+        kv_cache_tokens=chosen.memory.kv_cache_tokens,
+        solo_ms=alone_s / MILLI,
+    )
+
+
+def transfer_figures(transfer: Way, prompt_tokens: float, *, within_node: bool) -> Transfer:
+    """Return what a document says of a prompt's cache on its way."""
+    return Transfer(
+        gb_per_gpu=(transfer.bytes_per_token * prompt_tokens + transfer.bytes_per_sequence) / GIGA,
+        link=transfer.link.kind,
+        gb_per_s_per_gpu=transfer.link.bytes_per_s / GIGA,
+        within_node=within_node,
+        by_layer=transfer.layers > 0,
+    )
+
+
+def _aggregated(answer: Evaluated) -> Aggregated:
+    return Aggregated(
+        gpus=answer.gpus,
+        requests_per_s=answer.requests_per_s,
+        ttft_ms=answer.latency_s("ttft")["mean"] / MILLI,
+        itl_ms=answer.latency_s("itl")["mean"] / MILLI,
+        usd_per_hour=answer.usd_per_hour,
+        power_w=answer.power_w,
+    )
+
+
+def _statistics(seconds: dict[str, float]) -> Statistics:
+    return Statistics(**{name: seconds[name] / MILLI for name in STATISTICS})
+
+
+def _rejected(entry: Rejected) -> RejectedLayout:
+    layout = entry.layout
+    return RejectedLayout(
+        gpu=entry.option.name,
+        weight_precision=entry.precision,
+        tp=layout.tp,
+        pp=layout.pp,
+        ep=layout.ep,
+        dp=layout.dp,
+        reason=entry.reason,
+        detail=entry.detail,
+        shortfall=entry.shortfall if math.isfinite(entry.shortfall) else None,
+    )

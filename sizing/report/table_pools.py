@@ -1,0 +1,121 @@
+"""A disaggregated deployment for the terminal, before the aggregated one that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sizing.report.documents import Statistics
+from sizing.report.documents_pools import Disaggregated, PoolFigures, SimulatedPool, SimulatedPools, Transfer
+from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural
+from sizing.report.table_layouts import layout
+
+
+def blocks(found: Disaggregated, limits: dict[str, Any]) -> Iterator[Block]:
+    """Yield the pools with their figures and the comparison, then the heading of the aggregated answer."""
+    if found.prefill is None or found.decode is None:
+        yield Block((Line("Infeasible: no pools for prefill and decode meet the demand within the limits", style="bold"), Line(found.why, "Nearest")))  # fmt: skip
+    else:
+        yield Block(tuple(_answer(found, limits)))
+        yield Block(tuple(_figures(found)))
+    yield Block((Line("Serving as one:", style="bold"),))
+
+
+def _answer(found: Disaggregated, limits: dict[str, Any]) -> Iterator[Line]:
+    prefill, decode = found.prefill, found.decode
+    assert prefill and decode and found.ttft_ms and found.itl_ms and found.e2e_ms
+    price = f"{money(found.usd_per_hour)}/h" if found.usd_per_hour is not None else "no price known"
+    same = prefill.gpu == decode.gpu
+    gpus = f"{found.gpus} x {prefill.gpu}" if same else plural(found.gpus or 0, "GPU")
+    pools = " + ".join(
+        f"{name} {_shape(pool, named=not same)}" for name, pool in (("prefill", prefill), ("decode", decode))
+    )
+    yield Line(f"{gpus} = {pools}, {price}", style="bold")
+    yield Line(
+        f"Serves {number(found.requests_per_s)} requests/s ({number(found.requests_per_s_per_gpu)} per GPU); GPUs of prefill to "
+        f"those of decode {prefill.gpus} : {decode.gpus}"
+    )
+    spreads = {"ttft": found.ttft_ms, "itl": found.itl_ms, "e2e": found.e2e_ms}
+    yield Line(", ".join(_latency(name, spread, limits[f"{name}_ms"]) for name, spread in spreads.items()))
+    yield Line(_against(found))
+
+
+def simulated(found: SimulatedPools) -> str:
+    """Write what a simulation ran."""
+    prefill, decode = found.prefill, found.decode
+    same = prefill.gpu == decode.gpu
+    count = prefill.gpus + decode.gpus
+    gpus = f"{count} x {prefill.gpu}" if same else plural(count, "GPU")
+    return f"{gpus}: prefill {_shape(prefill, named=not same)}, decode {_shape(decode, named=not same)}"
+
+
+def in_flight(found: SimulatedPools) -> float:
+    """Return the requests in flight in both pools, running and queued; those whose cache is on its way are in neither."""
+    return sum(pool.batch_mean * pool.replicas * pool.dp + pool.queue_mean for pool in (found.prefill, found.decode))
+
+
+def states(found: SimulatedPools) -> Iterator[Line]:
+    """Yield the state of each pool over time, and the way between them."""
+    for name, pool in (("Prefill pool", found.prefill), ("Decode pool", found.decode)):
+        yield Line(
+            f"busy {percent(pool.gpu_utilisation)} of the time, batch {number(pool.batch_mean)} on average and at most "
+            f"{pool.batch_max:,} a replica, queue {number(pool.queue_mean)} on average, cache "
+            f"{percent(pool.kv_utilisation_mean)} full on average, {percent(pool.kv_utilisation_max)} at most",
+            name,
+        )
+    yield Line(f"{milliseconds(found.kv_transfer_ms)} on average, in TTFT: {_way(found.kv_transfer)}", "KV transfer")
+
+
+def _way(way: Transfer) -> str:
+    where = f"{way.link} within the node" if way.within_node else f"{way.link} between nodes"
+    how = ", layer by layer" if way.by_layer else ""
+    return f"{number(way.gb_per_gpu)} GB per GPU at {number(way.gb_per_s_per_gpu)} GB/s over {where}{how}"
+
+
+def _shape(pool: PoolFigures | SimulatedPool, *, named: bool) -> str:
+    gpu = f" {pool.gpu}" if named else ""
+    return f"{pool.replicas} x {layout(pool.tp, pool.pp, pool.ep, pool.dp)}{gpu}"
+
+
+def _latency(name: str, spread: Statistics, limit: dict[str, Any] | None) -> str:
+    text = f"{name.upper()} {milliseconds(spread.mean)}"
+    if limit is None:
+        return text
+    bound = f"limit {milliseconds(limit['ms'])}"
+    if limit["statistic"] != "mean":
+        bound = f"{limit['statistic']} {milliseconds(getattr(spread, limit['statistic']))}, {bound}"
+    return f"{text} ({bound})"
+
+
+def _against(found: Disaggregated) -> str:
+    """Write the comparison in a sentence."""
+    other = found.aggregated
+    if other is None:
+        return f"Beats serving as one: {found.why}"
+    itl = f", ITL {milliseconds(other.itl_ms)}" if other.itl_ms is not None else ""
+    beside = f"{plural(other.gpus, 'GPU')}, {number(other.requests_per_s)} requests/s, TTFT {milliseconds(other.ttft_ms)}{itl}"
+    verdict = "Beats serving as one" if found.beats_aggregated else "Does not beat serving as one"
+    return f"{verdict} ({beside}): {found.why}"
+
+
+def _figures(found: Disaggregated) -> Iterator[Line]:
+    prefill, decode, way = found.prefill, found.decode, found.kv_transfer
+    assert prefill and decode and way
+    yield Line(f"{_used(prefill)}; TTFT alone {milliseconds(prefill.solo_ms)}", "Prefill pool")
+    yield Line(f"{_used(decode)}; ITL alone {milliseconds(decode.solo_ms)}", "Decode pool")
+    yield Line(f"the {found.binding} pool is nearer to its most", "Binds")
+    yield Line(f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {_way(way)}", "KV transfer")
+    tried = found.sizes_tried
+    yield Line("no (--no-verify)" if tried is None else f"both pools, {plural(tried, 'size')} tried", "Simulated")
+    yield Line(found.needs, "Needs")
+
+
+def _used(pool: PoolFigures) -> str:
+    return (
+        f"at {percent(pool.utilisation)} of its highest rate; within the limits at most {number(pool.most_requests_per_s)} "
+        f"requests/s, ended by {_limit(pool.limit)}"
+    )
+
+
+def _limit(name: str) -> str:
+    return name.upper() if name in ("ttft", "itl", "e2e") else name.replace("_", " ")

@@ -1,0 +1,101 @@
+"""`llmsize whatif` for the terminal: before, each optimisation alone, the best of them together, needs and risks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sizing.report.documents_whatif import OptionReport, Sensitivity, Sized, WhatIfReport
+from sizing.report.footnotes import assumed
+from sizing.report.lines import Block, Line, milliseconds, money, number, plural
+from sizing.report.table_optimised import optimised
+
+COLUMNS = ("optimisation", "GPU", "GPUs", "req/s/GPU", "TTFT", "ITL", "$/M tokens")
+NOTE = "req/s/GPU is the most that a GPU serves within the limits; latencies are means at the demand"
+SIMULATED = "; the first and the last line are simulated, the others the closed form's"
+RIGHT = (False, False, True, True, True, True, True)
+
+
+def blocks(document: WhatIfReport) -> Iterator[Block]:
+    """Yield the blocks of the report."""
+    i = document.inputs
+    yield Block((Line(_verdict(document), style="bold"),))
+    yield Block(
+        (
+            Line(
+                f"{i['model']}, {i['weight_precision'].upper()} weights, {i['kv_precision'].upper()} KV cache", "Model"
+            ),
+            Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}", "Workload"),
+            Line(f"{i['engine_title']} {i['engine_version']}", "Engine"),
+            *optimised(i),
+        )
+    )
+    rows = tuple(_rows(document))
+    if rows:
+        several = len(i["gpus_considered"]) > 1
+        note = NOTE + (SIMULATED if document.base is not None and document.base.verified else "")
+        kept = [k for k, name in enumerate(COLUMNS) if several or name != "GPU"]
+        yield Block(
+            (Line(note, style="dim"),),
+            tuple(COLUMNS[k] for k in kept),
+            tuple(RIGHT[k] for k in kept),
+            tuple(tuple(row[k] for k in kept) for row in rows),
+        )
+    helpful = [option for option in document.options if option.helps]
+    told = [line for option in helpful for line in _told(option)]
+    if len(helpful) < len(document.options):
+        told.append(Line("--json has what the others need and risk", "More"))
+    told += [
+        Line(f"{one.name}: {one.reason}", "Not possible" if n == 0 else " ")
+        for n, one in enumerate(document.not_possible)
+    ]
+    if told:
+        yield Block(tuple(told))
+    yield assumed(document.assumptions, sources=False)
+
+
+def _verdict(document: WhatIfReport) -> str:
+    base, best = document.base, document.best
+    if best is None:
+        return "Nothing that was tried helps" if base else "Infeasible, and no optimisation that was tried changes that"
+    checked = "" if best.answer.verified else " (not simulated)"
+    what = f"{' + '.join(best.names)}: {plural(best.answer.gpus, 'GPU')}{checked}"
+    if base is None:
+        return f"Feasible with {what}; infeasible without"
+    if best.gpus_saved:
+        return f"{what} in place of {base.gpus:,}"
+    return f"{what}, as without; each could serve {number(best.answer.max_requests_per_s_per_gpu)} in place of {number(base.max_requests_per_s_per_gpu)} requests/s"
+
+
+def _rows(document: WhatIfReport) -> Iterator[tuple[str, ...]]:
+    if document.base is not None:
+        yield ("as it is", *_figures(document.base))
+    for option in document.options:
+        yield (option.name, *_figures(option))
+    if document.best is not None:
+        yield ("best together", *_figures(document.best.answer))
+
+
+def _figures(found: Sized | OptionReport) -> tuple[str, ...]:
+    return (
+        found.gpu,
+        f"{found.gpus:,}",
+        number(found.max_requests_per_s_per_gpu),
+        milliseconds(found.ttft_ms),
+        milliseconds(found.itl_ms),
+        money(found.usd_per_million_output_tokens),
+    )
+
+
+def _told(option: OptionReport) -> Iterator[Line]:
+    yield Line(f"{option.options}  ({option.title})", option.name)
+    yield Line(f"needs {option.needs}", " ")
+    yield Line(f"risk: {option.risk}", " ", "dim")
+    if option.sensitivity:
+        parts = ", ".join(map(_varied, option.sensitivity))
+        yield Line(f"assumes {option.assumes}; {parts}", " ")
+
+
+def _varied(one: Sensitivity) -> str:
+    if one.gpus is None:
+        return f"{one.value:g} is infeasible"
+    return f"{one.value:g} gives {plural(one.gpus, 'GPU')} and {number(one.max_requests_per_s_per_gpu)} req/s/GPU"

@@ -1,0 +1,165 @@
+"""Optimisations as a user asks for them, each off where absent: what they change is in `sizing.extras`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from sizing.specs.base import PositiveInt, Spec, Text
+from sizing.specs.pools import Pools
+from sizing.units import parse_share
+
+MOST_DRAFTED = 64  # tokens a step: far beyond what any published method drafts
+DRAFT_MODEL = "draft"  # the method whose draft is a model of its own, named after it
+
+Sparsity = Literal["2:4"]
+
+
+def _share(value: Any) -> Any:
+    return parse_share(value) if isinstance(value, str) else value
+
+
+def _whole(text: str, form: str) -> int:
+    if not text.isdecimal() or not text.isascii():
+        raise ValueError(f"{text!r} is not a whole number; the form is {form}")
+    return int(text)
+
+
+SPECULATIVE_FORM = "METHOD[:TOKENS][@ACCEPTANCE], as eagle3:3@0.75 or draft:MODEL:4@0.7"
+
+
+def _speculative(value: Any) -> Any:
+    """Accept `eagle3`, `eagle3:3`, `eagle3:3@0.75` and `draft:llama-3.2-1b:4@0.7`."""
+    if not isinstance(value, str):
+        return value
+    named, marked, acceptance = value.strip().partition("@")
+    method, *parts = named.split(":")
+    found: dict[str, Any] = {"method": method.strip().lower()}
+    if marked:
+        found["acceptance"] = parse_share(acceptance)
+    if found["method"] == DRAFT_MODEL:
+        if not parts or not parts[0].strip():
+            raise ValueError(f"a draft model needs its name; the form is {SPECULATIVE_FORM}")
+        found["model"] = parts.pop(0).strip()
+    if parts:
+        found["tokens"] = _whole(parts.pop(0), SPECULATIVE_FORM)
+    if parts:
+        raise ValueError(f"{value!r} has too many parts; the form is {SPECULATIVE_FORM}")
+    return found
+
+
+def _sizes(*names: str, form: str) -> Callable[[Any], Any]:
+    """Return what reads `16x64` into as many whole numbers as there are names."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        parts = re.split(r"[x\u00d7]", value.strip().lower())
+        if len(parts) != len(names):
+            raise ValueError(f"{value!r} is not of the form {form}")
+        return {name: _whole(part, form) for name, part in zip(names, parts, strict=True)}
+
+    return read
+
+
+def _prefix(value: Any) -> Any:
+    """Accept a plain share, the hit rate alone."""
+    return {"hit": value} if isinstance(value, (str, int, float)) and not isinstance(value, bool) else value
+
+
+def _offload(value: Any) -> Any:
+    """Accept `0.5` and `0.5@40`: share of the prompt, GB/s of the way back."""
+    if isinstance(value, str):
+        share, marked, rate = value.strip().partition("@")
+        found: dict[str, Any] = {"hit": share}
+        if marked:
+            try:
+                found["gb_per_s"] = float(rate)
+            except ValueError:
+                raise ValueError(f"{rate!r} is no number of GB/s; the form is SHARE[@GB_PER_S]") from None
+        return found
+    return _prefix(value)
+
+
+Share = Annotated[float, Field(ge=0, le=1, strict=True), BeforeValidator(_share)]
+Rate = Annotated[float, Field(gt=0, le=10_000, strict=True)]
+
+
+class Speculative(Spec):
+    """Speculative decoding: a method, the tokens that it drafts a step, and the chance that one of them is accepted.
+
+    `tokens` and `acceptance` are the method's published defaults where absent; `model` names the draft model of method
+    `draft`.
+    """
+
+    method: Text
+    tokens: Annotated[int, Field(gt=0, le=MOST_DRAFTED, strict=True)] | None = None
+    acceptance: Share | None = None
+    model: Text | None = None
+
+    def __str__(self) -> str:
+        """Write it as a user does."""
+        parts = [self.method, self.model, None if self.tokens is None else str(self.tokens)]
+        text = ":".join(part for part in parts if part is not None)
+        return text if self.acceptance is None else f"{text}@{self.acceptance:g}"
+
+
+class Prefix(Spec):
+    """Prefix caching: the share of a prompt's tokens that the cache holds already when it comes.
+
+    `shared_tokens` of each prompt are one of `distinct` prefixes (system prompts, documents) that live requests share: the
+    cache holds each once. Without them each request holds its whole prompt, as a conversation with itself does.
+    """
+
+    hit: Share
+    shared_tokens: PositiveInt | None = None
+    distinct: PositiveInt | None = None
+
+
+class Lora(Spec):
+    """LoRA adapters: how many are on the GPU at once, and their rank."""
+
+    slots: Annotated[int, Field(gt=0, le=100_000, strict=True)]
+    rank: Annotated[int, Field(gt=0, le=8192, strict=True)]
+
+
+class Images(Spec):
+    """Images of a request, all of one size in pixels."""
+
+    count: Annotated[int, Field(gt=0, le=10_000, strict=True)]
+    height: Annotated[int, Field(gt=0, le=100_000, strict=True)]
+    width: Annotated[int, Field(gt=0, le=100_000, strict=True)]
+
+
+class KvOffload(Spec):
+    """Cache kept in host memory: the share of a prompt restored from there, of what the GPU's own cache does not hold.
+
+    At `gb_per_s`, that of the GPU's PCIe link where absent.
+    """
+
+    hit: Share
+    gb_per_s: Rate | None = None
+
+
+class Optimisations(Spec):
+    """What a workload asks for beside plain serving; an absent one is off."""
+
+    speculative: Annotated[Speculative, BeforeValidator(_speculative)] | None = None
+    sparsity: Sparsity | None = None
+    prefix: Annotated[Prefix, BeforeValidator(_prefix)] | None = None
+    lora: Annotated[Lora, BeforeValidator(_sizes("slots", "rank", form="SLOTSxRANK, as 16x64"))] | None = None
+    images: (
+        Annotated[Images, BeforeValidator(_sizes("count", "height", "width", form="NxHxW, as 2x1024x768"))] | None
+    ) = None
+    kv_offload: Annotated[KvOffload, BeforeValidator(_offload)] | None = None
+    disaggregate: Pools | None = None
+
+    def asked(self) -> dict[str, Any]:
+        """Return what is on, as plain data."""
+        return self.model_dump(exclude_none=True)
+
+
+NOTHING_ASKED = Optimisations()

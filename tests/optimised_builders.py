@@ -1,0 +1,93 @@
+"""Builders for tests of optimisations: requests that ask for them, and one layout's kernels, memory and load."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from builders import ask, data, engine_of, option, real_gpu, real_model
+
+from sizing import candidates, memory, precision
+from sizing.architecture import Layout
+from sizing.candidates import Candidate
+from sizing.catalog import gpus
+from sizing.cli.resolve import extras_of
+from sizing.extras import Extras
+from sizing.kernels import Kernels
+from sizing.load import Load
+from sizing.memory import MemoryUse
+from sizing.request import Request
+from sizing.specs.model import Model
+from sizing.specs.workload import Workload
+from sizing.step import Batch, Step, step
+
+
+def extras_for(model: Model, **asked: Any) -> Extras:
+    """What the named optimisations put beside a model."""
+    workload = Workload.model_validate({"model": model.name, "tokens": {"isl": 1, "osl": 1}, "optimisations": asked})
+    return extras_of(workload, model)
+
+
+def asking(model_name: str, asked: dict[str, Any], **fields: Any) -> Request:
+    """A request for a catalogue model with optimisations."""
+    from dataclasses import replace
+
+    model = real_model(model_name)
+    request = ask(model, **fields)
+    return replace(request, extras=extras_for(model, **asked)) if asked else request
+
+
+class Laid(NamedTuple):
+    """One layout, resolved."""
+
+    request: Request
+    layout: Layout
+    kernels: Kernels
+    memory: MemoryUse
+
+    def step(self, sequences: float = 0.0, context: float = 0.0, **prefill: float) -> Step:
+        """Time one step."""
+        batch = Batch(decode_sequences=sequences, decode_context_tokens=context, **prefill)
+        return step(self.request.model, self.layout, self.kernels, batch)
+
+
+def laid(
+    model_name: str,
+    gpu_name: str = "h100-sxm",
+    *,
+    engine: str = "vllm:0.19.0",
+    tp: int = 1,
+    precision_name: str | None = None,
+    kv: str = "auto",
+    max_model_len: int = 4096,
+    **asked: Any,
+) -> Laid:
+    """A catalogue model on one layout with optimisations."""
+    gpu, layout = real_gpu(gpu_name), Layout(tp=tp)
+    request = asking(model_name, asked, engine=engine)
+    settings = candidates.resolve_settings(request, gpu, layout)
+    plan = precision.plan(
+        request.model,
+        gpu,
+        settings,
+        data().formats,
+        precision=precision_name,
+        kv_precision=kv,
+        extras=request.extras,
+    )
+    kernels = Kernels(gpu, data().assumptions, gpus.borrowed, engine_of(engine)[0].name, settings, plan, request.extras)
+    used = memory.use(request.model, gpu, layout, plan, settings, max_model_len=max_model_len, extras=request.extras)
+    return Laid(request, layout, kernels, used)
+
+
+def candidate_of(request: Request, gpu_name: str, precision_name: str | None = None) -> Candidate:
+    """The layout that `serving` states, which must be accepted."""
+    found = list(candidates.candidates(request, option(gpu_name), precision_name, data()))
+    assert len(found) == 1, found
+    assert isinstance(found[0], Candidate), found[0]
+    return found[0]
+
+
+def load_of(request: Request, gpu_name: str = "h100-sxm", precision_name: str | None = None) -> tuple[Candidate, Load]:
+    """A layout's candidate and load."""
+    candidate = candidate_of(request, gpu_name, precision_name)
+    return candidate, Load.of(candidate, request, data())

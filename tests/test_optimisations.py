@@ -1,0 +1,379 @@
+"""Optimisations as a user asks for them: how they are written, what they change in memory and time, the laws that hold."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import real_model, toy_model
+from engine_builders import run_open, store
+from optimised_builders import asking, extras_for, laid, load_of
+
+from sizing import steady_state
+from sizing.cli.main import run
+from sizing.engine import deploy, rules
+from sizing.engine.load import arrival_times
+from sizing.extras import NOTHING, cached_tokens
+from sizing.specs.optimisations import Optimisations
+from sizing.units import GIB, GIGA
+
+MODEL = "llama-3.1-8b"
+BYTES_PER_TOKEN = 32 * 2 * 8 * 128 * 2  # layers, key and value, KV heads, head size, 16 bit: 131,072
+EVERY: dict[str, Any] = {
+    "speculative": "eagle3:3@0.75",
+    "sparsity": "2:4",
+    "prefix": {"hit": 0.6, "shared_tokens": 320, "distinct": 4},
+    "lora": "4x16",
+    "images": "1x560x560",
+    "kv_offload": "0.2",
+}
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code = run([*arguments, "--json"])
+    printed = capsys.readouterr()
+    assert code in (0, 1), printed.err
+    found: dict[str, Any] = json.loads(printed.out)
+    return found
+
+
+# --- how they are written ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ({"speculative": "eagle3"}, {"speculative": {"method": "eagle3"}}),
+        ({"speculative": "EAGLE3:3@75%"}, {"speculative": {"method": "eagle3", "tokens": 3, "acceptance": 0.75}}),
+        (
+            {"speculative": "draft:llama-3.2-1b:4@0.7"},
+            {"speculative": {"method": "draft", "model": "llama-3.2-1b", "tokens": 4, "acceptance": 0.7}},
+        ),
+        ({"prefix": "60%"}, {"prefix": {"hit": 0.6}}),
+        ({"lora": "16x64"}, {"lora": {"slots": 16, "rank": 64}}),
+        ({"images": "2x1024x768"}, {"images": {"count": 2, "height": 1024, "width": 768}}),
+        ({"kv_offload": "0.5@40"}, {"kv_offload": {"hit": 0.5, "gb_per_s": 40.0}}),
+    ],
+)
+def test_short_forms_mean_what_the_long_ones_say(text: dict[str, Any], meant: dict[str, Any]) -> None:
+    assert Optimisations.model_validate(text).asked() == meant
+    assert Optimisations.model_validate(meant).asked() == meant
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--speculative", "eagle9", "no method of speculative decoding"),
+        ("--speculative", "eagle3:x", "is not a whole number"),
+        ("--speculative", "eagle3:3@2", "not between 0 and 1"),
+        ("--speculative", "draft", "needs its name"),
+        ("--speculative", "draft:no-such-model", "no-such-model"),
+        ("--speculative", "ngram", "no published acceptance"),
+        ("--sparsity", "3:4", "allowed: 2:4"),
+        ("--prefix-hit", "2", "not between 0 and 1"),
+        ("--lora", "16", "SLOTSxRANK"),
+        ("--images", "2x2", "NxHxW"),
+        ("--kv-offload", "0.5@x", "GB/s"),
+    ],
+)
+def test_what_is_written_wrong_is_said_in_one_line(
+    capsys: pytest.CaptureFixture[str], option: str, value: str, said: str
+) -> None:
+    assert run(["estimate", "rag", "-g", "h100-sxm", option, value]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert option in line
+
+
+def test_a_shared_prefix_is_part_of_what_is_in_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("rag", "-g", "h100-sxm", "--prefix-hit", "0.5", "--prefix-shared", "1501")
+    assert run(["estimate", *arguments]) == 2  # half of 3,000
+    assert "1,501 shared tokens are more than the 1,500" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("estimate", "-m", MODEL, "-g", "h100-sxm", "--isl", "1000", "--osl", "100", "--rps", "2", "--no-verify"),
+        ("simulate", "-m", MODEL, "-g", "h100-sxm", "--isl", "1000", "--osl", "100", "--rps", "2", "--requests", "20"),
+        ("step", "-m", MODEL, "-g", "h100-sxm", "--decode", "4", "--context", "500"),
+        ("memory", "-m", MODEL, "-g", "h100-sxm"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_takes_them_and_repeats_them(
+    capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    asked = ("--speculative", "eagle3:3@0.75", "--sparsity", "2:4", "--prefix-hit", "0.5", "--lora", "4x16")
+    assert answer(capsys, *command, *asked)["inputs"]["optimisations"] == {
+        "speculative": {"method": "eagle3", "tokens": 3, "acceptance": 0.75},
+        "sparsity": "2:4",
+        "prefix": {"hit": 0.5},
+        "lora": {"slots": 4, "rank": 16},
+    }
+    assert answer(capsys, *command)["inputs"]["optimisations"] == {}
+
+
+def test_options_stand_over_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        f"model: {MODEL}\ntokens: {{isl: 1000, osl: 100}}\ndemand: {{requests_per_s: 2.0}}\n"
+        "optimisations: {prefix: 0.2, speculative: eagle3}\n"
+    )
+    found = answer(capsys, "estimate", str(file), "-g", "h100-sxm", "--no-verify", "--prefix-hit", "0.6")
+    assert found["inputs"]["optimisations"] == {"prefix": {"hit": 0.6}, "speculative": {"method": "eagle3"}}
+
+
+def test_the_command_that_repeats_an_estimate_has_its_optimisations(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {
+        "--speculative": "draft:llama-3.2-1b:4@0.7", "--sparsity": "2:4", "--prefix-hit": "0.5", "--prefix-shared": "160",
+        "--prefix-distinct": "3", "--lora": "4x16", "--images": "1x560x560", "--kv-offload": "0.2@40",
+    }  # fmt: skip
+    words = [word for pair in asked.items() for word in pair]
+    where = ("-m", MODEL, "-g", "h100-sxm", "--isl", "600", "--osl", "50", "--rps", "2", "--tp", "1")
+    found = answer(capsys, "estimate", *where, *words)
+    command = found["simulate_command"]
+    for name, value in asked.items():
+        assert f"{name} {value}" in command
+    again = answer(capsys, *command.split()[1:], "--requests", "50")
+    assert again["inputs"]["optimisations"] == found["inputs"]["optimisations"]
+    assert again["inputs"]["isl"] == found["inputs"]["isl"] == 1000
+
+
+@pytest.mark.parametrize("asked", [("--speculative", "eagle3"), ("--prefix-hit", "0.5"), ("--sparsity", "2:4")])
+def test_no_error_band_claims_published_runs_that_there_are_not(
+    capsys: pytest.CaptureFixture[str], asked: tuple[str, ...]
+) -> None:
+    arguments = ("estimate", "rag", "-g", "h100-sxm", "--no-verify")
+    plain, found = answer(capsys, *arguments)["bands"], answer(capsys, *arguments, *asked)["bands"]
+    assert "latency.ttft_ms.mean" in plain
+    assert found
+    assert all(path.startswith("memory.") for path in found)
+
+
+# --- what is off changes nothing; order changes nothing -----------------------------------------------------------------
+
+
+def test_no_optimisation_puts_nothing_beside_a_model() -> None:
+    assert extras_for(real_model(MODEL)) == NOTHING
+
+
+@pytest.mark.parametrize("command", ["estimate", "simulate"])
+def test_a_hit_rate_of_zero_is_the_base(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    arguments = [
+        command,
+        "rag",
+        "-g",
+        "h100-sxm",
+        *(["--rps", "3", "--requests", "100"] if command == "simulate" else []),
+    ]
+    base, zero = answer(capsys, *arguments), answer(capsys, *arguments, "--prefix-hit", "0")
+    assert zero["inputs"].pop("optimisations") == {"prefix": {"hit": 0.0}}
+    assert base["inputs"].pop("optimisations") == {}
+    for found in (base, zero):
+        del found["assumptions"]
+        found.pop("simulate_command", None)
+    assert zero == base
+
+
+def test_the_order_in_which_they_are_asked_for_changes_nothing() -> None:
+    for pair in permutations(EVERY, 2):
+        one = laid(MODEL, **{name: EVERY[name] for name in pair})
+        other = laid(MODEL, **{name: EVERY[name] for name in reversed(pair)})
+        assert one.memory == other.memory
+        assert one.step(8.0, 1000.0).total_s == other.step(8.0, 1000.0).total_s
+
+
+def test_gains_add_up_whatever_else_is_on() -> None:
+    """Weights beside the model are the sum of those of each optimisation alone."""
+    alone = [laid(MODEL, **{name: EVERY[name]}).memory.beside_gib for name in ("speculative", "lora", "images")]
+    together = laid(MODEL, **{name: EVERY[name] for name in ("speculative", "lora", "images")}).memory.beside_gib
+    assert together == pytest.approx(sum(alone))
+
+
+# --- prefix caching -----------------------------------------------------------------------------------------------------
+
+
+def test_the_last_token_is_always_computed() -> None:
+    assert [cached_tokens(1000, hit) for hit in (0.0, 0.25, 1.0)] == [0, 250, 999]
+
+
+def test_prefill_falls_with_the_hit_rate_and_still_attends_to_everything() -> None:
+    """Of 3,000 tokens 60 % are cached: 1,200 are computed, whose attention is that of the last 1,200 of 3,000."""
+    (_, base), (_, hit) = (
+        load_of(asking(MODEL, asked, isl=3000, osl=250, serving={"tp": 1})) for asked in ({}, {"prefix": 0.6})
+    )
+    assert (base.service.isl, hit.service.isl) == (3000, 1200)
+    expected = laid(MODEL).step(prefill_sequences=1.0, prefill_tokens=1200.0, prefill_prior_tokens=1800.0)
+    attention = sum(o.seconds for o in expected.operations if o.operation.name == "prefill_gqa")
+    assert hit.curves.prompt_attention_s == pytest.approx(attention)
+    assert hit.solo_ttft_s < base.solo_ttft_s
+    assert hit.solo_itl_s == base.solo_itl_s  # decode attends to the whole context
+
+
+@pytest.mark.parametrize("shared", [0, 160, 1000, 1799])
+def test_shared_prefixes_are_held_once(shared: int) -> None:
+    """Whole blocks of 16 tokens are shared: each sequence holds so many fewer, the pool each of four prefixes once."""
+    asked = {"prefix": {"hit": 0.6, "distinct": 4} | ({"shared_tokens": shared} if shared else {})}
+    of, base = laid(MODEL, max_model_len=3200, **asked).memory, laid(MODEL, max_model_len=3200).memory
+    blocks = shared // 16
+    assert of.sequence_gib * GIB == pytest.approx((200 - blocks) * 16 * BYTES_PER_TOKEN)
+    assert of.shared_prefix_gib * GIB == pytest.approx(4 * blocks * 16 * BYTES_PER_TOKEN)
+    assert of.kv_cache_gib == base.kv_cache_gib
+    assert of.max_concurrency == pytest.approx((base.kv_cache_gib - of.shared_prefix_gib) / of.sequence_gib, rel=1e-2)
+
+
+def test_simulated_pools_hold_what_the_closed_form_says() -> None:
+    request = asking(
+        MODEL, {"prefix": {"hit": 0.6, "shared_tokens": 1600, "distinct": 8}}, isl=3000, osl=200, serving={"tp": 1}
+    )
+    candidate, load = load_of(request)
+    pool = deploy.pool(request.model, candidate.layout, load.kernels, candidate.memory, 3200)
+    assert pool.need(3200, 3000) == pytest.approx(candidate.memory.sequence_gib * GIB)
+    assert pool.size_bytes / pool.need(3200, 3000) == pytest.approx(candidate.memory.max_concurrency, rel=1e-3)
+
+
+@pytest.mark.parametrize("hit", [0.3, 0.9])
+@pytest.mark.parametrize(("share", "itl", "ttft"), [(0.2, 0.02, 0.03), (0.4, 0.03, 0.05), (0.6, 0.05, 0.07)])
+def test_closed_form_and_simulator_agree_about_prefixes(hit: float, share: float, itl: float, ttft: float) -> None:
+    """Within what holds without them."""
+    isl, osl, count = 3000, 300, 2500
+    request = asking(MODEL, {"prefix": hit}, isl=isl, osl=osl, serving={"tp": 1, "engine": "vllm:0.19.0"})
+    candidate, load = load_of(request)
+    most = load.most(request)
+    assert most is not None
+    rate = share * most.requests_per_s / request.max_utilisation
+    times = arrival_times(count, rate, "poisson", np.random.default_rng(1)).tolist()
+    requests = store(times, [isl] * count, [osl] * count)
+    (replica,) = deploy.replicas(
+        request.model,
+        candidate.layout,
+        load.kernels,
+        candidate.memory,
+        rules.of_engine(candidate.settings),
+        requests,
+        count=1,
+        longest=isl + osl,
+        prefix_hit=hit,
+    )
+    run_open(replica)
+    steady = slice(count // 5, count * 9 // 10)
+    arrival, first, finished = (
+        np.array(c)[steady] for c in (requests.arrival, requests.first_token, requests.finished)
+    )
+    point = load.at_rate(rate, most)
+    assert float((first - arrival).mean()) == pytest.approx(float(point.ttft_s["mean"][0]), rel=ttft)
+    assert float(((finished - first) / (osl - 1)).mean()) == pytest.approx(float(point.itl_s["mean"][0]), rel=itl)
+
+
+def test_more_hits_never_hurt() -> None:
+    most = []
+    for hit in (0.0, 0.2, 0.5, 0.8, 1.0):
+        request = asking(MODEL, {"prefix": hit}, isl=3000, osl=250, serving={"tp": 1})
+        _, load = load_of(request)
+        found = load.most(request)
+        assert found is not None
+        most.append(found.requests_per_s)
+    assert most == sorted(most)
+    assert most[-1] > 1.5 * most[0]
+
+
+# --- adapters -------------------------------------------------------------------------------------------------------------
+
+
+def test_adapters_by_hand() -> None:
+    """A layer of Llama-3.1-8B, hidden 4,096, qkv 6,144, MLP 14,336: adapters of q, k, v (3*4096 + 6144), o (4096 + 4096), gate
+    and up (2*4096 + 28672), down (14336 + 4096) = 81,920 values a rank; 32 layers, rank 64, 16 slots, 2 bytes: 5.37e9.
+    """
+    held = laid(MODEL, lora="16x64").memory.beside_gib * GIB
+    assert held == pytest.approx(81_920 * 32 * 64 * 16 * 2)
+
+
+def test_adapters_cost_time_that_grows_with_their_rank() -> None:
+    times = [laid(MODEL, **asked).step(64.0, 1000.0).total_s for asked in ({}, {"lora": "8x16"}, {"lora": "8x128"})]
+    assert times == sorted(times)
+    assert times[1] > times[0]
+
+
+def test_one_adapter_is_read_once_whatever_the_batch() -> None:
+    """Bytes of its weights alone: those that grow with tokens left out."""
+    for name in ("lora_o_proj", "lora_mlp_down"):
+        one, two, three = (
+            sum(
+                o.operation.bytes
+                for o in laid(MODEL, lora="1x64").step(n, 100.0).operations
+                if o.operation.name == name
+            )
+            for n in (8.0, 16.0, 24.0)
+        )
+        assert three - two == pytest.approx(two - one)
+        assert 2 * one - two > 0
+
+
+# --- images ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("images", "tokens"),
+    [("1x560x560", 400), ("1x561x560", 420), ("2x1024x768", 2 * 37 * 28), ("1x1x1", 1), ("1x100000x100000", 16_384)],
+)
+def test_tokens_of_images_by_hand(images: str, tokens: int) -> None:
+    """A token for 28 x 28 pixels (patches of 14, 2 x 2 merged): 560/28 = 20 a side."""
+    encoder = extras_for(real_model(MODEL), images=images).encoder
+    assert encoder is not None
+    assert encoder.tokens == tokens
+
+
+def test_images_lengthen_prompts_and_take_an_encoder(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("estimate", "-m", MODEL, "-g", "h100-sxm", "--isl", "600", "--osl", "100", "--rps", "2", "--no-verify")
+    of, text = answer(capsys, *arguments, "--images", "1x560x560"), answer(capsys, *arguments, "--isl", "1000")
+    assert of["inputs"]["isl"] == text["inputs"]["isl"] == 1000
+    assert of["latency"]["solo_ttft_ms"] > text["latency"]["solo_ttft_ms"]
+    assert of["memory"]["beside_gib"] * GIB == pytest.approx(2 * 675e6)
+
+
+def test_a_model_with_its_own_tower_brings_its_weights() -> None:
+    assert laid("gemma-3-12b", images="1x560x560").memory.beside_gib == 0
+
+
+# --- cache in host memory ---------------------------------------------------------------------------------------------------
+
+
+def test_a_cache_comes_back_at_the_rate_of_the_link() -> None:
+    """Half of 3,000 tokens of 131,072 bytes at 40 GB/s: 4.9 ms of waiting, in place of computing 1,500 tokens."""
+    loads = {
+        rate: load_of(asking(MODEL, {"kv_offload": f"0.5@{rate}"}, isl=3000, osl=250, serving={"tp": 1}))[1]
+        for rate in (40, 80)
+    }
+    assert loads[40].solo_ttft_s - loads[80].solo_ttft_s == pytest.approx(1500 * BYTES_PER_TOKEN / (80 * GIGA))
+    hit = load_of(asking(MODEL, {"prefix": 0.5}, isl=3000, osl=250, serving={"tp": 1}))[1]
+    assert loads[40].solo_ttft_s - hit.solo_ttft_s == pytest.approx(1500 * BYTES_PER_TOKEN / (40 * GIGA))
+    assert loads[40].curves.body_s is not hit.curves.body_s
+    assert np.array_equal(loads[40].curves.body_s, hit.curves.body_s)
+
+
+# --- prefill alone: embedding, reranking, classification --------------------------------------------------------------------
+
+
+def test_with_one_token_out_nothing_decodes_and_drafts_gain_nothing() -> None:
+    for asked in ({}, {"speculative": "eagle3"}):
+        request = asking(MODEL, asked, isl=500, osl=1, serving={"tp": 1})
+        _, load = load_of(request)
+        most = load.most(request)
+        assert most is not None
+        assert steady_state.decoding_limit(load.service, load.slots) == 1.0
+        assert load.solo_itl_s == 0
+        point = load.at(request, most, 1)
+        assert float(point.decoding[0]) == 0
+
+
+def test_every_optimisation_leaves_a_toy_model_whole() -> None:
+    """None of them changes the model itself."""
+    model = toy_model()
+    before = hash(model)
+    extras_for(model, **{name: EVERY[name] for name in EVERY})
+    assert hash(model) == before
