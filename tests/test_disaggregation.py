@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -121,7 +122,7 @@ def tight(**fields: Any) -> Any:
 def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Pooled) -> None:
     """TTFT = D + R*D^2/(2*(1-R*D)) where the budget holds one prompt; at R*D = 0.6 that is D*(1 + 0.6/0.8) = 1.75 D."""
     load = pair.undelayed
-    service = replace(load.service, budget_tokens=load.service.isl, pp=1, dp=1)
+    service = replace(load.service, budget_tokens=load.service.isl, pp=1, dp=1, even_stages=None)
     curves = replace(load.curves, front_end_s=0.0)
     prompt_s = float(np.asarray(steady_state.prefill_step_s(curves, service, 0.0)))
     for share in (0.3, 0.6, 0.8):
@@ -134,7 +135,7 @@ def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Pooled) -
 
 def test_prompts_that_share_a_step_wait_for_each_other(pair: Pooled) -> None:
     """Where a budget holds many prompts and a step takes as long as all of them, all end with the last: longer than M/D/1."""
-    service = replace(pair.undelayed.service, pp=1, dp=1)
+    service = replace(pair.undelayed.service, pp=1, dp=1, even_stages=None)
     load = np.array([0.6])
     several = steady_state.open_loop(pair.undelayed.curves, service, load).ttft_s["mean"][0]
     single = replace(service, budget_tokens=service.isl)
@@ -403,6 +404,17 @@ def test_estimate_says_which_serves_with_fewer_gpus(capsys: pytest.CaptureFixtur
     assert plain["disaggregated"] is None
     shared = ("deployment", "latency", "load", "memory", "cost", "throughput")
     assert {key: plain[key] for key in shared} == {key: document[key] for key in shared}
+
+
+def test_the_pools_command_of_an_answer_keeps_its_limits(capsys: pytest.CaptureFixture[str]) -> None:
+    limits = ["--ttft", "p95:400ms", "--itl", "12ms"]
+    _, document = answer(capsys, "estimate", *BASE, "--rps", "30", *limits, "--disaggregate")
+    found = document["disaggregated"]
+    code, simulated = answer(capsys, *shlex.split(found["simulate_command"])[1:])
+    assert code == 0
+    assert simulated["inputs"]["gpus"] == found["gpus"]
+    assert simulated["disaggregated"]["kv_transfer"]["within_node"] == found["kv_transfer"]["within_node"]
+    assert simulated["itl_ms"]["mean"] == pytest.approx(found["itl_ms"]["mean"], rel=0.03)
 
 
 def test_estimate_says_where_serving_as_one_is_better(capsys: pytest.CaptureFixture[str]) -> None:
