@@ -16,6 +16,7 @@ from builders import ask, data, kernels_for, option, real_gpu, real_model, setti
 
 from sizing import disaggregation, handover, memory, network, steady_state, verify_pools
 from sizing.architecture import Layout
+from sizing.catalog import benchmarks
 from sizing.catalog import pools as pools_data
 from sizing.cli.main import run
 from sizing.cli.options import with_values
@@ -349,6 +350,17 @@ def test_verified_pools_keep_the_limits() -> None:
     assert checked.best.latency_s("ttft")["p95"] <= 0.8
     assert checked.best.latency_s("itl")["mean"] <= 0.025
     assert checked.best.gpus >= found.ranked[0].gpus
+
+
+def test_pools_sized_with_caution_are_checked_at_the_same_edges() -> None:
+    """Each limit is divided by its own factor once, though both pools have edges."""
+    cautious = replace(tight(), pessimistic=benchmarks.load_bands().spec.bands)
+    found = disaggregation.search(cautious, asked(), (None,), data()).best
+    assert found is not None
+    limits, edge = verify_pools.limits_of(found, cautious), found.decode.load.edge
+    assert edge.itl > 1 and edge.ttft > 1
+    assert limits.itl is not None and limits.itl.seconds == pytest.approx(0.025 / edge.itl)
+    assert limits.ttft is not None and limits.ttft.seconds == pytest.approx(0.8 / edge.ttft)
 
 
 def test_large_pools_are_simulated_in_part_at_no_less_load() -> None:

@@ -9,7 +9,7 @@ from sizing.candidates import Rejected
 from sizing.disaggregation import Asked, Found, Pooled
 from sizing.report.documents import Assumption, RejectedLayout, Statistics
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, Transfer
-from sizing.report.lines import number, percent, plural
+from sizing.report.lines import limit_words, number, percent, plural
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.specs.pools import HandOver
@@ -111,7 +111,7 @@ def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
     if idle:
         return f"pools come in whole replicas, and their GPUs are used less: {' and '.join(idle)} of their highest rate"
     return (
-        f"what ends the load of serving as one is {aggregated.binding} at {most}, which pools do not relieve enough to pay "
+        f"what ends the load of serving as one is {limit_words(aggregated.binding)} at {most}, which pools do not relieve enough to pay "
         "for weights held twice"
     )
 
