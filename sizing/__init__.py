@@ -2,7 +2,7 @@
 
 Modules import only from those above them in this order: text, errors, units, versions, specs, bands, prices, catalog, settings, attention,
 extras, precision, architecture, operations, beside, memory, roofline, network, kernels, step, steady_state, stack, limits, engine, simulation, handover, capacity, request,
-candidates, deployment, load, search, verify, disaggregation, verify_pools, advice, whatif, validation, calibrate, report, cli.
+candidates, deployment, load, search, verify, pooled, disaggregation, verify_pools, advice, whatif, validation, calibrate, report, cli.
 """
 
 __version__ = "0.1.0"

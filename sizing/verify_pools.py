@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, replace
 
 from sizing import handover
-from sizing.disaggregation import Asked, Found, Pooled, delayed, fits_node, phase_requests, preference, with_counts
 from sizing.engine.rules import of_engine
 from sizing.errors import UntimedError
 from sizing.handover import Handed, transfer_of
+from sizing.pooled import Asked, Found, Pooled, delayed, fits_node, phase_requests, preference, with_counts
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.simulation import Deployed, Traffic

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from builders import ask, data, kernels_for, option, real_gpu, real_model, settings_for
 
-from sizing import disaggregation, handover, memory, network, steady_state, verify_pools
+from sizing import disaggregation, handover, memory, network, pooled, steady_state, verify_pools
 from sizing.architecture import Layout
 from sizing.catalog import benchmarks
 from sizing.catalog import pools as pools_data
 from sizing.cli.main import run
 from sizing.cli.options import with_values
-from sizing.disaggregation import Asked, Pooled, Side
 from sizing.engine.load import Lengths
 from sizing.engine.rules import of_engine
 from sizing.handover import Handed, Link, Transfer
+from sizing.pooled import Asked, Pooled, Side
 from sizing.simulation import Deployed, Traffic, simulate
 from sizing.specs.pools import Disaggregate, Pool
 from sizing.specs.workload import Tokens, Workload
@@ -178,7 +178,7 @@ def test_memory_of_prefill_replicas_holds_prompts_alone(pair: Pooled) -> None:
     """Slots by cache: a prompt and its first token against prompt and output, 2,001 to 2,300 tokens in 16s: 126 to 144 blocks."""
     same = pair.decode.candidate
     request = tight()
-    prefill, decode = disaggregation.phase_requests(request, asked(), None)
+    prefill, decode = pooled.phase_requests(request, asked(), None)
     slots = [
         memory.use(
             request.model, same.option.gpu, same.layout, same.plan, same.settings, max_model_len=of.isl + of.osl
@@ -197,7 +197,7 @@ def test_a_service_without_pools_keeps_its_numbers() -> None:
 
 def test_the_transfer_counts_to_ttft_and_nothing_else(pair: Pooled) -> None:
     slow = replace(pair.transfer, link=Link("network", pair.transfer.link.bytes_per_s / 100, 0.0))
-    later = disaggregation.delayed(pair.undelayed, slow)
+    later = pooled.delayed(pair.undelayed, slow)
     more_s = float(slow.seconds(2000))
     assert later.solo_ttft_s == pytest.approx(pair.undelayed.solo_ttft_s + more_s)
     assert later.highest_per_s == pytest.approx(pair.undelayed.highest_per_s)
@@ -329,11 +329,11 @@ def test_equal_seeds_give_equal_runs(busy: Handed) -> None:
 def test_the_closed_form_of_both_pools_is_near_the_simulation(pair: Pooled) -> None:
     request = tight()
     served = verify_pools.simulated(
-        disaggregation.with_counts(
+        pooled.with_counts(
             pair,
             pair.prefill.replicas + 2,
             pair.decode.replicas,
-            *disaggregation.phase_requests(request, asked(), None),
+            *pooled.phase_requests(request, asked(), None),
         ),
         request,
         Tokens(isl=2000, osl=300),

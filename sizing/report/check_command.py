@@ -15,8 +15,8 @@ from sizing.search import Evaluated
 from sizing.units import MILLI
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
-    from sizing.disaggregation import Asked as Sides
-    from sizing.disaggregation import Pooled
+    from sizing.pooled import Asked as Sides
+    from sizing.pooled import Pooled
 
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from sizing.candidates import Rejected
-from sizing.disaggregation import Asked, Found, Pooled
+from sizing.pooled import Asked, Found, Pooled
 from sizing.report.documents import Assumption, RejectedLayout, Statistics
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, Transfer
 from sizing.report.lines import limit_words, number, percent, plural

@@ -115,4 +115,3 @@ def _used(pool: PoolFigures) -> str:
         f"at {percent(pool.utilisation)} of its highest rate; within the limits at most {number(pool.most_requests_per_s)} "
         f"requests/s, ended by {limit_words(pool.limit)}"
     )
-
