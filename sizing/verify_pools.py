@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, replace
 
 from sizing import handover
-from sizing.disaggregation import Asked, Found, Pooled, delayed, fits_node, phase_requests, preference, with_counts
 from sizing.engine.rules import of_engine
 from sizing.errors import UntimedError
 from sizing.handover import Handed, transfer_of
+from sizing.pooled import Asked, Found, Pooled, delayed, fits_node, phase_requests, preference, with_counts
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.simulation import Deployed, Traffic
@@ -70,8 +70,10 @@ def verify(found: Found, asked: Asked, tokens: Tokens, *, seed: int = 0, tries: 
 
 
 def limits_of(pair: Pooled, request: Request) -> Limits:
-    """Return the limits that a simulation must keep: those asked for, at the worse of the edges that the pools are sized on."""
-    return pair.decode.load.edge.limits(pair.prefill.load.edge.limits(request.limits))
+    """Return the limits that a simulation must keep: those asked for, each at the edge that its pool is sized on."""
+    prefill, decode = (pool.load.edge.limits(request.limits) for pool in (pair.prefill, pair.decode))
+    tighter = min((of.e2e for of in (prefill, decode) if of.e2e is not None), key=lambda e2e: e2e.seconds, default=None)
+    return Limits(ttft=prefill.ttft, itl=decode.itl, e2e=tighter)
 
 
 def lacking(pair: Pooled, request: Request) -> tuple[bool, bool]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -13,15 +14,16 @@ import numpy as np
 import pytest
 from builders import ask, data, kernels_for, option, real_gpu, real_model, settings_for
 
-from sizing import disaggregation, handover, memory, network, steady_state, verify_pools
+from sizing import disaggregation, handover, memory, network, pooled, steady_state, verify_pools
 from sizing.architecture import Layout
+from sizing.catalog import benchmarks
 from sizing.catalog import pools as pools_data
 from sizing.cli.main import run
 from sizing.cli.options import with_values
-from sizing.disaggregation import Asked, Pooled, Side
 from sizing.engine.load import Lengths
 from sizing.engine.rules import of_engine
 from sizing.handover import Handed, Link, Transfer
+from sizing.pooled import Asked, Pooled, Side
 from sizing.simulation import Deployed, Traffic, simulate
 from sizing.specs.pools import Disaggregate, Pool
 from sizing.specs.workload import Tokens, Workload
@@ -121,8 +123,8 @@ def tight(**fields: Any) -> Any:
 def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Pooled) -> None:
     """TTFT = D + R*D^2/(2*(1-R*D)) where the budget holds one prompt; at R*D = 0.6 that is D*(1 + 0.6/0.8) = 1.75 D."""
     load = pair.undelayed
-    service = replace(load.service, budget_tokens=load.service.isl, pp=1, dp=1)
-    curves = replace(load.curves, front_end_s=0.0)
+    service = replace(load.service, budget_tokens=load.service.isl, pp=1, dp=1, even_stages=None)
+    curves = replace(load.curves, front_end_s=0.0, largest_stage=1.0, last_stage=1.0)  # whole, whatever layout was found
     prompt_s = float(np.asarray(steady_state.prefill_step_s(curves, service, 0.0)))
     for share in (0.3, 0.6, 0.8):
         point = steady_state.open_loop(curves, service, np.array([share]))
@@ -134,7 +136,7 @@ def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Pooled) -
 
 def test_prompts_that_share_a_step_wait_for_each_other(pair: Pooled) -> None:
     """Where a budget holds many prompts and a step takes as long as all of them, all end with the last: longer than M/D/1."""
-    service = replace(pair.undelayed.service, pp=1, dp=1)
+    service = replace(pair.undelayed.service, pp=1, dp=1, even_stages=None)
     load = np.array([0.6])
     several = steady_state.open_loop(pair.undelayed.curves, service, load).ttft_s["mean"][0]
     single = replace(service, budget_tokens=service.isl)
@@ -176,7 +178,7 @@ def test_memory_of_prefill_replicas_holds_prompts_alone(pair: Pooled) -> None:
     """Slots by cache: a prompt and its first token against prompt and output, 2,001 to 2,300 tokens in 16s: 126 to 144 blocks."""
     same = pair.decode.candidate
     request = tight()
-    prefill, decode = disaggregation.phase_requests(request, asked(), None)
+    prefill, decode = pooled.phase_requests(request, asked(), None)
     slots = [
         memory.use(
             request.model, same.option.gpu, same.layout, same.plan, same.settings, max_model_len=of.isl + of.osl
@@ -195,7 +197,7 @@ def test_a_service_without_pools_keeps_its_numbers() -> None:
 
 def test_the_transfer_counts_to_ttft_and_nothing_else(pair: Pooled) -> None:
     slow = replace(pair.transfer, link=Link("network", pair.transfer.link.bytes_per_s / 100, 0.0))
-    later = disaggregation.delayed(pair.undelayed, slow)
+    later = pooled.delayed(pair.undelayed, slow)
     more_s = float(slow.seconds(2000))
     assert later.solo_ttft_s == pytest.approx(pair.undelayed.solo_ttft_s + more_s)
     assert later.highest_per_s == pytest.approx(pair.undelayed.highest_per_s)
@@ -327,11 +329,11 @@ def test_equal_seeds_give_equal_runs(busy: Handed) -> None:
 def test_the_closed_form_of_both_pools_is_near_the_simulation(pair: Pooled) -> None:
     request = tight()
     served = verify_pools.simulated(
-        disaggregation.with_counts(
+        pooled.with_counts(
             pair,
             pair.prefill.replicas + 2,
             pair.decode.replicas,
-            *disaggregation.phase_requests(request, asked(), None),
+            *pooled.phase_requests(request, asked(), None),
         ),
         request,
         Tokens(isl=2000, osl=300),
@@ -348,6 +350,17 @@ def test_verified_pools_keep_the_limits() -> None:
     assert checked.best.latency_s("ttft")["p95"] <= 0.8
     assert checked.best.latency_s("itl")["mean"] <= 0.025
     assert checked.best.gpus >= found.ranked[0].gpus
+
+
+def test_pools_sized_with_caution_are_checked_at_the_same_edges() -> None:
+    """Each limit is divided by its own factor once, though both pools have edges."""
+    cautious = replace(tight(), pessimistic=benchmarks.load_bands().spec.bands)
+    found = disaggregation.search(cautious, asked(), (None,), data()).best
+    assert found is not None
+    limits, edge = verify_pools.limits_of(found, cautious), found.decode.load.edge
+    assert edge.itl > 1 and edge.ttft > 1
+    assert limits.itl is not None and limits.itl.seconds == pytest.approx(0.025 / edge.itl)
+    assert limits.ttft is not None and limits.ttft.seconds == pytest.approx(0.8 / edge.ttft)
 
 
 def test_large_pools_are_simulated_in_part_at_no_less_load() -> None:
@@ -403,6 +416,17 @@ def test_estimate_says_which_serves_with_fewer_gpus(capsys: pytest.CaptureFixtur
     assert plain["disaggregated"] is None
     shared = ("deployment", "latency", "load", "memory", "cost", "throughput")
     assert {key: plain[key] for key in shared} == {key: document[key] for key in shared}
+
+
+def test_the_pools_command_of_an_answer_keeps_its_limits(capsys: pytest.CaptureFixture[str]) -> None:
+    limits = ["--ttft", "p95:400ms", "--itl", "12ms"]
+    _, document = answer(capsys, "estimate", *BASE, "--rps", "30", *limits, "--disaggregate")
+    found = document["disaggregated"]
+    code, simulated = answer(capsys, *shlex.split(found["simulate_command"])[1:])
+    assert code == 0
+    assert simulated["inputs"]["gpus"] == found["gpus"]
+    assert simulated["disaggregated"]["kv_transfer"]["within_node"] == found["kv_transfer"]["within_node"]
+    assert simulated["itl_ms"]["mean"] == pytest.approx(found["itl_ms"]["mean"], rel=0.03)
 
 
 def test_estimate_says_where_serving_as_one_is_better(capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,6 +139,7 @@ def _with_pools(
     """Return the document with what separate pools take for the same; `aggregated` is None where nothing serves it as one."""
     from sizing import disaggregation
     from sizing.report import pools
+    from sizing.report.check_command import simulate_pools
 
     assert asked.pools is not None
     found = disaggregation.search(request, asked.pools, asked.precisions, asked.data)
@@ -147,8 +148,13 @@ def _with_pools(
         from sizing.verify_pools import verify
 
         checked = verify(found, asked.pools, tokens)
+    beside = aggregated.best if aggregated is not None else None
+    best = found.best if checked is None else checked.best
+    built = pools.build(found, asked.pools, beside, checked)
+    if built.feasible and best is not None:
+        built = built._replace(simulate_command=simulate_pools(best, request, asked.asked, asked.pools))
     return document._replace(
-        disaggregated=pools.build(found, asked.pools, aggregated.best if aggregated is not None else None, checked),
+        disaggregated=built,
         assumptions=(*document.assumptions, *pools.assumptions(asked.pools.facts)),
     )
 

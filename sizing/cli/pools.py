@@ -11,10 +11,10 @@ from sizing.cli.deploy import layout_of
 from sizing.cli.driving import OWN, Driving
 from sizing.cli.named import Named
 from sizing.deployment import Resolved
-from sizing.disaggregation import Asked, Side, unlike
 from sizing.engine.rules import of_engine
 from sizing.errors import Fault, InputError
 from sizing.handover import transfer_of
+from sizing.pooled import Asked, Side, unlike
 from sizing.prices import typical_price
 from sizing.report.simulation import Split
 from sizing.request import GpuOption

@@ -24,7 +24,7 @@ from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import Workload
 
 if TYPE_CHECKING:  # what pools need is loaded where they are asked for
-    from sizing.disaggregation import Asked as Pools
+    from sizing.pooled import Asked as Pools
     from sizing.specs.optimisation_facts import Facts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from sizing.catalog.names import is_path
 from sizing.catalog.paths import expanded
@@ -12,6 +13,10 @@ from sizing.report.inputs import Asked
 from sizing.request import GpuOption, Request
 from sizing.search import Evaluated
 from sizing.units import MILLI
+
+if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
+    from sizing.pooled import Asked as Sides
+    from sizing.pooled import Pooled
 
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
 
@@ -34,6 +39,31 @@ def simulate(best: Evaluated, request: Request, asked: Asked) -> str:
     }
     words = (str(word) for name, value in options.items() if value is not None for word in (name, value))
     return shlex.join(("llmsize", "simulate", *words))
+
+
+def simulate_pools(pooled: Pooled, request: Request, asked: Asked, sides: Sides) -> str:
+    """Return the command line that drives the demand through both pools of a disaggregated answer."""
+    pools = {"prefill": (pooled.prefill, sides.prefill), "decode": (pooled.decode, sides.decode)}
+    text = ",".join(f"{name}={_pool(pool, side.pool.gpu, asked)}" for name, (pool, side) in pools.items())
+    chosen = pooled.decode.candidate
+    options = {
+        "-m": asked.workload.model,
+        "--precision": chosen.precision,
+        "--kv-precision": request.kv_precision if request.kv_precision != "auto" else None,
+        "--engine": f"{request.engine.name}:{request.engine_version}",
+        "--disaggregate": text,
+        **_serving(request),
+        **_lengths(request, asked),
+        "--rps": f"{pooled.requests_per_s:.6g}",
+        **dict(_limits(request)),
+    }
+    words = (str(word) for name, value in options.items() if value is not None for word in (name, value))
+    return shlex.join(("llmsize", "simulate", *words))
+
+
+def _pool(pool: Evaluated, named: str | None, asked: Asked) -> str:
+    layout = "".join(f"{name}{size}" for name, size in _layout(pool).items() if size > 1 or name == "tp")
+    return f"{pool.replicas}x{named or gpu_argument(pool.candidate.option, asked)}:{layout}"
 
 
 def gpu_argument(option: GpuOption, asked: Asked) -> str:

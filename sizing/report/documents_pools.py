@@ -59,7 +59,7 @@ class Disaggregated(NamedTuple):
     """A disaggregated deployment beside aggregated serving; figures are null where it is infeasible.
 
     `ratio` is GPUs of prefill over those of decode, `binding` the pool that is nearer to its most, `sizes_tried` those
-    simulated (null: none). `beats_aggregated` tells by the objective, and `why` in words.
+    simulated (null: none), `simulate_command` simulates the answer. `beats_aggregated` tells by the objective, and `why` in words.
     """
 
     feasible: bool
@@ -83,6 +83,7 @@ class Disaggregated(NamedTuple):
     why: str
     needs: str
     rejected: dict[str, tuple[RejectedLayout, ...]]
+    simulate_command: str | None = None
 
 
 class SimulatedPool(NamedTuple):

@@ -80,3 +80,8 @@ def gib(value: float) -> str:
 def plural(count: float, noun: str) -> str:
     """Write a count with its noun."""
     return f"{count:,.0f} {noun}" + ("" if count == 1 else "s")
+
+
+def limit_words(name: str) -> str:
+    """Write what ends a load: a latency in capitals, a capacity in words."""
+    return name.upper() if name in ("ttft", "itl", "e2e") else name.replace("_", " ")

@@ -6,10 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from sizing.candidates import Rejected
-from sizing.disaggregation import Asked, Found, Pooled
+from sizing.pooled import Asked, Found, Pooled
 from sizing.report.documents import Assumption, RejectedLayout, Statistics
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, Transfer
-from sizing.report.lines import number, percent, plural
+from sizing.report.lines import limit_words, number, percent, plural
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.specs.pools import HandOver
@@ -21,7 +21,9 @@ if TYPE_CHECKING:  # the simulator need not be loaded to report
     from sizing.verify_pools import Checked
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-IDLE = 0.5  # of the highest rate: a pool less used than that is there because replicas are whole
+IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
+LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
+LATENCIES = ("ttft", "itl", "e2e")
 
 
 def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Checked | None = None) -> Disaggregated:
@@ -106,14 +108,27 @@ def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
         if aggregated.binding == "ttft":
             return f"serving as one reaches the TTFT limit at {most}; prefill replicas have no decode steps to wait for"
         return "each pool runs in the layout that suits it"
-    used = {"prefill": _utilisation(pooled.prefill), "decode": _utilisation(pooled.decode)}
-    idle = [f"{name} to {percent(share)}" for name, share in used.items() if share < IDLE]
+    pools = {"prefill": pooled.prefill, "decode": pooled.decode}
+    used = {name: pool.requests_per_s / (pool.replicas * pool.most_requests_per_s) for name, pool in pools.items()}
+    idle = [f"{name} carries {percent(share)}" for name, share in used.items() if share < IDLE]
     if idle:
-        return f"pools come in whole replicas, and their GPUs are used less: {' and '.join(idle)} of their highest rate"
+        return f"pools come in whole replicas: {' and '.join(idle)} of what it could within the limits"
+    held = [
+        f"the {name} pool reaches the {_limit_of(pool, name)} limit at {percent(_utilisation(pool))} of its highest rate"
+        for name, pool in pools.items()
+        if pool.binding in LATENCIES and _utilisation(pool) < used[name] * request.max_utilisation * LEAST_HELD
+    ]
+    if held:
+        return " and ".join(held)
     return (
-        f"what ends the load of serving as one is {aggregated.binding} at {most}, which pools do not relieve enough to pay "
+        f"what ends the load of serving as one is {limit_words(aggregated.binding)} at {most}, which pools do not relieve enough to pay "
         "for weights held twice"
     )
+
+
+def _limit_of(pool: Evaluated, name: str) -> str:
+    """Return what ends a pool's load. That on E2E is what remains for decode of a limit on ITL (or E2E), for prefill of E2E."""
+    return limit_words("itl" if name == "decode" and pool.binding == "e2e" else pool.binding)
 
 
 def _why_not(found: Found, checked: Checked | None) -> str:
@@ -139,7 +154,6 @@ def _utilisation(pool: Evaluated) -> float:
 def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None = None) -> PoolFigures:
     chosen = pool.candidate
     layout = chosen.layout
-    # The decode pool's limit on E2E is what remains for it of the limit on ITL, or on E2E.
     limit = "itl" if itl_ms is not None and pool.binding == "e2e" else pool.binding
     alone_s = pool.load.solo_itl_s if itl_ms is not None else pool.load.solo_ttft_s
     return PoolFigures(

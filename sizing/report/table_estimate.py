@@ -33,6 +33,9 @@ def blocks(document: Estimate) -> Iterator[Block]:
     yield from explained(document.explanations)
     if document.explanations and document.simulate_command:
         yield Block((Line("Check it with", style="bold"), *shell_lines(document.simulate_command)))
+    pools = document.disaggregated
+    if document.explanations and pools is not None and pools.simulate_command:
+        yield Block((Line("Check the pools with", style="bold"), *shell_lines(pools.simulate_command)))
     yield assumed(document.assumptions, sources=bool(document.explanations))
 
 

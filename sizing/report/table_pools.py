@@ -7,7 +7,7 @@ from typing import Any
 
 from sizing.report.documents import Statistics
 from sizing.report.documents_pools import Disaggregated, PoolFigures, SimulatedPool, SimulatedPools, Transfer
-from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural
+from sizing.report.lines import Block, Line, limit_words, milliseconds, money, number, percent, plural
 from sizing.report.table_layouts import layout
 
 
@@ -113,9 +113,5 @@ def _figures(found: Disaggregated) -> Iterator[Line]:
 def _used(pool: PoolFigures) -> str:
     return (
         f"at {percent(pool.utilisation)} of its highest rate; within the limits at most {number(pool.most_requests_per_s)} "
-        f"requests/s, ended by {_limit(pool.limit)}"
+        f"requests/s, ended by {limit_words(pool.limit)}"
     )
-
-
-def _limit(name: str) -> str:
-    return name.upper() if name in ("ttft", "itl", "e2e") else name.replace("_", " ")
