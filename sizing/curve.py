@@ -17,14 +17,13 @@ import numpy as np
 
 from sizing import memory, steady_state
 from sizing.candidates import Candidate, Rejected, candidates
-from sizing.engine.rules import of_engine
 from sizing.errors import UntimedError
 from sizing.load import Load, Loads
 from sizing.request import Data, GpuOption, Request
 from sizing.simulation import ROUNDS, Deployed, Traffic, simulate
 from sizing.specs.workload import Tokens
 from sizing.steady_state import Point
-from sizing.verify import FEWEST_REQUESTS, lengths_of, steady
+from sizing.verify import FEWEST_REQUESTS, deployed_as, lengths_of, steady
 
 Progress = Callable[[int], None]  # called with the points that are done
 Arrivals = Literal["closed", "poisson"]
@@ -92,6 +91,7 @@ def _line(candidate: Candidate, request: Request, loads: Loads) -> Line | Reject
         candidate.settings,
         max_model_len=request.isl + request.osl,
         cuda_graphs_gib=request.serving.cuda_graphs_gib,
+        extras=request.extras,
     )
     return Line(candidate, load, mean_length.max_concurrency)
 
@@ -196,7 +196,9 @@ def _run(line: Line, request: Request, tokens: Tokens, in_flight: int, seed: int
     traffic = _traffic(request, tokens, seed)
     fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else FEWEST_REQUESTS
     count = max(fewest, ROUNDS * in_flight)
-    return Run(_deployed(line, request), in_flight, replace(traffic, count=count, in_flight=in_flight))
+    return Run(
+        deployed_as(line.candidate, line.load, request), in_flight, replace(traffic, count=count, in_flight=in_flight)
+    )
 
 
 def _poisson_run(line: Line, request: Request, tokens: Tokens, in_flight: int, seed: int) -> Run:
@@ -206,22 +208,11 @@ def _poisson_run(line: Line, request: Request, tokens: Tokens, in_flight: int, s
     if decoding is not None:
         rate = float(steady_state.requests_per_s(load.curves, load.service, np.array([decoding]))[0])
         traffic = steady(_traffic(request, tokens, seed), rate, in_flight, load.service.chunks)
-    return Run(_deployed(line, request), in_flight, traffic)
+    return Run(deployed_as(line.candidate, line.load, request), in_flight, traffic)
 
 
 def _traffic(request: Request, tokens: Tokens, seed: int) -> Traffic:
     return Traffic(*lengths_of(tokens), 0, longest=request.max_model_len, seed=seed)
-
-
-def _deployed(line: Line, request: Request) -> Deployed:
-    chosen = line.candidate
-    return Deployed(
-        model=request.model,
-        layout=chosen.layout,
-        kernels=line.load.kernels,
-        memory=chosen.memory,
-        rules=of_engine(chosen.settings),
-    )
 
 
 def _ran(runs: Sequence[Run], jobs: int, progress: Progress | None) -> Iterator[Seen]:

@@ -10,8 +10,10 @@ import heapq
 import math
 from dataclasses import dataclass, replace
 
+from sizing.candidates import Candidate
 from sizing.engine.load import Lengths
 from sizing.engine.rules import of_engine
+from sizing.load import Load
 from sizing.request import Request
 from sizing.search import Evaluated, Outcome, preference, replicas
 from sizing.simulation import ROUNDS, Deployed, Served, Traffic, simulate
@@ -159,15 +161,7 @@ def is_close(served: Served, limits: Limits) -> bool:
 
 
 def _simulated(candidate: Evaluated, request: Request, tokens: Tokens, requests: int, seed: int) -> Served:
-    chosen = candidate.candidate
-    deployed = Deployed(
-        model=request.model,
-        layout=chosen.layout,
-        kernels=candidate.load.kernels,
-        memory=chosen.memory,
-        rules=of_engine(chosen.settings, verified=request.extras.verified),
-        prefix_hit=request.extras.cached.share,
-    )
+    deployed = deployed_as(candidate.candidate, candidate.load, request)
     isl, osl = lengths_of(tokens)
     traffic = Traffic(isl, osl, 0, longest=request.max_model_len, seed=seed)
     if request.offline and request.requests_per_s is None and request.concurrency is None:
@@ -180,6 +174,18 @@ def _simulated(candidate: Evaluated, request: Request, tokens: Tokens, requests:
     in_flight = rate * float(candidate.point.e2e_s["mean"][0])
     chunks = candidate.load.service.chunks
     return simulate(deployed, steady(traffic, rate, in_flight, chunks, requests), routing="round-robin")
+
+
+def deployed_as(chosen: Candidate, load: Load, request: Request) -> Deployed:
+    """Return one replica of a layout, to be simulated."""
+    return Deployed(
+        model=request.model,
+        layout=chosen.layout,
+        kernels=load.kernels,
+        memory=chosen.memory,
+        rules=of_engine(chosen.settings, verified=request.extras.verified),
+        prefix_hit=request.extras.cached.share,
+    )
 
 
 def steady(traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float, requests: int = REQUESTS) -> Traffic:

@@ -11,6 +11,7 @@ from sizing.cli.options import (
     FORMAT_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
+    OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
     VERIFY_OPTIONS,
     takes,
@@ -28,6 +29,7 @@ CURVE_OPTIONS = (
     *(option for option in DEMAND_OPTIONS if option.name in OF_DEMAND),
     *LIMIT_OPTIONS,
     *(option for option in SERVING_OPTIONS if option.name not in OWN),
+    *OPTIMISATION_OPTIONS,
 )
 CLOSED_FORM = (VERIFY_OPTIONS[0]._replace(help="Take every point from the closed form, none from simulation."),)
 

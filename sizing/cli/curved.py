@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sizing import request as requests
 from sizing.catalog import workloads
 from sizing.catalog.measured_csv import IN_FLIGHT
 from sizing.catalog.names import Found
@@ -20,7 +19,7 @@ from sizing.cli.options import Opt
 from sizing.cli.output import chosen_format
 from sizing.cli.ranges import whole_numbers
 from sizing.cli.reading import Reader
-from sizing.cli.resolve import asked_of, data, with_cache_of
+from sizing.cli.resolve import asked_of, data, request_of
 from sizing.curve import ARRIVALS, Arrivals, Layouts, lines
 from sizing.errors import Fault, InputError
 from sizing.report.curve import METRICS
@@ -187,7 +186,7 @@ def _drawn(
     gpu = Part(lambda: _check_gpu(filled, spec))
     check(output, own, found, measured, gpu, *names.parts, request)
     layouts = _layouts(own.value, request.value, known)
-    asked = asked_of(names, read)
+    asked = asked_of(names, read, request.value.extras)
     return Drawn(
         asked=asked,
         request=request.value,
@@ -202,10 +201,16 @@ def _drawn(
 
 def _request(names: Named, read: Data) -> Request:
     """Return the request without its demand: the loads of a curve are those of one replica, whatever comes to all."""
-    model, (engine, version) = names.model.value, names.engine.value
-    workload = with_cache_of(names.workload.value, model).model_copy(update={"demand": None})
-    found = requests.resolve(workload, model.spec, engine, version, read.defaults, gpu_budget=1)
-    return replace(found, gpu_budget=None)
+    pools = names.workload.value.optimisations.disaggregate
+    if pools is not None:
+        raise InputError(
+            Fault(
+                "a curve is of replicas that do all of a request",
+                field="optimisations.disaggregate",
+                allowed="estimate, simulate",
+            )
+        )
+    return replace(request_of(names, read, gpu_budget=1, demanded=False), gpu_budget=None)
 
 
 def _spec(found: Part[Found[Workload] | None]) -> Workload | None:

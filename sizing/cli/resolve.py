@@ -61,7 +61,7 @@ def question(
     read = data() if read is None else read
     budget = Part(lambda: positive(values.get("gpus"), "--gpus"))
     growth = Part(lambda: _check_headroom(names.workload.value, values))
-    request = Part(lambda: _request(names, budget, read), names.origin.by_field)
+    request = Part(lambda: request_of(names, read, gpu_budget=budget.value), names.origin.by_field)
     pools = Part(lambda: _pools(names), names.origin.at(("optimisations", "disaggregate")))
     check(*besides, *names.parts, budget, growth, request, pools)
     asked = asked_of(names, read, request.value.extras)
@@ -102,17 +102,20 @@ def told_apart(options: tuple[GpuOption, ...]) -> tuple[GpuOption, ...]:
     return tuple(replace(option, shares_name=times[option.gpu.name] > 1) for option in options)
 
 
-def _request(names: Named, budget: Part[int | None], read: Data) -> Request:
-    model, (engine, version) = names.model.value, names.engine.value
-    beside = extras_of(names.workload.value, model.spec)
-    check_prefix(names.workload.value)
+def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bool = True) -> Request:
+    """Return the request that names and options make, its demand left out where it is not `demanded`."""
+    model, (engine, version), stated = names.model.value, names.engine.value, names.workload.value
+    if not demanded:
+        stated = stated.model_copy(update={"demand": None})
+    beside = extras_of(stated, model.spec)
+    check_prefix(stated)
     return requests.resolve(
-        with_cache_of(with_images(names.workload.value, beside), model),
+        with_cache_of(with_images(stated, beside), model),
         model.spec,
         engine,
         version,
         read.defaults,
-        gpu_budget=budget.value,
+        gpu_budget=gpu_budget,
         extras=beside,
     )
 

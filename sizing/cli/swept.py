@@ -30,6 +30,8 @@ from sizing.specs.workload import Workload
 from sizing.sweep import Axis, Searches, combination, size
 
 AT_ONCE = 32  # combinations that a process answers before it hands them over; of simulated ones each takes longer
+LENGTHS = ("isl", "osl")
+NEEDED = ("model", *LENGTHS)  # for any question
 FEW = 64  # combinations that are answered before another process has started
 
 
@@ -110,9 +112,14 @@ def _resolver(workload: Found[Workload] | None, axes: Sequence[Axis]) -> Resolve
 
 
 def _always_wrong(resolver: Resolver, axes: Sequence[Axis], values: Mapping[str, Any]) -> list[Fault]:
-    """Return what is wrong whatever is varied: with the first combination, and without any just the same."""
-    first = set(map(str, resolver.faults({**values, **combination(axes, 0)})))
-    return [fault for fault in resolver.faults(values) if str(fault) in first] if first else []
+    """Return what is wrong whatever is varied: with the first combination, and without any just the same.
+
+    Without lengths and a model nothing else could be looked at, so harmless ones stand in where these are varied.
+    """
+    combined = combination(axes, 0)
+    first = set(map(str, resolver.faults({**values, **combined})))
+    stand_in = {name: 1 if name in LENGTHS else combined[name] for name in NEEDED if name in combined}
+    return [fault for fault in resolver.faults({**values, **stand_in}) if str(fault) in first] if first else []
 
 
 def swept(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:

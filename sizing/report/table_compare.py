@@ -17,7 +17,14 @@ Column = tuple[str, bool, Cell]  # heading, right-aligned, cell
 SORTED = {"gpus": "fewest GPUs", "cost": "lowest cost an hour", "energy": "lowest power"}
 NO_PRICE = "no price"
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
-OF: tuple[Column, ...] = (("GPU", False, lambda c: c.gpu), ("weights", False, lambda c: c.weight_precision))
+
+
+def called(c: CompareCandidate) -> str:
+    """Write which candidate it is: GPU type and weight precision."""
+    return f"{c.gpu} {c.weight_precision.upper()}"
+
+
+OF: Column = ("GPU, weights", False, called)
 
 
 def blocks(document: Compare) -> Iterator[Block]:
@@ -43,7 +50,7 @@ def _verdict(document: Compare) -> Iterator[Line]:
     else:
         price = f"{money(best.usd_per_hour)}/h" if best.usd_per_hour is not None else "no price known"
         yield Line(
-            f"{best.gpus} x {best.gpu} {best.weight_precision.upper()} = {_shape(best)}, {price}: "
+            f"{best.gpus} x {called(best)} = {_shape(best)}, {price}: "
             f"the {SORTED[document.sort]} of {plural(len(document.candidates), 'candidate')}",
             style="bold",
         )
@@ -96,7 +103,7 @@ def _sizes(document: Compare) -> Iterator[Column]:
     yield ("GPUs", True, lambda c: number(c.gpus))
     if document.replaces is not None:
         yield ("for each", True, lambda c: number(c.gpus_per_replaced_gpu))
-    yield from OF
+    yield OF
     yield ("layout", False, _shape)
     yield ("$/h", True, lambda c: money(c.usd_per_hour) if c.usd_per_hour is not None or not c.feasible else NO_PRICE)
     yield ("headroom", True, lambda c: percent(c.headroom))
@@ -104,7 +111,7 @@ def _sizes(document: Compare) -> Iterator[Column]:
 
 
 def _latencies(document: Compare) -> Iterator[Column]:
-    yield from OF
+    yield OF
     for name in LATENCIES:
         yield (name.removesuffix("_ms").upper(), True, _mean(name))
         limit = document.inputs["limits"][name]
@@ -133,11 +140,11 @@ def _range(name: str) -> Cell:
 
 
 _RANGES: tuple[Column, ...] = (
-    *OF,
+    OF,
     *((f"{name.removesuffix('_ms').upper()} range", False, _range(name)) for name in LATENCIES),
 )
 _RATES: tuple[Column, ...] = (
-    *OF,
+    OF,
     ("requests/s", True, lambda c: number(c.requests_per_s)),
     ("per GPU", True, lambda c: number(c.requests_per_s_per_gpu)),
     ("$/M output tokens", True, lambda c: rounded_usd(c.usd_per_million_output_tokens)),
@@ -157,12 +164,14 @@ def _notes(document: Compare) -> Iterator[Line]:
     """Yield why candidates fail, what the others rest on, and whether they were simulated."""
     failed = [line for line in document.candidates if not line.feasible]
     for index, line in enumerate(failed):
-        yield Line(f"{line.gpu} {line.weight_precision.upper()}: {line.reason}", " " if index else "Not possible")
+        reason = str(line.reason)  # of a layout, it names the GPU itself
+        text = reason if reason.startswith(line.gpu) else f"{called(line)}: {reason}"
+        yield Line(text, " " if index else "Not possible")
     served = [line for line in document.candidates if line.feasible]
-    borrowed = [f"{line.gpu} {line.weight_precision.upper()}" for line in served if line.borrowed_kernels]
+    borrowed = [called(line) for line in served if line.borrowed_kernels]
     if borrowed:
         yield Line(f"with kernel efficiencies of other GPUs: {', '.join(borrowed)}", "Less sure")
-    off = [f"{line.gpu} {line.weight_precision.upper()}" for line in served if _is_biased(line)]
+    off = [called(line) for line in served if _is_biased(line)]
     if off:
         said = "predictions of this kind have been off to one side, by more than the range; --conservative"
         yield Line(f"{', '.join(off)}: {said}", "Out of range")
