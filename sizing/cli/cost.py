@@ -6,26 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizing.cli.options import (
-    COST_OPTIONS,
-    DEMAND_OPTIONS,
-    FORMAT_OPTIONS,
-    LIMIT_OPTIONS,
-    MODEL_OPTIONS,
-    PEAK_OPTIONS,
-    PLANNING_OPTIONS,
-    SERVING_OPTIONS,
-    VERIFY_OPTIONS,
-    takes,
-)
+from sizing.cli.estimate import WORKLOAD_OPTIONS
+from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 
 if TYPE_CHECKING:
     from sizing.cli.priced import Prices
     from sizing.cli.resolve import Question
     from sizing.report.cost import Answer
     from sizing.report.documents_cost import CostReport
-
-WORKLOAD_OPTIONS = (*MODEL_OPTIONS, *DEMAND_OPTIONS, *PEAK_OPTIONS, *LIMIT_OPTIONS, *SERVING_OPTIONS, *PLANNING_OPTIONS)
 
 
 @takes((*WORKLOAD_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))

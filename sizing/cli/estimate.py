@@ -40,12 +40,12 @@ WORKLOAD_OPTIONS = (
     *LIMIT_OPTIONS,
     *SERVING_OPTIONS,
     *OPTIMISATION_OPTIONS,
-    *DISAGGREGATION_OPTIONS,
     *PLANNING_OPTIONS,
 )
+OPTIONS = (*WORKLOAD_OPTIONS, *DISAGGREGATION_OPTIONS)
 
 
-@takes((*WORKLOAD_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
+@takes((*OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
 def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
@@ -61,7 +61,7 @@ def command(
     from sizing.cli.resolve import question
 
     output = Part(lambda: chosen_format(values))
-    asked = question(workload, WORKLOAD_OPTIONS, values, output)
+    asked = question(workload, OPTIONS, values, output, pooled=True)
     found = estimated(asked, values, relaxed=not values["quiet"], explained=values["explain"])
     document, feasible = found.document, found.document.feasible
     if asked.pools is not None:

@@ -12,6 +12,7 @@ from sizing.cli.options import (
     FORMAT_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
+    OPTIMISATION_OPTIONS,
     PEAK_OPTIONS,
     PLAN_OPTIONS,
     PLANNING_OPTIONS,
@@ -34,6 +35,7 @@ WORKLOAD_OPTIONS = (
     *PEAK_OPTIONS,
     *LIMIT_OPTIONS,
     *SERVING_OPTIONS,
+    *OPTIMISATION_OPTIONS,
     *(option for option in PLANNING_OPTIONS if option.name != "conservative"),  # --uncertain says how sure it is
     *(option for option in PLAN_OPTIONS if option.field),
 )

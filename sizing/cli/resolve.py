@@ -51,18 +51,20 @@ def question(
     *besides: Part[Any],
     catalog: Catalog = FILES,
     read: Data | None = None,
+    pooled: bool = False,
 ) -> Question:
     """Look up everything that a workload and options name, and resolve the request.
 
     A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does. Raises InputError
-    with all faults that can be known, those of `besides` too. `read` are the data files where they are read already.
+    with all faults that can be known, those of `besides` too. `read` are the data files where they are read already;
+    `pooled` says that separate pools for prefill and decode may be asked for.
     """
     names = named(workload, options, values, catalog=catalog)
     read = data() if read is None else read
     budget = Part(lambda: positive(values.get("gpus"), "--gpus"))
     growth = Part(lambda: _check_headroom(names.workload.value, values))
     request = Part(lambda: request_of(names, read, gpu_budget=budget.value), names.origin.by_field)
-    pools = Part(lambda: _pools(names), names.origin.at(("optimisations", "disaggregate")))
+    pools = Part(lambda: _pools(names, pooled), names.origin.at(("optimisations", "disaggregate")))
     check(*besides, *names.parts, budget, growth, request, pools)
     asked = asked_of(names, read, request.value.extras)
     return Question(asked, request.value, asked.options, asked.precisions, read, pools.value)
@@ -87,10 +89,14 @@ def asked_of(names: Named, read: Data, extra: Extras = NOTHING) -> Asked:
     )
 
 
-def _pools(names: Named) -> Pools | None:
+def _pools(names: Named, pooled: bool) -> Pools | None:
     """Return what is asked of separate pools; what sizes them is loaded only where they are asked for."""
     if names.workload.value.optimisations.disaggregate is None:
         return None
+    if not pooled:
+        raise InputError(
+            Fault("separate pools are sized by estimate and simulate alone", field="optimisations.disaggregate")
+        )
     from sizing.cli.pools import asked_of
 
     return asked_of(names)

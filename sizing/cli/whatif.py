@@ -34,20 +34,11 @@ def command(
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, write
     from sizing.cli.resolve import Question, question
-    from sizing.errors import Fault, InputError
     from sizing.report.whatif import Answered, build
     from sizing.search import search
 
     output = Part(lambda: chosen_format(values))
     asked = question(workload, OPTIONS, values, output)
-    if asked.pools is not None:
-        raise InputError(
-            Fault(
-                "separate pools are compared with one another by estimate alone",
-                field="optimisations.disaggregate",
-                allowed="a workload without it",
-            )
-        )
     base = _searched(asked)
 
     def asking(options: whatif.Options) -> Question:
