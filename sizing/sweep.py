@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sizing.candidates import Rejected
@@ -13,6 +13,12 @@ from sizing.request import Data, GpuOption, Request
 from sizing.search import Bounded, Outcome, Timed, bounded, chosen, tabulated
 
 MOST_KEPT = 256  # sets of layouts that are kept: some hundred kB each
+# What of a request no layout's memory and step times depend on. A field that is added to requests is none of these.
+OF_DEMAND = (
+    "requests_per_s", "concurrency", "gpu_budget", "limits", "max_utilisation", "headroom", "objective", "demanded", "habits",
+)  # fmt: skip
+LOOKED_UP = ("model", "engine", "pessimistic")  # large, and one object wherever they are the same
+_PLAIN = tuple(field.name for field in fields(Request) if field.name not in (*OF_DEMAND, *LOOKED_UP))
 
 
 class Axis(NamedTuple):
@@ -76,18 +82,10 @@ class Searches:
 
 
 def _of_layouts(request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None]) -> Hashable:
-    """Return all that a layout's memory and step times depend on."""
+    """Return all that a layout's memory and step times may depend on: what is asked, but for demand, limits and rules."""
     return (
-        id(request.model),
-        id(request.engine),
-        request.engine_version,
-        request.isl,
-        request.osl,
-        request.max_model_len,
-        request.kv_precision,
-        request.serving,
-        request.offline,
-        id(request.pessimistic),
+        tuple(getattr(request, name) for name in _PLAIN),
+        tuple(id(getattr(request, name)) for name in LOOKED_UP),
         tuple((id(option.gpu), option.id, option.usd_per_gpu_hour, option.shares_name) for option in options),
         tuple(precisions),
     )

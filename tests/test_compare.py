@@ -252,13 +252,13 @@ def test_every_candidate_is_in_every_form(name: str, capsys: Capsys) -> None:
     assert all(gpu in out for gpu in ("L4", "H200", "MI300X")) and "GiB more per GPU" in " ".join(out.split())
 
 
-def rounded(value: Any) -> Any:
-    """Four significant digits: constants are refitted, and machines differ in the last ones."""
+def form(value: Any) -> Any:
+    """The form of a document: predictions change as constants are refitted, and are held against `estimate` above."""
     if isinstance(value, dict):
-        return {name: rounded(each) for name, each in value.items() if name not in ("version", "assumptions")}
+        return {name: form(each) for name, each in value.items() if name not in ("version", "assumptions")}
     if isinstance(value, list):
-        return [rounded(each) for each in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+        return [form(each) for each in value]
+    return "a number" if isinstance(value, float) else value
 
 
 def golden(name: str, text: str) -> str:
@@ -273,7 +273,7 @@ SMALL = ["compare", *LARGE, "-g", "h100-sxm,l4", "--tp", "2", "--precision", "fp
 
 
 def test_the_json_is_as_kept(capsys: Capsys) -> None:
-    text = json.dumps(rounded(document(capsys, *SMALL)), indent=1) + "\n"
+    text = json.dumps(form(document(capsys, *SMALL)), indent=1) + "\n"
     assert text == golden("compare.json", text)
 
 
@@ -281,6 +281,6 @@ def test_the_csv_is_as_kept(capsys: Capsys) -> None:
     assert run([*SMALL, "--format", "csv"]) == 0
     read = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert len(read) == 3 and len({len(row) for row in read}) == 1
-    cells = [[f"{float(cell):.4g}" if re.fullmatch(r"[0-9]+\.[0-9]+", cell) else cell for cell in row] for row in read]
+    cells = [["a number" if re.fullmatch(r"[0-9]+\.[0-9]+", cell) else cell for cell in row] for row in read]
     text = "".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in cells)
     assert text == golden("compare.csv", text)

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sizing.catalog import profiles, workloads
+from sizing.catalog.optimisations import load_facts, method_of
 from sizing.cli.named import ALL, Catalog, checked_price, precisions_of
 from sizing.cli.options import NUMBER, WHOLE, Opt, comma_separated
 from sizing.cli.ranges import ALLOWED, numbers
 from sizing.cli.resolve import positive
 from sizing.errors import Fault, InputError, nearest
+from sizing.specs.workload import Workload
 from sizing.sweep import Axis, size
 
 MOST_ROWS = 1_000_000
-# A workload that is right, so that a value put into it is all that can be wrong.
-PLAIN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1}
+# A workload that is right and states what others of its fields need, so that a value put into it is all that can be wrong.
+PLAIN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1, "optimisations.prefix.hit": 0.5}
 DEMAND = "demand."
 
 
@@ -103,11 +105,19 @@ def _wrong(option: Opt, values: Sequence[Any], catalog: Catalog) -> Iterator[Fau
         try:
             if option.field is not None:
                 given = [value] if option.field == "gpu" else value
-                workloads.override(None, {**PLAIN, option.field: given}, {option.field: field_of(option)})
+                stated = workloads.override(None, {**PLAIN, option.field: given}, {option.field: field_of(option)})
+                _check_method(stated)
             if option.name in look_up:
                 look_up[option.name](value)
         except InputError as error:
             yield from (fault if fault.file else _named(fault, option) for fault in error.faults)
+
+
+def _check_method(stated: Workload) -> None:
+    """Raise InputError for a method of speculative decoding that is not known."""
+    speculative = stated.optimisations.speculative
+    if speculative is not None:
+        method_of(speculative.method, load_facts().spec)
 
 
 def _named(fault: Fault, option: Opt) -> Fault:
