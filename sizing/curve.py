@@ -7,11 +7,9 @@ taken from the closed form, which knows nothing of what waits for a slot.
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,6 +24,7 @@ from sizing.steady_state import Point
 from sizing.verify import FEWEST_REQUESTS, deployed_as, lengths_of, steady
 
 Progress = Callable[[int], None]  # called with the points that are done
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 Arrivals = Literal["closed", "poisson"]
 ARRIVALS: tuple[Arrivals, ...] = ("closed", "poisson")
 LOADS_TRIED, LIGHTEST = 400, 1e-4  # from which the rate is found that keeps so many in flight
@@ -174,11 +173,11 @@ def simulated(
     in_flight: Sequence[int],
     *,
     seed: int = 0,
-    jobs: int = 1,
     arrivals: Arrivals = "closed",
+    each: Each = map,
     progress: Progress | None = None,
 ) -> list[list[Seen]]:
-    """Simulate every number in flight on every line in up to `jobs` processes; the result does not depend on `jobs`.
+    """Simulate every number in flight on every line; `each` maps over the runs in order, in other processes if it likes.
 
     Each place of a closed loop is filled `ROUNDS` times, as benchmark tools do; lengths that spread take some hundred requests
     at least, so that a few drawn ones do not decide. Poisson arrivals come at the rate that keeps so many in flight by the
@@ -187,7 +186,11 @@ def simulated(
     run = _poisson_run if arrivals == "poisson" else _run
     runs = [run(line, request, tokens, n, seed) for line in found for n in in_flight]
     order = sorted(range(len(runs)), key=lambda i: -runs[i].requests)  # the longest first: processes end together
-    done = dict(zip(order, _ran([runs[i] for i in order], jobs, progress), strict=True))
+    done = {}
+    for number, (i, seen) in enumerate(zip(order, each(_seen, [runs[i] for i in order]), strict=True), start=1):
+        done[i] = seen
+        if progress is not None:
+            progress(number)
     width = len(in_flight)
     return [[done[row * width + column] for column in range(width)] for row in range(len(found))]
 
@@ -215,27 +218,8 @@ def _traffic(request: Request, tokens: Tokens, seed: int) -> Traffic:
     return Traffic(*lengths_of(tokens), 0, longest=request.max_model_len, seed=seed)
 
 
-def _ran(runs: Sequence[Run], jobs: int, progress: Progress | None) -> Iterator[Seen]:
-    if jobs > 1 and len(runs) > 1:
-        # Ctrl-C reaches every process; only this one answers it.
-        with ProcessPoolExecutor(min(jobs, len(runs)), initializer=_ignore_interrupts) as pool:
-            yield from _told(pool.map(_seen, runs), progress)
-    else:
-        yield from _told(map(_seen, runs), progress)
-
-
-def _told(found: Iterator[Seen], progress: Progress | None) -> Iterator[Seen]:
-    for number, seen in enumerate(found, start=1):
-        if progress is not None:
-            progress(number)
-        yield seen
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def _seen(run: Run) -> Seen:
+    """Simulate one point."""
     in_flight = run.in_flight
     if run.traffic is None:
         return _unknown(in_flight)

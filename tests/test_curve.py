@@ -171,6 +171,34 @@ def test_a_row_counts_all_its_gpus(tmp_path: Path, capsys: Capsys) -> None:
     assert point["output_tokens_per_s_per_user"] == 18.75
 
 
+def test_few_requests_over_many_replicas_are_less_than_one_on_each(tmp_path: Path, capsys: Capsys) -> None:
+    """2 and 4 requests in flight over 8 replicas of TP2 on 16 GPUs are a quarter and a half of one on each."""
+    with Path(COURSE).open() as stream:
+        row = next(csv.DictReader(stream))
+    path = tmp_path / "rows.csv"
+    with path.open("w") as stream:
+        writer = csv.DictWriter(stream, row.keys())
+        writer.writeheader()
+        for number, load in enumerate(("2", "4", "16")):
+            writer.writerow({**row, "id": str(number), "n_gpus": "16", "tp": "2", "concurrency": load})
+    found = documented(capsys, "curve", "--measured", str(path))
+    assert [point["concurrency"] for point in points_of(found)] == [0.25, 0.5, 2]
+
+
+def test_lines_that_differ_in_their_engine_alone_say_it(tmp_path: Path, capsys: Capsys) -> None:
+    with Path(COURSE).open() as stream:
+        row = next(csv.DictReader(stream))
+    path = tmp_path / "rows.csv"
+    with path.open("w") as stream:
+        writer = csv.DictWriter(stream, row.keys())
+        writer.writeheader()
+        for version in ("0.10.0", "0.12.0"):
+            writer.writerow({**row, "id": version, "engine_version": version})
+    assert run(["curve", "--measured", str(path)]) == 0
+    legend = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("a "))
+    assert "0.10.0" in legend and "b " in legend
+
+
 def test_a_median_is_no_mean(tmp_path: Path, capsys: Capsys) -> None:
     file = tmp_path / "rows.csv"
     file.write_text(

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from sizing.catalog.topics import load_topic, topic_names
-from sizing.cli.estimate import WORKLOAD_OPTIONS
+from sizing.cli.estimate import OPTIONS
 from sizing.cli.main import run
 
 EXPECTED = {
@@ -27,7 +27,7 @@ def test_all_topics_are_there(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", topic_names())
 def test_a_topic_names_options_that_exist_and_its_sources(name: str) -> None:
     topic = load_topic(name).spec
-    known = {flag for option in WORKLOAD_OPTIONS for flag in option.flags}
+    known = {flag for option in OPTIONS for flag in option.flags}
     named = {flag for text in topic.options for flag in re.findall(r"--[a-z][a-z-]*", text)}
     assert named
     assert named <= known, named - known

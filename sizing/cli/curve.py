@@ -129,8 +129,11 @@ def _built(asked: Asking) -> Curve:
 
 def _seen(asked: Asking) -> Any:
     """Return what is seen of each load of each line that fits."""
+    from functools import partial
+
     from sizing import curve
     from sizing.cli.progress import Bar
+    from sizing.cli.workers import ordered
 
     assert asked.drawn is not None
     request, tokens, loads = asked.drawn.request, asked.drawn.asked.workload.tokens, asked.drawn.in_flight
@@ -140,5 +143,12 @@ def _seen(asked: Asking) -> Any:
         return [curve.closed_form(line, loads, arrivals) for line in lines]
     with Bar("Simulating", len(lines) * len(loads)) as bar:
         return curve.simulated(
-            lines, request, tokens, loads, seed=asked.drawn.seed, jobs=asked.jobs, arrivals=arrivals, progress=bar
+            lines,
+            request,
+            tokens,
+            loads,
+            seed=asked.drawn.seed,
+            arrivals=arrivals,
+            each=partial(ordered, jobs=asked.jobs),
+            progress=bar,
         )

@@ -235,4 +235,4 @@ def _layouts(own: _Own, request: Request, known: Measured | None) -> Layouts:
 def _loads(known: Measured | None) -> tuple[int, ...]:
     if known is None:
         return whole_numbers(LOADS, int(IN_FLIGHT.most))
-    return tuple(sorted({point.concurrency for line in known.lines for point in line.points}))
+    return tuple(sorted({max(1, round(point.concurrency)) for line in known.lines for point in line.points}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sizing import curve as curves
@@ -12,7 +13,7 @@ from sizing.cli.compared import Asking, compared
 from sizing.cli.estimate import Answered, answer, estimated, to_simulate, to_size
 from sizing.cli.progress import Bar
 from sizing.cli.resolve import Question
-from sizing.cli.workers import cores
+from sizing.cli.workers import cores, ordered
 from sizing.report import curve_inputs, curve_predicted, rate_lines
 from sizing.report.curve import build as build_curve
 from sizing.report.curve_inputs import Drawn
@@ -168,6 +169,6 @@ def _seen(found: Sequence[curves.Line], drawn: Drawn) -> list[list[curves.Seen]]
             drawn.asked.workload.tokens,
             drawn.in_flight,
             seed=drawn.seed,
-            jobs=cores(),
+            each=partial(ordered, jobs=cores()),
             progress=bar,
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sizing import frontier
 from sizing.report.documents import Assumption, plain
 from sizing.report.documents_curve import Curve, CurveAxis, CurveLimiting, CurveLine, CurvePoint, Metric, Percentiles
+from sizing.report.lines import milliseconds
 from sizing.specs.workload import Limits
 from sizing.units import MILLI
 
@@ -197,8 +198,9 @@ def limiting(lines: Sequence[CurveLine], limits: Limits) -> CurveLimiting:
     limit = getattr(limits, name)
     value_ms = getattr(getattr(point.latency_ms, name), limit.statistic)
     detail = (
-        f"no point keeps {limit.statistic} {name.upper()} <= {limit.seconds / MILLI:,.4g} ms; the nearest is "
-        f"{weights(line.weight_precision)} TP{line.tp} on {line.gpu} with {point.concurrency:,} in flight: {value_ms:,.4g} ms"
+        f"no point keeps {limit.statistic} {name.upper()} <= {milliseconds(limit.seconds / MILLI)}; the nearest is "
+        f"{weights(line.weight_precision)} TP{line.tp} on {line.gpu} with {point.concurrency:,} in flight: "
+        f"{milliseconds(value_ms)}"
     )
     return CurveLimiting(name, detail, excess, flat(line, point))
 

@@ -80,7 +80,8 @@ def select(rows: Iterable[MeasuredRow], file: str, wanted: Filter) -> Benchmark:
         taken = kept
     shapes = dict.fromkeys(_shape(row) for row in taken)
     if len(shapes) > 1:
-        listed = [f"{model} {isl:g}/{osl:g}" for model, isl, osl in list(shapes)[:MOST_LISTED]]
+        first = {shape: next(row for row in taken if _shape(row) == shape) for shape in list(shapes)[:MOST_LISTED]}
+        listed = [f"{shape.model} {row.isl:g}/{row.osl:g}" for shape, row in first.items()]
         more = f" and {len(shapes) - MOST_LISTED} more" if len(shapes) > MOST_LISTED else ""
         raise InputError(
             Fault(
@@ -117,7 +118,8 @@ def _same(name: str, value: float) -> Callable[[MeasuredRow], bool]:
 
 
 def _none_left(option: str, name: str, rows: Sequence[MeasuredRow]) -> Fault:
-    held = sorted({str(value) for row in rows if (value := getattr(row, name)) not in (None, "")})
+    values = {value for row in rows if (value := getattr(row, name)) not in (None, "")}
+    held = sorted({f"{value:g}" if isinstance(value, float) else str(value) for value in values})
     more = f" and {len(held) - MOST_LISTED} more" if len(held) > MOST_LISTED else ""
     return Fault(
         "leaves no measured row",
@@ -233,7 +235,7 @@ def _point(row: MeasuredRow, facts: NoteFacts, layout: Layout, replicas: int) ->
     tokens = row.output_tok_per_s if row.output_tok_per_s is not None else None if rate is None else rate * row.osl
     gpus_ = layout.gpus * replicas
     return CurvePoint(
-        concurrency=max(1, round((row.concurrency or 1) / replicas)),
+        concurrency=in_flight(row.concurrency or 1, replicas),
         ttft_ms=latencies["ttft"].mean,
         itl_ms=latencies["itl"].mean,
         e2e_ms=latencies["e2e"].mean,
@@ -256,6 +258,12 @@ def _point(row: MeasuredRow, facts: NoteFacts, layout: Layout, replicas: int) ->
         bands={},
         row=row.id,
     )
+
+
+def in_flight(concurrency: float, replicas: int) -> float:
+    """Return the requests in flight on one replica, a whole number where it is one."""
+    each = concurrency / replicas
+    return int(each) if each == int(each) else each
 
 
 def _per_request(row: MeasuredRow) -> float | None:

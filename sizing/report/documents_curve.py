@@ -36,7 +36,7 @@ class CurvePoint(NamedTuple):
     not `feasible`. `bands` hold ttft_ms, itl_ms and requests_per_s where their error is known.
     """
 
-    concurrency: int
+    concurrency: float
     ttft_ms: float | None
     itl_ms: float | None
     e2e_ms: float | None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
 from sizing.report.lines import milliseconds, number
 from sizing.report.plots import BLACK, GREY, Style, figure, limit_line, log_ticks, rendered, style, title, words
-from sizing.report.table_curve import PER_8, axis_label, name
+from sizing.report.table_curve import PER_8, axis_label, told_apart
 from sizing.report.table_curve import drawn as has_place
 from sizing.report.table_layouts import layout
 
@@ -127,7 +127,8 @@ def _line(
     axis: Axes, line: CurveLine, points: Sequence[CurvePoint], kind: Style, document: Curve, number_: int
 ) -> None:
     several = len({other.gpu for other in document.lines}) > 1
-    label = words(name(line)) + (f"\non {words(line.gpu)}" if several else "")
+    text = told_apart(document.lines, several=several)[document.lines.index(line)]
+    label = words(text).replace(" on ", "\non ", 1) if several else words(text)
     x, y = zip(*map(_coordinates, points), strict=True)
     axis.plot(x, y, **kind.drawn(), markersize=5.0, linewidth=1.3, label=label, gid=f"line-{number_}", zorder=2)
 

@@ -53,6 +53,15 @@ def name(line: CurveLine) -> str:
     return f"{told}, measured" if line.origin == "measured" else told
 
 
+def told_apart(lines: Sequence[CurveLine], *, several: bool) -> list[str]:
+    """Write what each line is, with its GPU where there are several, and its engine where that alone tells two apart."""
+    short = [name(line) + (f" on {line.gpu}" if several else "") for line in lines]
+    return [
+        f"{text}, {line.engine} {line.engine_version or ''}".rstrip() if short.count(text) > 1 else text
+        for text, line in zip(short, lines, strict=True)
+    ]
+
+
 def heading(line: CurveLine) -> str:
     """Write what a line is of, its engine included."""
     return f"{name(line)} on {line.gpu}, {line.engine} {line.engine_version or ''}".rstrip()
@@ -131,10 +140,8 @@ def _plot(document: Curve) -> Block:
     if not found:
         return Block()
     several = len({line.gpu for line in document.lines}) > 1
-    keys = "; ".join(
-        f"{mark} {name(line)}" + (f" on {line.gpu}" if several else "")
-        for mark, line in zip(MARKS, shown, strict=False)
-    )
+    names = told_apart(shown, several=several)
+    keys = "; ".join(f"{mark} {text}" for mark, text in zip(MARKS, names, strict=False))
     told = [f"{SPECIAL} chosen"] * (special is not None) + [f"{LIMIT} limit"] * (axis.limit_ms is not None)
     return Block(
         (
