@@ -212,15 +212,33 @@ def most_of(loads: Sequence[Load], request: Request) -> list[Most | None]:
     """Return the most that one replica of each layout serves within the limits, None where not even the lightest load."""
     if request.concurrency is not None:
         return [load.most_in_flight(request) for load in loads]
-    return _together(loads, lambda some, _: _most_rates(some, _at_edge(request, some[0].edge)))
+    return _together(loads, lambda some, _: _most_at_edge(some, request))
+
+
+def _most_at_edge(loads: Sequence[Load], request: Request) -> list[Most | None]:
+    """Return the most where latencies and rates turn out worse: the limits hold still, and what is predicted as the most
+    shrinks by the factor of rates.
+    """
+    edge = loads[0].edge
+    found = _most_rates(loads, _at_edge(request, edge))
+    if request.offline or edge.throughput == 1.0:
+        return found
+    hoped = _most_rates(loads, request)
+    return [
+        most if most is None or plain is None else _at_most(load, most, plain.requests_per_s * edge.throughput)
+        for load, most, plain in zip(loads, found, hoped, strict=True)
+    ]
+
+
+def _at_most(load: Load, most: Most, rate_per_s: float) -> Most:
+    if most.amount <= rate_per_s:
+        return most
+    return Most(rate_per_s, rate_per_s, float(load.at_rate(rate_per_s, most).decoding[0]), most.binding)
 
 
 def _at_edge(request: Request, edge: Edge) -> Request:
-    """Return a request that asks of what is predicted that it holds where things turn out worse."""
-    if edge == AS_PREDICTED:
-        return request
-    stable = request.max_utilisation * edge.throughput
-    return replace(request, limits=edge.limits(request.limits), max_utilisation=stable)
+    """Return a request that asks of predicted latencies that they keep the limits where they turn out worse."""
+    return request if edge == AS_PREDICTED else replace(request, limits=edge.limits(request.limits))
 
 
 def points_of(loads: Sequence[Load], request: Request, mosts: Sequence[Most], replicas: Sequence[int]) -> list[Point]:

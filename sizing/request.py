@@ -56,7 +56,8 @@ class GpuOption:
 class Request:
     """What is asked, resolved: lengths, demand (at most one kind), limits, rules. Rates carry headroom already.
 
-    `pessimistic` are the error bands on whose worse edges to size, none to size as predicted. `demanded` says how the peak
+    `pessimistic` are the error bands on whose worse edges to size, none to size as predicted, at `pessimistic_load`
+    where that is known. `demanded` says how the peak
     came about; `habits` are those of the users that a rate would be of. `phase` is what the replicas do: all of a request,
     or, in a disaggregated deployment, its prefill or its decode alone.
     """
@@ -78,6 +79,7 @@ class Request:
     engine_version: str
     kv_precision: str
     pessimistic: tuple[Band, ...] = ()
+    pessimistic_load: LoadRegion | None = None
     demanded: Demanded | None = None
     habits: Habits | None = None
     optimisations: Optimisations = NOTHING_ASKED
@@ -87,8 +89,9 @@ class Request:
     def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
         """Return what numbers of this request on a GPU type are of, for their error bands."""
         kind: Kind = "moe" if architecture.is_moe(self.model) else "dense"
+        at = load or self.pessimistic_load
         return Situation(
-            "offline" if self.offline else "served", gpu.vendor, self.engine.name, gpu.architecture, kind, load
+            "offline" if self.offline else "served", gpu.vendor, self.engine.name, gpu.architecture, kind, at
         )
 
 
@@ -127,7 +130,15 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
         arrivals = demand.of_trace(rows[:, 0], defaults.trace_window_s)
     offline = workload.mode == "offline"
     shape = shape_of(workload)
-    found = demand.resolve(stated, workload.planning, defaults, offline=offline, shape=shape, arrivals=arrivals)
+    found = demand.resolve(
+        stated,
+        workload.planning,
+        defaults,
+        offline=offline,
+        shape=shape,
+        arrivals=arrivals,
+        ranges=workload.uncertain,
+    )
     rate_per_s = found.peak_per_s
     if rate_per_s is not None and not LEAST_REQUESTS_PER_S <= rate_per_s <= MOST_REQUESTS_PER_S:
         few = rate_per_s < LEAST_REQUESTS_PER_S

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sizing import capacity
+from sizing.bands import region
 from sizing.candidates import Candidate, Rejected, candidates
 from sizing.errors import UntimedError
 from sizing.load import Load, Loads, Most, most_of, points_of, solo_over
@@ -17,6 +18,9 @@ from sizing.steady_state import Point
 
 if TYPE_CHECKING:  # the simulator need not be loaded to search
     from sizing.simulation import Served
+
+
+CAUTIOUS_ROUNDS = 3  # the bands of one load ask for another size, whose load may have other bands
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +265,24 @@ def rank(found: Sequence[Evaluated], request: Request) -> tuple[Evaluated, ...]:
 
 def search(request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data) -> Outcome:
     """Evaluate every layout of every GPU type and precision; best first, each rejected one with its reason."""
-    return chosen(bounded(tabulated(request, options, precisions, data), request), request)
+
+    def once(asked: Request) -> Outcome:
+        return chosen(bounded(tabulated(asked, options, precisions, data), asked), asked)
+
+    return settled(request, once)
+
+
+def settled(request: Request, once: Callable[[Request], Outcome]) -> Outcome:
+    """Return what a search finds; with caution at the error bands of the load that its own answer puts on a replica."""
+    found = once(request)
+    for _ in range(CAUTIOUS_ROUNDS if request.pessimistic else 0):
+        if found.best is None:
+            break
+        load = region(float(found.best.point.running[0]))
+        if load == found.request.pessimistic_load:
+            break
+        found = once(replace(request, pessimistic_load=load))
+    return found
 
 
 def tabulated(

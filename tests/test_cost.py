@@ -16,6 +16,7 @@ from sizing.catalog import gpus, servers
 from sizing.cost import OwnServer
 from sizing.errors import InputError
 from sizing.report.cost_options import ApiPrices, api, own, rented
+from sizing.report.cost_pairs import compared
 from sizing.report.cost_service import Service
 from sizing.report.documents_cost import Loads
 
@@ -48,7 +49,7 @@ usd_per_kwh: 0
 server_power_w: 10200
 """
 # 41.6 requests/s a server of 8 replicas; the peak of 200/s takes 39 of them, 7 times the mean of 28.539/s.
-SERVED = Service("H100", 2000, 200, 39, 1, 41.6 / 8, 28.539, 7.0, 3.0, Loads(0.5, 0.4))
+SERVED = Service("H100", 2000, 200, 39, 1, 41.6 / 8, "mean_load", 28.539, 7.0, 3.0, Loads(0.5, 0.4))
 
 
 def h100() -> tuple[str, gpus.Gpu]:
@@ -155,13 +156,13 @@ def test_own_servers_are_whole_and_cost_what_the_example_says(tmp_path: Path) ->
     assert found.usd_per_year == pytest.approx(595_000)
     assert found.usd_per_hour == pytest.approx(595_000 / 8_760)
     assert found.usd_per_1k_requests.full_use == pytest.approx(0.090708, abs=1e-6)
-    assert found.usd_per_1k_requests.mean_load == pytest.approx(0.6611, abs=5e-5)
+    assert found.usd_per_1k_requests.at_load == pytest.approx(0.6611, abs=5e-5)
     assert found.usd_per_million_tokens.input.full_use == pytest.approx(0.034888, abs=1e-6)
     assert found.usd_per_million_tokens.output.full_use == pytest.approx(0.104663, abs=2e-6)
 
 
 def test_an_option_costs_at_its_own_load_what_its_curve_says(tmp_path: Path) -> None:
-    here = np.array([SERVED.mean_per_s * 86_400])  # type: ignore[operator]
+    here = np.array([SERVED.load_per_s * 86_400])
     gpu = h100()[1]
     text = OWN_FILE.replace("usd_per_kwh: 0", "usd_per_kwh: 0.12")
     options = [own(SERVED, own_file(tmp_path, text), gpu), api(SERVED, ApiPrices(1, 3, "api", "", ""))]
@@ -194,16 +195,34 @@ def test_instances_that_do_not_hold_a_replica_are_passed_over() -> None:
 
 def test_an_api_costs_the_same_at_any_load() -> None:
     found = api(SERVED, ApiPrices(1.0, 3.0, "API", "", ""))
-    assert found.usd_per_1k_requests == (pytest.approx(2.60), pytest.approx(2.60))
+    assert found.usd_per_1k_requests[:2] == (pytest.approx(2.60), pytest.approx(2.60))
     assert found.usd_per_million_tokens.input == Loads(1.0, 1.0)
     assert found.usd_per_year == pytest.approx(2.60 / 1000 * 28.539 * 31_536_000)
 
 
-def test_without_a_mean_everything_is_at_full_use(tmp_path: Path) -> None:
-    found = own(SERVED._replace(mean_per_s=None, sized_to_mean=1.0), own_file(tmp_path), h100()[1])
-    assert found.load == "full_use"
-    assert found.usd_per_1k_requests.mean_load is None
-    assert len(rented(SERVED._replace(mean_per_s=None), prices.offers(h100()[1], "aws"), h100()[1], "AWS", "x")) == 1
+def test_without_a_mean_every_way_is_at_the_demand_around_the_clock(tmp_path: Path) -> None:
+    # Half a request a second for a year are 15,768,000 requests: the API takes 2.60 for each 1,000 of them, $40,997; one
+    # server, $119,000, of which a replica would do, is busy by 0.5 / 41.6. Nothing is said of GPUs that follow the load.
+    served = SERVED._replace(load="stated_demand", load_per_s=0.5, sized_to_load=1.0, replicas=1)
+    gpu = h100()[1]
+    mine, others = own(served, own_file(tmp_path), gpu), api(served, ApiPrices(1.0, 3.0, "API", "", ""))
+    assert {option.load_requests_per_s for option in (mine, others)} == {0.5}
+    assert others.usd_per_year == pytest.approx(40_996.8)
+    assert mine.usd_per_year == pytest.approx(119_000)
+    assert mine.utilisation_at_load == pytest.approx(0.5 / 41.6)
+    assert mine.usd_per_1k_requests[:2] == (pytest.approx(0.090708, abs=1e-6), pytest.approx(119_000 / 15_768))
+    assert len(rented(served, prices.offers(gpu, "aws"), gpu, "AWS", "x")) == 1
+
+
+def test_what_a_purchase_saves_is_told_at_one_load(tmp_path: Path) -> None:
+    # Over another load than its own an API would be dear: of this one it takes $40,997, the server $39,000 to run and
+    # $320,000 to buy, which $1,997 a year do not pay back while it lasts.
+    served = SERVED._replace(load="stated_demand", load_per_s=0.5, sized_to_load=1.0, replicas=1)
+    mine, others = own(served, own_file(tmp_path), h100()[1]), api(SERVED, ApiPrices(1.0, 3.0, "API", "", ""))
+    (pair,) = compared([mine, others])
+    assert pair.cheaper_at_this_load == "API"
+    assert pair.months == pytest.approx(320_000 / 1_996.8 * 12)
+    assert pair.months_reason == "the 4 years that it is written off over"
 
 
 # --- break-even -----------------------------------------------------------------------------------
@@ -319,11 +338,17 @@ def test_default_power_is_that_of_the_gpus_times_a_factor(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("price_usd: 285\n", "own.yaml:1: price_usd: must be $ for the whole server, from 1,000"),
+        # In thousands, of a dear server; in cents; and of one GPU where eight are meant.
+        ("depreciation_years: 4\nprice_usd: 1285\n", "own.yaml:2: price_usd: $1,285 is no price of a server of 8 GPUs"),
+        ("price_usd: 28500000\n", "allowed: 2,000 to 8,000,000"),
+        ("gpus: 4\n", "no price of a server with 4 x H100 SXM 80GB is known"),  # the ready one has 8
+        ("uptime: 0\n", "own.yaml:1: uptime: must be a share of the year, from 0.01 to 1"),
         ("price_usd: -5\n", "own.yaml:1: price_usd: must be $ for the whole server"),
         ("price_usd: 320000\npu: 1.2\n", "did you mean pue?"),
         ("gpu: h100-sxn\n", "own.yaml:1: gpu: unknown GPU 'h100-sxn'"),
-        ("gpu: h200-sxm\n", "holds h200-sxm GPUs, not h100-sxm"),
-        ("residual_usd: 900000\n", "residual_usd: is more than the server costs"),
+        ("gpu: h200-sxm\n", "own.yaml:1: gpu: holds h200-sxm GPUs, not h100-sxm"),
+        ("residual_usd: 900000\n", "own.yaml:1: residual_usd: is more than the server costs"),
         ("usd_per_kwh: 12\n", "12 cents are 0.12"),
     ],
 )
@@ -337,14 +362,27 @@ def test_a_server_of_gpus_without_a_known_price_needs_one(tmp_path: Path) -> Non
     path = tmp_path / "own.yaml"
     path.write_text("gpus: 8\n")
     a100 = gpus.load_gpu("a100-sxm-80gb")
-    with pytest.raises(InputError, match="no price of a server with A100"):
+    with pytest.raises(InputError, match="no price of a server with 8 x A100"):
         servers.resolve(servers.load_server(str(path)), a100.id, a100.spec)
 
 
 def test_a_server_too_small_for_a_replica_is_refused(tmp_path: Path) -> None:
-    server = own_file(tmp_path, OWN_FILE + "gpus: 4\n")
-    with pytest.raises(InputError, match="do not hold a replica of 8"):
-        own(SERVED._replace(gpus_per_replica=8), server, h100()[1])
+    # Of 8 GPUs a server of 3 holds a half of a half, of 4 a half; where they span nodes, a node of 8 has to be held.
+    for count, replica, told in ((3, 8, "--tp 2"), (4, 8, "--tp 4"), (1, 2, "--tp 1"), (4, 16, "at least 8 GPUs")):
+        server = own_file(tmp_path, OWN_FILE + f"gpus: {count}\n")
+        with pytest.raises(InputError) as caught:
+            own(SERVED._replace(gpus_per_replica=replica), server, h100()[1])
+        assert "own.yaml:9: gpus: " in str(caught.value)
+        assert told in str(caught.value)
+    assert own(SERVED._replace(gpus_per_replica=4), server, h100()[1]).gpus_per_unit == 4
+
+
+def test_a_pipe_is_no_name_of_a_server(tmp_path: Path) -> None:
+    path = tmp_path / "63"
+    path.write_text(OWN_FILE)
+    assert servers.resolve(servers.load_server(str(path)), *h100()).title == "unnamed"
+    path.write_text(OWN_FILE + "name: Ours\n")
+    assert servers.resolve(servers.load_server(str(path)), *h100()).title == "Ours"
 
 
 def test_prices_by_provider_and_kind() -> None:

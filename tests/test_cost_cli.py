@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -60,13 +62,13 @@ def test_own_cloud_and_api_by_load(capsys: pytest.CaptureFixture[str], server: s
     # At the mean load all servers' cost falls on 28.539 requests/s; at full use on what all their replicas serve.
     at_mean = 1000 * 119_000 * servers / (28.539 * 31_536_000)
     at_full = 1000 * 119_000 / (8 * found["full_use_requests_per_s"] / replicas * 31_536_000)
-    assert found["usd_per_1k_requests"]["mean_load"] == pytest.approx(at_mean)
+    assert found["usd_per_1k_requests"]["at_load"] == pytest.approx(at_mean)
     assert found["usd_per_1k_requests"]["full_use"] == pytest.approx(at_full)
     tokens = found["usd_per_million_tokens"]
-    for load in ("full_use", "mean_load"):  # an output token costs three times an input token, as the API charges
+    for load in ("full_use", "at_load"):  # an output token costs three times an input token, as the API charges
         assert tokens["output"][load] == pytest.approx(3 * tokens["input"][load])
     api = found["options"][-1]
-    assert api["usd_per_1k_requests"] == {"full_use": pytest.approx(2.6), "mean_load": pytest.approx(2.6)}
+    assert api["usd_per_1k_requests"] == {name: pytest.approx(2.6) for name in ("full_use", "at_load", "mean_load")}
     assert all(option["date"] and option["source"] for option in found["options"])
 
 
@@ -102,27 +104,100 @@ def test_energy_at_the_meter(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     kwh = 10_200 * 1.3 / (per_server * 200) / 3.6  # watts over tokens/s are joules a token; 3.6 MJ are a kWh
     assert found["energy"]["kwh_per_million_output_tokens"]["full_use"] == pytest.approx(kwh)
     year = found["options"][0]["units"] * 10.2 * 1.3 * 8_760
-    assert found["energy"]["kwh_per_year"] == {"full_use": pytest.approx(year), "mean_load": pytest.approx(year)}
+    assert found["energy"]["kwh_per_year"] == {
+        "full_use": pytest.approx(year), "at_load": pytest.approx(year), "mean_load": pytest.approx(year)
+    }  # fmt: skip
 
 
-def test_a_rate_without_a_mean_is_full_use_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    found = asked(capsys, *SMALL, "--rps", "20")
-    assert found["load"] == "full_use"
+def test_a_rate_without_a_mean_is_that_rate_around_the_clock(capsys: pytest.CaptureFixture[str], server: str) -> None:
+    # Half a request/s of 2,000 and 200 tokens at $1 and $3: 15,768,000 a year at 0.0026 are $40,997, below a server's
+    # $119,000; a headroom makes the size larger, not the load.
+    found = asked(capsys, *SMALL, "--rps", "0.5", "--headroom", "50%", "--own", server, "--api", "1,3")
+    assert found["load"] == "stated_demand"
     assert found["mean_requests_per_s"] is None
-    assert found["usd_per_1k_requests"]["mean_load"] is None
-    assert [option["kind"] for option in found["options"]] == ["cloud"]  # the price to plan with
-    assert any(a["what"] == "load" and "full use" in a["value"] for a in found["assumptions"])
+    assert {option["load_requests_per_s"] for option in found["options"]} == {0.5}
+    own, api = found["options"]
+    assert (own["usd_per_year"], api["usd_per_year"]) == (pytest.approx(119_000), pytest.approx(40_996.8))
+    assert found["usd_per_1k_requests"]["at_load"] == pytest.approx(119_000 / 15_768)
+    (pair,) = found["break_even"]
+    assert pair["cheaper_at_this_load"] == api["name"]
+    assert pair["months_reason"]
+    assert any(a["what"] == "load" and "stated demand" in a["value"] for a in found["assumptions"])
+    assert run(["cost", *SMALL, "--rps", "0.5", "--own", server, "--api", "1,3"]) == 0
+    table = " ".join(capsys.readouterr().out.split())
+    assert "Cheapest API at $1 / $3, $41,000 a year" in table
+    assert "0.500 requests/s, the stated demand around the clock" in table
+    assert "--profile" in table
+
+
+def test_without_a_demand_every_way_serves_what_is_sized(capsys: pytest.CaptureFixture[str], server: str) -> None:
+    found = asked(capsys, *SMALL, "--gpus", "1", "--own", server, "--api", "1,3")
+    assert found["load"] == "as_sized"
+    rate = found["full_use_requests_per_s"]
+    assert [option["load_requests_per_s"] for option in found["options"]] == [rate, rate]
+    assert found["options"][0]["utilisation_at_load"] == pytest.approx(1 / 8)  # one of the server's eight GPUs
+    assert found["options"][1]["usd_per_year"] == pytest.approx(0.0026 * rate * 31_536_000)
+
+
+def test_requests_in_flight_have_a_mean_too(capsys: pytest.CaptureFixture[str]) -> None:
+    flight = (*SMALL, "--concurrency", "32")
+    whole = asked(capsys, *flight)
+    assert whole["load"] == "stated_demand"
+    # Eight of 24 hours, and half as many on average as at the peak: a sixth.
+    part = asked(capsys, *flight, "--active-hours", "8", "--peak-to-mean", "2")
+    assert part["load"] == "mean_load"
+    assert part["mean_requests_per_s"] == pytest.approx(whole["load_requests_per_s"] / 6)
+    assert part["sized_to_mean"] == pytest.approx(6)
+
+
+def test_a_cost_outside_its_own_band_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    biased = ("rag", "-g", "mi300x,h100-sxm", "--no-verify")
+    found = asked(capsys, *biased)
+    for index, option in enumerate(found["options"]):
+        band = found["bands"][f"options.{index}.usd_per_1k_requests.full_use"]
+        inside = band["low"] <= option["usd_per_1k_requests"]["full_use"] <= band["high"]
+        assert inside == (not option["gpu"].startswith("MI300X"))
+    assert run(["cost", *biased]) == 0
+    table = " ".join(capsys.readouterr().out.split())
+    assert "MI300X 192GB (dearer as measured): predictions of this kind have been off to one side" in table
+    assert run(["cost", "rag", "-g", "h100-sxm", "--no-verify"]) == 0
+    assert "off to one side" not in " ".join(capsys.readouterr().out.split())
+
+
+def test_servers_too_small_on_one_type_leave_that_type_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "single.yaml"
+    path.write_text("gpus: 1\nprice_usd: 40000\n")
+    # 70 GB of weights are more than an L40S holds, less than an H200 does.
+    large = ("-m", "llama-3.1-70b", "--precision", "fp8", "--isl", "1000", "--osl", "200", "--rps", "1", "--no-verify")
+    found = asked(capsys, *large, "-g", "h200-sxm,l40s", "--own", str(path))
+    assert {option["gpu"] for option in found["options"]} == {"H200 SXM 141GB"}
+    assert any("L40S" in problem and "has 1 GPU" in problem for problem in found["problems"])
+    assert run(["cost", *large, "-g", "l40s", "--own", str(path)]) == 2
+    assert f"{path}:1: gpus: single.yaml has 1 GPU" in capsys.readouterr().err
+
+
+def test_the_middle_of_a_range_is_not_called_stated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "range.yaml"
+    path.write_text(
+        "model: llama-3.1-8b\ngpu: h100-sxm\ntokens: {isl: 1000, osl: 200}\ndemand: {requests_per_s: 2..5}\n"
+    )
+    assert asked(capsys, str(path), "--no-verify")["demand"] == "peak 3.50 requests/s, the middle of 2 to 5"
+
+
+def test_optimised_rates_have_no_band(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(capsys, *CALLS)["bands"]
+    assert asked(capsys, *CALLS, "--speculative", "ngram:4@0.5")["bands"] == {}
 
 
 def test_the_split_by_time_charges_everything(capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, *CALLS, "--split", "time")
     tokens = found["usd_per_million_tokens"]
-    for load in ("full_use", "mean_load"):
+    for load in ("full_use", "at_load"):
         charged = tokens["input"][load] * 2000 + tokens["output"][load] * 200
         assert charged == pytest.approx(1000 * found["usd_per_1k_requests"][load])
     # With few requests beside it an output token takes longer, and bears more of the cost.
-    ratio = {load: tokens["output"][load] / tokens["input"][load] for load in ("full_use", "mean_load")}
-    assert ratio["mean_load"] > ratio["full_use"] > 1
+    ratio = {load: tokens["output"][load] / tokens["input"][load] for load in ("full_use", "at_load")}
+    assert ratio["at_load"] > ratio["full_use"] > 1
 
 
 def test_price_and_offline(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,8 +225,31 @@ def test_infeasible_is_a_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert not found["feasible"]
     assert found["usd_per_year"] is None
     assert found["problems"]
+    assert any("TTFT limit" in change for change in found["suggestions"])
     assert run(["cost", *SMALL[:-2], "1ms", "--no-verify", "--rps", "20"]) == 1
-    assert "Infeasible" in capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Infeasible" in out
+    assert "What would help TTFT limit" in out
+    assert "H100 SXM 80GB: H100 SXM 80GB" not in out
+
+
+def test_an_infeasible_picture_says_that_there_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "none.svg"
+    assert run(["cost", *SMALL[:-2], "1ms", "--no-verify", "--rps", "20", "--plot", str(path)]) == 1
+    assert "--plot: nothing is drawn" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_a_broken_matplotlib_is_told_before_anything_is_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", ModuleType("matplotlib.figure"))  # without its Figure
+    assert run(["cost", *CALLS, "--plot", str(tmp_path / "x.svg")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "matplotlib, which cannot be loaded" in captured.err
 
 
 def test_table_csv_and_markdown(capsys: pytest.CaptureFixture[str], server: str) -> None:
@@ -188,6 +286,11 @@ def test_mistakes_come_out_together(capsys: pytest.CaptureFixture[str], tmp_path
         (("--own", "hgx-h200"), "holds h200-sxm GPUs"),
         (("--api", "nan,1"), "is not two prices"),
         (("--api", "0,0"), "is not two prices"),
+        (("--api", "1e-300,1e-300"), "each from 0.0001"),
+        (("--api", "\u0661,\u0663"), "is not two prices"),
+        (("--api", "1_000,3"), "is not two prices"),
+        (("--split", "1_0"), "splits nothing"),
+        (("--split", "1e-300"), "splits nothing"),
         (("--split", "-1"), "splits nothing"),
     ],
 )

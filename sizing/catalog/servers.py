@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 from sizing.catalog.files import read_yaml, validate
 from sizing.catalog.gpus import load_gpu
-from sizing.catalog.names import Found, Shelf, find, ids, is_path, matched_from
+from sizing.catalog.names import Found, Shelf, find, ids, is_path
 from sizing.catalog.paths import expanded
 from sizing.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
-from sizing.specs.server import NUMBERS, Basis, Server
+from sizing.specs.server import NUMBERS, OF_THE_SIZE, Basis, Server
 
 SHELF = Shelf("server", "hardware_profiles", "servers", "llmsize cost --help")
 
 
+# What a server costs per GPU, in $: beyond these its price is in thousands or in cents, or is that of a server of another size.
+LEAST_USD_PER_GPU, MOST_USD_PER_GPU = 250.0, 1e6
+
+
 class Stated(NamedTuple):
-    """A number of a server with how it is known."""
+    """A number of a server with how it is known; file and line where the user's own file states it."""
 
     value: float
     basis: Basis
+    file: str | None = None
+    line: int | None = None
+
+
+class OwnFile(NamedTuple):
+    """A server as the user's own or a ready file states it, and the lines of its fields; `id` is the file's stem."""
+
+    spec: Server
+    id: str
+    path: Path
+    lines: dict[str, int | None]
+
+    @property
+    def title(self) -> str:
+        """What to call it: its name, or its file where that looks like one (a pipe does not)."""
+        return self.spec.name or (self.path.name if self.path.suffix else "unnamed")
 
 
 class Resolved(NamedTuple):
@@ -39,7 +60,7 @@ def server_names() -> tuple[str, ...]:
     return ids(SHELF)
 
 
-def load_server(name_or_path: str) -> Found[Server]:
+def load_server(name_or_path: str) -> OwnFile:
     """Return a ready server by name (`hgx-h100`, `HGX H100`) or a user's own by the path of its file.
 
     Raises InputError for an unknown or ambiguous name, for every fault of the file, and for GPUs in it that are not known.
@@ -48,8 +69,9 @@ def load_server(name_or_path: str) -> Found[Server]:
         path = expanded(name_or_path)
         document = read_yaml(path)
         spec = validate(Server, document)
+        lines = {field: document.place((field,))[1] for field in spec.model_fields_set}
         if spec.gpu is None:
-            return Found(spec, path.stem, path)
+            return OwnFile(spec, path.stem, path, lines)
         try:
             gpu_id = load_gpu(spec.gpu).id
         except InputError as error:
@@ -57,9 +79,9 @@ def load_server(name_or_path: str) -> Found[Server]:
             raise InputError(
                 Fault(fault.message, file, line, name, fault.allowed, fault.nearest) for fault in error.faults
             ) from None
-        return Found(spec.model_copy(update={"gpu": gpu_id}), path.stem, path)
+        return OwnFile(spec.model_copy(update={"gpu": gpu_id}), path.stem, path, lines)
     entry = find(name_or_path, SHELF)
-    return Found(validate(Server, read_yaml(entry.path)), entry.id, entry.path, matched_from(name_or_path, entry))
+    return OwnFile(validate(Server, read_yaml(entry.path)), entry.id, entry.path, {})
 
 
 def load_defaults() -> Found[Server]:
@@ -68,32 +90,23 @@ def load_defaults() -> Found[Server]:
     return Found(validate(Server, read_yaml(path)), path.stem, path)
 
 
-def ready_for(gpu_id: str) -> Found[Server] | None:
+def ready_for(gpu_id: str) -> OwnFile | None:
     """Return the ready server with GPUs of a type, that of the newest price where there are several; None for none."""
     fitting = [found for found in map(load_server, server_names()) if found.spec.gpu == gpu_id]
     return max(fitting, key=lambda found: found.spec.sources["price_usd"].date, default=None)
 
 
-def resolve(own: Found[Server], gpu_id: str, gpu: Gpu) -> Resolved:
+def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> Resolved:
     """Fill in what a server leaves out for GPUs of a type: from the ready server of that type, then from the defaults.
 
-    Raises InputError for a server of other GPUs, or one whose price nothing states.
+    A price and a power are of servers with as many GPUs, so those of a ready server of another size do not count.
+    Raises InputError for a server of other GPUs, one whose price nothing states, and a price that is no server's.
     """
     file = str(own.path)
     if own.spec.gpu is not None and own.spec.gpu != gpu_id:
-        raise InputError(
-            Fault(f"holds {own.spec.gpu} GPUs, not {gpu_id}", file, field="gpu", allowed=f"-g {own.spec.gpu}")
-        )
-    ready, defaults = ready_for(gpu_id), load_defaults()
-    numbers = {}
-    for name in NUMBERS:
-        sheets = [own.spec, *([ready.spec] if ready is not None else []), defaults.spec]
-        stated = next((sheet for sheet in sheets if getattr(sheet, name) is not None), None)
-        if stated is not None:
-            basis = stated.sources.get(name) or Basis(
-                kind="assumed", source=f"as stated in {own.path.name}", date="as asked"
-            )
-            numbers[name] = Stated(float(getattr(stated, name)), basis)
+        message, allowed = f"holds {own.spec.gpu} GPUs, not {gpu_id}", f"-g {own.spec.gpu}"
+        raise InputError(Fault(message, file, own.lines.get("gpu"), "gpu", allowed))
+    numbers = _numbers(own, ready_for(gpu_id))
     if "gpus" not in numbers:
         sheet = gpu.datasheet
         numbers["gpus"] = Stated(
@@ -101,9 +114,39 @@ def resolve(own: Found[Server], gpu_id: str, gpu: Gpu) -> Resolved:
         )
     if "price_usd" not in numbers:
         known = ", ".join(server_names())
-        message = f"no price of a server with {gpu.name} is known"
+        message = f"no price of a server with {numbers['gpus'].value:.0f} x {gpu.name} is known"
         raise InputError(Fault(message, file, field="price_usd", allowed=f"price_usd: in the file; known are {known}"))
-    if numbers["residual_usd"].value > numbers["price_usd"].value:
-        most = f"at most the price, {numbers['price_usd'].value:,.0f}"
-        raise InputError(Fault("is more than the server costs", file, field="residual_usd", allowed=most))
-    return Resolved(own.spec.name or own.path.name, gpu_id, numbers)
+    _check_price(own, numbers)
+    return Resolved(own.title, gpu_id, numbers)
+
+
+def _numbers(own: OwnFile, ready: OwnFile | None) -> dict[str, Stated]:
+    """Return each number from the first that states it: the server, the ready one of its GPUs, the defaults."""
+    defaults = load_defaults()
+    other_size = ready is not None and own.spec.gpus not in (None, ready.spec.gpus)
+    numbers = {}
+    for name in NUMBERS:
+        apart = ready is None or (other_size and name in OF_THE_SIZE)
+        sheets = [own.spec, *([ready.spec] if ready is not None and not apart else []), defaults.spec]
+        stated = next((sheet for sheet in sheets if getattr(sheet, name) is not None), None)
+        if stated is None:
+            continue
+        basis = stated.sources.get(name) or Basis(kind="assumed", source=f"as stated in {own.title}", date="as asked")
+        found = Stated(float(getattr(stated, name)), basis)
+        if stated is own.spec:
+            found = found._replace(file=str(own.path), line=own.lines.get(name))
+        numbers[name] = found
+    return numbers
+
+
+def _check_price(own: OwnFile, numbers: dict[str, Stated]) -> None:
+    """Raise InputError for a price that no server with so many GPUs has, and for a residual value above it."""
+    file, price, residual = str(own.path), numbers["price_usd"], numbers["residual_usd"]
+    gpus = numbers["gpus"].value
+    least, most = LEAST_USD_PER_GPU * gpus, MOST_USD_PER_GPU * gpus
+    if not least <= price.value <= most:
+        message = f"${price.value:,.0f} is no price of a server of {gpus:.0f} GPUs: it is in $, for the whole server"
+        raise InputError(Fault(message, file, price.line, "price_usd", f"{least:,.0f} to {most:,.0f}"))
+    if residual.value > price.value:
+        allowed = f"at most the price, {price.value:,.0f}"
+        raise InputError(Fault("is more than the server costs", file, residual.line, "residual_usd", allowed))

@@ -28,7 +28,7 @@ def command(
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
     from sizing.cli.collecting import Part
-    from sizing.cli.output import chosen_format, picture_form, write, write_file
+    from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
     from sizing.cli.priced import ask
     from sizing.cli.reading import Reader
     from sizing.cli.resolve import question
@@ -44,11 +44,16 @@ def command(
     plot, prices = Part(read_picture), Part(lambda: ask(values))
     asked = question(workload, WORKLOAD_OPTIONS, values, output, plot, prices)
     document = _costed(asked, prices.value, values)
-    write(document, output.value)
-    if plot.value is not None and document.options:
+    picture = None
+    if plot.value is not None and document.options:  # drawn first: where that fails, nothing is printed
         from sizing.report.plot_cost import draw
 
-        write_file(plot.value, "--plot", draw(document, picture_form(plot.value)))
+        picture = draw(document, picture_form(plot.value))
+    write(document, output.value)
+    if plot.value is not None and picture is not None:
+        write_file(plot.value, "--plot", picture)
+    elif plot.value is not None:
+        complain("--plot: nothing is drawn, as nothing meets the demand")
     if not document.feasible:
         raise typer.Exit(1)
 
@@ -76,13 +81,33 @@ def _costed(asked: Question, prices: Prices, values: dict[str, Any]) -> CostRepo
         for option, part in zip(asked.options, offered, strict=True)
         for fault in part.faults
     ]
-    answers = []
+    answers, questions = [], []
     for option, part in zip(asked.options, offered, strict=True):
         if not part.faults:
             alone = asked._replace(options=(option,), asked=asked.asked._replace(options=(option,)))
             answers.append(_answer(alone, part.value, values))
+            questions.append(alone)
     problems += [text for answer in answers if (text := _problem(answer)) is not None]
-    return build(Asking(tuple(answers), prices.api, prices.split, load_defaults().spec), problems)
+    helps: tuple[str, ...] = ()
+    if all(answer.best is None for answer in answers):
+        helps = _helps(*min(zip(answers, questions, strict=True), key=lambda pair: _short(pair[0])), values)
+    return build(Asking(tuple(answers), prices.api, prices.split, load_defaults().spec), problems, helps)
+
+
+def _short(answer: Answer) -> float:
+    """Return how far a type of GPU is from an answer, by its nearest miss; what only a budget or a simulation turned down is near."""
+    from sizing.advice import nearest_miss
+
+    miss = None if answer.outcome.best is not None else nearest_miss(answer.outcome)
+    return 0.0 if miss is None else miss.shortfall
+
+
+def _helps(answer: Answer, asked: Question, values: dict[str, Any]) -> tuple[str, ...]:
+    """Return the single changes that would let a type of GPU meet the demand, in words."""
+    from sizing.cli.estimate import suggested
+    from sizing.report.limiting import unmet
+
+    return unmet(answer.outcome, suggested(answer.outcome, asked, values), answer.checked).suggestions
 
 
 def _answer(asked: Question, priced: Any, values: dict[str, Any]) -> Answer:
@@ -100,5 +125,5 @@ def _problem(answer: Answer) -> str | None:
 
     if answer.best is not None:
         return None
-    name = answer.asked.options[0].name
-    return f"{name}: {unmet(answer.outcome, (), answer.checked).detail}"
+    name, detail = answer.asked.options[0].name, unmet(answer.outcome, (), answer.checked).detail
+    return detail if name in detail else f"{name}: {detail}"

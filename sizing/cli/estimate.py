@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -24,6 +24,7 @@ from sizing.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from sizing.advice import Suggestion
     from sizing.cli.resolve import Question
     from sizing.report.documents import Estimate
     from sizing.report.estimate import Hopeful
@@ -103,12 +104,7 @@ def estimated(asked: Question, values: Mapping[str, Any], *, relaxed: bool = Tru
     tokens, request = to_simulate(asked, values), to_size(asked, values)
     outcome, checked = answer(request, asked, tokens)
 
-    def confirm(other: Outcome) -> Outcome | None:
-        if tokens is None:
-            return other if other.best is not None else None
-        tried = simulated(other, tokens, tries=CONFIRMING_TRIES)
-        return tried.outcome if tried is not None and tried.passed else None
-
+    confirm = _confirming(tokens)
     feasible = within_budget(outcome) and (checked is None or checked.passed)
     searched = (asked.options, asked.precisions, asked.data)
     document = build(
@@ -121,6 +117,26 @@ def estimated(asked: Question, values: Mapping[str, Any], *, relaxed: bool = Tru
         explained=explained,
     )
     return Answered(document, outcome)
+
+
+def suggested(outcome: Outcome, asked: Question, values: Mapping[str, Any]) -> tuple[Suggestion, ...]:
+    """Return the single changes that would make an infeasible question feasible, each searched and confirmed as its answer is."""
+    from sizing import advice
+
+    confirm = _confirming(to_simulate(asked, values))
+    return advice.suggestions(outcome, asked.options, asked.precisions, asked.data, confirm)
+
+
+def _confirming(tokens: Tokens | None) -> Callable[[Outcome], Outcome | None]:
+    """Return what confirms an outcome by simulation, or takes it as it is where there are no `tokens` to simulate with."""
+
+    def confirm(other: Outcome) -> Outcome | None:
+        if tokens is None:
+            return other if other.best is not None else None
+        tried = simulated(other, tokens, tries=CONFIRMING_TRIES)
+        return tried.outcome if tried is not None and tried.passed else None
+
+    return confirm
 
 
 def to_simulate(asked: Question, values: Mapping[str, Any]) -> Tokens | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from sizing.catalog import servers
-from sizing.catalog.names import Found
-from sizing.catalog.servers import Resolved
+from sizing.catalog.servers import OwnFile, Resolved
 from sizing.cli.collecting import Part
 from sizing.cli.options import comma_separated
 from sizing.errors import Fault, InputError
@@ -19,17 +19,18 @@ from sizing.report.cost_options import ApiPrices
 from sizing.report.cost_service import Split
 from sizing.request import GpuOption
 from sizing.specs.gpu import Price
-from sizing.specs.server import Server
 
-MOST_USD_PER_MILLION = 100_000.0
+LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION = 1e-4, 100_000.0
 BY_TIME: Literal["time"] = "time"
-MOST_RATIO = 1_000.0
+LEAST_RATIO, MOST_RATIO = 1e-3, 1_000.0
+# As people write numbers: ASCII, nothing between the digits.
+NUMBER = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z")
 
 
 class Prices(NamedTuple):
     """What was asked for; providers are not yet looked up, as each type of GPU has its own."""
 
-    own: Found[Server] | None
+    own: OwnFile | None
     clouds: tuple[tuple[str, str], ...]
     api: ApiPrices | None
     split: Split | None
@@ -69,13 +70,11 @@ def _clouds(text: str | None) -> tuple[tuple[str, str], ...]:
 def _api(text: str | None) -> ApiPrices | None:
     if text is None:
         return None
-    try:
-        usd_in, usd_out = (float(part) for part in text.split(","))
-    except ValueError:
-        usd_in = usd_out = math.nan
-    highest = MOST_USD_PER_MILLION
-    if not (0 <= usd_in <= highest and 0 <= usd_out <= highest and usd_in + usd_out > 0):
-        allowed = f"IN,OUT as 1.0,3.0: $ per million tokens, from 0 to {highest:,.0f}"
+    least, most = LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION
+    found = [_number(part, least, most) for part in text.split(",")]
+    usd_in, usd_out = found if len(found) == 2 else (math.nan, math.nan)
+    if not usd_in + usd_out > 0:
+        allowed = f"IN,OUT as 1.0,3.0: $ per million tokens, each from {least:g} to {most:,.0f}, or one of them 0"
         raise InputError(Fault(f"{text!r} is not two prices", field="--api", allowed=allowed))
     return ApiPrices(usd_in, usd_out, f"API at ${usd_in:g} / ${usd_out:g}", "as asked", "as asked")
 
@@ -85,14 +84,18 @@ def _split(text: str | None) -> Split | None:
         return None
     if text.strip().lower() == BY_TIME:
         return BY_TIME
-    try:
-        ratio = float(text)
-    except ValueError:
-        ratio = math.nan
-    if not 0 <= ratio <= MOST_RATIO:
-        allowed = f"{BY_TIME}, or the price of an output token over that of an input token, from 0 to {MOST_RATIO:,.0f}"
+    ratio = _number(text, LEAST_RATIO, MOST_RATIO)
+    if math.isnan(ratio):
+        of = f"the price of an output token over that of an input token, 0 or from {LEAST_RATIO:g} to {MOST_RATIO:,.0f}"
+        allowed = f"{BY_TIME}, or {of}"
         raise InputError(Fault(f"{text!r} splits nothing", field="--split", allowed=allowed))
     return ratio
+
+
+def _number(text: str, least: float, most: float) -> float:
+    """Return a number that is 0 or within a range, NaN where the text is none."""
+    value = float(text) if NUMBER.match(text) else math.nan
+    return value if value == 0 or least <= value <= most else math.nan
 
 
 def priced(asked: Prices, option: GpuOption) -> Priced:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from sizing.bands import AS_PREDICTED, find, region
 from sizing.catalog.servers import Resolved
-from sizing.report import assumptions, bands, estimate
+from sizing.demand import Demanded
+from sizing.errors import InputError
+from sizing.report import assumptions, estimate
+from sizing.report.cost_bands import band_of_rate, bands_of
 from sizing.report.cost_energy import energy_of
 from sizing.report.cost_options import LOWER_BOUND, ApiPrices, api, own, rented
 from sizing.report.cost_pairs import compared
 from sizing.report.cost_service import Service, Split, service_of
-from sizing.report.documents import Assumption, ErrorBand
-from sizing.report.documents_cost import CostOption, CostReport
+from sizing.report.documents import Assumption
+from sizing.report.documents_cost import CostOption, CostReport, Load, with_mean
 from sizing.report.inputs import Asked, inputs
+from sizing.report.lines import number
 from sizing.search import Evaluated, Outcome, within_budget
 from sizing.specs.gpu import Gpu, Price
 from sizing.specs.server import NUMBERS, Server
@@ -23,6 +26,10 @@ from sizing.specs.server import NUMBERS, Server
 if TYPE_CHECKING:  # the simulator need not be loaded to report
     from sizing.verify import Verified
 
+LOADS_ASSUMED: dict[Load, str] = {
+    "stated_demand": "the stated demand around the clock",
+    "as_sized": "full use of the replicas sized, around the clock",
+}
 YEAR = "a year of 365 days"
 BY_GPU = "counted by the GPU, as llmsize estimate does; an instance may hold several"
 
@@ -79,24 +86,29 @@ class _Part(NamedTuple):
     options: tuple[CostOption, ...]
 
 
-def build(asking: Asking, problems: Sequence[str] = ()) -> CostReport:
-    """Return the document: of several types of GPU first the one whose first option costs least, then those of the others."""
+def build(asking: Asking, problems: Sequence[str] = (), suggestions: Sequence[str] = ()) -> CostReport:
+    """Return the document: of several types of GPU first the one whose first option costs least a request, then the others.
+
+    `problems` say why a type of GPU is left out, `suggestions` what would help where all are. Raises InputError where owned
+    servers are too small for a replica on every type.
+    """
     split = _split(asking)
     several = sum(answer.best is not None for answer in asking.answers) > 1
-    parts = [part for answer in asking.answers if (part := _part(answer, split, several=several)) is not None]
-    parts.sort(key=lambda part: part.options[0].usd_per_year if part.options else 0.0)
+    parts, left_out = _parts(asking.answers, split, several=several)
+    parts.sort(key=lambda part: part.options[0].usd_per_1k_requests.at_load if part.options else 0.0)
+    problems = [*problems, *left_out]
     first = parts[0].answer if parts else asking.answers[0]
     stated = inputs(first.asked, first.outcome.request, parts[0].best.candidate if parts else None)
     stated |= _inputs(asking, first)
     if not parts:
-        return _unsized(first, stated, problems)
+        return _unsized(first, stated, problems, suggestions)
     _, best, service, _ = parts[0]
     options = [option for part in parts for option in part.options]
     if asking.api is not None:
         options.append(api(service, asking.api))
     top = options[0]
     found = first.outcome.request.demanded
-    return CostReport(
+    document = CostReport(
         feasible=True,
         inputs=stated,
         basis=top.name,
@@ -108,28 +120,42 @@ def build(asking: Asking, problems: Sequence[str] = ()) -> CostReport:
         usd_per_1k_requests=top.usd_per_1k_requests,
         usd_per_million_tokens=top.usd_per_million_tokens,
         split=_split_in_words(asking, split),
+        load_requests_per_s=service.load_per_s,
+        demand=_demand(found),
         mean_requests_per_s=service.mean_per_s,
         peak_requests_per_s=found.peak_per_s if found is not None else None,
         full_use_requests_per_s=service.capacity_per_s,
-        sized_to_mean=service.sized_to_mean if service.mean_per_s is not None else None,
+        sized_to_mean=service.sized_to_load if service.mean_per_s is not None else None,
         deployments=tuple(estimate.deployment(part.best) for part in parts),
         verified=None if first.checked is None else first.checked.passed,
         options=tuple(options),
-        break_even=tuple(compared(options, service)),
+        break_even=tuple(compared(options)),
         energy=energy_of(top, service, first.priced.own, best.candidate.option.gpu, asking.defaults),
-        bands=_bands(best, first.outcome, top),
+        bands=bands_of(
+            options, {part.service.gpu: band_of_rate(part.best, part.answer.outcome.request) for part in parts}
+        ),
         problems=tuple(problems),
+        suggestions=(),
         assumptions=tuple(dict.fromkeys(_assumptions(asking, parts, options))),
     )
+    return cast(CostReport, with_mean(document, known=service.mean_per_s is not None))
 
 
-def _unsized(first: Answer, stated: dict[str, Any], problems: Sequence[str]) -> CostReport:
+def _demand(found: Demanded | None) -> str | None:
+    """Say which rate a demand states, and how; None where it states none."""
+    if found is None or not found.steps:
+        return None
+    first = found.steps[0]
+    return f"{first.what} {number(first.requests_per_s)} requests/s, {first.how}"
+
+
+def _unsized(first: Answer, stated: dict[str, Any], problems: Sequence[str], suggestions: Sequence[str]) -> CostReport:
     """Return the document where nothing meets the demand: every figure is null."""
     return CostReport(
         feasible=False, inputs=stated, basis=None, currency="USD", load=None, usd_per_hour=None, usd_per_month=None,
-        usd_per_year=None, usd_per_1k_requests=None, usd_per_million_tokens=None, split=None, mean_requests_per_s=None,
+        usd_per_year=None, usd_per_1k_requests=None, usd_per_million_tokens=None, split=None, load_requests_per_s=None, demand=None, mean_requests_per_s=None,
         peak_requests_per_s=None, full_use_requests_per_s=None, sized_to_mean=None, deployments=(), verified=None, options=(),
-        break_even=(), energy=None, bands={}, problems=tuple(problems),
+        break_even=(), energy=None, bands={}, problems=tuple(problems), suggestions=tuple(suggestions),
         assumptions=tuple(assumptions.of_model(first.outcome.request, first.asked.notes)),
     )  # fmt: skip
 
@@ -161,12 +187,27 @@ def _split_in_words(asking: Asking, split: Split) -> str:
     return f"an output token costs {split:.4g} times an input token, {of}"
 
 
+def _parts(answers: Iterable[Answer], split: Split, *, several: bool) -> tuple[list[_Part], list[str]]:
+    """Return the types of GPU that have an answer, and why servers are too small for others. Raises InputError for all."""
+    found, faults = [], []
+    for answer in answers:
+        try:
+            part = _part(answer, split, several=several)
+        except InputError as error:
+            faults += [(answer.asked.options[0].name, fault) for fault in error.faults]
+        else:
+            found += [part] if part is not None else []
+    if faults and not found:
+        raise InputError(fault for _, fault in faults)
+    return found, [f"{name} is left out: {fault.message}" for name, fault in faults]
+
+
 def _part(answer: Answer, split: Split, *, several: bool) -> _Part | None:
     """Return one type of GPU with its ways to serve; of several types their names say which. None without an answer."""
     best = answer.best
     if best is None:
         return None
-    service = service_of(best, answer.outcome.request, split)
+    service = service_of(best, answer.outcome.request, answer.asked.workload.planning, split)
     mark = f" ({service.gpu})" if several else ""
     found = _options(answer.priced, service, best.candidate.option.gpu)
     return _Part(answer, best, service, tuple(option._replace(name=option.name + mark) for option in found))
@@ -184,27 +225,14 @@ def _options(priced: Priced, service: Service, gpu: Gpu) -> Iterator[CostOption]
                 yield option._replace(source=rental.source, note=note)
 
 
-def _bands(best: Evaluated, outcome: Outcome, top: CostOption) -> dict[str, ErrorBand]:
-    """Return the error band of the cost at full use, which is as unsure as the highest rate that it is divided by."""
-    if best.load.edge != AS_PREDICTED or top.kind == "api":
-        return {}
-    request, gpu = outcome.request, best.candidate.option.gpu
-    heaviest = best.most_per_replica if request.concurrency is not None else best.most_decoding
-    band = find(bands.known(), "throughput", request.situation(gpu, region(heaviest)))
-    usd = top.usd_per_1k_requests.full_use
-    if band is None or usd is None:
-        return {}
-    return {"usd_per_1k_requests.full_use": ErrorBand(usd / band.high, usd / band.low, band.n)}
-
-
 def _assumptions(asking: Asking, parts: Iterable[_Part], options: Iterable[CostOption]) -> Iterator[Assumption]:
     yield Assumption("money", "US dollars, without taxes", "", "assumed", "prices as their sources state them")
     yield Assumption("hours", "8,760 a year, 730 a month", "", "assumed", YEAR)
     for answer, best, service, _ in parts:
         request, chosen = answer.outcome.request, best.candidate
-        if service.mean_per_s is None:
-            why = "nothing says how far the mean is below the peak"
-            yield Assumption("load", "full use alone", "", "assumed", why)
+        if service.load in LOADS_ASSUMED:
+            why = "nothing says how far the mean is below it"
+            yield Assumption("load", LOADS_ASSUMED[service.load], "", "assumed", why)
         yield from assumptions.of_model(request, answer.asked.notes)
         yield from assumptions.of_memory(request, chosen)
         yield from assumptions.of_time(request, chosen, best.load.kernels)

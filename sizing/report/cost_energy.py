@@ -14,7 +14,7 @@ from sizing.specs.server import Server
 def energy_of(
     option: CostOption, service: Service, server: Resolved | None, gpu: Gpu, defaults: Server
 ) -> Energy | None:
-    """Return the energy of an option at full use and at the mean load; None of an API, whose servers are not known.
+    """Return the energy of an option at full use and at the load; None of an API, whose servers are not known.
 
     Rented servers draw what the default server does: their GPUs' TDP times its factor.
     """
@@ -33,18 +33,14 @@ def energy_of(
         factor, idle, pue, uptime = (1.0 if value is None else value for value in found)
         full_w, basis = option.gpus * gpu.datasheet.tdp_w * factor, defaults.sources["server_factor"].source
 
-    def at(
-        utilisation: float | None, rate: float | None
-    ) -> tuple[float | None, float | None, float | None, float | None]:
+    def at(utilisation: float, rate: float) -> tuple[float, float, float, float]:
         """Return power in W, energy a year in kWh, and kWh per million output tokens and all tokens."""
-        if utilisation is None or not rate:
-            return None, None, None, None
         drawn = cost.power_w(full_w, idle, utilisation)
         year = drawn * pue / WATTS_PER_KW * capacity.hours_per_year() * uptime
         output = cost.kwh_per_million_tokens(drawn * pue, rate * service.osl)
         return drawn, year, output, cost.kwh_per_million_tokens(drawn * pue, rate * (service.isl + service.osl))
 
     full = at(1.0, option.capacity_requests_per_s)
-    mean = at(option.utilisation_mean_load, service.mean_per_s)
-    power, year, output, total = (Loads(*pair) for pair in zip(full, mean, strict=True))
+    here = at(service.busy(option.capacity_requests_per_s), service.load_per_s)
+    power, year, output, total = (Loads(*pair) for pair in zip(full, here, strict=True))
     return Energy(option.name, power, pue, year, output, total, basis)

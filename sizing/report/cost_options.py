@@ -14,6 +14,7 @@ from sizing.plan.nodes import Fit
 from sizing.prices import source_of, usd_per_gpu_hour
 from sizing.report.cost_service import Bundle, Service
 from sizing.report.documents_cost import CostOption, Loads, Parts, TokenLoads
+from sizing.report.lines import plural
 from sizing.specs.gpu import Gpu, Price
 
 NO_UNITS = float("inf")  # an API holds any load
@@ -52,17 +53,13 @@ def own(service: Service, server: Resolved, gpu: Gpu) -> CostOption:
     """
     each = own_server(server, gpu)
     fit = Fit(service.gpus_per_replica, each.gpus)
-    if fit.replicas_per_node == 0 and each.gpus < gpu.datasheet.node.gpus:
-        message = f"{each.gpus} GPUs of {server.title} do not hold a replica of {service.gpus_per_replica}"
-        raise InputError(
-            Fault(message, field="gpus", allowed=f"a server of {gpu.datasheet.node.gpus}, or --tp {each.gpus}")
-        )
+    joined = min(service.gpus_per_replica, gpu.datasheet.node.gpus)
+    if each.gpus < joined:
+        raise InputError(_too_small(server, each.gpus, joined, service.gpu))
     bundle, units = Bundle.of(fit), fit.nodes(service.replicas)
     per_s = bundle.replicas * service.per_replica_per_s / bundle.units  # of one server
     busy = service.busy(units * per_s)
-    years = [None if u is None else cost.server_year(each, u) for u in (1.0, busy)]
-    year = years[1] or years[0]
-    assert year is not None
+    full, year = cost.server_year(each, 1.0), cost.server_year(each, busy)
     idle = cost.server_year(each, 0.0).total
     # Power above idle goes with the requests: its joules per request at full use, whatever the number of servers.
     joules = each.power_w * (1 - each.idle_share) * each.pue / per_s
@@ -75,11 +72,20 @@ def own(service: Service, server: Resolved, gpu: Gpu) -> CostOption:
     upfront = units * each.price_usd * (1 + each.network_share)
     return _option(
         service, f"own ({server.title})", "own", units * per_s,
-        Loads(*(None if one is None else units * one.total for one in years)), (curve,), uptime=each.uptime,
+        Loads(units * full.total, units * year.total), (curve,), uptime=each.uptime,
     )._replace(
-        units=units, gpus_per_unit=each.gpus, gpus=units * each.gpus, sku=server.title, utilisation_mean_load=busy,
+        units=units, gpus_per_unit=each.gpus, gpus=units * each.gpus, sku=server.title, utilisation_at_load=busy,
         parts_usd_per_year=Parts(*(units * part for part in year)), upfront_usd=upfront, depreciation_years=each.depreciation_years, date=price.date, source=price.source,
     )  # fmt: skip
+
+
+def _too_small(server: Resolved, gpus: int, joined: int, gpu: str) -> Fault:
+    """Say that a server does not hold what a replica needs joined, and what would: a larger server, or part of the replica."""
+    part = max(size for size in range(1, gpus + 1) if joined % size == 0)
+    stated = server.numbers["gpus"]
+    message = f"{server.title} has {plural(gpus, 'GPU')}, and a replica on {gpu} joins {joined}"
+    allowed = f"a server of at least {joined} GPUs, or --tp {part} where that meets the limits"
+    return Fault(message, stated.file, stated.line, "gpus" if stated.file else "--own", allowed)
 
 
 def rented(service: Service, offers: Iterable[Price], gpu: Gpu, name: str, contract: str) -> tuple[CostOption, ...]:
@@ -94,7 +100,10 @@ def rented(service: Service, offers: Iterable[Price], gpu: Gpu, name: str, contr
     note = None
     if not holding:
         most = max(offer.gpus for offer in found)
-        note = f"priced by {most}; that the {service.gpus_per_replica} GPUs of a replica come joined is not said"
+        note = (
+            f"{name} rents instances of at most {most}; whether the {service.gpus_per_replica} GPUs of a replica are joined there "
+            "is not known"
+        )
     kinds = (False,) if service.mean_per_s is None else (False, True)
     return tuple(
         _rented(
@@ -115,8 +124,8 @@ class Rented(NamedTuple):
 
     @property
     def usd_per_year(self) -> float:
-        """What it is chosen by: the year at the mean load where it is known."""
-        return self.usd.mean_load or self.usd.full_use or 0.0
+        """What it is chosen by: the year at the load."""
+        return self.usd.at_load
 
 
 def _rented(service: Service, offers: Iterable[Price], name: str, *, elastic: bool) -> CostOption:
@@ -128,7 +137,7 @@ def _rented(service: Service, offers: Iterable[Price], name: str, *, elastic: bo
     return _option(service, name, "cloud", capacity_per_s, best.usd, curves)._replace(
         provider=offer.provider, follows_load=elastic, sku=offer.sku, units=best.units, gpus_per_unit=offer.gpus,
         gpus=best.units * offer.gpus, usd_per_gpu_hour=offer.usd_per_gpu_hour,
-        utilisation_mean_load=service.busy(capacity_per_s), date=offer.date, source=source_of(offer),
+        utilisation_at_load=service.busy(capacity_per_s), date=offer.date, source=source_of(offer),
     )  # fmt: skip
 
 
@@ -142,16 +151,15 @@ def _held(service: Service, offer: Price, *, elastic: bool) -> Rented:
     busy = service.busy(units * per_s)
     if not elastic:
         curve = CostCurve(least, service.requests_per_day_of(bundle.replicas), 0.0)
-        return Rented(offer, units, per_s, Loads(always, None if busy is None else always), curve)
+        return Rented(offer, units, per_s, Loads(always, always), curve)
     curve = CostCurve(least, bundle.replicas * service.per_replica_per_s * SECONDS_PER_DAY, 0.0, elastic=True)
-    return Rented(offer, units, per_s, Loads(always, None if busy is None else max(least, always * busy)), curve)
+    return Rented(offer, units, per_s, Loads(always, max(least, always * busy)), curve)
 
 
 def api(service: Service, prices: ApiPrices) -> CostOption:
     """Return the cost of an API; a year at full use is that of what the deployment itself would serve then."""
     per_1k = cost.api_usd_per_1k_requests(prices.usd_in, prices.usd_out, service.isl, service.osl)
     a_year = per_1k / cost.REQUESTS * cost.SECONDS_PER_YEAR  # at one request/s
-    mean = None if service.mean_per_s is None else a_year * service.mean_per_s
     curve = CostCurve(0.0, NO_UNITS, per_1k / cost.REQUESTS)
     tokens = TokenPrices(
         prices.usd_in,
@@ -160,8 +168,8 @@ def api(service: Service, prices: ApiPrices) -> CostOption:
         cost.split_by_ratio(per_1k, service.isl, service.osl, 1.0).output_bearing_all,
     )
     full = service.capacity_per_s
-    option = _option(service, prices.name, "api", full, Loads(a_year * full, mean), (curve,))
-    same = TokenLoads(*(Loads(value, None if mean is None else value) for value in tokens))
+    option = _option(service, prices.name, "api", full, Loads(a_year * full, a_year * service.load_per_s), (curve,))
+    same = TokenLoads(*(Loads(value, value) for value in tokens))
     return option._replace(gpu=None, usd_per_million_tokens=same, date=prices.date, source=prices.source)
 
 
@@ -176,32 +184,28 @@ def _option(
     uptime: float = 1.0,
 ) -> CostOption:
     """Return an option with the figures that follow from its yearly cost and what it serves."""
-    assert usd.full_use is not None
-    year = usd.full_use if usd.mean_load is None else usd.mean_load
-    full = cost.usd_per_1k_requests(usd.full_use, per_s, uptime)
-    mean = None
-    if usd.mean_load is not None and service.mean_per_s is not None:
-        mean = cost.usd_per_1k_requests(usd.mean_load, service.mean_per_s, uptime)
+    full_year, year, _ = usd
+    each = Loads(
+        cost.usd_per_1k_requests(full_year, per_s, uptime), cost.usd_per_1k_requests(year, service.load_per_s, uptime)
+    )
     return CostOption(
         name=name, kind=kind, provider=None, contract=None, follows_load=kind == "api", gpu=service.gpu, sku=None,
         units=None, gpus_per_unit=None, gpus=None, usd_per_gpu_hour=None, capacity_requests_per_s=per_s,
-        utilisation_mean_load=None, load=service.load, usd_per_hour=year / capacity.hours_per_year(),
+        utilisation_at_load=None, load=service.load, load_requests_per_s=service.load_per_s, usd_per_hour=year / capacity.hours_per_year(),
         usd_per_month=year / MONTHS_PER_YEAR, usd_per_year=year, usd_per_year_by_load=usd,
-        usd_per_1k_requests=Loads(full, mean), usd_per_million_tokens=_by_token(service, full, mean),
+        usd_per_1k_requests=each, usd_per_million_tokens=_by_token(service, each),
         parts_usd_per_year=None, upfront_usd=None, date="", source="", note=None, depreciation_years=None, curves=curves,
     )  # fmt: skip
 
 
-def _by_token(service: Service, full: float, mean: float | None) -> TokenLoads:
+def _by_token(service: Service, usd_per_1k: Loads) -> TokenLoads:
     """Return a cost per 1,000 requests as prices of tokens, split as asked."""
 
-    def prices(usd: float, input_share: float | None) -> TokenPrices:
+    def prices(usd: float, input_share: float) -> TokenPrices:
         if service.split == "time":
-            return cost.split_by_time(usd, service.isl, service.osl, input_share or 0.0)
+            return cost.split_by_time(usd, service.isl, service.osl, input_share)
         return cost.split_by_ratio(usd, service.isl, service.osl, service.split)
 
-    full_prices = prices(full, service.input_shares.full_use)
-    mean_prices = None if mean is None else prices(mean, service.input_shares.mean_load)
-    return TokenLoads(
-        *(Loads(value, None if mean_prices is None else mean_prices[index]) for index, value in enumerate(full_prices))
-    )
+    shares = service.input_shares
+    full, here = prices(usd_per_1k.full_use, shares.full_use), prices(usd_per_1k.at_load, shares.at_load)
+    return TokenLoads(*map(Loads, full, here))

@@ -6,21 +6,24 @@ from typing import Literal, NamedTuple
 
 from sizing import capacity
 from sizing.break_even import SECONDS_PER_DAY
+from sizing.demand import says_shape
 from sizing.load import Most
 from sizing.plan.nodes import Fit
 from sizing.plan.size import need_of
-from sizing.report.documents_cost import Loads
+from sizing.report.documents_cost import Load, Loads
 from sizing.request import Request
 from sizing.search import Evaluated
+from sizing.specs.workload import Planning
 
 Split = float | Literal["time"]
 
 
 class Service(NamedTuple):
-    """What a deployment serves: replicas of `gpus_per_replica`, requests/s of one at full use, and the mean it sees.
+    """What a deployment serves: replicas of `gpus_per_replica`, requests/s of one at full use, and the load it sees.
 
-    `sized_to_mean` is the rate it is sized for, headroom in it, over the mean; 1 where no mean is known. `input_shares` are the
-    parts of a request's time that are prefill, at full use and at the mean load.
+    `load_per_s` is the rate around the clock that a year is counted at: the mean where it is known; else the demand as stated,
+    which the load does not exceed; without a demand what the replicas sized serve at most. `sized_to_load` is the rate sized
+    for, headroom in it, over that. `input_shares` are the parts of a request's time that are prefill, at full use and at it.
     """
 
     gpu: str
@@ -29,28 +32,29 @@ class Service(NamedTuple):
     replicas: int
     gpus_per_replica: int
     per_replica_per_s: float
-    mean_per_s: float | None
-    sized_to_mean: float
+    load: Load
+    load_per_s: float
+    sized_to_load: float
     split: Split
     input_shares: Loads
 
     @property
-    def load(self) -> str:
-        """The load of what is quoted a year: the mean where it is known."""
-        return "full_use" if self.mean_per_s is None else "mean_load"
+    def mean_per_s(self) -> float | None:
+        """The mean around the clock, None where nothing says it."""
+        return self.load_per_s if self.load == "mean_load" else None
 
     @property
     def capacity_per_s(self) -> float:
         """Requests/s of the deployment at full use."""
         return self.replicas * self.per_replica_per_s
 
-    def busy(self, capacity_per_s: float) -> float | None:
-        """Return the share of a capacity that the mean load is, None where no mean is known."""
-        return None if self.mean_per_s is None else min(1.0, self.mean_per_s / capacity_per_s)
+    def busy(self, capacity_per_s: float) -> float:
+        """Return the share of a capacity that the load is."""
+        return min(1.0, self.load_per_s / capacity_per_s)
 
     def requests_per_day_of(self, replicas: int) -> float:
-        """Mean requests a day that so many replicas hold, their peak within full use."""
-        return replicas * self.per_replica_per_s * SECONDS_PER_DAY / self.sized_to_mean
+        """Requests a day that so many replicas hold, the peak of such a load within full use."""
+        return replicas * self.per_replica_per_s * SECONDS_PER_DAY / self.sized_to_load
 
 
 class Bundle(NamedTuple):
@@ -65,17 +69,39 @@ class Bundle(NamedTuple):
         return cls(fit.nodes_per_replica, max(1, fit.replicas_per_node))
 
 
-def service_of(best: Evaluated, request: Request, split: Split) -> Service:
-    """Return what an answer of the search serves."""
-    found = request.demanded
-    mean = found.mean_per_s if found is not None else None
-    peak = found.peak_per_s if found is not None else None
-    ratio = 1.0 if mean is None or peak is None else max(1.0, peak * (1 + request.headroom) / mean)
-    full, at_mean = _input_shares(best, mean)
+class _Seen(NamedTuple):
+    """The load that a year is counted at, and the rate that is sized for, in requests/s."""
+
+    load: Load
+    per_s: float
+    sized_per_s: float
+
+
+def service_of(best: Evaluated, request: Request, planning: Planning, split: Split) -> Service:
+    """Return what an answer of the search serves; `planning` says of requests in flight how far their mean is below the peak."""
+    each = full_use_per_replica(best, request)
+    seen = _seen(best, request, planning, each * best.replicas)
     return Service(
         best.candidate.option.name, request.isl, request.osl, best.replicas, best.candidate.layout.gpus,
-        full_use_per_replica(best, request), mean, ratio, split, Loads(full, at_mean),
+        each, seen.load, seen.per_s, max(1.0, seen.sized_per_s / seen.per_s), split, _input_shares(best, seen.per_s),
     )  # fmt: skip
+
+
+def _seen(best: Evaluated, request: Request, planning: Planning, capacity_per_s: float) -> _Seen:
+    """Return the load: the mean, else the demand around the clock, else what is sized at most.
+
+    Requests in flight are as many requests/s as the deployment answers while they are all there.
+    """
+    found = request.demanded
+    if found is None:
+        return _Seen("as_sized", capacity_per_s, capacity_per_s)
+    if found.peak_per_s is None or found.busy_per_s is None:
+        busy = sized = best.requests_per_s
+        mean = found.habits.mean_of(busy) if says_shape(planning) else None
+    else:
+        busy, sized, mean = found.busy_per_s, found.peak_per_s, found.mean_per_s
+    sized_per_s = sized * (1 + request.headroom)
+    return _Seen("stated_demand", busy, sized_per_s) if mean is None else _Seen("mean_load", mean, sized_per_s)
 
 
 def full_use_per_replica(best: Evaluated, request: Request) -> float:
@@ -88,16 +114,13 @@ def full_use_per_replica(best: Evaluated, request: Request) -> float:
     return best.most_requests_per_s if explained else best.requests_per_s / best.replicas
 
 
-def _input_shares(best: Evaluated, mean_per_s: float | None) -> tuple[float, float | None]:
-    """Return the share of prefill in the time that a replica is busy with a request, at full use and at the mean load."""
+def _input_shares(best: Evaluated, load_per_s: float) -> Loads:
+    """Return the share of prefill in the time that a replica is busy with a request, at full use and at the load."""
 
     def share(decoding: float) -> float:
         prefill_s, decode_s = best.load.phases_s(decoding)
         return prefill_s / (prefill_s + decode_s)
 
-    full = share(best.most_decoding)
-    if mean_per_s is None:
-        return full, None
     most = Most(best.most_per_replica, best.most_requests_per_s, best.most_decoding, best.binding)
-    rate = min(mean_per_s / best.replicas, best.most_requests_per_s)
-    return full, share(float(best.load.at_rate(rate, most).decoding[0]))
+    rate = min(load_per_s / best.replicas, best.most_requests_per_s)
+    return Loads(share(best.most_decoding), share(float(best.load.at_rate(rate, most).decoding[0])))

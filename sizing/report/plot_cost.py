@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from sizing.break_even import SECONDS_PER_DAY, Days, usd_per_year
-from sizing.report.documents_cost import BreakEven, CostOption, CostReport
+from sizing.report.documents_cost import BreakEven, CostOption, CostReport, Load
 from sizing.report.lines import number
 from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION, figure, rendered
 
@@ -27,6 +27,11 @@ LINES = (
     (0, (8, 2)),
 )  # as many as there are no colours: the pairs differ
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LOADS: dict[Load, str] = {
+    "mean_load": "mean load",
+    "stated_demand": "stated demand around the clock",
+    "as_sized": "full use of the replicas sized",
+}
 POINTS = 3_000  # along the axis: steps look like steps
 DIGITS = 2  # of a break-even
 LINES_OF_MARK, INCHES_OF_LINE = 2, 0.21  # in the list of what is drawn
@@ -59,7 +64,7 @@ def draw(document: CostReport, form: str) -> bytes:
     by_name = {option.name: option for option in document.options}
     for pair, marker in zip(marked, cycle(MARKERS), strict=False):
         _mark(axis, pair, by_name[pair.one], marker)
-    what = "mean load" if document.mean_requests_per_s is not None else "full use of the replicas sized"
+    what = LOADS[document.load or "mean_load"]
     axis.axvline(here, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
     axis.annotate(
         f"{what}: {number(here)} a day", (here, 1.0), xycoords=("data", "axes fraction"), xytext=(4, -4),
@@ -79,8 +84,7 @@ def draw(document: CostReport, form: str) -> bytes:
 
 def _here(document: CostReport) -> float:
     """Return the requests a day that the report's figures are of."""
-    rate = document.mean_requests_per_s or document.full_use_requests_per_s or 0.0
-    return rate * SECONDS_PER_DAY
+    return (document.load_requests_per_s or 0.0) * SECONDS_PER_DAY
 
 
 def _marked(document: CostReport) -> list[BreakEven]:

@@ -44,9 +44,15 @@ def panels(count: int, inches: float) -> tuple[Figure, list[Axes]]:
 def _empty(width_inches: float, height_inches: float) -> Figure:
     try:
         from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError(NO_MATPLOTLIB) from None
+    except ImportError as error:
+        absent = isinstance(error, ModuleNotFoundError) and error.name == "matplotlib"
+        raise InputError(NO_MATPLOTLIB if absent else _broken(error)) from None
     return Figure(figsize=(width_inches, height_inches), layout="constrained")
+
+
+def _broken(error: ImportError) -> Fault:
+    """Return the fault of a matplotlib that is there but cannot be loaded."""
+    return Fault(f"needs matplotlib, which cannot be loaded: {printable(str(error))}", field="--plot")
 
 
 class Style(NamedTuple):

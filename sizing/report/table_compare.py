@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from sizing.report.documents_compare import Compare, CompareCandidate
 from sizing.report.footnotes import assumed
@@ -54,6 +55,11 @@ def _verdict(document: Compare) -> Iterator[Line]:
             f"the {SORTED[document.sort]} of {plural(len(document.candidates), 'candidate')}",
             style="bold",
         )
+        beyond = tuple(_beyond(best, document.inputs["limits"]))
+        if beyond:
+            yield Line(
+                f"Not sure to keep its limits: published runs like it put {' and '.join(beyond)}; --conservative sizes on that"
+            )
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
         shape = f"{old.weight_precision.upper()}, {old.replicas} x {layout(old.tp, old.pp, old.ep, old.dp)}{left}"
@@ -158,6 +164,14 @@ def _is_biased(line: CompareCandidate) -> bool:
     """Tell whether a latency lies outside of its own band: those of its class are known to be off to one side."""
     values = ((getattr(line, name), line.bands.get(name)) for name in LATENCIES)
     return any(band is not None and not band.low <= value <= band.high for value, band in values)
+
+
+def _beyond(line: CompareCandidate, limits: dict[str, Any]) -> Iterator[str]:
+    """Yield each mean latency whose range reaches beyond the limit on it."""
+    for name in LATENCIES:
+        limit, band = limits.get(name), line.bands.get(name)
+        if limit is not None and band is not None and limit["statistic"] == "mean" and band.high > limit["ms"]:
+            yield f"{name.removesuffix('_ms').upper()} up to {milliseconds(band.high)}, limit {milliseconds(limit['ms'])}"
 
 
 def _notes(document: Compare) -> Iterator[Line]:

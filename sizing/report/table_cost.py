@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sizing.report.documents_cost import BreakEven, CostOption, CostReport, Energy
+from sizing.report.documents_cost import BreakEven, CostOption, CostReport, Energy, Load, Loads
 from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, number, percent, plural, rounded_usd
 from sizing.report.table_layouts import layout
 
 DIGITS = 2  # of a break-even, which rests on a predicted rate
 KWH_PER_MWH = 1000
+CENT, LEAST_SHARE = 0.01, 0.005  # below them a part, or a share in whole per cent, would read as nothing
+FULL_USE = "usd_per_1k_requests.full_use"
+LOADS: dict[Load, str] = {
+    "mean_load": "the mean load",
+    "stated_demand": "the stated demand around the clock",
+    "as_sized": "full use of the replicas sized",
+}
+COLUMNS: dict[Load, str] = {"mean_load": "mean load", "stated_demand": "stated demand", "as_sized": "as sized"}
 
 
 def blocks(document: CostReport) -> Iterator[Block]:
     """Yield the blocks of a cost report."""
     if not document.options:
         yield Block((Line("Infeasible: no cost, as no layout meets the demand within the limits", style="bold"),))
-        yield Block(
-            (
-                *(Line(text, "Nearest" if index == 0 else " ") for index, text in enumerate(document.problems)),
-                Line("llmsize estimate of the same workload says which changes would help", "Help"),
-            )
-        )
+        helps = document.suggestions or ("no single change that was tried makes it feasible",)
+        lines = [Line(text, "Nearest" if index == 0 else " ") for index, text in enumerate(document.problems)]
+        lines += [Line(text, "What would help" if index == 0 else " ") for index, text in enumerate(helps)]
+        yield Block(tuple(lines))
         return
     yield Block(tuple(_answer(document)))
     yield _years(document)
@@ -30,7 +36,7 @@ def blocks(document: CostReport) -> Iterator[Block]:
     yield Block(tuple(_notes(document)))
     yield Block(tuple(line for pair in document.break_even for line in _break_even(pair)))
     if document.energy is not None:
-        yield Block(tuple(_energy(document.energy)))
+        yield Block(tuple(_energy(document.energy, _at(document))))
     yield Block(tuple(_prices(document)))
     yield assumed(document.assumptions, sources=False)
 
@@ -39,30 +45,50 @@ def _answer(document: CostReport) -> Iterator[Line]:
     top, run = document.options[0], document.deployments[0]
     usd = document.usd_per_1k_requests
     assert usd is not None
-    each = f"{rounded_usd(usd.full_use)} per 1,000 requests at full use"
-    if usd.mean_load is not None:
-        each += f", {rounded_usd(usd.mean_load)} at the mean load"
+    each = f"{rounded_usd(usd.at_load)} per 1,000 requests at {_at(document)}"
+    if usd.full_use != usd.at_load:
+        each += f", {rounded_usd(usd.full_use)} at full use of all GPUs paid for"
     yield Line(f"{_units(top)}: {rounded_usd(top.usd_per_year)} a year; {each}", style="bold")
     shape = layout(run.tp, run.pp, run.ep, run.dp)
     checked = {True: "confirmed by simulation", False: "not confirmed", None: "not simulated"}[document.verified]
     yield Line(
-        f"{run.gpus} x {run.gpu} = {plural(run.replicas, 'replica')} x {shape} serve {document.inputs['model']} "
+        f"{run.gpus:,} x {run.gpu} = {plural(run.replicas, 'replica')} x {shape} serve {document.inputs['model']} "
         f"({checked}, as by llmsize estimate)",
         "Sized",
     )
     yield Line(_loads(document), "Load")
+    if document.demand is not None:
+        yield Line(document.demand, "Demand")
     if len(document.options) > 1:
-        least = min(document.options, key=lambda option: option.usd_per_year)
-        yield Line(f"{least.name}, {rounded_usd(least.usd_per_year)} a year at {_at(document)}", "Cheapest")
+        least = min(document.options, key=lambda option: option.usd_per_1k_requests.at_load)
+        each = f"{rounded_usd(least.usd_per_1k_requests.at_load)} per 1,000 requests"
+        yield Line(f"{least.name}, {rounded_usd(least.usd_per_year)} a year, {each} at {_at(document)}", "Cheapest")
     for problem in document.problems:
         yield Line(problem, "Without")
-    band = document.bands.get("usd_per_1k_requests.full_use")
+    band = document.bands.get(FULL_USE)
     if band is not None:
         yield Line(
             f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at full use, where 8 in 10 of "
             f"{band.n:,} published measurements put it",
             "Error band",
         )
+    off = _off(document)
+    if off:
+        yield Line(
+            f"{', '.join(off)}: predictions of this kind have been off to one side, by more than the range; --conservative "
+            "sizes on their worse edges",
+            "Outside it",
+        )
+
+
+def _off(document: CostReport) -> list[str]:
+    """Return the types of GPU whose cost at full use lies outside its own band, and to which side measurements put it."""
+    found: dict[str, None] = {}
+    for index, option in enumerate(document.options):
+        band, usd = document.bands.get(f"options.{index}.{FULL_USE}"), option.usd_per_1k_requests.full_use
+        if band is not None and not band.low <= usd <= band.high:
+            found[f"{option.gpu} ({'dearer' if usd < band.low else 'cheaper'} as measured)"] = None
+    return list(found)
 
 
 def _units(option: CostOption) -> str:
@@ -75,19 +101,30 @@ def _units(option: CostOption) -> str:
 
 def _loads(document: CostReport) -> str:
     full = f"full use {number(document.full_use_requests_per_s)} requests/s of the replicas sized"
-    if document.mean_requests_per_s is None:
+    if document.load == "as_sized":
+        return f"{full}, around the clock: no demand is given"
+    if document.load == "stated_demand":
         return (
-            f"{full}, around the clock; no mean load is known (users, --mean-rps, or --active-hours and "
-            "--peak-to-mean say it), so all figures are at full use"
+            f"{_rates(document)} requests/s, {LOADS['stated_demand']}; nothing says how far the mean is below it "
+            "(--active-hours and --peak-to-mean, or --profile), so this is the most that the load can be, which favours "
+            f"owned and rented GPUs over an API; {full}"
         )
     return (
-        f"mean {number(document.mean_requests_per_s)} requests/s, {number(document.sized_to_mean)} x lower than sized for; {full}; "
+        f"mean {_rates(document)} requests/s, {number(document.sized_to_mean)} x lower than sized for; {full}; "
         "at full use all GPUs paid for serve, around the clock"
     )
 
 
+def _rates(document: CostReport) -> str:
+    """Write the load, that of each type of GPU where they differ: requests in flight come back as fast as they are answered."""
+    rates = {option.gpu: number(option.load_requests_per_s) for option in document.options if option.gpu is not None}
+    if len(set(rates.values())) < 2:
+        return number(document.load_requests_per_s)
+    return ", ".join(f"{rate} ({gpu})" for gpu, rate in rates.items())
+
+
 def _at(document: CostReport) -> str:
-    return "the mean load" if document.load == "mean_load" else "full use"
+    return LOADS[document.load or "mean_load"]
 
 
 def _years(document: CostReport) -> Block:
@@ -101,7 +138,8 @@ def _years(document: CostReport) -> Block:
         )
         for option in document.options
     )
-    columns = (f"at {_at(document)}", "GPUs", "$/h", "$/month", "$/year", "per 1,000 full use", "per 1,000 mean load")
+    here = COLUMNS[document.load or "mean_load"]
+    columns = (f"at {_at(document)}", "GPUs", "$/h", "$/month", "$/year", "per 1,000 full use", f"per 1,000 {here}")
     return _kept(columns, rows)
 
 
@@ -112,32 +150,25 @@ def _count(option: CostOption) -> str:
 
 
 def _tokens(document: CostReport) -> Block:
-    """$ per million tokens, full use / mean load."""
+    """$ per million tokens, at full use and at the load."""
+    here = COLUMNS[document.load or "mean_load"]
     rows = tuple(
         (
             option.name,
             *(
                 text
                 for loads in option.usd_per_million_tokens[:3]
-                for text in (rounded_usd(loads.full_use), rounded_usd(loads.mean_load))
+                for text in (rounded_usd(loads.full_use), rounded_usd(loads.at_load))
             ),
         )
         for option in document.options
     )
-    columns = (
-        "per million tokens",
-        "input full use",
-        "mean load",
-        "output full use",
-        "mean load",
-        "total full use",
-        "mean load",
-    )
+    columns = ("per million tokens", "input full use", here, "output full use", here, "total full use", here)
     return _kept(columns, rows)._replace(lines=(Line(f"Input and output: {document.split}", style="dim"),))
 
 
 def _kept(columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> Block:
-    """Return columns that say something: without a mean load those of it are empty."""
+    """Return columns that say something: an API has no GPUs to count."""
     kept = [i for i in range(len(columns)) if any(row[i] != "-" for row in rows)]
     return Block(
         columns=tuple(columns[i] for i in kept),
@@ -151,18 +182,25 @@ def _notes(document: CostReport) -> Iterator[Line]:
     for option in document.options:
         parts = option.parts_usd_per_year
         if parts is not None:
-            told = [f"{name} {rounded_usd(usd)}" for name, usd in parts._asdict().items() if usd]
-            yield Line(f"{option.name} a year: {', '.join(told)}; to buy {rounded_usd(option.upfront_usd)}", "Made of")
+            told = [f"{name} {rounded_usd(usd)}" for name, usd in parts._asdict().items() if usd >= CENT]
+            yield Line(
+                f"{option.name} a year: {', '.join(told) or 'nothing'}; to buy {rounded_usd(option.upfront_usd)}",
+                "Made of",
+            )
     busy = [
-        f"{option.name} {percent(option.utilisation_mean_load)}"
+        f"{option.name} {_share(option.utilisation_at_load)}"
         for option in document.options
-        if option.utilisation_mean_load is not None and not option.follows_load
+        if option.utilisation_at_load is not None and not option.follows_load
     ]
     if busy:
-        yield Line(f"share of full use at the mean load: {', '.join(busy)}", "Busy")
+        yield Line(f"share of full use at {_at(document)}: {', '.join(busy)}", "Busy")
     notes = dict.fromkeys(note for option in document.options if option.note for note in option.note.split("; "))
     for index, note in enumerate(notes):
         yield Line(note, "Note" if index == 0 else " ")
+
+
+def _share(share: float) -> str:
+    return "below 1 %" if 0 < share < LEAST_SHARE else percent(share)
 
 
 def _prices(document: CostReport) -> Iterator[Line]:
@@ -191,15 +229,14 @@ def _break_even(pair: BreakEven) -> Iterator[Line]:
     yield Line(text, "Break-even")
 
 
-def _energy(energy: Energy) -> Iterator[Line]:
-    def both(full: float | None, mean: float | None, unit: str) -> str:
-        text = f"{number(full)} {unit} at full use"
-        return text if mean is None else f"{text}, {number(mean)} at the mean load"
+def _energy(energy: Energy, at: str) -> Iterator[Line]:
+    def both(loads: Loads, unit: str) -> str:
+        return f"{number(loads.full_use)} {unit} at full use, {number(loads.at_load)} at {at}"
 
-    tokens = energy.kwh_per_million_output_tokens
-    megawatt_hours = [None if value is None else value / KWH_PER_MWH for value in energy.kwh_per_year]
+    a_year = energy.kwh_per_year
+    megawatt_hours = Loads(a_year.full_use / KWH_PER_MWH, a_year.at_load / KWH_PER_MWH)
     yield Line(
-        f"{energy.of}: {both(tokens.full_use, tokens.mean_load, 'kWh per million output tokens')}; "
-        f"{both(megawatt_hours[0], megawatt_hours[1], 'MWh a year')}; PUE {energy.pue:g}",
+        f"{energy.of}: {both(energy.kwh_per_million_output_tokens, 'kWh per million output tokens')}; "
+        f"{both(megawatt_hours, 'MWh a year')}; PUE {energy.pue:g}",
         "Energy",
     )

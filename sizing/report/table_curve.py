@@ -81,7 +81,8 @@ def verdict(document: Curve) -> Iterator[Line]:
     )
     within = "within the limits" if any(document.limits.values()) else "no limit is set"
     kind = "measured" if c["origin"] == "measured" else "predicted"
-    yield Line(f"The highest throughput per GPU of the points drawn ({kind}), {within}")
+    finer = "; a finer --concurrency around it may find a better one" if kind == "predicted" else ""
+    yield Line(f"The highest throughput per GPU of the points drawn ({kind}), {within}{finer}")
     point = next(point for line in document.lines for point in line.points if point.chosen)
     yield Line("; ".join(_latencies(point, document)), "Latency")
     yield Line(

@@ -22,15 +22,19 @@ Dollars = Annotated[float, Field(ge=0, le=1e9, strict=True, description="$, from
 ServerPrice = Annotated[
     float,
     Field(
-        ge=100,
+        ge=1000,
         le=1e8,
         strict=True,
-        description="$ for the whole server, from 100 to 100,000,000 (320 thousand is 320000)",
+        description="$ for the whole server, from 1,000 to 100,000,000 (320 thousand is 320000)",
     ),
 ]
 Years = Annotated[float, Field(ge=0.25, le=50, strict=True, description="years, from 0.25 to 50")]
 Share = Annotated[float, Field(ge=0, le=1, strict=True), BeforeValidator(_share)]
-PositiveShare = Annotated[float, Field(gt=0, le=1, strict=True), BeforeValidator(_share)]
+Uptime = Annotated[
+    float,
+    Field(ge=0.01, le=1, strict=True, description="a share of the year, from 0.01 to 1"),
+    BeforeValidator(_share),
+]
 PowerFactor = Annotated[
     float, Field(ge=1, le=5, strict=True, description="server power over the sum of its GPUs' TDP, from 1 to 5")
 ]
@@ -78,7 +82,7 @@ class Server(Spec):
     idle_share: Share | None = None
     pue: Pue | None = None
     usd_per_kwh: Tariff | None = None
-    uptime: PositiveShare | None = None
+    uptime: Uptime | None = None
     sources: Annotated[dict[str, Basis], Field(default_factory=dict)]
 
     @model_validator(mode="after")
@@ -95,6 +99,8 @@ class Server(Spec):
         return self
 
 
+# What a server with twice the GPUs has more of: said of one size, it says nothing of another.
+OF_THE_SIZE = ("price_usd", "residual_usd", "server_power_w")
 # What is a number of the server, with its unit, in the order to show; each has a basis.
 NUMBERS = {
     "gpus": "GPUs",

@@ -1,0 +1,38 @@
+"""Error bands of costs at full use, which are as unsure as the highest rate that they are divided by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sizing.bands import AS_PREDICTED, find, region
+from sizing.extras import NOTHING
+from sizing.report import bands
+from sizing.report.documents import ErrorBand
+from sizing.report.documents_cost import CostOption
+from sizing.request import Request
+from sizing.search import Evaluated
+from sizing.specs.bands import Band
+
+
+def band_of_rate(best: Evaluated, request: Request) -> Band | None:
+    """Return the error band of the highest rate of an answer; none where it is on the edge of it already.
+
+    Published runs had no optimisations, so nothing says how far off rates with them are.
+    """
+    if best.load.edge != AS_PREDICTED or request.extras != NOTHING:
+        return None
+    heaviest = best.most_per_replica if request.concurrency is not None else best.most_decoding
+    return find(bands.known(), "throughput", request.situation(best.candidate.option.gpu, region(heaviest)))
+
+
+def bands_of(options: Sequence[CostOption], of_rates: Mapping[str, Band | None]) -> dict[str, ErrorBand]:
+    """Return the bands of costs by path, from those of rates by type of GPU: the report's own, and that of each option."""
+    found: dict[str, ErrorBand] = {}
+    for index, option in enumerate(options):
+        band = of_rates.get(option.gpu or "")
+        if band is not None:
+            usd = option.usd_per_1k_requests.full_use
+            error = ErrorBand(usd / band.high, usd / band.low, band.n)
+            found |= {"usd_per_1k_requests.full_use": error} if index == 0 else {}
+            found[f"options.{index}.usd_per_1k_requests.full_use"] = error
+    return found
