@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from sizing.errors import Fault, InputError
 from sizing.specs.base import Kind
 from sizing.specs.demand import Demand
 from sizing.specs.profile import HOURS_OF_DAY
+from sizing.specs.ranges import Range
 from sizing.specs.workload import Defaults, Planning
 from sizing.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 
@@ -24,6 +26,7 @@ OF_USERS = ("daily_active_users", "concurrency", *OF_PEAK)  # that are active in
 OF_YEAR = ("calls_per_year", "documents_per_year")
 ALLOWED_PEAKS = "planning.peak_to_mean, active_hours, profile or poisson_percentile (--peak-to-mean, --active-hours, --profile, --percentile)"
 
+NO_RANGES: Mapping[str, Range] = MappingProxyType({})
 Number = TypeVar("Number", int, float)
 
 
@@ -129,10 +132,11 @@ def resolve(
     offline: bool = False,
     shape: Shape | None = None,
     arrivals: Arrivals | None = None,
+    ranges: Mapping[str, Range] = NO_RANGES,
 ) -> Demanded:
     """Return the rate that a demand is to be sized for, and how it came about.
 
-    `arrivals` are those of a demand that is a trace. Raises InputError where nothing says how high the peak is over a
+    `arrivals` are those of a demand that is a trace, `ranges` those whose middles are stated, by dotted field. Raises InputError where nothing says how high the peak is over a
     yearly mean, or where a trace or requests in flight are given a peak that they have already.
     """
     _check(demand, planning, offline=offline)
@@ -141,7 +145,7 @@ def resolve(
         user = user._replace(active_hours=HOURS_PER_DAY, peak_to_mean=arrivals.busiest_per_s / arrivals.mean_per_s)
     if demand.concurrency is not None:
         return Demanded(demand.kind, None, None, None, user, (), shape)
-    steps = list(_before_chance(demand, user, shape, arrivals))
+    steps = list(_before_chance(demand, user, shape, arrivals, _how_stated(demand, ranges)))
     busy = steps[-1].requests_per_s
     share = planning.poisson_percentile
     if share is not None:
@@ -150,7 +154,7 @@ def resolve(
     if arrivals is not None:
         mean: float | None = arrivals.mean_per_s
     elif demand.kind in OF_PEAK:
-        mean = user.mean_of(busy) if _says_shape(planning) else None
+        mean = user.mean_of(busy) if says_shape(planning) else None
     else:
         mean = steps[0].requests_per_s
     return Demanded(demand.kind, steps[-1].requests_per_s, busy, mean, user, tuple(steps), shape)
@@ -159,14 +163,16 @@ def resolve(
 def of_trace(arrivals_s: NDArray[np.float64], window_s: float) -> Arrivals:
     """Return mean and busiest rate of arrivals in order: n - 1 intervals over their span, and the fullest window.
 
-    A trace shorter than the window has one rate. Raises InputError where all arrive at once.
+    Raises InputError where all arrive at once, and for a trace shorter than the window: what its peak is, it does not say.
     """
     span_s = float(arrivals_s[-1] - arrivals_s[0])
     if span_s <= 0:
         raise InputError(Fault("all requests of the trace arrive at once, which is no rate", field="demand.trace"))
+    if span_s < window_s:
+        message = f"the trace lasts {span_s:.3g} s, less than the {window_s:g} s whose fullest are the peak"
+        allowed = f"a trace of at least {window_s:g} s, or the rate itself (demand.requests_per_s)"
+        raise InputError(Fault(message, field="demand.trace", allowed=allowed))
     mean = (arrivals_s.size - 1) / span_s
-    if span_s <= window_s:
-        return Arrivals(mean, mean, span_s, int(arrivals_s.size))
     ends = np.searchsorted(arrivals_s, arrivals_s + window_s, side="left")
     fullest = int(np.max(ends - np.arange(arrivals_s.size)))
     return Arrivals(mean, max(mean, fullest / window_s), window_s, int(arrivals_s.size))
@@ -177,12 +183,13 @@ def over_hours(values: tuple[Number, ...], hours: int) -> tuple[Number, ...]:
     return values * (hours // len(values)) if values else values
 
 
-def _says_shape(planning: Planning) -> bool:
+def says_shape(planning: Planning) -> bool:
+    """Tell whether a workload says how far its mean is below its peak."""
     return any(value is not None for value in (planning.peak_to_mean, planning.active_hours, planning.profile))
 
 
 def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
-    shaped = _says_shape(planning)
+    shaped = says_shape(planning)
     kind = demand.kind
     if kind == "trace" and shaped:
         message = (
@@ -204,19 +211,28 @@ def _with_chance(rate_per_s: float, share: float | None) -> float:
     return rate_per_s if share is None else float(poisson.quantile(rate_per_s, share))
 
 
-def _before_chance(demand: Demand, user: Habits, shape: Shape | None, arrivals: Arrivals | None) -> Iterator[Step]:
+def _how_stated(demand: Demand, ranges: Mapping[str, Range]) -> str:
+    """Say how a rate is stated: as itself, or as a range of which it is the middle."""
+    span = ranges.get(f"demand.{demand.kind}")
+    return "as stated" if span is None else f"the middle of {span.low:g} to {span.high:g}"
+
+
+def _before_chance(
+    demand: Demand, user: Habits, shape: Shape | None, arrivals: Arrivals | None, as_stated: str
+) -> Iterator[Step]:
     """Yield the steps up to the rate of the busiest time."""
     if arrivals is not None:
-        yield Step("mean of the trace", arrivals.mean_per_s, f"{arrivals.count_of:,} requests over its time")
+        how = f"{arrivals.count_of:,} requests over its time; lengths are the workload's, not the trace's"
+        yield Step("mean of the trace", arrivals.mean_per_s, how)
         yield Step("busiest time", arrivals.busiest_per_s, f"the fullest {arrivals.window_s:g} s of the trace")
     elif demand.requests_per_s is not None:
-        yield Step("peak", demand.requests_per_s, "as stated")
+        yield Step("peak", demand.requests_per_s, as_stated)
     elif demand.sessions is not None:
         s = demand.sessions
         how = f"{s.concurrent_users:,.10g} users x {s.requests_per_session:g} requests / {s.session_s:,.10g} s of a session"
         yield Step("peak", s.requests_per_s, how)
     else:
-        mean = _mean(demand, user)
+        mean = _mean(demand, user, as_stated)
         yield mean
         active = mean.requests_per_s * HOURS_PER_DAY / user.active_hours
         if user.active_hours != HOURS_PER_DAY:
@@ -227,7 +243,7 @@ def _before_chance(demand: Demand, user: Habits, shape: Shape | None, arrivals: 
         yield Step("busiest time", active * user.peak_to_mean, how)
 
 
-def _mean(demand: Demand, user: Habits) -> Step:
+def _mean(demand: Demand, user: Habits, as_stated: str) -> Step:
     """Return the mean around the clock of users of a day, counts of a year, or a mean as stated."""
     if demand.daily_active_users is not None:
         each = user.requests_per_user_per_day
@@ -236,7 +252,7 @@ def _mean(demand: Demand, user: Habits) -> Step:
             "mean", rate, f"{demand.daily_active_users:,.10g} daily active users x {each:g} requests / 86,400 s"
         )
     if demand.mean_requests_per_s is not None:
-        return Step("mean", demand.mean_requests_per_s, "as stated")
+        return Step("mean", demand.mean_requests_per_s, as_stated)
     if demand.calls_per_year is not None:
         count, each, noun = demand.calls_per_year.calls, demand.calls_per_year.requests_each, "calls"
     else:

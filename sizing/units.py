@@ -52,11 +52,18 @@ def parse_limit(text: str) -> tuple[str, float]:
     return statistic, parse_duration_s(duration)
 
 
+def plain_float(text: str) -> float:
+    """Read a number in ASCII digits, as files and other options take it. Raises ValueError for `1_000` and digits of other scripts."""
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"{text!r} is no number in plain digits")
+    return float(text)
+
+
 def parse_growth(text: str) -> float:
     """Read a growth as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError below zero."""
     stripped = text.strip()
     try:
-        value = float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
+        value = plain_float(stripped[:-1]) / 100 if stripped.endswith("%") else plain_float(stripped)
     except ValueError:
         value = math.nan
     if not (value >= 0 and math.isfinite(value)):
@@ -79,7 +86,7 @@ def parse_share(text: str) -> float:
     """Read a share as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError outside 0..1."""
     stripped = text.strip()
     try:
-        value = float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
+        value = plain_float(stripped[:-1]) / 100 if stripped.endswith("%") else plain_float(stripped)
     except ValueError:
         value = math.nan
     if not 0 <= value <= 1:  # NaN fails too

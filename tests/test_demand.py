@@ -142,8 +142,8 @@ def test_a_trace_has_its_mean_and_its_fullest_minute() -> None:
     found = demand.of_trace(burst, 60.0)
     assert found.mean_per_s == pytest.approx(660 / 600)
     assert found.busiest_per_s == pytest.approx(120 / 60)
-    short = demand.of_trace(np.array([0.0, 1.0, 2.0]), 60.0)
-    assert short.busiest_per_s == short.mean_per_s == pytest.approx(1.0)
+    with pytest.raises(InputError, match="the trace lasts 2 s, less than the 60 s whose fullest are the peak"):
+        demand.of_trace(np.array([0.0, 1.0, 2.0]), 60.0)
     with pytest.raises(InputError, match="all requests of the trace arrive at once"):
         demand.of_trace(np.zeros(5), 60.0)
 
@@ -241,7 +241,7 @@ FAULTS = {
     f"planning: {{profile: {[1] * 23 + [-1]}}}": "the weight of hour 23, -1, is no number of at least 0",
     "demand: {requests_per_s: 5}\nplanning: {profile: offic}": "unknown load profile 'offic'",
     "demand: {requests_per_s: 5}\nplanning: {poisson_percentile: 101%}": "is not between 0 and 1",
-    "demand: {requests_per_s: 5}\nplanning: {peak_to_mean: 0.5..4}": "planning.peak_to_mean 0.5..4: 0.5 is refused",
+    "demand: {requests_per_s: 5}\nplanning: {peak_to_mean: 0.5..4}": ":4: planning.peak_to_mean: 0.5..4: 0.5 is refused: it must be a number of at least 1",
     "demand: {requests_per_s: 5}\nplanning: {peak_to_mean: 4..2}": "4..2 is no range",
     "demand: {concurrency: 5}\nplanning: {poisson_percentile: 95%}": "no meaning for requests in flight",
 }
@@ -261,7 +261,7 @@ def test_a_wrong_demand_is_one_line_with_its_file(
 
 
 def test_a_trace_and_a_stated_peak_contradict_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "t.csv").write_text("arrival_s,input_tokens,output_tokens\n0,9,9\n1,9,9\n2,9,9\n")
+    (tmp_path / "t.csv").write_text("arrival_s,input_tokens,output_tokens\n0,9,9\n1,9,9\n99,9,9\n")
     (tmp_path / "w.yaml").write_text(f"{HEAD}demand: {{trace: t.csv}}\nplanning: {{peak_to_mean: 2}}\n")
     assert run(["estimate", str(tmp_path / "w.yaml"), "-g", "h100-sxm"]) == 2
     assert "the trace says itself how high its peak is" in capsys.readouterr().err

@@ -16,14 +16,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binom, spearmanr
 
+from sizing.catalog.gpus import load_gpu
 from sizing.demand import Demanded, Habits, Shape
-from sizing.errors import InputError
 from sizing.plan import availability, fleet, growth, nodes, scaling, uncertainty
 from sizing.plan.fleet import Member, Sharing
+from sizing.plan.instances import instances
 from sizing.plan.nodes import Fit
 from sizing.plan.size import Need, Rules, reserve_of, size_of
 from sizing.plan.uncertainty import Uncertain
 from sizing.specs.bands import Band
+from sizing.specs.gpu import Price
 from sizing.specs.scaling import Scaling
 from sizing.specs.workload import Workload
 
@@ -72,6 +74,12 @@ def test_five_of_six_are_up() -> None:
     assert availability.fewest(5, 0.99, 0.999) == 7
 
 
+def test_a_target_that_is_met_exactly_is_met() -> None:
+    """At least 5 of 9 coins fall heads in half of all throws: the sum of 126 + 84 + 36 + 9 + 1 = 256 of 512 ways."""
+    assert availability.fewest(5, 0.5, 0.5) == 9
+    assert availability.fewest_by_node(5, 0.5, 0.5, ONE_NODE._replace(gpus_per_replica=8)) == 9
+
+
 def test_availability_of_times() -> None:
     """Eight hours of repair after 792 hours: 792 / 800 = 0.99."""
     assert availability.of_times(792, 8) == pytest.approx(0.99)
@@ -87,7 +95,7 @@ def test_the_chance_that_enough_are_up_is_binomial(k: int, spare: int, share: fl
 def test_the_fewest_are_enough_and_one_less_is_not(k: int, share: float, target: float) -> None:
     n = availability.fewest(k, share, target)
     assert n is not None
-    assert availability.up(n, k, share) >= target
+    assert availability.up(n, k, share) >= target - availability.ROUNDING
     assert n == k or availability.up(n - 1, k, share) < target
 
 
@@ -182,7 +190,7 @@ def test_a_replica_over_two_nodes_needs_both() -> None:
 
 
 def test_a_target_out_of_reach_is_said() -> None:
-    with pytest.raises(InputError, match="no reserve of up to 2,000 replicas"):
+    with pytest.raises(availability.UnreachableError, match="no reserve of up to 2,000 replicas keeps 90,000 up"):
         reserve_of(90_000, ONE_NODE, Rules(availability=0.999, unit_availability=0.5))
 
 
@@ -190,7 +198,10 @@ def test_a_target_out_of_reach_is_said() -> None:
 
 
 def test_growth_until_a_date_and_the_next_node() -> None:
-    """70 requests/s at 10 each take 7 GPUs, one node. At 5 % a month the third has 70 * 1.05^3 = 81.03: 9 GPUs, two nodes."""
+    """70 requests/s at 10 each take 7 GPUs, one node. By 1 March, 3 + 1/28 + ... months on, 70 * 1.05^3.1 > 80: two nodes.
+
+    From 28 November to 1 November are 11 months (28 October) and 4 of 31 days: 1.05^11.129 = 1.7211, 120.5 requests/s.
+    """
 
     def size(times: float) -> tuple[int, int, int]:
         found = size_of(need(70 * times), Rules())
@@ -199,9 +210,37 @@ def test_growth_until_a_date_and_the_next_node() -> None:
     found = growth.growing(0.05, date(2026, 11, 28), date(2027, 11, 1), size)
     assert found.next_node is not None and (found.next_node.month, found.next_node.nodes) == ("2027-02", 2)
     assert found.at_date is not None and found.at_date.month == "2027-11"
-    assert found.at_date.times == pytest.approx(1.05**12)
-    assert found.at_date.gpus == 13  # 70 * 1.7959 = 125.7
+    assert found.at_date.times == pytest.approx(1.05 ** (11 + 4 / 31))
+    assert found.at_date.gpus == 13
+    assert found.until == "2027-11-01"
     assert [month.month for month in found.additions] == ["2027-02"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "months"),
+    [
+        (date(2026, 11, 30), date(2026, 12, 1), 1 / 30),  # of the 30 days to 30 December
+        (date(2026, 11, 28), date(2027, 11, 28), 12),
+        (date(2027, 1, 31), date(2027, 2, 28), 1),  # the last day of a shorter month
+        (date(2026, 12, 15), date(2027, 1, 1), 17 / 31),
+    ],
+)
+def test_months_count_their_days(start: date, end: date, months: float) -> None:
+    assert growth.months_between(start, end) == pytest.approx(months)
+
+
+def test_a_node_that_only_the_rest_of_the_last_month_takes_is_not_yet_added() -> None:
+    """From 79 requests/s at 5 % a month, 80 are reached after 0.26 months, 8 December, and not by 5 December."""
+
+    def size(times: float) -> tuple[int, int, int]:
+        found = size_of(need(79 * times), Rules())
+        return found.replicas, found.gpus, found.nodes
+
+    early = growth.growing(0.05, date(2026, 12, 1), date(2026, 12, 5), size)
+    assert early.at_date is not None and early.at_date.nodes == 1
+    assert early.next_node is not None and early.next_node.month == "2026-12" and early.additions == ()
+    late = growth.growing(0.05, date(2026, 12, 1), date(2026, 12, 20), size)
+    assert [month.nodes for month in late.additions] == [2]
 
 
 def test_without_growth_no_node_is_due() -> None:
@@ -295,6 +334,50 @@ def test_targets_of_workloads_in_one_pool_add_up() -> None:
     both = (member("a", 50, rules=rules), member("b", 50, rules=rules))
     (pool,) = fleet.pools_of(both, rules)
     assert pool.gpus == pool.gpus_sum_of_peaks == 14
+
+
+def test_a_pool_says_what_its_one_reserve_saves() -> None:
+    """One spare each of 2 GPUs and of 1: the pool keeps the larger, 2 of the 3 GPUs that they would have apart."""
+    rules = Rules(spare=1)
+    both = (member("a", 40, gpus=2, rules=rules), member("b", 30, rules=rules))
+    (pool,) = fleet.pools_of(both, rules)
+    assert (pool.reserve_gpus, pool.reserve_gpus_apart) == (2, 3)
+    assert pool.gpus_sum_of_peaks - pool.gpus == 1  # the spare GPU, no hour
+
+
+def test_instances_hold_whole_replicas() -> None:
+    """Five replicas of 2 GPUs: 5 instances of 2, or 2 of 8 (4 each); at half the price a GPU the latter, 16 GPUs, cost less.
+
+    Instances of 1 GPU hold no replica of 2, however cheap.
+    """
+    gpu = load_gpu("h100-sxm").spec
+
+    def of(gpus: int, usd: float) -> Price:
+        return Price(
+            provider="P",
+            sku=f"{gpus}x",
+            kind="on-demand",
+            gpus=gpus,
+            usd_per_gpu_hour=usd,
+            date="2026",
+            source="made up",
+        )
+
+    (pool,) = fleet.pools_of((member("a", 50, gpus=2),), Rules())
+    priced = gpu.model_copy(update={"prices": (of(1, 0.1), of(2, 4.0), of(8, 2.0))})
+    found = instances((pool,), priced, "p")
+    assert (found.offer.sku, found.by_hour, found.gpus_by_hour, found.joined) == ("8x", (2,), (16,), True)
+    assert found.usd_per_hour == pytest.approx(32.0)
+    dearer = gpu.model_copy(update={"prices": (of(1, 0.1), of(2, 4.0), of(8, 3.0))})
+    assert instances((pool,), dearer, "p").gpus_by_hour == (10,)
+    single = gpu.model_copy(update={"prices": (of(1, 0.1),)})
+    assert not instances((pool,), single, "p").joined
+
+
+def test_draws_pay_for_whole_instances() -> None:
+    """Ten GPUs of replicas of 2 in instances of 8 are two, 16 GPUs; replicas of 3 leave 2 of 8 idle: 12 GPUs take 16 too."""
+    for gpus, size, paid in ((10.0, 2, 16.0), (12.0, 3, 16.0), (13.0, 1, 16.0), (48.0, 16, 48.0)):
+        assert uncertainty._paid_for(np.array([gpus]), [Fit(size, 8)], 8).tolist() == [paid]
 
 
 def test_a_day_and_a_week_have_the_hours_of_a_week() -> None:

@@ -105,7 +105,7 @@ def test_growth_says_when_the_next_node_is_due(capsys: pytest.CaptureFixture[str
     found = json_of(capsys, *CALLS, "--growth", "5%", "--from", "2026-11-28", "--until", "2027-12")
     grown = found["growth"]
     assert grown["at_date"]["month"] == "2027-12"
-    assert grown["at_date"]["times"] == pytest.approx(1.05**13)
+    assert grown["at_date"]["times"] == pytest.approx(1.05 ** (12 + 3 / 30))  # 28 November to 1 December
     assert grown["at_date"]["gpus"] > found["gpus"]
     assert grown["next_node"]["nodes"] > found["nodes"]
     nodes = [month["nodes"] for month in grown["additions"]]
@@ -129,9 +129,11 @@ def test_a_profile_gives_hours_that_follow_it(capsys: pytest.CaptureFixture[str]
     found = json_of(capsys, *asked, "--cloud", "aws")
     hours, cloud = found["hours"], found["cloud"]
     assert [hour["hour"] for hour in hours] == list(range(24))
-    assert max(hour["gpus"] for hour in hours) == cloud["peak_gpus"] == found["gpus"]
-    assert cloud["mean_gpus"] == pytest.approx(sum(hour["gpus"] for hour in hours) / 24)
-    assert cloud["mean_gpus"] < found["gpus"]
+    assert max(hour["gpus"] for hour in hours) == found["gpus"]
+    # AWS joins 8 GPUs an instance; those of 1 hold no replica of 2.
+    paid = [-(-hour["gpus"] // 8) * 8 for hour in hours]
+    assert (max(paid), sum(paid) / 24) == (cloud["peak_gpus"], pytest.approx(cloud["mean_gpus"]))
+    assert cloud["mean_gpus"] < cloud["peak_gpus"]
     assert cloud["gpu_hours_per_day"] == pytest.approx(24 * cloud["mean_gpus"])
     assert sum(hour["requests_per_s"] for hour in hours) / 24 == pytest.approx(found["mean_requests_per_s"])
     assert all(hour["requests_per_s"] <= hour["capacity_requests_per_s"] * (1 + 1e-9) for hour in hours)
@@ -142,6 +144,86 @@ def test_a_profile_gives_hours_that_follow_it(capsys: pytest.CaptureFixture[str]
     assert mix["usd_per_month"] <= mix["usd_per_month_all_on_demand"] <= mix["usd_per_month_peak_always_on"]
     assert found["usd_per_month"] == mix["usd_per_month"]
     assert "AWS" in mix["sources"][0]
+
+
+@pytest.mark.parametrize("provider", ["aws", "lambda", "coreweave"])
+def test_a_month_in_a_cloud_is_that_of_cost(provider: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same deployment at the same provider, around the clock: a twelfth of what `llmsize cost` says of the year."""
+    asked = ("chat", "-g", "h100-sxm", "--no-verify", "--cloud", provider)
+    plan, cost = json_of(capsys, "plan", *asked), json_of(capsys, "cost", *asked)
+    always = next(option for option in cost["options"] if not option["follows_load"])
+    assert plan["usd_per_month"] == pytest.approx(always["usd_per_month"])
+    (mix,) = plan["cloud"]["mixes"]
+    assert (mix["peak_instances"], mix["gpus_per_instance"]) == (always["units"], always["gpus_per_unit"])
+    assert mix["usd_per_month_peak_always_on"] == plan["usd_per_month"]
+    assert plan["workloads"][0]["usd_per_gpu_hour"] == always["usd_per_gpu_hour"]
+    text = out_of(capsys, "plan", *asked)
+    assert "following the load" not in text and "on demand around the clock" in " ".join(text.split())
+
+
+def test_a_zero_takes_a_reserve_of_the_file_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(
+        "fleet: [{name: a, workload: rag, gpu: h100-sxm, profile: office}]\nplanning: {spare: 5, spot: 50%}\n"
+    )
+    five, one, none = (
+        json_of(capsys, "plan", str(path), "--no-verify", *given)
+        for given in ((), ("--spare", "1"), ("--spare", "0", "--spot", "0"))
+    )
+    assert five["replicas"] - none["replicas"] == 5 and one["replicas"] - none["replicas"] == 1
+    assert five["cloud"]["mixes"][0]["spot_usd_per_gpu_hour"] is not None
+    assert none["cloud"]["mixes"][0]["spot_usd_per_gpu_hour"] is None
+    assert run(["plan", str(path), "--min-replicas", "0"]) == 2
+    assert "--min-replicas: must be a whole number of at least 1" in capsys.readouterr().err
+    assert run(["plan", str(path), "--isl", "0"]) == 2
+    assert "--isl: is of one workload" in capsys.readouterr().err
+
+
+def test_a_range_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text("model: llama-3.1-8b\ntokens: {isl: 1000, osl: 200}\ndemand: {requests_per_s: 2..5}\n")
+    for command in ("plan", "estimate"):
+        text = " ".join(out_of(capsys, command, str(path), "-g", "h100-sxm", "--no-verify").split())
+        assert "middle" in text and "2 to 5" in text and "--uncertain shows the spread" in text
+        assert "as stated" not in text
+
+
+@pytest.mark.parametrize("failures", ["replica", "node"])
+def test_a_target_that_no_reserve_reaches_is_infeasible(failures: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rare = ("--availability", "50%", "--mtbf", "1h", "--mttr", "100y", "--failures", failures)
+    found = json_of(capsys, *CALLS, *rare, code=1)
+    assert not found["feasible"] and "no reserve of up to 2,000 replicas" in found["problems"][0]
+    # The node that it names as enough is.
+    needed = found["problems"][0].rpartition("nodes from ")[2].split(" %")[0]
+    mttr = (
+        "--availability",
+        "50%",
+        "--mtbf",
+        f"{needed}h",
+        "--mttr",
+        f"{100 - float(needed)}h",
+        "--failures",
+        failures,
+    )
+    assert json_of(capsys, *CALLS, *mttr)["feasible"]
+
+
+def test_no_more_certainty_is_printed_than_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    sure = ("--availability", "99.9%", "--node-availability", "99.999%")
+    text = " ".join(out_of(capsys, *CALLS, *sure, "--spare", "6").split())
+    assert "more than 99.9999999 % of the time" in text and "100.0000" not in text
+    assert "nodes of 99.999 % (target 99.9 %)" in text
+    by_node = " ".join(out_of(capsys, *CALLS, *sure, "--failures", "node").split())
+    found = json_of(capsys, *CALLS, *sure, "--failures", "node")["availability"][0]
+    assert by_node.partition("Availability ")[2].startswith(f"{found['achieved_by_node'] * 100:.3f}"[:6])
+
+
+def test_an_infeasible_plan_names_the_change_that_helps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("chat", "-g", "l4", "--tp", "1", "--no-verify")
+    plan, estimate = json_of(capsys, "plan", *asked, code=1), json_of(capsys, "estimate", *asked, code=1)
+    assert plan["suggestions"] == [f"chat: {text}" for text in estimate["limiting"]["suggestions"]] != []
+    assert run(["plan", *asked, "--plot", str(tmp_path / "day.svg")]) == 1
+    assert "day.svg: not drawn, as there is no plan" in capsys.readouterr().err
 
 
 def test_a_closed_loop_can_be_planned(capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,6 +329,10 @@ FAULTS = {
     ("--move", "call-centre=h999"): "--move: unknown GPU 'h999'",
     ("--plot", "day.bmp"): "'day.bmp' has no known ending",
     ("--spot", "2"): "is not between 0 and 1",
+    ("--cloud", "lambda", "--price", "3"): "--price: is the price of the provider 'lambda' already",
+    ("--growth", "٥%"): "'٥%' is not a share above zero",
+    ("--price", "٣"): "'٣' is no number",
+    ("--from", "9999-01", "--growth", "5%"): "--from: 9999-01-01 is no day of a plan",
 }
 
 
@@ -280,6 +366,48 @@ def test_faults_of_a_fleet_have_their_lines(tmp_path: Path, capsys: pytest.Captu
     err = capsys.readouterr().err
     assert f"{path}:3: fleet[1].pool: is not known: 'sharde'" in err
     assert f"{path}:4: planning.spare: must be a whole number" in err
+
+
+FLEET_FAULTS = {
+    "fleet: []": ":1: fleet: must be a list of 1 to 100 workloads, not of 0",
+    "fleet: [{workload: ./fleet.yaml}]": ":1: fleet[0].workload: './fleet.yaml' is a fleet itself",
+    "fleet: [{workload: assistant-and-search}]": "is a fleet itself; allowed: a workload: fleets do not nest",
+    "fleet: [{workload: rag}]\nplanning:\n  mtbf: 5y": ":3: planning.mtbf: one of the two is missing",
+    "fleet: [{workload: rag}]\nplanning:\n  until: 2027-01": ":3: planning.until: has no meaning without growth",
+    "fleet: [{workload: rag}]\nplanning:\n  failures: node": ":3: planning.failures: has no meaning without --avail",
+    "fleet: [{workload: rag, gpu: h100-sxm}]\nplanning:\n  cloud: awss": ":3: planning.cloud: no on-demand price",
+    "fleet: [{workload: rag}]\nplanning:\n  start: 2027-01": "growth, from, until",
+    "fleet:\n - gpu: h100-sxm\n   workload:\n    model: rag\n    tokens: {isl: 9, osl: 9}\n    demand:\n"
+    "     requests_per_s: 5..2": ":7: fleet[0].workload.demand.requests_per_s: 5..2 is no range",
+}
+
+
+@pytest.mark.parametrize("text", FLEET_FAULTS)
+def test_what_is_wrong_in_a_fleet_is_one_line_at_its_place(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(f"{text}\n")
+    assert run(["plan", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert FLEET_FAULTS[text] in err and len(err.splitlines()) == 1 and str(path) in err
+
+
+def test_all_unknown_names_of_a_fleet_come_out_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("fleet:\n  - {workload: chatt, profile: offfice}\n  - {workload: rag, gpu: h101}\n")
+    assert run(["plan", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert f"{path}:2: fleet[0].workload: unknown workload 'chatt'" in err
+    assert f"{path}:2: fleet[0].profile: unknown load profile 'offfice'" in err
+    assert f"{path}:3: fleet[1].gpu: unknown GPU 'h101'" in err
+
+
+def test_fleets_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [FLEET, "3 workloads", None, None, "fleet"] in [row[:5] for row in json_of(capsys, "workloads")["rows"]]
+    assert "workload chat" in out_of(capsys, "workloads", FLEET)
+    assert run(["estimate", FLEET]) == 2
+    assert f"{FLEET!r} is a fleet of several workloads; allowed: llmsize plan" in capsys.readouterr().err
 
 
 def test_a_fleet_is_planned_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -336,3 +464,26 @@ def test_the_picture_is_the_same_each_time(arguments: tuple[str, ...], tmp_path:
         assert run([*arguments, "--no-verify", "--plot", str(path)]) == 0
     one, two = (path.read_bytes() for path in paths)
     assert one == two and b"requests/s" in one and b"whole nodes for the peak" in one
+
+
+def test_what_moves_nothing_is_said_to(capsys: pytest.CaptureFixture[str]) -> None:
+    """At 0.01 requests/s one replica does in all draws, so no input has an influence on the GPUs."""
+    asked = ("plan", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--rps", "0.01")
+    text = " ".join(out_of(capsys, *asked, "--no-verify", "--uncertain", "--price-uncertainty", "0").split())
+    assert "No matter model error: the GPUs are the same in all draws" in text and "Matters most" not in text
+    assert "price (--price-uncertainty 0)" in text
+
+
+def test_small_shares_are_not_written_as_none(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--no-verify")
+    found = json_of(capsys, "plan", *asked, "--mean-rps", "0.05", "--peak-to-mean", "2")
+    assert 0 < found["utilisation_mean"] < 0.005
+    text = " ".join(out_of(capsys, "plan", *asked, "--mean-rps", "0.05", "--peak-to-mean", "2").split())
+    assert f"the mean load is {found['utilisation_mean'] * 100:.2f} % of what the GPUs asked for serve" in text
+
+
+def test_requests_in_flight_of_a_fleet_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("fleet: [{workload: agentic, gpu: h100-sxm}]\n")
+    assert "agentic: " in (text := " ".join(out_of(capsys, "plan", str(path), "--no-verify").split()))
+    assert "requests in flight (as stated)" in text

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from sizing.errors import Fault, nearest
+from sizing.specs.ranges import RangeError
 
 Path = tuple[str | int, ...]
 # Where a field stands: file, line, the name to call it by, and its value as written, each where known.
@@ -46,6 +47,8 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
     if kind == "extra_forbidden":
         known = list(_fields(annotation))
         return Fault("unknown key", file, line, name, allowed=", ".join(known), nearest=nearest(str(path[-1]), known))
+    if kind == "value_error" and isinstance(context["error"], RangeError):
+        return _range_fault(context["error"], place)
     if kind == "value_error":
         return Fault(str(context["error"]), file=file, line=line, field=name)
     quoted = _quoted(finding["input"], written)
@@ -59,12 +62,23 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
             ", ".join(choices),
             nearest(str(finding["input"]), choices),
         )
+    if kind in ("too_short", "too_long"):
+        return Fault(f"must be {_expected(annotation)}, not of {len(finding['input']):,}", file, line, name)
     if kind == "finite_number":
         return Fault(f"must be a finite number, not {quoted}", file, line, name)
     if kind == "string_too_short":
         return Fault("must not be empty", file, line, name)
     hint = " (put it in quotes)" if kind == "string_type" and isinstance(finding["input"], (int, float)) else ""
     return Fault(f"must be {_expected(annotation)}, not {quoted}{hint}", file, line, name)
+
+
+def _range_fault(error: RangeError, place: Callable[[Path], Place]) -> Fault:
+    """Report a range at its own place, with what its field takes where an end of it was refused."""
+    file, line, name, _ = place(error.path)
+    if error.refusal is None:
+        return Fault(str(error), file, line, name)
+    of_end = faults_of(*error.refusal, lambda path: (None, None, "", None))
+    return Fault(f"{error}: it {'; '.join(fault.message for fault in of_end)}", file, line, name)
 
 
 def _tag_fault(path: Path, annotation: Any, value: Any, context: Any, place: Callable[[Path], Place]) -> Fault:
@@ -145,8 +159,10 @@ def _child(annotation: Any, step: str | int) -> Any:
     """Return the type declared below a type at a key or an index; the holder itself for an unknown key."""
     for member, _ in _members(annotation):
         arguments = get_args(member)
-        if _is_spec(member) and step in member.model_fields:
-            return _field_type(member, str(step))
+        if _is_spec(member):
+            named = [name for name, info in member.model_fields.items() if step == (info.alias or name)]
+            if named:
+                return _field_type(member, named[0])
         if get_origin(member) is dict:
             return arguments[1]
         if get_origin(member) in (tuple, list, frozenset) and isinstance(step, int):
@@ -168,7 +184,7 @@ def _tagged(annotation: Any, tag: str | int) -> Any:
 def _fields(annotation: Any) -> Iterator[str]:
     for member, _ in _members(annotation):
         if _is_spec(member):
-            yield from member.model_fields
+            yield from (info.alias or name for name, info in member.model_fields.items())
 
 
 def _choices(annotation: Any) -> Iterator[str]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizing.catalog.files import Document, FieldPath, SpecT, read_yaml
-from sizing.catalog.names import YAML_SUFFIXES, Found, Shelf, ids, is_path
+from sizing.catalog.gpus import load_gpu
+from sizing.catalog.names import YAML_SUFFIXES, Found, ids, is_path
 from sizing.catalog.paths import exists, expanded
-from sizing.catalog.workloads import load_workload, with_paths
+from sizing.catalog.profiles import load_profile
+from sizing.catalog.workloads import FLEETS, load_workload, with_paths
 from sizing.errors import Fault, InputError
 from sizing.specs.fleet import Fleet, Member
 from sizing.specs.workload import Workload
 
-SHELF = Shelf("fleet", "workloads", "fleets", "llmsize plan --help")
+NOT_ONE = ("all",)  # words for several types of GPU
 
 
 class FoundMember(NamedTuple):
@@ -53,7 +57,7 @@ class FoundFleet(NamedTuple):
 
 def fleet_names() -> tuple[str, ...]:
     """Return the names (file stems) of all ready fleets, sorted."""
-    return ids(SHELF)
+    return ids(FLEETS)
 
 
 def find_fleet(path_or_name: str) -> FoundFleet | None:
@@ -75,7 +79,8 @@ def find_fleet(path_or_name: str) -> FoundFleet | None:
             members.append(_member(index, member, document, path))
         except InputError as error:
             faults += error.faults
-    if faults:
+    if faults:  # without any, what members name is looked up with the rest of their questions
+        faults += [fault for index, member in enumerate(spec.fleet) for fault in _unknown(index, member, document)]
         raise InputError(faults)
     return FoundFleet(spec, path.stem, document, _named_apart(members, document))
 
@@ -86,7 +91,7 @@ def _path_of(path_or_name: str) -> Path | None:
     if is_path(path_or_name) and path.suffix.lower() in YAML_SUFFIXES and exists(path):
         return path
     stem = path.stem if path.suffix.lower() in YAML_SUFFIXES else path_or_name.strip().lower()
-    return SHELF.path / f"{stem}.yaml" if path.name == path_or_name and stem in fleet_names() else None
+    return FLEETS.path / f"{stem}.yaml" if path.name == path_or_name and stem in fleet_names() else None
 
 
 def _member(index: int, member: Member, document: Document, path: Path) -> FoundMember:
@@ -98,6 +103,11 @@ def _member(index: int, member: Member, document: Document, path: Path) -> Found
         name = member.name or spec.name or f"workload-{index + 1}"
         return FoundMember(name, member, Found(spec, name, path), file, line, True)
     beside = path.parent / expanded(stated)
+    if _is_fleet(str(beside) if is_path(stated) and exists(beside) else stated):
+        field = f"fleet[{index}].workload"
+        raise InputError(
+            Fault(f"{stated!r} is a fleet itself", file, line, field, allowed="a workload: fleets do not nest")
+        )
     try:
         found = load_workload(str(beside) if is_path(stated) and exists(beside) else stated)
     except InputError as error:
@@ -106,6 +116,35 @@ def _member(index: int, member: Member, document: Document, path: Path) -> Found
             for fault in error.faults
         ) from None
     return FoundMember(member.name or found.id, member, found, file, line, False)
+
+
+def _is_fleet(path_or_name: str) -> bool:
+    """Tell whether a member's workload is a file of several."""
+    path = _path_of(path_or_name)
+    try:
+        return path is not None and "fleet" in read_yaml(path).data
+    except InputError:  # said of the workload that it is read as
+        return False
+
+
+def _unknown(index: int, member: Member, document: Document) -> list[Fault]:
+    """Return the faults of a member's GPU and profile where they are no names that are known, at their lines."""
+    faults: list[Fault] = []
+    looked_up: tuple[tuple[str, Any, Callable[[str], Any]], ...] = (
+        ("gpu", member.gpu, load_gpu),
+        ("profile", member.profile, load_profile),
+    )
+    for key, stated, load in looked_up:
+        if not isinstance(stated, str) or stated.strip().lower() in NOT_ONE:
+            continue
+        try:
+            for name in stated.split(",") if key == "gpu" else (stated,):
+                load(name.strip())
+        except InputError as error:
+            file, line, field, _ = document.place(("fleet", index, key))
+            own = [fault for fault in error.faults if fault.file is None]
+            faults += [replace(fault, file=file, line=line, field=field) for fault in own]
+    return faults
 
 
 def _in_fleet(fault: Fault, file: str, line: int | None, index: int) -> Fault:

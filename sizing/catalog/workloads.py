@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sizing.catalog.files import FieldPath, data_folder, read_yaml, validate
-from sizing.catalog.names import YAML_SUFFIXES, Found, Shelf, find, ids, is_path, matched_from
+from sizing.catalog.names import YAML_SUFFIXES, Found, Shelf, by_stem, find, ids, is_path, matched_from
 from sizing.catalog.paths import exists, expanded
 from sizing.errors import Fault, InputError
 from sizing.specs.workload import REPLACED_BY_PROFILE, Defaults, Workload
@@ -21,6 +21,9 @@ RIVALS: dict[str, tuple[str, ...]] = {
     **{f"planning.{name}": ("planning.profile",) for name in REPLACED_BY_PROFILE},
 }
 SHELF = Shelf("workload", "workloads", "traffic", "llmsize workloads")
+FLEETS = Shelf("fleet", "workloads", "fleets", "llmsize workloads")
+
+IS_FLEET = "is a fleet of several workloads"
 
 
 def workload_names() -> tuple[str, ...]:
@@ -42,9 +45,11 @@ def load_workload(path_or_name: str) -> Found[Workload]:
     if is_path(path_or_name):
         document = read_yaml(path)
         if "fleet" in document.data:
-            message = "is a fleet of several workloads"
-            raise InputError(Fault(message, document.file, document.line(("fleet",)), "fleet", allowed="llmsize plan"))
+            line = document.line(("fleet",))
+            raise InputError(Fault(IS_FLEET, document.file, line, "fleet", allowed="llmsize plan"))
         return Found(with_paths(validate(Workload, document), path.parent), path.stem, path)
+    if by_stem(path_or_name, FLEETS) is not None and by_stem(path_or_name, SHELF) is None:
+        raise InputError(Fault(f"{path_or_name!r} {IS_FLEET}", allowed="llmsize plan"))
     entry = find(path_or_name, SHELF)
     return Found(validate(Workload, read_yaml(entry.path)), entry.id, entry.path, matched_from(path_or_name, entry))
 

@@ -97,15 +97,24 @@ def engines(name: Name = None, json: AsJson = False) -> None:
 
 
 def workloads(name: Name = None, json: AsJson = False) -> None:
-    """List the ready workloads, or show one."""
+    """List the ready workloads and fleets of several (llmsize plan), or show one."""
+    from sizing.catalog import fleets
     from sizing.catalog import workloads as catalogue
 
+    if name in fleets.fleet_names() and (fleet := fleets.find_fleet(name)) is not None:
+        _show(fleet.id, f"{fleet.id}.yaml", _stated(fleet.spec), json)
+        return
     if name:
         found = catalogue.load_workload(name)
         _show(found.id, found.path.name, _stated(found.spec), json)
         return
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for id_ in catalogue.workload_names():
         spec = catalogue.load_workload(id_).spec
         rows.append((id_, spec.model, spec.tokens.isl, spec.tokens.osl, spec.mode, spec.description or ""))
+    for id_ in fleets.fleet_names():
+        fleet = fleets.find_fleet(id_)
+        if fleet is not None:
+            count = f"{len(fleet.members)} workloads"
+            rows.append((id_, count, None, None, "fleet", fleet.spec.description or ""))
     _list("workloads", ("name", "model", "isl", "osl", "mode", "description"), rows, json)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -129,7 +130,7 @@ PLAN_OPTIONS = (
     Opt("growth", TEXT, ("--growth",), "Growth of the demand a month: 5%.", GROWTH),
     Opt("start", TEXT, ("--from",), "Day of the plan, 2026-12 or 2026-12-31; today by default.", GROWTH),
     Opt("until", TEXT, ("--until",), "Month up to which the demand grows: 2027-12.", GROWTH),
-    Opt("cloud", TEXT, ("--cloud",), "Provider whose on-demand price counts (aws, gcp, azure, lambda ...), with GPUs that follow the load.", CLOUD),
+    Opt("cloud", TEXT, ("--cloud",), "Provider whose on-demand price counts (aws, gcp, azure, lambda ...), in whole instances; with a profile they follow the load.", CLOUD),
     Opt("min_replicas", WHOLE, ("--min-replicas",), "Replicas of each workload that stay up at all hours, 1 by default.", CLOUD),
     Opt("spot", TEXT, ("--spot",), "Share of the GPU-hours above the reserved base that are spot: 50%.", CLOUD),
     Opt("move", TEXT, ("--move",), "What changes where a workload runs on another GPU type: NAME=GPU, several with commas.", CLOUD),
@@ -185,13 +186,32 @@ QUIET_OPTIONS = (
 
 
 def with_values(arguments: Iterable[str]) -> list[str]:
-    """Return a command line whose --disaggregate has a value: what follows it, where that describes pools, else the search's."""
+    """Return a command line whose --disaggregate has a value: what follows it, else the search's.
+
+    An option is none, nor a workload; what names nothing is a workload where no other word says what to serve.
+    """
     given, found = list(arguments), []
-    for argument, after in zip(given, [*given[1:], ""], strict=False):
+    for number, argument in enumerate(given):
         found.append(argument)
-        if argument == DISAGGREGATE and (after.startswith("-") or ("=" not in after and after.lower() != SEARCHED)):
+        if argument != DISAGGREGATE:
+            continue
+        after, others = given[number + 1 :][:1], [*given[:number], *given[number + 2 :]]
+        if not after or after[0].startswith("-") or _is_workload(after[0], others):
             found.append(SEARCHED)
     return found
+
+
+def _is_workload(text: str, others: Sequence[str]) -> bool:
+    """Return whether a word names a workload, a file or a ready one, or has to where no other word says what to serve."""
+    from sizing.catalog.names import find, is_path
+    from sizing.catalog.workloads import SHELF
+    from sizing.errors import InputError
+
+    if "=" in text or not text.strip() or text.lower() == SEARCHED:
+        return False
+    with suppress(InputError):
+        return is_path(text) or bool(find(text, SHELF))
+    return not any(word.startswith(("-m", "--model")) or _is_workload(word, ("-m",)) for word in others[1:])
 
 
 def takes(options: Iterable[Opt]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -234,10 +254,11 @@ def _number(kind: Callable[[str], float], noun: str) -> Callable[[str], float]:
     """Return what reads a number, and says in plain words that a text is none."""
 
     def read(text: str) -> float:
-        try:
-            return kind(text)
-        except ValueError:
-            raise typer.BadParameter(f"{text!r} is no {noun}") from None
+        # Python reads 1_000 and the digits of all scripts; files and other options do not.
+        if text.isascii() and "_" not in text:
+            with suppress(ValueError):
+                return kind(text)
+        raise typer.BadParameter(f"{text!r} is no {noun}")
 
     return read
 

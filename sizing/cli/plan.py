@@ -46,7 +46,7 @@ SEED = 0
 @takes((*WORKLOAD_OPTIONS, *RULE_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *QUIET_OPTIONS))
 def command(
     workload: Annotated[
-        str | None, typer.Argument(help="Workload or fleet file, or a ready one's name (llmsize workloads).")
+        str | None, typer.Argument(help="Workload or fleet file, or a ready one's name (llmsize workloads lists both).")
     ] = None,
     **values: Any,
 ) -> None:
@@ -81,7 +81,9 @@ def command(
         print_text(str(document.gpus))
     else:
         complain(f"infeasible: {'; '.join(document.problems)}")
-    if plot is not None and document.gpus is not None:
+    if plot is not None and document.gpus is None:
+        complain(f"{plot}: not drawn, as there is no plan")
+    elif plot is not None:
         from sizing.report.plot_plan import draw
 
         write_file(plot, "--plot", draw(document, picture_form(plot)))
@@ -90,16 +92,21 @@ def command(
 
 
 def _planned(asked: PlanQuestion, seed: int, *, uncertain: bool, verified: bool) -> Plan:
+    from sizing.plan.availability import UnreachableError
     from sizing.report.plan import Asking, build
 
     answers = tuple(_answer(part.name, part.question, part.pool, verified=verified) for part in asked.asked)
     asking = Asking(asked.title, asked.is_fleet, answers, asked.rules, asked.scaling, asked.spec.cloud, _stated(asked))
-    problems = [_problem(answer) for answer in answers if answer.best is None]
-    if problems:
-        return build(asking, problems=problems)
-    draws = _draws(asking, seed) if uncertain else None
-    moves = [_move(asking, name, question, verified=verified) for name, question in asked.moves]
-    document = build(asking, moves=moves, uncertainty=draws)
+    unmet = [(answer, part.question) for answer, part in zip(answers, asked.asked, strict=True) if answer.best is None]
+    if unmet:
+        helping = [text for pair in unmet for text in _suggestions(*pair, verified=verified)]
+        return build(asking, problems=[_problem(answer) for answer, _ in unmet], suggestions=helping)
+    try:
+        draws = _draws(asking, seed) if uncertain else None
+        moves = [_move(asking, name, question, verified=verified) for name, question in asked.moves]
+        document = build(asking, moves=moves, uncertainty=draws)
+    except UnreachableError as error:
+        return build(asking, problems=[str(error)], suggestions=["a lower --availability, or better nodes"])
     budget = asked.asked[0].question.request.gpu_budget
     if budget is not None and document.gpus is not None and document.gpus > budget:
         over = f"the plan takes {document.gpus:,} GPUs, {document.gpus - budget:,} more than the budget of {budget:,}"
@@ -148,19 +155,29 @@ def _problem(answer: Answer) -> str:
     return f"{answer.name}: {unmet(answer.outcome, (), answer.checked).detail}"
 
 
+def _suggestions(answer: Answer, question: Question, *, verified: bool) -> list[str]:
+    """Return the changes that would let a workload be served, each found by searching again, as `llmsize estimate` does."""
+    from sizing.cli.estimate import suggested
+
+    found = suggested(answer.outcome, question, {"no_verify": not verified})
+    return [f"{answer.name}: {one.change}: {one.gpus} x {one.gpu} ({one.layout})" for one in found]
+
+
 def _move(asking: Asking, name: str, question: Question, *, verified: bool) -> Move:
     """Return what changes where one workload runs on another type of GPU."""
     from sizing.plan.fleet import pools_of
     from sizing.report.documents_plan import Move
     from sizing.report.plan import member_of, price_of, usd_per_month
+    from sizing.report.plan_cloud import rented
 
     now = next(answer for answer in asking.answers if answer.name == name)
     moved = _answer(name, question, now.pool, verified=verified)
 
     def totals(answers: Sequence[Answer]) -> tuple[int, int, float | None]:
         pools = pools_of([member_of(answer, asking.rules) for answer in answers], asking.rules)
-        prices = {answer.best.candidate.option.id: price_of(answer) for answer in answers if answer.best is not None}
-        return sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools), usd_per_month(pools, prices)
+        held = rented(asking._replace(answers=tuple(answers)), pools)
+        prices = {a.best.candidate.option.id: price_of(a, held) for a in answers if a.best is not None}
+        return sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools), usd_per_month(pools, prices, held)
 
     usd_now = totals(asking.answers)[2]
     assert now.best is not None
@@ -180,7 +197,11 @@ def _move(asking: Asking, name: str, question: Question, *, verified: bool) -> M
 def _draws(asking: Asking, seed: int) -> Uncertainty:
     """Return GPUs and cost over draws of what is uncertain."""
     from sizing.plan import uncertainty
+    from sizing.plan.fleet import pools_of
+    from sizing.report.plan import member_of
+    from sizing.report.plan_cloud import rented
     from sizing.report.plan_uncertainty import build, uncertain_of
 
-    fleet = [uncertain_of(answer, asking.rules) for answer in asking.answers]
+    held = rented(asking, pools_of([member_of(answer, asking.rules) for answer in asking.answers], asking.rules))
+    fleet = [uncertain_of(answer, asking.rules, held) for answer in asking.answers]
     return build(fleet, uncertainty.simulate(fleet, asking.rules, seed=seed))

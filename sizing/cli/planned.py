@@ -57,14 +57,15 @@ def ask(
     own = Part(lambda: plan_rules.stated(plan_options, values))
     check(fleet)
     found = fleet.value
-    rules = Part(lambda: plan_rules.over(found.spec.planning if found is not None else PlanRules(), own.value))
+    rules = Part(lambda: plan_rules.over(own.value, found))
     wrong = Part(lambda: _refuse_of_one(options, values) if found is not None else None)
-    check(*besides, own, rules, wrong)
+    twice = Part(lambda: _refuse_two_prices(values, rules.value))
+    check(*besides, own, rules, wrong, twice)
     spec = rules.value
     scaling = load_scaling().spec
     if found is None:
         asked = question(workload, options, _with_headroom(values, spec))
-        parts = [Asked(asked.asked.workload_name or "workload", _priced(asked, spec.cloud, values), "separate")]
+        parts = [Asked(asked.asked.workload_name or "workload", _priced(asked, spec.cloud), "separate")]
     else:
         parts = _members(found, options, _with_headroom(values, spec), spec)
     _check_hours(parts, own.value, spec)
@@ -100,10 +101,16 @@ def _refuse_of_one(options: Iterable[Opt], values: Mapping[str, Any]) -> None:
     faults = [
         Fault("is of one workload; a fleet's file says it for each", field=option.flags[0])
         for option in options
-        if option.name not in WITH_A_FLEET and values[option.name] not in (None, False)
+        if option.name not in WITH_A_FLEET and plan_rules.is_given(values[option.name])
     ]
     if faults:
         raise InputError(faults)
+
+
+def _refuse_two_prices(values: Mapping[str, Any], spec: PlanRules) -> None:
+    if spec.cloud is not None and values["price"] is not None:
+        message = f"is the price of the provider {spec.cloud!r} already"
+        raise InputError(Fault(message, field="--price", allowed="one of --price and --cloud"))
 
 
 def _members(fleet: FoundFleet, options: tuple[Opt, ...], values: Mapping[str, Any], spec: PlanRules) -> list[Asked]:
@@ -114,11 +121,13 @@ def _members(fleet: FoundFleet, options: tuple[Opt, ...], values: Mapping[str, A
         def read(member: FoundMember = member) -> Asked:
             own = _values_of(member, values, member.member.gpu)
             asked = question(member.workload, options, own)
-            return Asked(member.name, _priced(asked, spec.cloud, values), member.member.pool)
+            return Asked(member.name, _priced(asked, spec.cloud), member.member.pool)
 
         def placed(fault: Fault, member: FoundMember = member, index: int = index) -> Fault:
             # The provider is one for all, of an option or of the fleet's planning.
-            return fault if fault.field == "--cloud" else member.placed(fault, fleet.document, index)
+            if fault.field == "--cloud":
+                return plan_rules.placed(fault, "cloud", values["cloud"] is not None, fleet.document)
+            return member.placed(fault, fleet.document, index)
 
         parts.append(Part(read, placed))
     check(*parts)
@@ -129,12 +138,12 @@ def _values_of(member: FoundMember, values: Mapping[str, Any], gpu: str | None) 
     return {**values, "gpu": gpu, "profile": member.member.profile}
 
 
-def _priced(asked: Question, provider: str | None, values: Mapping[str, Any]) -> Question:
+def _priced(asked: Question, provider: str | None) -> Question:
     """Return a question at a provider's prices, of several GPU types over those that it offers.
 
     Raises InputError where it offers none of them.
     """
-    if provider is None or values.get("price") is not None:
+    if provider is None:
         return asked
     parts = [(option, Part(partial(price_of, option.gpu, provider))) for option in asked.options]
     offered = [
@@ -164,7 +173,7 @@ def _check_demand(parts: Iterable[Asked], spec: PlanRules, *, uncertain: bool) -
     faults = [
         Fault("has no meaning without a demand", field=flag, allowed="with --rps, --dau or a workload's own demand")
         for flag, value in stated.items()
-        if value
+        if plan_rules.is_given(value)
     ]
     if faults:
         raise InputError(faults)
@@ -202,9 +211,9 @@ def _moved(
 
     def read() -> Question:
         if fleet is None:
-            return _priced(question(values["workload"], options, {**values, "gpu": gpu}), spec.cloud, values)
+            return _priced(question(values["workload"], options, {**values, "gpu": gpu}), spec.cloud)
         member = next(member for member in fleet.members if member.name == name)
-        return _priced(question(member.workload, options, _values_of(member, values, gpu)), spec.cloud, values)
+        return _priced(question(member.workload, options, _values_of(member, values, gpu)), spec.cloud)
 
     part = Part(read, of_move)
     check(part)

@@ -8,6 +8,12 @@ from bisect import bisect_left
 from sizing.plan.nodes import Fit
 
 MOST_SPARE = 2_000  # tried for a target: beyond, better nodes are the answer
+ROUNDING = 1e-12  # of a probability: the sum of many terms is that far from its value
+DIGITS_OF_AVAILABILITY = 1e-4
+
+
+class UnreachableError(Exception):
+    """No reserve of a sensible size reaches a target; the message says which node would."""
 
 
 def of_times(mtbf_hours: float, mttr_hours: float) -> float:
@@ -17,16 +23,18 @@ def of_times(mtbf_hours: float, mttr_hours: float) -> float:
 
 def up(n: int, k: int, availability: float) -> float:
     """Return P(at least k of n are up) = sum over i >= k of C(n, i) A^i (1 - A)^(n - i), each up by itself with A."""
-    return math.fsum(_exactly(n, down, 1 - availability) for down in range(n - k + 1)) if 0 <= k <= n else 0.0
+    if not 0 <= k <= n:
+        return 0.0
+    return min(1.0, math.fsum(_exactly(n, down, 1 - availability) for down in range(n - k + 1)))
 
 
 def fewest(k: int, availability: float, target: float) -> int | None:
     """Return the fewest n of which at least k are up with the target's probability, None where none is enough."""
     spare = 1  # doubled until it is enough: few are, and the sums are as long as the spare are many
-    while spare < MOST_SPARE and up(k + spare, k, availability) < target:
+    while spare < MOST_SPARE and not reaches(up(k + spare, k, availability), target):
         spare = min(2 * spare, MOST_SPARE)
     tried = range(k, k + spare + 1)
-    found = bisect_left(tried, target, key=lambda n: up(n, k, availability))
+    found = bisect_left(tried, True, key=lambda n: reaches(up(n, k, availability), target))
     return tried[found] if found < len(tried) else None
 
 
@@ -49,8 +57,32 @@ def up_by_node(n: int, k: int, availability: float, fit: Fit) -> float:
 
 def fewest_by_node(k: int, availability: float, target: float, fit: Fit) -> int | None:
     """Return the fewest replicas of which at least k are up with the target's probability where whole nodes fail."""
-    tried = range(k, k + MOST_SPARE)
-    return next((n for n in tried if up_by_node(n, k, availability, fit) >= target), None)
+    most = _most_by_node(k, fit)
+    if not reaches(up_by_node(most, k, availability, fit), target):
+        return None
+    return next(n for n in range(k, most + 1) if reaches(up_by_node(n, k, availability, fit), target))
+
+
+def enough(k: int, target: float, fit: Fit, *, by_node: bool) -> float:
+    """Return the least availability of a replica with which the largest reserve reaches a target, to the fourth digit."""
+    most = _most_by_node(k, fit) if by_node else k + MOST_SPARE
+    low, high = 0.0, 1.0
+    while high - low > DIGITS_OF_AVAILABILITY:
+        middle = (low + high) / 2
+        found = up_by_node(most, k, middle, fit) if by_node else up(most, k, middle)
+        low, high = (low, middle) if reaches(found, target) else (middle, high)
+    return high
+
+
+def reaches(chance: float, target: float) -> bool:
+    """Say whether a probability is as high as a target, but for the rounding of its sum."""
+    return chance >= target - ROUNDING
+
+
+def _most_by_node(k: int, fit: Fit) -> int:
+    """Return the most replicas that are tried, on full nodes."""
+    each = max(1, fit.replicas_per_node)
+    return -(-(k + MOST_SPARE) // each) * each
 
 
 def _exactly(n: int, hits: int, share: float) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sizing.prices import offers, price_of
-from sizing.specs.gpu import Gpu
+from sizing.prices import offers, source_of, usd_per_gpu_hour
+from sizing.specs.gpu import Gpu, Price
 from sizing.specs.scaling import Scaling
 
 RESERVED, SPOT = "reserved", "spot"
@@ -22,12 +22,17 @@ class Contracts(NamedTuple):
     spot_source: str
 
 
-def contracts(gpu: Gpu, provider: str | None, on_demand: tuple[float, str], rules: Scaling) -> Contracts:
-    """Return the prices of all contracts, from a price on demand and the provider's others, or usual discounts."""
+def contracts(gpu: Gpu, on_demand: tuple[float, str], rules: Scaling, offer: Price | None = None) -> Contracts:
+    """Return the prices of all contracts, from a price on demand and usual discounts.
+
+    Of an offer its provider's other prices for as many GPUs count, where there are any.
+    """
 
     def of(kind: str, discount: float) -> tuple[float, str]:
-        if provider is not None and offers(gpu, provider, kind):
-            return price_of(gpu, provider, kind)
+        alike = [] if offer is None else [o for o in offers(gpu, offer.provider, kind) if o.gpus == offer.gpus]
+        if alike:
+            cheapest = min(alike, key=usd_per_gpu_hour)
+            return usd_per_gpu_hour(cheapest), source_of(cheapest)
         why = f"{discount * 100:g} % below on demand, assumed: no {kind} price is known"
         return on_demand[0] * (1 - discount), why
 

@@ -13,6 +13,7 @@ from sizing.demand import Demanded, over_hours
 from sizing.plan.nodes import packed
 from sizing.plan.size import Need, Rules, Size, size_of
 
+Held = tuple[tuple[int, int], ...]  # GPUs of a replica, and how many replicas
 Sharing = Literal["shared", "separate"]
 SHARED: Sharing = "shared"
 
@@ -76,7 +77,7 @@ class Pool(NamedTuple):
     """The GPUs of one type that some workloads run on.
 
     `gpus_sum_of_peaks` would be theirs with each sized for its own peak; a shared pool has the GPUs of the busiest hour of all
-    together, and the reserve of a pool.
+    together, and the reserve of a pool (`reserve_gpus`; `reserve_gpus_apart` are those of each workload on its own).
     """
 
     gpu_id: str
@@ -88,6 +89,14 @@ class Pool(NamedTuple):
     gpus_sum_of_peaks: int
     gpus_by_hour: tuple[int, ...]
     replicas_by_hour: tuple[int, ...]
+    held_by_hour: tuple[Held, ...]
+    reserve_gpus: int
+    reserve_gpus_apart: int
+
+    def units_by_hour(self, gpus_per_unit: int) -> tuple[int, ...]:
+        """Return the whole servers or instances of so many GPUs that hold the replicas of each hour."""
+        units = {held: _nodes(held, gpus_per_unit) for held in set(self.held_by_hour)}
+        return tuple(units[held] for held in self.held_by_hour)
 
 
 def hours_of(members: Sequence[Member]) -> int:
@@ -117,25 +126,22 @@ def _pool(members: Sequence[Member], hours: int, rules: Rules) -> Pool:
     by_hour = [member.base_replicas(hours, rules) for member in members]
     sizes = [member.need.fit.gpus_per_replica for member in members]
     reserve = reserve_of_pool(members, rules)
-    spare_gpus = sum(size * count for size, count in reserve)
-    gpus = tuple(
-        sum(count * size for count, size in zip(counts, sizes, strict=True)) + spare_gpus
-        for counts in zip(*by_hour, strict=True)
-    )
-    nodes = max(
-        _nodes([*zip(sizes, counts, strict=True), *reserve], node) for counts in set(zip(*by_hour, strict=True))
-    )
+    held = tuple((*zip(sizes, counts, strict=True), *reserve) for counts in zip(*by_hour, strict=True))
+    gpus = tuple(sum(size * count for size, count in hour) for hour in held)
     spare = sum(count for _, count in reserve)
     return Pool(
         gpu_id=first.gpu_id,
         pool=first.pool,
         workloads=tuple(member.name for member in members),
         gpus=max(gpus),
-        nodes=nodes,
+        nodes=max(_nodes(hour, node) for hour in set(held)),
         gpus_per_node=node,
         gpus_sum_of_peaks=sum(member.size.gpus for member in members),
         gpus_by_hour=gpus,
         replicas_by_hour=tuple(sum(counts) + spare for counts in zip(*by_hour, strict=True)),
+        held_by_hour=held,
+        reserve_gpus=sum(size * count for size, count in reserve),
+        reserve_gpus_apart=sum(size * m.size.reserve.replicas for size, m in zip(sizes, members, strict=True)),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 from typing import NamedTuple
 
 MONTHS_PER_YEAR = 12
@@ -12,7 +12,7 @@ MOST_TIMES = 1e6  # that a demand may grow: beyond, a rate of growth is no plan
 
 
 class Month(NamedTuple):
-    """The size at the start of a month, after so many months of growth."""
+    """The size at a date, or at the end of a month, where the demand has grown so many times."""
 
     month: str
     times: float
@@ -31,45 +31,61 @@ class Growing(NamedTuple):
     additions: tuple[Month, ...]
 
 
-def months_between(start: date, end: date) -> int:
-    """Return the whole months from one date to another; the days of a month do not count."""
-    return (end.year - start.year) * MONTHS_PER_YEAR + end.month - start.month
+def months_between(start: date, end: date) -> float:
+    """Return the months from one date to a later one, the days of the last as a share of it: growth does not jump."""
+    whole = (end.year - start.year) * MONTHS_PER_YEAR + end.month - start.month
+    if _same_day(start, whole) > end:
+        whole -= 1
+    since, next_one = _same_day(start, whole), _same_day(start, whole + 1)
+    return whole + (end - since) / (next_one - since)
 
 
 def month_after(start: date, months: int) -> str:
     """Return the month so many after a date, as 2027-12."""
-    years, month = divmod(start.month - 1 + months, MONTHS_PER_YEAR)
-    return f"{start.year + years:04d}-{month + 1:02d}"
+    return f"{_first(start, months):%Y-%m}"
 
 
 def growing(
     per_month: float, start: date, until: date | None, size: Callable[[float], tuple[int, int, int]]
 ) -> Growing:
-    """Return how a size grows; `size` says (replicas, GPUs, nodes) of a demand that has grown so many times."""
-    ahead = months_between(start, until) if until is not None else None
+    """Return how a size grows; `size` says (replicas, GPUs, nodes) of a demand that has grown so many times.
 
-    def at(months: int) -> Month:
-        times = (1 + per_month) ** months
-        return Month(month_after(start, months), times, *size(times))
+    Nodes are due in the month by whose end the demand takes them.
+    """
 
-    today = at(0)
-    additions: list[Month] = []
-    nodes = today.nodes
-    for months in range(1, MOST_MONTHS + 1):
-        if (ahead is not None and months > ahead and additions) or (1 + per_month) ** months > MOST_TIMES:
+    def at(month: str, day: date) -> Month:
+        times = (1 + per_month) ** months_between(start, day)
+        return Month(month, times, *size(times))
+
+    at_date = at(f"{until:%Y-%m}", until) if until is not None else None
+    nodes = at(month_after(start, 0), start).nodes
+    next_node: Month | None = None
+    within: list[Month] = []
+    for month in range(MOST_MONTHS + 1):
+        if (1 + per_month) ** (month + 1) > MOST_TIMES or (
+            next_node and (until is None or _first(start, month) > until)
+        ):
             break
-        found = at(months)
+        end = _first(start, month + 1)
+        found = at(month_after(start, month), end)
         if found.nodes > nodes:
+            next_node = next_node or found
+            if until is not None and end <= until:
+                within.append(found)
+            elif at_date is not None and until is not None and _first(start, month) < until and at_date.nodes > nodes:
+                within.append(at_date)
             nodes = found.nodes
-            additions.append(found)
-            if ahead is None:
-                break
-    next_node = additions[0] if additions else None
-    within = tuple(month for month in additions if ahead is not None and month.month <= month_after(start, ahead))
-    return Growing(
-        per_month,
-        month_after(start, ahead) if ahead is not None else None,
-        at(ahead) if ahead is not None else None,
-        next_node,
-        within,
-    )
+    return Growing(per_month, until.isoformat() if until is not None else None, at_date, next_node, tuple(within))
+
+
+def _first(start: date, months: int) -> date:
+    """Return the first day of the month so many after a date."""
+    years, month = divmod(start.month - 1 + months, MONTHS_PER_YEAR)
+    return date(start.year + years, month + 1, 1)
+
+
+def _same_day(start: date, months: int) -> date:
+    """Return the day so many months after a date, the last of a month that is too short."""
+    first = _first(start, months)
+    last = _first(start, months + 1) - timedelta(days=1)
+    return first.replace(day=min(start.day, last.day))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from sizing.request import Request
 from sizing.search import Evaluated
 
 ROUNDING = 1e-9
+HUNDREDTHS = 1e4  # of a per cent in a whole: availabilities are said to two decimals
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def need_of(best: Evaluated, request: Request) -> Need:
 
 
 def reserve_of(base: int, fit: Fit, rules: Rules) -> Reserve:
-    """Return the reserve of so many replicas. Raises InputError for a target that no number of replicas reaches."""
+    """Return the reserve of so many replicas. Raises UnreachableError for a target that none of a sensible size reaches."""
     lost = fit.replicas_lost_with_a_node if rules.maintenance else 0
     if rules.availability is None or rules.unit_availability is None:
         return Reserve(rules.spare, 0, lost)
@@ -121,9 +123,18 @@ def reserve_of(base: int, fit: Fit, rules: Rules) -> Reserve:
     if rules.by_node:
         found = availability.fewest_by_node(base, unit, target, fit)
     if found is None:
-        message = f"no reserve of up to {availability.MOST_SPARE:,} replicas keeps {base:,} up with {target * 100:g} %"
-        raise InputError(Fault(message, field="--availability", allowed="a lower target, or better nodes"))
+        raise availability.UnreachableError(
+            f"no reserve of up to {availability.MOST_SPARE:,} replicas keeps {base:,} up {target * 100:g} % of the time with "
+            f"nodes that are up {rules.unit_availability * 100:.3g} % of it; nodes from "
+            f"{_node_needed(base, target, fit, rules) * 100:.2f} % on would"
+        )
     return Reserve(rules.spare, found - base, lost)
+
+
+def _node_needed(base: int, target: float, fit: Fit, rules: Rules) -> float:
+    """Return the least availability of a node that reaches a target with the largest reserve."""
+    unit = availability.enough(base, target, fit, by_node=rules.by_node)
+    return math.ceil(float(unit ** (1 / fit.nodes_per_replica)) * HUNDREDTHS) / HUNDREDTHS
 
 
 def of_replica(fit: Fit, node_availability: float) -> float:

@@ -28,13 +28,17 @@ Floats = NDArray[np.float64]
 
 
 class Uncertain(NamedTuple):
-    """One workload and what is uncertain about it: the ranges of its file, and the error band of its rate."""
+    """One workload and what is uncertain about it: the ranges of its file, and the error band of its rate.
+
+    `gpus_per_instance` are those of what is rented, paid for as a whole.
+    """
 
     member: Member
     workload: Workload
     defaults: Defaults
     band: Band | None
     usd_per_gpu_hour: float | None
+    gpus_per_instance: int = 1
     arrivals: demands.Arrivals | None = None
 
 
@@ -181,8 +185,9 @@ def _gpus(
         )
         gpus = np.max(together, axis=1) + _reserve(fits, [failures[i] for i in members], rules)
         total += gpus
-        price = fleet[members[0]].usd_per_gpu_hour
-        usd += gpus * (math.nan if price is None else price)
+        first = fleet[members[0]]
+        paid = _paid_for(gpus, fits, first.gpus_per_instance)
+        usd += paid * (math.nan if first.usd_per_gpu_hour is None else first.usd_per_gpu_hour)
     return total, None if np.isnan(usd).any() else usd
 
 
@@ -196,6 +201,16 @@ def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: Rules) -> F
     else:
         together = (for_failures + out[:, np.newaxis]).max(axis=0)
     return together
+
+
+def _paid_for(gpus: Floats, fits: Sequence[Fit], per_instance: int) -> Floats:
+    """Return the GPUs of the whole instances that hold so many; what replicas leave idle in them counts as that of the largest."""
+    fit = Fit(max(fit.gpus_per_replica for fit in fits), per_instance)
+    used = (
+        fit.gpus_per_replica * max(1, fit.replicas_per_node) / fit.nodes_per_replica
+    )  # of an instance, when it is full
+    paid: Floats = np.ceil(gpus / used - ROUNDING) * per_instance
+    return paid
 
 
 def _quantiles(values: Floats) -> Quantiles:

@@ -57,7 +57,10 @@ class WorkloadPlan(NamedTuple):
 
 
 class PoolPlan(NamedTuple):
-    """GPUs of one type that some workloads run on; installed are those of its whole nodes."""
+    """GPUs of one type that some workloads run on; installed are those of its whole nodes.
+
+    `reserve_gpus` of them are in reserve, for all; `reserve_gpus_apart` would be where each workload had its own.
+    """
 
     gpu: str
     gpu_id: str
@@ -65,6 +68,8 @@ class PoolPlan(NamedTuple):
     workloads: tuple[str, ...]
     gpus: int
     gpus_sum_of_peaks: int
+    reserve_gpus: int
+    reserve_gpus_apart: int
     nodes: int
     gpus_per_node: int
     installed_gpus: int
@@ -118,7 +123,10 @@ class ScaleUp(NamedTuple):
 
 
 class MixFigures(NamedTuple):
-    """The cheapest mix of contracts for one type of GPU over the hours, and what its ends would cost, for a month."""
+    """The cheapest mix of contracts for one type of GPU over the hours, and what its ends would cost, for a month.
+
+    GPUs are those paid for: of whole instances where a provider is named (`sku`, of `gpus_per_instance` GPUs).
+    """
 
     gpu: str
     reserved_gpus: int
@@ -131,10 +139,16 @@ class MixFigures(NamedTuple):
     usd_per_month_all_on_demand: float
     usd_per_month_peak_always_on: float
     sources: tuple[str, ...]
+    sku: str | None
+    gpus_per_instance: int | None
+    peak_instances: int | None
 
 
 class Cloud(NamedTuple):
-    """GPUs that follow the load over a profile, and what that costs."""
+    """GPUs paid for over the hours of a profile, those of whole instances where a provider is named, and what they cost.
+
+    `utilisation_mean` is the mean load over what they serve within the limits.
+    """
 
     provider: str | None
     peak_gpus: int
@@ -188,7 +202,8 @@ class Uncertainty(NamedTuple):
 class Plan(NamedTuple):
     """The document of `llmsize plan`; every total is null where a workload has no answer.
 
-    `gpus` are those of all pools, `installed_gpus` those of their whole nodes. `users` is of a single workload.
+    `gpus` are those of all pools, `installed_gpus` those of their whole nodes. `utilisation_mean` is the mean load over what
+    `gpus` serve within the limits. `users` is of a single workload. `suggestions` are changes that make it feasible.
     """
 
     feasible: bool
@@ -212,5 +227,6 @@ class Plan(NamedTuple):
     moves: tuple[Move, ...]
     uncertainty: Uncertainty | None
     problems: tuple[str, ...]
+    suggestions: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
     schema: str = "llmsize.plan/1"

@@ -90,6 +90,7 @@ def demand(asked: Asked, request: Request) -> dict[str, Any]:
         "profile": found.shape.name if found is not None and found.shape is not None else None,
         "kind": found.kind if found is not None else None,
         "stated": stated.model_dump(exclude_none=True) if stated else None,
+        "ranges": {name: span.model_dump() for name, span in asked.workload.uncertain.items()},
         "mean_requests_per_s": found.mean_per_s if found is not None else None,
         "steps": [step._asdict() for step in found.steps] if found is not None else [],
     }

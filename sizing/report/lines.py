@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 
@@ -25,6 +26,12 @@ class Block(NamedTuple):
     right: tuple[bool, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     spare: tuple[str, ...] = ()
+
+
+def labelled(label: str, texts: Iterable[str]) -> Iterator[Line]:
+    """Yield lines of which the first has the label."""
+    for index, text in enumerate(texts):
+        yield Line(text, " " if index else label)
 
 
 def number(value: float | None, digits: int = 3) -> str:

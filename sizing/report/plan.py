@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.plan import fleet as fleets
@@ -10,6 +10,7 @@ from sizing.plan.fleet import Member, Pool
 from sizing.plan.growth import growing
 from sizing.plan.scaling import HOURS_PER_MONTH
 from sizing.plan.size import Rules, need_of, size_of
+from sizing.prices import usd_per_gpu_hour
 from sizing.report import plan_assumptions, plan_cloud, plan_parts
 from sizing.report.documents import Users
 from sizing.report.documents_plan import (
@@ -21,6 +22,7 @@ from sizing.report.documents_plan import (
     Uncertainty,
 )
 from sizing.report.inputs import Asked, habits, inputs
+from sizing.report.plan_cloud import Rented
 from sizing.search import Evaluated, Outcome
 from sizing.specs.scaling import Scaling
 
@@ -70,23 +72,27 @@ def build(
     asking: Asking,
     *,
     problems: Sequence[str] = (),
+    suggestions: Sequence[str] = (),
     moves: Sequence[Move] = (),
     uncertainty: Uncertainty | None = None,
 ) -> Plan:
-    """Return the document; without an answer for every workload its totals are null, and `problems` say why."""
+    """Return the document; with `problems`, as a workload without an answer, its totals are null."""
     rules, answers = asking.rules, asking.answers
-    if any(answer.best is None for answer in answers):
-        return _without_answer(asking, problems)
+    if problems or any(answer.best is None for answer in answers):
+        return _without_answer(asking, problems, suggestions)
     members = tuple(member_of(answer, rules) for answer in answers)
     pools = fleets.pools_of(members, rules)
     hours = fleets.hours_of(members)
-    priced = {m.gpu_id: price_of(a) for m, a in zip(members, answers, strict=True)}
-    workloads = tuple(plan_parts.workload(a.name, a, m) for a, m in zip(answers, members, strict=True))
-    cloud = plan_cloud.cloud(asking, members, pools, hours)
+    held = plan_cloud.rented(asking, pools)
+    priced = {m.gpu_id: price_of(a, held) for m, a in zip(members, answers, strict=True)}
+    workloads = tuple(plan_parts.workload(a.name, a, m, held) for a, m in zip(answers, members, strict=True))
+    cloud = plan_cloud.cloud(asking, members, pools, hours, held)
     gpus, nodes = sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools)
-    flat_usd = usd_per_month(pools, priced)
+    usd = usd_per_month(pools, priced, held)
+    if cloud is not None and asking.provider is not None and hours > 1:
+        usd = cloud.usd_per_month
     return Plan(
-        feasible=not problems,
+        feasible=True,
         inputs=_inputs(asking),
         mean_requests_per_s=_sum(workload.mean_requests_per_s for workload in workloads),
         peak_requests_per_s=plan_parts.peak_of_sums(members, hours) or sum(w.peak_requests_per_s for w in workloads),
@@ -94,7 +100,7 @@ def build(
         replicas=max(map(sum, zip(*(pool.replicas_by_hour for pool in pools), strict=True))),
         nodes=nodes,
         installed_gpus=sum(pool.nodes * pool.gpus_per_node for pool in pools),
-        usd_per_month=cloud.usd_per_month if cloud is not None and asking.provider is not None else flat_usd,
+        usd_per_month=usd,
         utilisation_mean=plan_cloud.utilisation(members, hours, gpus),
         workloads=workloads,
         pools=tuple(_pool(pool, asking, priced) for pool in pools),
@@ -106,12 +112,13 @@ def build(
         cloud=cloud,
         moves=tuple(moves),
         uncertainty=uncertainty,
-        problems=tuple(problems),
-        assumptions=tuple(plan_assumptions.of(asking, cloud, uncertainty)),
+        problems=(),
+        suggestions=(),
+        assumptions=tuple(plan_assumptions.of(asking, cloud, uncertainty, held)),
     )
 
 
-def _without_answer(asking: Asking, problems: Sequence[str]) -> Plan:
+def _without_answer(asking: Asking, problems: Sequence[str], suggestions: Sequence[str]) -> Plan:
     return Plan(
         feasible=False,
         inputs=_inputs(asking),
@@ -134,6 +141,7 @@ def _without_answer(asking: Asking, problems: Sequence[str]) -> Plan:
         moves=(),
         uncertainty=None,
         problems=tuple(problems),
+        suggestions=tuple(suggestions),
         assumptions=(),
     )
 
@@ -150,15 +158,24 @@ def _inputs(asking: Asking) -> dict[str, Any]:
     }
 
 
-def price_of(answer: Answer) -> float | None:
-    """Return the price of an answer's GPU type, $ per GPU-hour."""
+def price_of(answer: Answer, held: Rented) -> float | None:
+    """Return the price of an answer's GPU type, $ per GPU-hour: of the instances that are rented, else the one to plan with."""
     assert answer.best is not None
-    return answer.best.candidate.option.usd_per_gpu_hour
+    option = answer.best.candidate.option
+    return usd_per_gpu_hour(held[option.id].offer) if option.id in held else option.usd_per_gpu_hour
 
 
-def usd_per_month(pools: Sequence[Pool], priced: dict[str, float | None]) -> float | None:
-    """Return what the GPUs of all pools cost a month around the clock, None where one has no price."""
-    return _sum(None if (price := priced[p.gpu_id]) is None else p.gpus * price * HOURS_PER_MONTH for p in pools)
+def usd_per_month(pools: Sequence[Pool], priced: Mapping[str, float | None], held: Rented) -> float | None:
+    """Return what all pools cost a month on demand around the clock, None where one has no price."""
+
+    def per_hour(gpu_id: str) -> float | None:
+        price = priced[gpu_id]
+        if gpu_id in held:
+            return held[gpu_id].usd_per_hour
+        return None if price is None else price * sum(pool.gpus for pool in pools if pool.gpu_id == gpu_id)
+
+    hourly = _sum(per_hour(gpu_id) for gpu_id in dict.fromkeys(pool.gpu_id for pool in pools))
+    return None if hourly is None else hourly * HOURS_PER_MONTH
 
 
 def _sum(values: Any) -> float | None:
@@ -175,6 +192,8 @@ def _pool(pool: Pool, asking: Asking, priced: dict[str, float | None]) -> PoolPl
         workloads=pool.workloads,
         gpus=pool.gpus,
         gpus_sum_of_peaks=pool.gpus_sum_of_peaks,
+        reserve_gpus=pool.reserve_gpus,
+        reserve_gpus_apart=pool.reserve_gpus_apart,
         nodes=pool.nodes,
         gpus_per_node=pool.gpus_per_node,
         installed_gpus=pool.nodes * pool.gpus_per_node,

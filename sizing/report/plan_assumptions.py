@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sizing.candidates import Candidate
+from sizing.prices import source_of, usd_per_gpu_hour
 from sizing.report import assumptions
 from sizing.report.documents import Assumption
 from sizing.report.documents_plan import Cloud, Uncertainty
+from sizing.report.plan_cloud import Rented
 
 if TYPE_CHECKING:
     from sizing.report.plan import Asking
 
 
-def of(asking: Asking, cloud: Cloud | None, uncertainty: Uncertainty | None) -> Iterator[Assumption]:
+def of(asking: Asking, cloud: Cloud | None, uncertainty: Uncertainty | None, held: Rented) -> Iterator[Assumption]:
     """Yield what a plan rests on, each once."""
-    yield from dict.fromkeys(_of_models(asking))
+    yield from dict.fromkeys(_of_models(asking, held))
     rules = asking.rules
     if rules.availability is not None and not rules.by_node:
         yield Assumption(
@@ -31,7 +35,7 @@ def of(asking: Asking, cloud: Cloud | None, uncertainty: Uncertainty | None) -> 
         )
 
 
-def _of_models(asking: Asking) -> Iterator[Assumption]:
+def _of_models(asking: Asking, held: Rented) -> Iterator[Assumption]:
     for answer in asking.answers:
         best, request = answer.best, answer.outcome.request
         if best is not None:
@@ -39,7 +43,16 @@ def _of_models(asking: Asking) -> Iterator[Assumption]:
             yield from assumptions.of_memory(request, best.candidate)
             yield from assumptions.of_time(request, best.candidate, best.load.kernels)
             yield from assumptions.of_limits(request)
-            yield from assumptions.of_planning(request, answer.asked, best.candidate)
+            yield from assumptions.of_planning(request, answer.asked, _at_price(best.candidate, held))
+
+
+def _at_price(candidate: Candidate, held: Rented) -> Candidate:
+    """Return a candidate at the price of what is rented."""
+    if candidate.option.id not in held:
+        return candidate
+    offer = held[candidate.option.id].offer
+    option = replace(candidate.option, usd_per_gpu_hour=usd_per_gpu_hour(offer), price_source=source_of(offer))
+    return replace(candidate, option=option)
 
 
 def _of_cloud(asking: Asking, cloud: Cloud) -> Iterator[Assumption]:

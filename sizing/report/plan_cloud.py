@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sizing.plan import contracts, scaling
 from sizing.plan.fleet import Member, Pool
+from sizing.plan.instances import Instances, instances
 from sizing.plan.scaling import DAYS_PER_MONTH
+from sizing.prices import source_of, usd_per_gpu_hour
 from sizing.report.documents_plan import Cloud, MixFigures, ScaleUp
+from sizing.request import GpuOption
 from sizing.specs.profile import HOURS_OF_DAY
 from sizing.units import GIB, GIGA
 
@@ -16,16 +19,31 @@ if TYPE_CHECKING:
     from sizing.report.plan import Answer, Asking
 
 
-def cloud(asking: Asking, members: Sequence[Member], pools: Sequence[Pool], hours: int) -> Cloud | None:
-    """Return how GPUs follow the load; None without a profile, unless a provider is named."""
+Rented = Mapping[str, Instances]  # by type of GPU; empty without a provider, where a price to plan with is by the GPU
+
+
+def rented(asking: Asking, pools: Sequence[Pool]) -> Rented:
+    """Return the instances of the provider that hold the pools of each type of GPU."""
+    if asking.provider is None:
+        return {}
+    return {
+        gpu_id: instances([pool for pool in pools if pool.gpu_id == gpu_id], option.gpu, asking.provider)
+        for gpu_id, option in _options(asking).items()
+        if any(pool.gpu_id == gpu_id for pool in pools)
+    }
+
+
+def cloud(asking: Asking, members: Sequence[Member], pools: Sequence[Pool], hours: int, held: Rented) -> Cloud | None:
+    """Return what a cloud takes by the hour, in whole instances of the provider's; None without a profile and a provider."""
     if hours == 1 and asking.provider is None:
         return None
-    by_hour = [sum(counts) for counts in zip(*(pool.gpus_by_hour for pool in pools), strict=True)]
+    by_type = {gpu_id: _paid_for(gpu_id, pools, held) for gpu_id in dict.fromkeys(pool.gpu_id for pool in pools)}
+    by_hour = [sum(counts) for counts in zip(*by_type.values(), strict=True)]
     mean = sum(by_hour) / hours
     ups = tuple(
         _scale_up(asking, answer, member, hours) for answer, member in zip(asking.answers, members, strict=True)
     )
-    mixes = tuple(_mixes(asking, pools))
+    mixes = tuple(_mixes(asking, by_type, held))
     return Cloud(
         provider=asking.provider,
         peak_gpus=max(by_hour),
@@ -37,12 +55,23 @@ def cloud(asking: Asking, members: Sequence[Member], pools: Sequence[Pool], hour
         share_of_requests_at_risk=_at_risk(members, ups, hours),
         scale_up=ups,
         mixes=mixes,
-        usd_per_month=sum(mix.usd_per_month for mix in mixes) if len(mixes) == len({p.gpu_id for p in pools}) else None,
+        usd_per_month=sum(mix.usd_per_month for mix in mixes) if len(mixes) == len(by_type) else None,
     )
 
 
+def _paid_for(gpu_id: str, pools: Sequence[Pool], held: Rented) -> tuple[int, ...]:
+    """Return the GPUs of a type that each hour takes, those of whole instances where they are of a provider."""
+    if gpu_id in held:
+        return held[gpu_id].gpus_by_hour
+    return tuple(map(sum, zip(*(p.gpus_by_hour for p in pools if p.gpu_id == gpu_id), strict=True)))
+
+
+def _options(asking: Asking) -> dict[str, GpuOption]:
+    return {a.best.candidate.option.id: a.best.candidate.option for a in asking.answers if a.best is not None}
+
+
 def utilisation(members: Sequence[Member], hours: int, gpus: float) -> float | None:
-    """Return the share of so many GPUs that the mean load keeps busy, of what they serve within the limits.
+    """Return the mean load over what so many GPUs serve within the limits, where they are filled as planned.
 
     None where a workload states no rate by hour and no mean.
     """
@@ -81,19 +110,28 @@ def _at_risk(members: Sequence[Member], ups: Sequence[ScaleUp], hours: int) -> f
     return sum(risk * sum(rates) for risk, rates in zip(risks, sums, strict=True)) / total if total else 0.0
 
 
-def _mixes(asking: Asking, pools: Sequence[Pool]) -> list[MixFigures]:
-    """Return the mix of contracts of each type of GPU that has a price."""
-    options = {a.best.candidate.option.id: a.best.candidate.option for a in asking.answers if a.best is not None}
-    found = []
-    for gpu_id in dict.fromkeys(pool.gpu_id for pool in pools):
-        option = options[gpu_id]
+def _mixes(asking: Asking, by_type: Mapping[str, Sequence[int]], held: Rented) -> Iterator[MixFigures]:
+    """Yield the mix of contracts of each type of GPU that has a price."""
+    options = _options(asking)
+    for gpu_id, gpus in by_type.items():
+        option, found = options[gpu_id], held.get(gpu_id)
+        offer = found.offer if found is not None else None
         if option.usd_per_gpu_hour is None:
             continue
-        gpus = [sum(counts) for counts in zip(*(p.gpus_by_hour for p in pools if p.gpu_id == gpu_id), strict=True)]
         price = (option.usd_per_gpu_hour, option.price_source or "")
-        terms = contracts.contracts(option.gpu, asking.provider, price, asking.scaling)
+        if offer is not None:
+            price = (usd_per_gpu_hour(offer), source_of(offer))
+        terms = contracts.contracts(option.gpu, price, asking.scaling, offer)
         spot = asking.rules.spot_share
         mixed = scaling.mix(gpus, (terms.reserved, terms.on_demand, terms.spot if spot else None), spot)
         sources = (terms.on_demand_source, terms.reserved_source, *((terms.spot_source,) if spot else ()))
-        found.append(MixFigures(option.name, *mixed, sources))
-    return found
+        if found is not None and not found.joined:
+            sources = (*sources, "that the GPUs of a replica come joined is not said")
+        yield MixFigures(
+            option.name,
+            *mixed,
+            sources,
+            sku=offer.sku if offer is not None else None,
+            gpus_per_instance=offer.gpus if offer is not None else None,
+            peak_instances=max(found.by_hour) if found is not None else None,
+        )

@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING
 from sizing.plan import availability
 from sizing.plan.fleet import Member, Pool
 from sizing.plan.size import Rules, of_replica
+from sizing.prices import source_of, usd_per_gpu_hour
 from sizing.report.documents_plan import Availability, FleetFigures, ReserveFigures, WorkloadPlan
 from sizing.report.figures import latency
 from sizing.report.inputs import demand
+from sizing.report.plan_cloud import Rented
 
 if TYPE_CHECKING:
     from sizing.report.plan import Answer
 
 
-def workload(name: str, answer: Answer, member: Member) -> WorkloadPlan:
+def workload(name: str, answer: Answer, member: Member, held: Rented) -> WorkloadPlan:
     """Return the figures of one workload."""
     best, request = answer.best, answer.outcome.request
     assert best is not None
     chosen, need, size = best.candidate, member.need, member.size
     layout = chosen.layout
     demanded = member.demanded
+    offer = held[member.gpu_id].offer if member.gpu_id in held else None
     return WorkloadPlan(
         name=name,
         model=request.model.name,
@@ -49,8 +52,8 @@ def workload(name: str, answer: Answer, member: Member) -> WorkloadPlan:
         nodes=size.nodes,
         mean_requests_per_s=demanded.mean_per_s if demanded is not None else None,
         peak_requests_per_s=best.requests_per_s if need.in_flight else need.demand,
-        usd_per_gpu_hour=chosen.option.usd_per_gpu_hour,
-        price_source=chosen.option.price_source,
+        usd_per_gpu_hour=chosen.option.usd_per_gpu_hour if offer is None else usd_per_gpu_hour(offer),
+        price_source=chosen.option.price_source if offer is None else source_of(offer),
         latency=latency(best),
         limit=best.binding,
         verified=None if answer.checked is None else answer.checked.passed,

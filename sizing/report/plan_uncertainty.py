@@ -11,7 +11,8 @@ from sizing.catalog.paths import expanded
 from sizing.plan.size import Rules
 from sizing.plan.uncertainty import Ranges, Uncertain
 from sizing.report.documents_plan import Uncertainty
-from sizing.report.plan import member_of
+from sizing.report.plan import member_of, price_of
+from sizing.report.plan_cloud import Rented
 
 if TYPE_CHECKING:
     from sizing.report.plan import Answer
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 MEASURE = "influence: Spearman's rank correlation of an input with GPUs over all draws, of the price with cost"
 
 
-def uncertain_of(answer: Answer, rules: Rules) -> Uncertain:
-    """Return a workload with its ranges and the error band of its rate, where published runs of its kind are known."""
+def uncertain_of(answer: Answer, rules: Rules, held: Rented) -> Uncertain:
+    """Return a workload with its ranges, its price and the error band of its rate, where published runs of its kind are known."""
     best, request, workload = answer.best, answer.outcome.request, answer.asked.workload
     assert best is not None
     option = best.candidate.option
@@ -32,15 +33,17 @@ def uncertain_of(answer: Answer, rules: Rules) -> Uncertain:
         rows = traces.load_trace(expanded(workload.demand.trace))
         arrivals = demand.of_trace(rows[:, 0], answer.asked.defaults.trace_window_s)
     member = member_of(answer, rules)
-    return Uncertain(member, workload, answer.asked.defaults, band, option.usd_per_gpu_hour, arrivals)
+    instance = held[option.id].offer.gpus if option.id in held else 1
+    return Uncertain(member, workload, answer.asked.defaults, band, price_of(answer, held), instance, arrivals)
 
 
 def build(fleet: Sequence[Uncertain], found: Ranges) -> Uncertainty:
     """Return the figures of the draws, with what was taken as certain for want of a range."""
     certain = [f"{one.member.name}: model (no published runs of its kind)" for one in fleet if one.band is None]
     certain += [f"{one.member.name}: demand (no range stated)" for one in fleet if not one.workload.uncertain]
-    if not any(one.workload.planning.price_uncertainty for one in fleet):
-        certain.append("price (no --price-uncertainty)")
+    spread = [one.workload.planning.price_uncertainty for one in fleet]
+    if not any(spread):
+        certain.append("price (no --price-uncertainty)" if set(spread) == {None} else "price (--price-uncertainty 0)")
     return Uncertainty(
         draws=found.draws,
         seed=found.seed,

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sizing.report import table_plan_time
-from sizing.report.documents_plan import Availability, Move, Plan, PoolPlan, Uncertainty, WorkloadPlan
+from sizing.report import table_plan_sure, table_plan_time
+from sizing.report.documents_plan import Plan, PoolPlan, WorkloadPlan
 from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural, rounded_usd, stated
+from sizing.report.lines import Block, Line, labelled, milliseconds, money, number, plural, rounded_usd, stated
 from sizing.report.table_demand import steps_line
 from sizing.report.table_layouts import layout
+from sizing.report.table_plan_time import share
+
+NO_HELP = ("no single change that was tried",)
 
 
 def blocks(document: Plan) -> Iterator[Block]:
     """Yield the blocks of a plan."""
     if document.gpus is None:
-        yield Block((Line("Infeasible: no plan, as no layout meets the demand within the limits", style="bold"),))
-        nearest = tuple(Line(text, "Nearest" if index == 0 else " ") for index, text in enumerate(document.problems))
-        yield Block((*nearest, Line("llmsize estimate of the same workload says which changes would help", "Help")))
+        yield Block((Line("Infeasible: no plan meets what is asked", style="bold"),))
+        yield Block((*labelled("Nearest", document.problems), *labelled("Would help", document.suggestions or NO_HELP)))
         return
     yield Block(tuple(_answer(document)))
     if document.fleet is None:
@@ -25,11 +27,19 @@ def blocks(document: Plan) -> Iterator[Block]:
     else:
         yield _workloads(document.workloads)
         yield Block(tuple(_of_fleet(document)))
-    yield Block(tuple(line for one in document.availability for line in _available(one, single=document.fleet is None)))
+    by_node = document.inputs["failures"] == "node"
+    single = document.fleet is None
+    yield Block(
+        tuple(
+            line
+            for one in document.availability
+            for line in table_plan_sure.available(one, single=single, by_node=by_node)
+        )
+    )
     yield from table_plan_time.blocks(document)
-    yield from _moves(document.moves)
+    yield from table_plan_sure.moves(document.moves)
     if document.uncertainty is not None:
-        yield from _uncertainty(document.uncertainty)
+        yield from table_plan_sure.uncertainty(document.uncertainty)
     yield assumed(document.assumptions, sources=False)
 
 
@@ -46,12 +56,27 @@ def _answer(document: Plan) -> Iterator[Line]:
     in_nodes = f"{plural(document.nodes or 0, 'whole node')} ({plural(document.installed_gpus or 0, 'GPU')})"
     text = f"On-premises {in_nodes}"
     if document.utilisation_mean is not None:
-        text += f"; the mean load keeps {percent(document.utilisation_mean)} of the GPUs asked for busy"
+        text += (
+            f"; the mean load is {share(document.utilisation_mean)} of what the GPUs asked for serve within the limits"
+        )
     yield Line(text)
     if document.usd_per_month is not None:
-        follows = document.inputs["cloud"] is not None
-        how = "following the load, with a reserved base" if follows else "if rented around the clock"
-        yield Line(f"{rounded_usd(document.usd_per_month)} a month, {how}")
+        yield Line(f"{rounded_usd(document.usd_per_month)} a month, {_how_paid(document)}")
+
+
+def _how_paid(document: Plan) -> str:
+    """Write how the GPUs of the month's cost are rented: by the GPU, or in whole instances of a provider's."""
+    cloud = document.cloud
+    if cloud is None or cloud.provider is None:
+        return "if rented on demand around the clock"
+    whole = " and ".join(
+        f"{plural(mix.peak_instances, 'whole instance')} of {plural(mix.gpus_per_instance, 'GPU')} ({mix.sku})"
+        for mix in cloud.mixes
+        if mix.peak_instances is not None and mix.gpus_per_instance is not None
+    )
+    if not document.hours:
+        return f"on demand around the clock: {whole}"
+    return f"following the load, with a reserved base: {whole} at the peak"
 
 
 def _by_type(pools: Sequence[PoolPlan]) -> Iterator[str]:
@@ -143,7 +168,7 @@ def _workloads(found: Sequence[WorkloadPlan]) -> Block:
         )
         for one in found
     )
-    columns = ("workload", "GPU", "layout", "peak req/s", "replicas", "reserve", "GPUs")
+    columns = ("workload alone", "GPU", "layout", "peak req/s", "replicas", "reserve", "GPUs")
     return Block(columns=columns, right=(False, False, False, True, True, True, True), rows=rows)
 
 
@@ -156,95 +181,36 @@ def _of_fleet(document: Plan) -> Iterator[Line]:
             f"{number(fleet.peak_of_sums_requests_per_s)}",
             "Together",
         )
-    saved = fleet.sum_of_peaks_gpus - fleet.peak_of_sums_gpus
     yield Line(
         f"{plural(fleet.sum_of_peaks_gpus, 'GPU')} with each sized for its own peak, {fleet.peak_of_sums_gpus:,} as pooled "
-        f"({saved:,} fewer)",
+        f"({_fewer(document)})",
         "GPUs",
     )
     for pool in document.pools:
+        reserve = ""
+        if pool.reserve_gpus:
+            for_all = " for all of them together" if len(pool.workloads) > 1 else ""
+            reserve = f", {plural(pool.reserve_gpus, 'GPU')} of them in reserve{for_all}"
         yield Line(
             f"{pool.gpus:,} x {pool.gpu} = {plural(pool.nodes, 'node')} of {pool.gpus_per_node} for "
-            f"{', '.join(pool.workloads)} ({pool.pool})",
+            f"{', '.join(pool.workloads)} ({pool.pool}){reserve}",
             "Pool",
         )
     for one in document.workloads:
         told = steps_line(one.demand, always=True)
         if told is not None:
             yield told._replace(text=f"{one.name}: {told.text}")
+        elif one.demand["kind"] is not None:
+            yield Line(f"{one.name}: {number(one.demand_at_peak)} {one.demand_unit} (as stated)", "Demand")
 
 
-def _available(one: Availability, *, single: bool) -> Iterator[Line]:
-    name = "" if single else f"{one.workload}: "
-    target = f", target {_nines(one.target)}" if one.target is not None else ""
-    yield Line(
-        f"{name}{_nines(one.achieved)} of the time at least {one.replicas_needed:,} of {one.replicas_for_failures:,} replicas "
-        f"are up, each by itself with nodes of {_nines(one.node_availability)}{target}",
-        "Availability",
+def _fewer(document: Plan) -> str:
+    """Write what pooling saves, and of what: a reserve that is shared stands in for one workload at a time."""
+    saved = sum(pool.gpus_sum_of_peaks - pool.gpus for pool in document.pools)
+    of_reserve = sum(pool.reserve_gpus_apart - pool.reserve_gpus for pool in document.pools)
+    if not of_reserve:
+        return f"{saved:,} fewer"
+    return (
+        f"{saved:,} fewer: {saved - of_reserve:,} as peaks come at different hours, {of_reserve:,} as the reserve is one for "
+        "all, which stands in for one workload at a time"
     )
-    if one.achieved_by_node < one.achieved:
-        more = ""
-        if one.replicas_for_target_by_node is not None and one.replicas_for_target_by_node > one.replicas_for_failures:
-            more = f"; {one.replicas_for_target_by_node:,} replicas keep the target then (--failures node)"
-        yield Line(f"{_nines(one.achieved_by_node)} where a node takes all its replicas with it{more}", " ")
-
-
-def _nines(share: float) -> str:
-    """Write a probability to the second digit of what is missing: 99.85 %."""
-    if share >= 1:
-        return "100 %"
-    digits = 0
-    while digits < 9 and (1 - share) * 100 * 10**digits < 9.5:
-        digits += 1
-    return f"{share * 100:.{digits}f} %"
-
-
-def _moves(moves: Sequence[Move]) -> Iterator[Block]:
-    rows = []
-    for move in moves:
-        change = "-"
-        if move.usd_per_month is not None and move.usd_per_month_now is not None:
-            sign = "+" if move.usd_per_month >= move.usd_per_month_now else "-"
-            change = f"{sign}{rounded_usd(abs(move.usd_per_month - move.usd_per_month_now))}"
-        rows.append(
-            (
-                move.workload,
-                move.gpu_to,
-                move.detail,
-                *("-" if value is None else f"{value:,}" for value in (move.workload_gpus, move.gpus, move.nodes)),
-                change,
-            )
-        )
-    yield Block(
-        columns=("moved", "to GPU", "then", "its GPUs", "all GPUs", "all nodes", "$ a month"),
-        right=(False, False, False, True, True, True, True),
-        rows=tuple(rows),
-    )
-
-
-def _uncertainty(found: Uncertainty) -> Iterator[Block]:
-    lines = [
-        Line(
-            f"{found.gpus.p10:,.0f}, {found.gpus.p50:,.0f} and {found.gpus.p90:,.0f} at P10, P50 and P90 of {found.draws:,} draws "
-            f"(seed {found.seed})",
-            "GPUs",
-        )
-    ]
-    if found.usd_per_month is not None:
-        usd = found.usd_per_month
-        lines.append(
-            Line(
-                f"{rounded_usd(usd.p10)}, {rounded_usd(usd.p50)} and {rounded_usd(usd.p90)} a month around the clock",
-                "Cost",
-            )
-        )
-    for index, one in enumerate(found.influences):
-        lines.append(
-            Line(
-                f"{one.input}: rank correlation {one.rank_correlation:+.2f} with {one.of} ({one.distribution})",
-                "Matters most" if index == 0 else " ",
-            )
-        )
-    if found.certain:
-        lines.append(Line("; ".join(found.certain), "Held certain"))
-    yield Block(tuple(lines))

@@ -11,6 +11,7 @@ from sizing.specs.profile import HOURS_OF_DAY
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MOST_MONTHS_SHOWN = 12
+LEAST_WHOLE = 0.1  # of a whole, that is written without decimals
 
 
 def blocks(document: Plan) -> Iterator[Block]:
@@ -23,6 +24,11 @@ def blocks(document: Plan) -> Iterator[Block]:
         yield Block(tuple(_cloud(document.cloud)))
 
 
+def share(value: float) -> str:
+    """Write a share as a percentage, with two digits where it is small: 0.3 %."""
+    return f"{number(value * 100, 2)} %" if value < LEAST_WHOLE else percent(value)
+
+
 def _growth(growth: Growth, document: Plan) -> Iterator[Line]:
     yield Line(
         f"{growth.per_month * 100:g} % a month from {growth.start}: {plural(document.gpus or 0, 'GPU')} in "
@@ -31,11 +37,13 @@ def _growth(growth: Growth, document: Plan) -> Iterator[Line]:
     )
     if growth.at_date is not None:
         at = growth.at_date
-        yield Line(f"{at.month}: {number(at.times)} times the demand, {_held(at)}", " ")
+        yield Line(f"{growth.until}: {number(at.times)} times the demand, {_held(at)}", " ")
     if growth.next_node is None:
         yield Line("no node is due in twenty years", "Next node")
     else:
-        yield Line(f"due by {growth.next_node.month}: {_held(growth.next_node)}", "Next node")
+        yield Line(
+            f"due in {growth.next_node.month}, by whose end the demand takes {_held(growth.next_node)}", "Next node"
+        )
     later = growth.additions[1:]
     if later:
         shown = ", ".join(f"{month.month} {month.nodes:,}" for month in later[:MOST_MONTHS_SHOWN])
@@ -82,9 +90,10 @@ def _ends(low: str, high: str) -> str:
 
 
 def _cloud(cloud: Cloud) -> Iterator[Line]:
-    text = f"{plural(cloud.peak_gpus, 'GPU')} at the peak, {number(cloud.mean_gpus)} on average"
+    paid = " paid for" if cloud.provider is not None else ""
+    text = f"{plural(cloud.peak_gpus, 'GPU')}{paid} at the peak, {number(cloud.mean_gpus)} on average"
     if cloud.utilisation_mean is not None:
-        text += f", {percent(cloud.utilisation_mean)} busy"
+        text += f", the mean load {share(cloud.utilisation_mean)} of what they serve within the limits"
     yield Line(
         f"{text}; {number(cloud.gpu_hours_per_day, 4)} GPU-hours a day, {number(cloud.gpu_hours_per_month, 4)} a month",
         "Cloud" if cloud.provider is None else f"Cloud {cloud.provider}",
@@ -93,9 +102,8 @@ def _cloud(cloud: Cloud) -> Iterator[Line]:
         parts = f"node {number(up.node_start_s)} s, {number(up.weights_gb)} GB of weights {number(up.load_s)} s, engine {number(up.engine_start_s)} s"
         yield Line(f"{up.workload}: {number(up.total_s)} s until a new replica serves ({parts})", "Scale-up")
     if cloud.share_of_requests_at_risk is not None:
-        share = cloud.share_of_requests_at_risk
         yield Line(
-            f"{share * 100:.2g} % of requests come above what is up while replicas load; none where scaling begins that much "
+            f"{cloud.share_of_requests_at_risk * 100:.2g} % of requests come above what is up while replicas load; none where scaling begins that much "
             "earlier",
             "At risk",
         )

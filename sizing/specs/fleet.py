@@ -6,9 +6,9 @@ import re
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
-from sizing.specs.base import Fraction, Spec, Text
+from sizing.specs.base import Spec, Text
 from sizing.specs.profile import StatedProfile
 from sizing.specs.workload import AnyCase
 from sizing.units import parse_growth, parse_share
@@ -17,6 +17,7 @@ _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})(?:-([0-9]{2}))?\Z")
 _LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|y)\Z")
 _HOURS = {"min": 1 / 60, "h": 1.0, "d": 24.0, "y": 8760.0}
 MOST_HOURS = 1e9
+LAST_YEAR = 2200
 LEAST_AVAILABILITY = 0.5  # a node that is down more than it is up is no node to plan with
 
 
@@ -50,6 +51,12 @@ def _growth(value: Any) -> Any:
     return parse_growth(value) if isinstance(value, str) else value
 
 
+def _plannable(value: date) -> date:
+    if value.year > LAST_YEAR:
+        raise ValueError(f"{value} is no day of a plan; it begins in {LAST_YEAR} at the latest")
+    return value
+
+
 Day = Annotated[date, PlainValidator(_day)]
 LongHours = Annotated[float, PlainValidator(_long_hours)]
 Target = Annotated[float, Field(ge=LEAST_AVAILABILITY, lt=1, strict=True), BeforeValidator(_share)]
@@ -71,10 +78,10 @@ class PlanRules(Spec):
     failures: Annotated[Literal["replica", "node"], AnyCase] | None = None
     maintenance: bool | None = None
     growth: Annotated[float, Field(ge=0, le=10, strict=True), BeforeValidator(_growth)] | None = None
-    start: Day | None = Field(default=None, alias="from")
+    start: Annotated[Day, AfterValidator(_plannable)] | None = Field(default=None, alias="from")
     until: Day | None = None
     min_replicas: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
-    spot: Annotated[Fraction, BeforeValidator(_share)] | None = None
+    spot: Annotated[float, Field(ge=0, le=1, strict=True), BeforeValidator(_share)] | None = None
     cloud: Text | None = None
 
 

@@ -5,16 +5,33 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError
 
-from sizing.specs.base import MOST, Spec
+from sizing.specs.base import Spec
 
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*\Z")
-End = Annotated[float, Field(ge=-1000 * MOST, le=1000 * MOST, strict=True)]
+End = Annotated[float, Field(strict=True, allow_inf_nan=True)]  # which ends a number may have, its own field says
 SpecT = TypeVar("SpecT", bound=BaseModel)
+
+
+class RangeError(ValueError):
+    """A range that can't stand where it stands: the steps to its field, and what the field's own spec says, where it does."""
+
+    def __init__(self, message: str, path: tuple[str, ...], refusal: Refusal | None = None) -> None:
+        """Keep where the range stands and who refused its end."""
+        super().__init__(message)
+        self.path, self.refusal = path, refusal
+
+
+class Refusal(NamedTuple):
+    """What a spec said to its data, for words about it."""
+
+    error: ValidationError
+    spec_type: type[BaseModel]
+    data: dict[str, Any]
 
 
 class Range(Spec):
@@ -22,12 +39,6 @@ class Range(Spec):
 
     low: End
     high: End
-
-    @model_validator(mode="after")
-    def _ascends(self) -> Range:
-        if self.high <= self.low:
-            raise ValueError(f"{self.low:g}..{self.high:g} is no range: its second number must be the larger")
-        return self
 
 
 def taken_out(data: dict[str, Any], sections: Iterable[str]) -> dict[str, Any]:
@@ -54,18 +65,21 @@ def _split(data: dict[str, Any], prefix: str) -> Iterator[tuple[str, tuple[float
 
 
 def check(holder: BaseModel, sections: Iterable[str], uncertain: Mapping[str, Range]) -> None:
-    """Raise ValueError for a range of no number of these sections, or with an end that its field refuses."""
+    """Raise RangeError for a range of no number of these sections, that does not ascend, or whose end its field refuses."""
     for field, span in uncertain.items():
         section, *steps = field.split(".")
+        path, text = (section, *steps), f"{span.low:g}..{span.high:g}"
+        if not span.low < span.high:
+            raise RangeError(f"{text} is no range: its second number must be the larger", path)
         spec = getattr(holder, section, None) if section in sections else None
+        if not isinstance(spec, BaseModel):
+            raise RangeError(f"{text}: no such number is stated", path)
         for end in (span.low, span.high):
-            reason = _refused(spec, steps, end) if isinstance(spec, BaseModel) else "no such number is stated"
-            if reason is not None:
-                raise ValueError(f"{field} {span.low:g}..{span.high:g}: {reason}")
+            _check_end(spec, steps, end, path, text)
 
 
-def _refused(spec: BaseModel, steps: list[str], value: float) -> str | None:
-    """Say why a spec refuses a value of one of its fields, None where it takes it."""
+def _check_end(spec: BaseModel, steps: list[str], value: float, path: tuple[str, ...], text: str) -> None:
+    """Raise RangeError where a spec refuses a value of one of its fields."""
     data = spec.model_dump(exclude_unset=True)
     *holders, last = steps
     try:
@@ -73,14 +87,13 @@ def _refused(spec: BaseModel, steps: list[str], value: float) -> str | None:
         for step in holders:
             inner = inner[step]
         if isinstance(inner[last], bool) or not isinstance(inner[last], (int, float)):
-            return "this field is no number"
+            raise RangeError(f"{text}: this field is no number", path)
         inner[last] = int(value) if value.is_integer() else value
         type(spec).model_validate(data)
     except (KeyError, TypeError, IndexError):
-        return "no such number is stated"
+        raise RangeError(f"{text}: no such number is stated", path) from None
     except ValidationError as error:
-        return f"{value:g} is refused: " + "; ".join(found["msg"] for found in error.errors())
-    return None
+        raise RangeError(f"{text}: {value:g} is refused", path, Refusal(error, type(spec), data)) from None
 
 
 def replaced(spec: SpecT, steps: list[str], value: float) -> SpecT:
