@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sizing.candidates import Candidate
@@ -32,6 +33,8 @@ LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a 
 MOST_CHUNKS = 30_000  # prefill steps simulated at most: prompts cut into very many chunks are sampled by fewer requests
 FEWEST_REQUESTS = 200
 
+Order = Callable[[Evaluated, Request], tuple[float, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class Verified:
@@ -54,14 +57,16 @@ def _lengths(mean: float, std: float | None, longest: int | None) -> Lengths:
     return Lengths(mean, std, "lognormal", longest=longest) if std else Lengths(mean)
 
 
-def verify(outcome: Outcome, tokens: Tokens, *, seed: int = 0, tries: int = MOST_TRIES) -> Verified:
+def verify(
+    outcome: Outcome, tokens: Tokens, *, seed: int = 0, tries: int = MOST_TRIES, order: Order = preference
+) -> Verified:
     """Return the outcome with the best size that the simulator confirms first, or the last one tried (`passed` False).
 
-    Sizes are tried in order of preference. A layout that fails comes back with more replicas, or, where only a budget
+    Sizes are tried in their `order`, that of preference unless another is given. A layout that fails comes back with more replicas, or, where only a budget
     of GPUs is given, at less load, and waits for its turn among the others.
     """
     request = outcome.request
-    heap = [(preference(e, request), number, e) for number, e in enumerate(outcome.ranked)]
+    heap = [(order(e, request), number, e) for number, e in enumerate(outcome.ranked)]
     heapq.heapify(heap)
     tried = 0
     while heap and tried < tries:
@@ -78,7 +83,7 @@ def verify(outcome: Outcome, tokens: Tokens, *, seed: int = 0, tries: int = MOST
             if _scales(request)
             else candidate.at_share(LESS_LOAD)
         )
-        heapq.heappush(heap, (preference(less, request), number, less))
+        heapq.heappush(heap, (order(less, request), number, less))
     return Verified(outcome, False, tried)
 
 

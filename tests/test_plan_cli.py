@@ -161,6 +161,23 @@ def test_a_month_in_a_cloud_is_that_of_cost(provider: str, capsys: pytest.Captur
     assert "following the load" not in text and "on demand around the clock" in " ".join(text.split())
 
 
+@pytest.mark.parametrize(("gpu", "most"), [("h200-sxm", ("--tp", "2")), ("h100-sxm", ("--tp", "4"))])
+def test_the_layout_is_that_of_the_fewest_gpus_with_the_reserve(
+    gpu: str, most: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Few large replicas may be the fewest GPUs for the peak, and not once one of them is spare."""
+    asked = ("chat", "-g", gpu, "--dau", "50000", "--no-verify", "--spare", "1")
+    free = json_of(capsys, "plan", *asked)["gpus"]
+    layouts = [("--tp", "1"), ("--tp", "2"), most]
+    given = []
+    for layout in layouts:
+        if run(["plan", *asked, *layout, "-q"]) == 0:
+            given.append(int(capsys.readouterr().out))
+        else:
+            capsys.readouterr()
+    assert given and free <= min(given)
+
+
 def test_a_zero_takes_a_reserve_of_the_file_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(
@@ -170,7 +187,8 @@ def test_a_zero_takes_a_reserve_of_the_file_back(tmp_path: Path, capsys: pytest.
         json_of(capsys, "plan", str(path), "--no-verify", *given)
         for given in ((), ("--spare", "1"), ("--spare", "0", "--spot", "0"))
     )
-    assert five["replicas"] - none["replicas"] == 5 and one["replicas"] - none["replicas"] == 1
+    spare = [plan["replicas"] - plan["workloads"][0]["base_replicas"] for plan in (five, one, none)]
+    assert spare == [5, 1, 0]
     assert five["cloud"]["mixes"][0]["spot_usd_per_gpu_hour"] is not None
     assert none["cloud"]["mixes"][0]["spot_usd_per_gpu_hour"] is None
     assert run(["plan", str(path), "--min-replicas", "0"]) == 2

@@ -213,8 +213,8 @@ def answer(request: Request, asked: Question, tokens: Tokens | None) -> tuple[Ou
     return (outcome, checked) if checked is None else (checked.outcome, checked)
 
 
-def simulated(outcome: Outcome, tokens: Tokens, **limit: int) -> Verified | None:
-    """Return the outcome confirmed by simulation; None where there is none to confirm."""
-    from sizing.verify import verify  # a run without verification need not load the simulator
+def simulated(outcome: Outcome, tokens: Tokens, *, tries: int | None = None) -> Verified | None:
+    """Return the outcome confirmed by simulation, of as many sizes as usual or `tries`; None where there is none to confirm."""
+    from sizing.verify import MOST_TRIES, verify  # a run without verification need not load the simulator
 
-    return None if outcome.best is None else verify(outcome, tokens, **limit)
+    return None if outcome.best is None else verify(outcome, tokens, tries=tries or MOST_TRIES)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sizing.cli.planned import PlanQuestion
     from sizing.cli.resolve import Question
     from sizing.plan.fleet import Sharing
+    from sizing.plan.size import Rules
     from sizing.report.documents_plan import Move, Plan, Uncertainty
     from sizing.report.plan import Answer, Asking
 
@@ -95,7 +96,9 @@ def _planned(asked: PlanQuestion, seed: int, *, uncertain: bool, verified: bool)
     from sizing.plan.availability import UnreachableError
     from sizing.report.plan import Asking, build
 
-    answers = tuple(_answer(part.name, part.question, part.pool, verified=verified) for part in asked.asked)
+    answers = tuple(
+        _answer(part.name, part.question, part.pool, asked.rules, verified=verified) for part in asked.asked
+    )
     asking = Asking(asked.title, asked.is_fleet, answers, asked.rules, asked.scaling, asked.spec.cloud, _stated(asked))
     unmet = [(answer, part.question) for answer, part in zip(answers, asked.asked, strict=True) if answer.best is None]
     if unmet:
@@ -134,17 +137,25 @@ def _stated(asked: PlanQuestion) -> dict[str, Any]:
     }
 
 
-def _answer(name: str, question: Question, pool: Sharing, *, verified: bool) -> Answer:
-    """Return what the search finds for a workload, confirmed by simulation: as `llmsize estimate` does."""
-    from sizing.report.plan import Answer
-    from sizing.search import search
+def _answer(name: str, question: Question, pool: Sharing, rules: Rules, *, verified: bool) -> Answer:
+    """Return what the search finds for a workload, confirmed by simulation: as `llmsize estimate` does.
 
+    Of GPUs of its own the layout is that which takes the fewest with the reserves; a pool has one reserve for all.
+    """
+    from dataclasses import replace
+
+    from sizing.plan.size import order_with
+    from sizing.report.plan import Answer
+    from sizing.search import preference, search
+
+    order = order_with(rules) if pool == "separate" else preference
     outcome = search(question.request, question.options, question.precisions, question.data)
+    outcome = replace(outcome, ranked=tuple(sorted(outcome.ranked, key=lambda one: order(one, outcome.request))))
     checked = None
     if verified and outcome.best is not None:
         from sizing.verify import verify
 
-        checked = verify(outcome, question.asked.workload.tokens)
+        checked = verify(outcome, question.asked.workload.tokens, order=order)
         outcome = checked.outcome
     return Answer(name, question.asked, outcome, checked, pool)
 
@@ -171,7 +182,7 @@ def _move(asking: Asking, name: str, question: Question, *, verified: bool) -> M
     from sizing.report.plan_cloud import rented
 
     now = next(answer for answer in asking.answers if answer.name == name)
-    moved = _answer(name, question, now.pool, verified=verified)
+    moved = _answer(name, question, now.pool, asking.rules, verified=verified)
 
     def totals(answers: Sequence[Answer]) -> tuple[int, int, float | None]:
         pools = pools_of([member_of(answer, asking.rules) for answer in answers], asking.rules)

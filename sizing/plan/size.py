@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from sizing.errors import Fault, InputError
 from sizing.plan import availability
 from sizing.plan.nodes import Fit
 from sizing.request import Request
-from sizing.search import Evaluated
+from sizing.search import Evaluated, preference
 
 ROUNDING = 1e-9
 HUNDREDTHS = 1e4  # of a per cent in a whole: availabilities are said to two decimals
@@ -147,3 +148,19 @@ def size_of(need: Need, rules: Rules) -> Size:
     reserve = reserve_of(need.base, need.fit, rules)
     total = need.base + reserve.replicas
     return Size(need.base, reserve, total, total * need.fit.gpus_per_replica, need.fit.nodes(total))
+
+
+def order_with(rules: Rules) -> Callable[[Evaluated, Request], tuple[float, ...]]:
+    """Return the order of preference among sizes that counts their reserves: many small replicas spare less than few large ones."""
+
+    def order(found: Evaluated, request: Request) -> tuple[float, ...]:
+        first, *others = preference(found, request)
+        if request.requests_per_s is None and request.concurrency is None:
+            return (first, *others)
+        try:
+            gpus = float(size_of(need_of(found, request), rules).gpus)
+        except availability.UnreachableError:
+            gpus = math.inf
+        return (first * gpus / found.gpus, gpus, first, *others)
+
+    return order
