@@ -124,7 +124,9 @@ def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Pooled) -
     """TTFT = D + R*D^2/(2*(1-R*D)) where the budget holds one prompt; at R*D = 0.6 that is D*(1 + 0.6/0.8) = 1.75 D."""
     load = pair.undelayed
     service = replace(load.service, budget_tokens=load.service.isl, pp=1, dp=1, even_stages=None)
-    curves = replace(load.curves, front_end_s=0.0, largest_stage=1.0, last_stage=1.0)  # whole, whatever layout was found
+    curves = replace(
+        load.curves, front_end_s=0.0, largest_stage=1.0, last_stage=1.0
+    )  # whole, whatever layout was found
     prompt_s = float(np.asarray(steady_state.prefill_step_s(curves, service, 0.0)))
     for share in (0.3, 0.6, 0.8):
         point = steady_state.open_loop(curves, service, np.array([share]))
@@ -197,7 +199,7 @@ def test_a_service_without_pools_keeps_its_numbers() -> None:
 
 def test_the_transfer_counts_to_ttft_and_nothing_else(pair: Pooled) -> None:
     slow = replace(pair.transfer, link=Link("network", pair.transfer.link.bytes_per_s / 100, 0.0))
-    later = pooled.delayed(pair.undelayed, slow)
+    later = pooled.delayed(pair.undelayed, slow, 2000)
     more_s = float(slow.seconds(2000))
     assert later.solo_ttft_s == pytest.approx(pair.undelayed.solo_ttft_s + more_s)
     assert later.highest_per_s == pytest.approx(pair.undelayed.highest_per_s)
@@ -395,6 +397,14 @@ def test_an_option_without_a_value_leaves_the_pools_to_the_search() -> None:
     assert with_values(["estimate", "--disaggregate"]) == ["estimate", "--disaggregate", "auto"]
     assert with_values(["--disaggregate", "prefill=tp2"]) == ["--disaggregate", "prefill=tp2"]
     assert with_values(["--disaggregate=auto"]) == ["--disaggregate=auto"]
+    assert with_values(["estimate", "--disaggregate", "chat"]) == ["estimate", "--disaggregate", "auto", "chat"]
+
+
+def test_a_word_that_is_no_workload_is_meant_as_the_pools_where_the_work_is_stated() -> None:
+    for said in (["chat", "--disaggregate", "nonsense"], ["-m", "llama-3.1-8b", "--disaggregate", "nonsense"]):
+        assert with_values(["estimate", *said]) == ["estimate", *said]
+    assert with_values(["estimate", "chat", "--disaggregate", ""]) == ["estimate", "chat", "--disaggregate", ""]
+    assert with_values(["estimate", "--disaggregate", "chatt"]) == ["estimate", "--disaggregate", "auto", "chatt"]
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -427,6 +437,93 @@ def test_the_pools_command_of_an_answer_keeps_its_limits(capsys: pytest.CaptureF
     assert simulated["inputs"]["gpus"] == found["gpus"]
     assert simulated["disaggregated"]["kv_transfer"]["within_node"] == found["kv_transfer"]["within_node"]
     assert simulated["itl_ms"]["mean"] == pytest.approx(found["itl_ms"]["mean"], rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "optimised",
+    [
+        ["--prefix-hit", "0.5", "--prefix-shared", "512", "--prefix-distinct", "3"],
+        ["--kv-offload", "0.5@40"],
+        ["--speculative", "ngram:4@0.6"],
+        ["--lora", "4x16"],
+        ["--sparsity", "2:4"],
+        ["--images", "2x512x512"],
+    ],
+    ids=lambda options: options[0],
+)
+def test_the_pools_command_keeps_the_optimisations(optimised: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Run as printed it serves the same load on the same pools, with the same options, and comes to the same verdict.
+
+    TTFT and ITL are within the chance of two simulations: without the option they are off by more than a tenth.
+    """
+    limits = ["--ttft", "p95:400ms", "--itl", "15ms"]
+    _, document = answer(capsys, "estimate", *BASE, "--rps", "20", *limits, *optimised, "--disaggregate")
+    found = document["disaggregated"]
+    words = shlex.split(found["simulate_command"])[1:]
+    assert all(words[words.index(name) + 1] == value for name, value in zip(*[iter(optimised)] * 2, strict=True))
+    code, simulated = answer(capsys, *words)
+    assert code == 0 and found["feasible"]
+    assert simulated["inputs"]["gpus"] == found["gpus"]
+    assert simulated["inputs"]["isl"] == document["inputs"]["isl"]
+    assert simulated["disaggregated"]["kv_transfer"] == found["kv_transfer"]
+    assert simulated["itl_ms"]["mean"] == pytest.approx(found["itl_ms"]["mean"], rel=0.03)
+    assert simulated["ttft_ms"]["mean"] == pytest.approx(found["ttft_ms"]["mean"], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "optimised", [["--prefix-hit", "0.9"], ["--kv-offload", "0.5"]], ids=lambda options: options[0]
+)
+def test_the_whole_prompts_cache_moves_whatever_was_not_computed(
+    optimised: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Llama-2-7B: 32 layers * 32 heads * 128 * 2 * 2 B = 524,288 B a token * 3,800 = 1.992 GB; PCIe 4 at 0.6 * 32 = 19.2 GB/s:
+    103.8 ms, as the simulator takes where prompts are too few to wait for each other on the link.
+    """
+    work = ["-m", "llama-2-7b", "-g", "l40s", "--isl", "3800", "--osl", "200", "--rps", "0.05", *optimised]
+    pools = ["--disaggregate", "prefill=1xtp1,decode=1xtp1"]
+    _, document = answer(capsys, "estimate", *work, *pools, "--no-verify")
+    found = document["disaggregated"]
+    _, simulated = answer(capsys, "simulate", *work, *pools, "--requests", "50", "--arrivals", "even")
+    assert found["kv_transfer"]["gb_per_gpu"] == pytest.approx(1.9923, rel=1e-4)
+    assert found["kv_transfer_ms"] == pytest.approx(103.78, rel=1e-3)
+    assert simulated["disaggregated"]["kv_transfer_ms"] == pytest.approx(found["kv_transfer_ms"], rel=1e-3)
+    assert simulated["ttft_ms"]["mean"] == pytest.approx(found["ttft_ms"]["mean"], rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("pools", "limits", "said"),
+    [
+        ("prefill=mi300x:tp2,decode=h100-sxm:tp4", [], ("MI300X", "no cache connector joins GPUs of AMD and NVIDIA")),
+        ("prefill=1xtp1pp2,decode=1xtp4", [], ("prefill: 1 x", "ended by TTFT", "nearest: 3 prefill replicas")),
+        ("auto", ["--e2e", "1.5s"], ("decode: ", "E2E of a request that is alone", "leaves of 1.50 s")),
+        ("auto", ["--e2e", "20ms"], ("prefill: ", "E2E of a request that is alone", "the limit 20.0 ms")),
+    ],
+)
+def test_pools_that_cannot_serve_say_the_true_reason(
+    pools: str, limits: list[str], said: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, document = answer(capsys, "estimate", "chat", "-g", "h100-sxm", *limits, "--disaggregate", pools)
+    found = document["disaggregated"]
+    assert code == 1 and not found["feasible"]
+    assert all(words in found["why"] for words in said), found["why"]
+
+
+def test_the_nearest_change_of_too_few_replicas_is_one_that_serves(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["estimate", "chat", "-g", "h100-sxm", "--disaggregate"]
+    assert run([*few, "prefill=2xtp1pp2,decode=1xtp4", "--json"]) == 1
+    assert "nearest: 3 prefill replicas" in capsys.readouterr().out
+    assert run([*few, "prefill=3xtp1pp2,decode=1xtp4", "--json"]) == 0
+
+
+def test_a_budget_that_holds_no_pair_is_named_with_the_one_that_does(capsys: pytest.CaptureFixture[str]) -> None:
+    """3 x TP2 and 2 x TP4 are 14 GPUs."""
+    work = ["-m", "llama-3.1-70b", "-g", "h100-sxm", "--isl", "2000", "--osl", "300"]
+    pools = ["--disaggregate", "prefill=3xtp2,decode=2xtp4", "--no-verify"]
+    _, document = answer(capsys, "estimate", *work, "--gpus", "8", *pools)
+    why = document["disaggregated"]["why"]
+    assert "take 14 GPUs, the budget is 8; nearest: --gpus 14" in why
+    code, document = answer(capsys, "estimate", *work, "--gpus", "14", *pools)
+    assert code == 0 and document["disaggregated"]["gpus"] == 14
 
 
 def test_estimate_says_where_serving_as_one_is_better(capsys: pytest.CaptureFixture[str]) -> None:
@@ -463,6 +560,9 @@ def test_simulate_runs_given_pools(capsys: pytest.CaptureFixture[str]) -> None:
         (["estimate", *BASE, "--osl", "1", "--rps", "9", "--disaggregate"], "nothing decodes"),
         (["estimate", *BASE, "--rps", "9", "--disaggregate", "decode=tp2tp4"], "twice"),
         (["estimate", *BASE, "--rps", "9", "--disaggregate", "serve=tp2"], "names no pool"),
+        (["estimate", "chat", "--disaggregate", "nonsense"], "the form is auto, or prefill=POOL,decode=POOL"),
+        (["estimate", "chat", "--disaggregate", ""], "the form is auto, or prefill=POOL,decode=POOL"),
+        (["simulate", "chat", "-g", "h100-sxm", "--disaggregate", "nonsense"], "the form is auto, or prefill=POOL,decode=POOL"),
         (["estimate", *BASE, "--rps", "9", "--disaggregate", "prefill=h999"], "unknown GPU 'h999'"),
         (["simulate", *BASE, "--concurrency", "9", "--disaggregate"], "closed loop"),
         (["simulate", *BASE, "--rps", "9", "--replicas", "2", "--disaggregate"], "--replicas"),

@@ -78,6 +78,11 @@ def test_short_forms_mean_what_the_long_ones_say(text: dict[str, Any], meant: di
         ("--lora", "16", "SLOTSxRANK"),
         ("--images", "2x2", "NxHxW"),
         ("--kv-offload", "0.5@x", "GB/s"),
+        ("--kv-offload", "0.5@\u0664\u0660", "GB/s"),  # 40 in Arabic digits
+        ("--speculative", "eagle3@\u0660.\u0665", "not between 0 and 1"),
+        ("--prefix-hit", "\u0665\u0660%", "not between 0 and 1"),
+        ("--prefix-shared", "100", "needs the hit rate too"),
+        ("--prefix-distinct", "2", "needs the hit rate too"),
     ],
 )
 def test_what_is_written_wrong_is_said_in_one_line(
@@ -89,10 +94,79 @@ def test_what_is_written_wrong_is_said_in_one_line(
     assert option in line
 
 
+@pytest.mark.parametrize("stated", ["speculative: 3", "lora: 16", "images: [1, 2, 3]", "speculative: true"])
+def test_what_is_no_text_in_a_file_is_told_the_form_of_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, stated: str
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        f"model: {MODEL}\ntokens: {{isl: 1000, osl: 100}}\ndemand: {{requests_per_s: 2.0}}\noptimisations: {{{stated}}}\n"
+    )
+    assert run(["estimate", str(file), "-g", "h100-sxm"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "mine.yaml:4: optimisations." in line
+    assert "is not of the form" in line
+
+
 def test_a_shared_prefix_is_part_of_what_is_in_cache(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("rag", "-g", "h100-sxm", "--prefix-hit", "0.5", "--prefix-shared", "1501")
     assert run(["estimate", *arguments]) == 2  # half of 3,000
     assert "1,501 shared tokens are more than the 1,500" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("hit", "shared", "length", "code"),
+    [
+        ("1", 500_000, 4096, 2),
+        ("0.5", 2048, 4096, 0),
+        ("0.5", 2049, 4096, 2),
+        ("0", 1, 4096, 2),
+        ("0.29", 29, 100, 0),  # 0.29 * 100 is 28.999999999999996 in binary
+    ],
+)
+def test_memory_holds_shared_prefixes_to_its_length(
+    capsys: pytest.CaptureFixture[str], hit: str, shared: int, length: int, code: int
+) -> None:
+    where = ("-m", MODEL, "-g", "h100-sxm", "--max-model-len", str(length))
+    assert run(["memory", *where, "--prefix-hit", hit, "--prefix-shared", str(shared)]) == code
+    said = capsys.readouterr().err
+    assert said == "" if code == 0 else f"{shared:,} shared tokens are more than" in said
+
+
+def test_shared_prefixes_that_leave_no_room_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    """A prefix of 4,096 tokens is 4,096 * 131,072 bytes = 0.5 GiB; a pool of 54.9 GiB holds 109 of them and not 110."""
+    arguments = ("memory", "-m", MODEL, "-g", "h100-sxm", "--max-model-len", "4096", "--prefix-hit", "1")
+    shared = (*arguments, "--prefix-shared", "4096", "--prefix-distinct")
+    few, many = answer(capsys, *shared, "109"), answer(capsys, *shared, "130")
+    assert few["fits"] and few["memory"]["kv_cache_gib"] == pytest.approx(54.9, abs=0.05)
+    assert not many["fits"]
+    assert many["memory"]["deficit_gib"] == pytest.approx(65 - many["memory"]["kv_cache_gib"])
+    assert many["memory"]["max_concurrency"] == 0
+    assert "65.0 GiB of shared prefixes" in many["reason"]
+    assert run([*shared, "130"]) == 1
+
+
+@pytest.mark.parametrize("command", [("step", "--prefill", "100"), ("roofline",)], ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    "asked", [("--prefix-hit", "0.5"), ("--prefix-hit", "0.5", "--prefix-shared", "500"), ("--kv-offload", "0.5")]
+)
+def test_a_step_takes_the_tokens_it_is_given(
+    capsys: pytest.CaptureFixture[str], command: tuple[str, ...], asked: tuple[str, ...]
+) -> None:
+    assert run([*command, "-m", MODEL, "-g", "h100-sxm", *asked]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{', '.join(asked[::2])}: changes which tokens a step gets" in line
+    assert "--prefill N" in line
+
+
+def test_the_page_of_a_report_names_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page = tmp_path / "r.html"
+    asked = ("--speculative", "eagle3", "--prefix-hit", "0.5", "--lora", "1x16")
+    assert run(["report", "chat", "-g", "h100-sxm", *asked, "--no-verify", "-o", str(page)]) == 0
+    text = "speculative decoding (eagle3); 50 % of a prompt in the prefix cache; 1 LoRA adapter of rank 16"
+    answered, told = page.read_text().split("What was asked", 1)
+    assert text in answered  # once below the answer, once with what was asked
+    assert text in told
 
 
 @pytest.mark.parametrize(
@@ -108,12 +182,13 @@ def test_a_shared_prefix_is_part_of_what_is_in_cache(capsys: pytest.CaptureFixtu
 def test_every_command_takes_them_and_repeats_them(
     capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
-    asked = ("--speculative", "eagle3:3@0.75", "--sparsity", "2:4", "--prefix-hit", "0.5", "--lora", "4x16")
-    assert answer(capsys, *command, *asked)["inputs"]["optimisations"] == {
+    asked = ("--speculative", "eagle3:3@0.75", "--sparsity", "2:4", "--lora", "4x16")
+    of_prompts = ("--prefix-hit", "0.5") if command[0] != "step" else ()  # a step's tokens are all computed
+    assert answer(capsys, *command, *asked, *of_prompts)["inputs"]["optimisations"] == {
         "speculative": {"method": "eagle3", "tokens": 3, "acceptance": 0.75},
         "sparsity": "2:4",
-        "prefix": {"hit": 0.5},
         "lora": {"slots": 4, "rank": 16},
+        **({"prefix": {"hit": 0.5}} if of_prompts else {}),
     }
     assert answer(capsys, *command)["inputs"]["optimisations"] == {}
 
@@ -142,6 +217,16 @@ def test_the_command_that_repeats_an_estimate_has_its_optimisations(capsys: pyte
     again = answer(capsys, *command.split()[1:], "--requests", "50")
     assert again["inputs"]["optimisations"] == found["inputs"]["optimisations"]
     assert again["inputs"]["isl"] == found["inputs"]["isl"] == 1000
+
+
+@pytest.mark.parametrize("asked", [("--prefix-hit", "0", "--prefix-distinct", "5"), ("--kv-offload", "0@40")])
+def test_nothing_asked_in_more_words_is_nothing_asked(
+    capsys: pytest.CaptureFixture[str], asked: tuple[str, ...]
+) -> None:
+    arguments = ("estimate", "rag", "-g", "h100-sxm", "--no-verify")
+    plain, found = answer(capsys, *arguments), answer(capsys, *arguments, *asked)
+    for field in ("bands", "latency", "deployment", "memory"):
+        assert found[field] == plain[field]
 
 
 @pytest.mark.parametrize("asked", [("--speculative", "eagle3"), ("--prefix-hit", "0.5"), ("--sparsity", "2:4")])
@@ -338,6 +423,44 @@ def test_images_lengthen_prompts_and_take_an_encoder(capsys: pytest.CaptureFixtu
 
 def test_a_model_with_its_own_tower_brings_its_weights() -> None:
     assert laid("gemma-3-12b", images="1x560x560").memory.beside_gib == 0
+
+
+def test_what_else_lies_outside_a_text_is_no_tower() -> None:
+    """Per-layer embeddings are parameters beside the layers too, and no encoder: a borrowed one is held beside them."""
+    of = laid("gemma-4-e2b", images="1x560x560")
+    assert of.request.model.extra_parameters > of.request.model.vision_parameters == 0
+    assert of.memory.beside_gib * GIB == pytest.approx(2 * 675e6)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"), [(MODEL, "must be one that takes images"), ("qwen3-vl-8b", "in place of the model's own")]
+)
+def test_a_borrowed_encoder_is_named_and_whose_it_is_not(
+    capsys: pytest.CaptureFixture[str], model: str, said: str
+) -> None:
+    arguments = ("estimate", "-m", model, "-g", "h100-sxm", "--isl", "600", "--osl", "100", "--rps", "2", "--no-verify")
+    found = answer(capsys, *arguments, "--images", "1x560x560")["assumptions"]
+    (encoder,) = [one for one in found if one["what"] == "image encoder"]
+    assert encoder["kind"] == "assumed"
+    assert "Qwen2-VL" in encoder["value"]
+    assert said in encoder["value"]
+    assert not any("not modelled" in str(one["value"]) for one in found)
+
+
+@pytest.mark.parametrize("command", [("estimate", "--no-verify"), ("simulate", "--requests", "10")])
+def test_too_many_images_are_to_blame_themselves(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    """400 tokens each: 400 of them are 160,000 of the 131,072 positions, of which the text of 700 leaves 130,372."""
+    where = ("-m", MODEL, "-g", "h100-sxm", "--isl", "600", "--osl", "100", "--rps", "2")
+    assert run([*command, *where, "--images", "400x560x560"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--images: 160,000 tokens" in line
+    assert "at most 130,372 tokens" in line
+
+
+@pytest.mark.parametrize(("images", "words"), [("1x560x560", "1 image of"), ("2x560x560", "2 images of")])
+def test_one_image_is_one(capsys: pytest.CaptureFixture[str], images: str, words: str) -> None:
+    assert run(["memory", "-m", "gemma-3-12b", "-g", "h100-sxm", "--images", images]) == 0
+    assert words in capsys.readouterr().out
 
 
 # --- cache in host memory ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from optimised_builders import laid
 
 from sizing import precision
 from sizing.candidates import refusals
+from sizing.cli.main import run
 
 MODEL = "llama-2-70b"
 # MLPerf v4.0, Llama-2-70B FP8 with SparseGPT on one H100, over dense FP8 at the same batch.
@@ -71,3 +72,33 @@ def test_a_card_without_sparse_products_is_refused() -> None:
 def test_a_format_without_a_pruned_form_is_refused() -> None:
     of = laid("llama-3.1-8b", precision_name="int4", sparsity="2:4")
     assert "INT4 weights have no 2:4 form" in str(precision.sparsity_why_not(of.kernels.plan, of.kernels.gpu))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name", "refused"),
+    [
+        ("a100-sxm-80gb", "fp8", True),
+        ("rtx-3090", "fp8", True),
+        ("a100-sxm-80gb", "int8", False),
+        ("a100-sxm-80gb", "bf16", False),
+        ("h100-sxm", "fp8", False),
+        ("l40s", "fp8", False),
+    ],
+)
+def test_a_format_that_is_only_dequantised_has_no_sparse_kernel(gpu: str, name: str, refused: bool) -> None:
+    """FP8 products come with Ada and Hopper; before, weights become 16 bit in a kernel that knows no 2:4."""
+    of = laid("llama-3.1-8b", gpu, precision_name=name, sparsity="2:4")
+    why = precision.sparsity_why_not(of.kernels.plan, of.kernels.gpu)
+    assert ("FP8 weights are dequantised" in str(why)) if refused else why is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name"),
+    [("v100-sxm2-32gb", "fp16"), ("h100-sxm", "int4"), ("h100-sxm", "nvfp4"), ("h100-sxm", "fp8_block")],
+)
+def test_the_option_that_is_refused_is_the_one_blamed(capsys: pytest.CaptureFixture[str], gpu: str, name: str) -> None:
+    arguments = ("-m", "llama-3.1-8b", "-g", gpu, "--precision", name, "--decode", "1", "--context", "100")
+    assert run(["step", *arguments, "--sparsity", "2:4"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--sparsity: " in line
+    assert "--tp" not in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from optimised_builders import Laid, asking, extras_for, laid, load_of
 
 from sizing import steady_state
+from sizing.cli.main import run
 from sizing.engine import deploy, rules
 from sizing.engine.load import arrival_times
 from sizing.errors import InputError
@@ -223,3 +225,13 @@ def test_every_token_is_counted_once_and_all_cache_is_given_back(asked: str) -> 
     assert requests.generated == [1001]
     assert replica.passes == int(np.ceil(1000 / request.extras.tokens_per_step))
     assert replica.pool.held_bytes == pytest.approx(0, abs=1)
+
+
+@pytest.mark.parametrize("command", [("memory",), ("step", "--decode", "1", "--context", "100")])
+def test_what_a_checkpoint_must_bring_is_said(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    """Configs do not say for sure whether a checkpoint has an MTP layer, so that it must have one is an assumption."""
+    assert run([*command, "-m", "llama-3.1-8b", "-g", "h100-sxm", "--speculative", "mtp:1", "--json"]) == 0
+    found = {one["what"]: one for one in json.loads(capsys.readouterr().out)["assumptions"]}
+    needs = found["speculative decoding needs"]
+    assert "its own MTP layer" in needs["value"]
+    assert needs["kind"] == "assumed"

@@ -18,7 +18,7 @@ from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
 from sizing.cli.output import chosen_format
 from sizing.cli.ranges import whole_numbers
-from sizing.cli.reading import Reader
+from sizing.cli.reading import Reader, is_given
 from sizing.cli.resolve import asked_of, data, request_of
 from sizing.curve import ARRIVALS, Arrivals, Layouts, lines
 from sizing.errors import Fault, InputError
@@ -137,7 +137,7 @@ def _check_idle(options: tuple[Opt, ...], values: Mapping[str, Any]) -> None:
     why, allowed = "where nothing is predicted", "with a workload or --model, without --measured-only"
     read.idle((option.name for option in options if option.name not in OF_ROWS), options, why, allowed)
     for name in ("concurrency", "arrivals", "seed", "jobs", "no_verify"):
-        if values[name] not in (None, False):
+        if is_given(values[name]):
             read.fault(f"has no meaning {why}", f"--{name.replace('_', '-')}", allowed)
     read.check()
 

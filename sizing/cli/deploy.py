@@ -9,8 +9,8 @@ from sizing import request as requests
 from sizing.architecture import Layout
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
-from sizing.cli.options import Opt
-from sizing.cli.resolve import data, extras_of, notes_of, with_cache_of
+from sizing.cli.options import OPTIMISATION_OPTIONS, Opt
+from sizing.cli.resolve import check_images, check_prefix, data, extras_of, notes_of, with_cache_of, with_images
 from sizing.deployment import Resolved, resolve
 from sizing.errors import Fault, InputError
 from sizing.request import Data, Request
@@ -18,6 +18,7 @@ from sizing.specs.workload import Serving
 
 # `override` validates a whole workload; these commands have no tokens of their own.
 PLACEHOLDER_TOKENS = {"isl": 1, "osl": 1}
+SPARING = ("prefix_hit", "prefix_shared", "prefix_distinct", "kv_offload")
 NO_MODEL = Fault("is needed", field="--model", allowed="a name (llmsize models), a config.json or its folder")
 
 
@@ -40,7 +41,25 @@ def _request(names: Named, read: Data) -> Request:
     model, (engine, version) = names.model.value, names.engine.value
     workload = with_cache_of(names.workload.value, model)
     extras = extras_of(workload, model.spec)
-    return requests.without_demand(workload, model.spec, engine, version, read.defaults, extras=extras)
+    request = requests.without_demand(workload, model.spec, engine, version, read.defaults, extras=extras)
+    check_images(with_images(workload, extras), extras, model.spec)
+    check_prefix(extras, request.max_model_len)
+    return request
+
+
+def check_all_new(values: Mapping[str, Any], instead: str) -> None:
+    """Raise InputError for what spares a prompt's tokens, in a step that works on the tokens it is given."""
+    spared = [
+        option for option in OPTIMISATION_OPTIONS if option.name in SPARING and values.get(option.name) is not None
+    ]
+    if spared:
+        raise InputError(
+            Fault(
+                "changes which tokens a step gets, not the step",
+                field=", ".join(option.flags[0] for option in spared),
+                allowed=instead,
+            )
+        )
 
 
 def layout_of(serving: Serving) -> Layout:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, cast
 
 from sizing.cli.options import Opt
-from sizing.cli.reading import MOST, Reader
+from sizing.cli.reading import MOST, Reader, is_given
 from sizing.engine.load import Arrivals
 from sizing.engine.rules import POLICIES
 from sizing.engine.run import ROUTINGS, Routing
@@ -86,7 +86,7 @@ def driving(options: tuple[Opt, ...], values: Mapping[str, Any]) -> Driving:
 
 def _form_faults(flags: Mapping[str, str], values: Mapping[str, Any]) -> list[Fault]:
     """Find options that belong to ticks, contradict each other, or are written as ticks take them."""
-    given = {name for name in flags if values[name] not in (None, False)}
+    given = {name for name in flags if is_given(values[name])}
     faults = [Fault("counts ticks", field=flags[name], allowed="with --ticks") for name in TICKS_ONLY if name in given]
     if "trace" in given:
         faults += [

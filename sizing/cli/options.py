@@ -188,30 +188,36 @@ QUIET_OPTIONS = (
 def with_values(arguments: Iterable[str]) -> list[str]:
     """Return a command line whose --disaggregate has a value: what follows it, else the search's.
 
-    An option is none, nor a workload; what names nothing is a workload where no other word says what to serve.
+    An option is none, nor a workload; what names neither is a workload where nothing else says what to serve.
     """
     given, found = list(arguments), []
     for number, argument in enumerate(given):
         found.append(argument)
-        if argument != DISAGGREGATE:
-            continue
-        after, others = given[number + 1 :][:1], [*given[:number], *given[number + 2 :]]
-        if not after or after[0].startswith("-") or _is_workload(after[0], others):
-            found.append(SEARCHED)
+        if argument == DISAGGREGATE:
+            after, others = given[number + 1 :][:1], (*given[1:number], *given[number + 2 :])
+            if not all(_is_value(word, others) for word in after or ["-"]):
+                found.append(SEARCHED)
     return found
 
 
-def _is_workload(text: str, others: Sequence[str]) -> bool:
-    """Return whether a word names a workload, a file or a ready one, or has to where no other word says what to serve."""
+def _is_value(word: str, others: Sequence[str]) -> bool:
+    """Return whether a word is, or is meant to be, the value of --disaggregate."""
+    if "=" in word or word.lower() == SEARCHED or not word.strip():
+        return True
+    if word.startswith("-") or _is_workload(word):
+        return False
+    return any(other.startswith(("-m", "--model")) or _is_workload(other) for other in others)
+
+
+def _is_workload(word: str) -> bool:
+    """Return whether a word names a workload: a file, or a ready one."""
     from sizing.catalog.names import find, is_path
     from sizing.catalog.workloads import SHELF
     from sizing.errors import InputError
 
-    if "=" in text or not text.strip() or text.lower() == SEARCHED:
-        return False
     with suppress(InputError):
-        return is_path(text) or bool(find(text, SHELF))
-    return not any(word.startswith(("-m", "--model")) or _is_workload(word, ("-m",)) for word in others[1:])
+        return is_path(word) or bool(find(word, SHELF))
+    return False
 
 
 def takes(options: Iterable[Opt]) -> Callable[[Callable[..., None]], Callable[..., None]]:

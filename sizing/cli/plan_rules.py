@@ -13,16 +13,12 @@ from sizing.catalog.faults import faults_of
 from sizing.catalog.files import Document, FieldPath
 from sizing.catalog.fleets import FoundFleet
 from sizing.cli.options import Opt
+from sizing.cli.reading import is_given
 from sizing.errors import Fault, InputError
 from sizing.plan import availability, growth
 from sizing.plan.size import Rules
 from sizing.specs.fleet import PlanRules
 from sizing.specs.scaling import Scaling
-
-
-def is_given(value: Any) -> bool:
-    """Say whether an option was given; a zero was."""
-    return value is not None and value is not False
 
 
 def stated(options: Iterable[Opt], values: Mapping[str, Any]) -> PlanRules:

@@ -14,7 +14,7 @@ from sizing.deployment import Resolved
 from sizing.engine.rules import of_engine
 from sizing.errors import Fault, InputError
 from sizing.handover import transfer_of
-from sizing.pooled import Asked, Side, unlike
+from sizing.pooled import ALIKE, Asked, Side, unlike
 from sizing.prices import typical_price
 from sizing.report.simulation import Split
 from sizing.request import GpuOption
@@ -135,8 +135,7 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
     prefill = deployment.resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
     apart = unlike(prefill, decode)
     if apart is not None:
-        allowed = "GPU types of one vendor, and a --kv-precision that both have"
-        raise InputError(Fault(apart, field=FIELD, allowed=allowed))
+        raise InputError(Fault(apart, field=FIELD, allowed=ALIKE))
     deployed = Deployed(
         request.model,
         layout,

@@ -20,6 +20,11 @@ MOST_SPREAD = 10.0
 PICTURES = (".svg", ".png", ".pdf")
 
 
+def is_given(value: Any) -> bool:
+    """Say whether an option was given; a zero was."""
+    return value is not None and value is not False
+
+
 class Reader(NamedTuple):
     """Reads options by parameter name; collects a fault for each value that is out of range."""
 
@@ -39,7 +44,7 @@ class Reader(NamedTuple):
         """Note options that were given though nothing is there that they could act on."""
         by_name = {option.name: option for option in options}
         for name in names:
-            if self.values[name] not in (None, False):
+            if is_given(self.values[name]):
                 self.fault(f"has no meaning {why}", by_name[name].flags[0], allowed)
 
     def spread(self, option: str, std: float | None, mean: float) -> None:

@@ -70,11 +70,13 @@ def _target(output: str | None) -> Path | None:
 
 def _command(workload: str | None, output: str, values: Mapping[str, Any]) -> str:
     """Return the command line that was given, quoted for a shell."""
+    from sizing.cli.reading import is_given
+
     words = ["llmsize", "report", *([workload] if workload is not None else [])]
     for option in (*WORKLOAD_OPTIONS, *VERIFY_OPTIONS):
         value = values[option.name]
         if value is True:
             words.append(option.flags[0])
-        elif value not in (None, False):
+        elif is_given(value):
             words += [option.flags[0], f"{value:.12g}" if isinstance(value, float) else str(value)]
     return shlex.join([*words, "-o", output])

@@ -114,9 +114,11 @@ def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bo
     if not demanded:
         stated = stated.model_copy(update={"demand": None})
     beside = extras_of(stated, model.spec)
-    check_prefix(stated)
+    whole = with_images(stated, beside)
+    check_images(whole, beside, model.spec)
+    check_prefix(beside, whole.tokens.isl)
     return requests.resolve(
-        with_cache_of(with_images(stated, beside), model),
+        with_cache_of(whole, model),
         model.spec,
         engine,
         version,
@@ -158,16 +160,31 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     )
 
 
-def check_prefix(workload: Workload) -> None:
+def check_prefix(extras: Extras, isl: int) -> None:
     """Raise InputError for a shared prefix that is longer than what of a prompt is found in cache."""
-    prefix, isl = workload.optimisations.prefix, workload.tokens.isl
-    if prefix is not None and prefix.shared_tokens is not None and prefix.shared_tokens > prefix.hit * isl:
+    cached = extras.cached
+    if not cached.within(isl):
         raise InputError(
             Fault(
-                f"{prefix.shared_tokens:,} shared tokens are more than the {prefix.hit * isl:,.0f} of a prompt that are "
-                f"found in cache ({prefix.hit:g} of {isl:,})",
+                f"{cached.shared_tokens:,} shared tokens are more than the {cached.hit * isl:,.0f} of a prompt that are "
+                f"found in cache ({cached.hit:g} of {isl:,})",
                 field="optimisations.prefix",
-                allowed="at most hit * isl tokens",
+                allowed="at most the hit rate times the prompt's tokens",
+            )
+        )
+
+
+def check_images(workload: Workload, extras: Extras, model: Model) -> None:
+    """Raise InputError where images make too long what would do without them; `workload` has their tokens in its prompts."""
+    tokens, of_images = workload.tokens.longest, extras.encoder.tokens if extras.encoder else 0
+    most = min(workload.serving.max_model_len or model.max_position, model.max_position)
+    if tokens - of_images <= most < tokens:
+        raise InputError(
+            Fault(
+                f"{of_images:,} tokens of a request's images make {tokens:,} with the text, more than the {most:,} "
+                "that a sequence may have",
+                field="optimisations.images",
+                allowed=f"at most {most - tokens + of_images:,} tokens of images: fewer or smaller ones",
             )
         )
 

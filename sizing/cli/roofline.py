@@ -38,13 +38,14 @@ def command(
 ) -> None:
     """Show how near to the GPU's roof the operations of prefill and decode come, and from which batch on decode is compute-bound."""
     from sizing.cli.collecting import Part
-    from sizing.cli.deploy import deployment
+    from sizing.cli.deploy import check_all_new, deployment
     from sizing.cli.output import chosen_format, picture_form, write, write_file
     from sizing.report.roofline import build
 
     given = {**values, "batch": batch, "context": context, "prefill": prefill, "plot": plot}
     output, asked = Part(lambda: chosen_format(values)), Part(lambda: _asked(given))
-    resolved = deployment(STEP_OPTIONS, values, output, asked)
+    new = Part(lambda: check_all_new(values, "--prefill N: the tokens of a prompt that are computed"))
+    resolved = deployment(STEP_OPTIONS, values, output, asked, new)
     sizes, picture = asked.value
     document = build(resolved, sizes)
     write(document, output.value)

@@ -22,7 +22,7 @@ from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
 from sizing.cli.pools import asked_of, contradicted, decode_serving, named_in, of_decode, routed, split_of
 from sizing.cli.reading import MOST
-from sizing.cli.resolve import check_prefix, data, extras_of, notes_of, with_cache_of, with_images
+from sizing.cli.resolve import check_images, check_prefix, data, extras_of, notes_of, with_cache_of, with_images
 from sizing.deployment import Resolved
 from sizing.engine.load import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
@@ -133,10 +133,12 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
         longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
         serving = serving.model_copy(update={"max_model_len": longest})
     extras = extras_of(asked, model.spec)
+    whole = with_images(asked, extras)
     if trace is None:
-        check_prefix(asked)
+        check_images(whole, extras, model.spec)
+        check_prefix(extras, whole.tokens.isl)
     return requests.resolve(
-        with_cache_of(with_images(asked, extras), model).model_copy(update={"serving": serving}),
+        with_cache_of(whole, model).model_copy(update={"serving": serving}),
         model.spec,
         engine,
         version,

@@ -25,7 +25,7 @@ def command(
 ) -> None:
     """Time one step: decoding sequences, prompt tokens, or both, operation by operation."""
     from sizing.cli.collecting import Part
-    from sizing.cli.deploy import deployment
+    from sizing.cli.deploy import check_all_new, deployment
     from sizing.cli.output import chosen_format, write
     from sizing.errors import Fault, InputError
     from sizing.report.step import build
@@ -41,5 +41,6 @@ def command(
             raise InputError(Fault("is that of a prompt", field="--prior", allowed="with --prefill"))
 
     output, batch = Part(lambda: chosen_format(values)), Part(check_batch)
-    resolved = deployment(STEP_OPTIONS, values, output, batch)
+    new = Part(lambda: check_all_new(values, "--prefill N --prior M: N tokens to compute of a prompt with M in cache"))
+    resolved = deployment(STEP_OPTIONS, values, output, batch, new)
     write(build(resolved, decode=decode, context=context, prefill=prefill, prior=prior), output.value)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sizing.cli.options import Opt
-from sizing.cli.reading import Reader
+from sizing.cli.reading import Reader, is_given
 from sizing.engine import tick_run
 from sizing.engine.rules import POLICIES, Rules, with_policy
 from sizing.engine.tick_run import TickResult
@@ -63,7 +63,7 @@ def asked(options: tuple[Opt, ...], workload: str | None, values: Mapping[str, A
     """Read the options. Raises InputError with a fault for each that is wrong or belongs to real time."""
     read = Reader(values, [])
     for option in options:
-        if option.name not in TAKEN and values[option.name] not in (None, False):
+        if option.name not in TAKEN and is_given(values[option.name]):
             read.fault("has no meaning in ticks", option.flags[0], "without --ticks")
     if workload is not None:
         read.fault("a workload has no meaning in ticks", workload, "without --ticks")
