@@ -12,6 +12,7 @@ from sizing.catalog.profiles import load_scaling
 from sizing.cli import plan_rules
 from sizing.cli.collecting import Part, check
 from sizing.cli.options import Opt, comma_separated
+from sizing.cli.reading import is_given
 from sizing.cli.resolve import Question, question
 from sizing.errors import Fault, InputError, nearest
 from sizing.plan.fleet import Sharing
@@ -101,7 +102,7 @@ def _refuse_of_one(options: Iterable[Opt], values: Mapping[str, Any]) -> None:
     faults = [
         Fault("is of one workload; a fleet's file says it for each", field=option.flags[0])
         for option in options
-        if option.name not in WITH_A_FLEET and plan_rules.is_given(values[option.name])
+        if option.name not in WITH_A_FLEET and is_given(values[option.name])
     ]
     if faults:
         raise InputError(faults)
@@ -173,7 +174,7 @@ def _check_demand(parts: Iterable[Asked], spec: PlanRules, *, uncertain: bool) -
     faults = [
         Fault("has no meaning without a demand", field=flag, allowed="with --rps, --dau or a workload's own demand")
         for flag, value in stated.items()
-        if plan_rules.is_given(value)
+        if is_given(value)
     ]
     if faults:
         raise InputError(faults)
