@@ -184,8 +184,8 @@ def adapter_operations(model: Model, layout: Layout, adapters: Adapters, tokens:
 
 
 def encoder_weight_bytes(encoder: Encoder, model: Model) -> float:
-    """Bytes of an image encoder, whole on each GPU; a model that brings one (`extra_parameters`) has it in its weights."""
-    return 0.0 if model.extra_parameters else encoder.facts.parameters * SIXTEEN_BIT_BYTES
+    """Bytes of an image encoder, whole on each GPU; a model that brings one (`vision_parameters`) has it in its weights."""
+    return 0.0 if model.vision_parameters else encoder.facts.parameters * SIXTEEN_BIT_BYTES
 
 
 def encoder_operations(encoder: Encoder, plan: PrecisionPlan, requests: Numeric) -> tuple[Operation, ...]:

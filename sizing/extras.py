@@ -28,6 +28,9 @@ if TYPE_CHECKING:  # read where an optimisation is on
     from sizing.specs.optimisation_facts import DraftHead, EncoderFacts, LoraFacts, Method, SparsityFacts
 
 
+HAIR = 1e-9  # of a token: 0.29 of 100 tokens are 29
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """What drafts: a small model that runs `passes` times a step, or heads that each sequence's last state goes through.
@@ -112,6 +115,10 @@ class Cached:
     def brought(self) -> float:
         """Share of a prompt that is brought back: of what is not in cache."""
         return self.restored * (1 - self.hit)
+
+    def within(self, tokens: int) -> bool:
+        """Whether what prompts of so many tokens share is part of what is found of them in cache."""
+        return self.shared_tokens <= self.hit * tokens + HAIR
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +221,7 @@ def _head(head: DraftHead, target: Model, tokens: int) -> Draft:
         layers=(0,) * head.layers,
         vocab_size=head.vocabulary or target.vocab_size,
         extra_parameters=0,
+        vision_parameters=0,
         checkpoint_bytes=None,
         quantisation=target.quantisation if head.follows_precision else Quantisation(target.activation_precision),
     )
@@ -261,14 +269,14 @@ def encoder(asked: Images, facts: EncoderFacts) -> Encoder:
 
 
 def cached(asked: Optimisations) -> Cached:
-    """Return what of a prompt need not be computed."""
+    """Return what of a prompt need not be computed; a share of nothing is nothing, whatever else is said of it."""
     prefix, offload = asked.prefix or Prefix(hit=0.0), asked.kv_offload
     return Cached(
         hit=prefix.hit,
         shared_tokens=prefix.shared_tokens or 0,
-        distinct=prefix.distinct or 1,
+        distinct=(prefix.distinct or 1) if prefix.shared_tokens else 1,
         restored=offload.hit if offload else 0.0,
-        restore_bytes_per_s=offload.gb_per_s * GIGA if offload and offload.gb_per_s else None,
+        restore_bytes_per_s=offload.gb_per_s * GIGA if offload and offload.hit and offload.gb_per_s else None,
     )
 
 

@@ -338,10 +338,12 @@ def _stage_use(
     elsewhere = 0.0 if settings.pool_rule == "free_before_load" else activation + least_graphs
     pool = min(pool, visible - weights - non_torch - elsewhere)
     needed = sequence_bytes(model, stage, layout, plan, settings, max_model_len, extras)
-    usable = max(0.0, pool - settings.blocks_lost * settings.block_tokens * per_token - needs.shared)
+    room = pool - settings.blocks_lost * settings.block_tokens * per_token - needs.shared
+    usable, fits = max(0.0, room), room >= needed
     # Attention-data ranks each hold their own sequences, so a replica holds dp times one rank's.
     # A stage without a cache (few layers of a hybrid, or of a model whose layers share one) bounds nothing but slots.
-    concurrency = layout.dp * (usable / needed if needed else float(settings.max_num_seqs))
+    slots = float(settings.max_num_seqs) if fits else 0.0
+    concurrency = layout.dp * (usable / needed if needed else slots)
     return MemoryUse(
         visible_gib=visible / GIB,
         budget_gib=budget / GIB,
@@ -357,8 +359,8 @@ def _stage_use(
         max_concurrency=concurrency,
         sequence_gib=needed / GIB,
         max_model_len=max_model_len,
-        fits=usable >= needed,
-        deficit_gib=max(0.0, needed + needs.shared - pool) / GIB if usable < needed else 0.0,
+        fits=fits,
+        deficit_gib=0.0 if fits else max(0.0, needed + needs.shared - pool) / GIB,
         beside_gib=needs.beside / GIB,
         shared_prefix_gib=needs.shared / GIB,
     )

@@ -180,6 +180,11 @@ def sparsity_why_not(plan: PrecisionPlan, gpu: Gpu) -> str | None:
         return f"{gpu.name} has no sparse products ({', '.join(facts.architectures)} have)"
     if plan.weight_format not in facts.formats:
         return f"{plan.weight_format.upper()} weights have no 2:4 form; {', '.join(facts.formats)} have"
+    if plan.weight_only:
+        return (
+            f"{plan.weight_format.upper()} weights are dequantised on {gpu.name} and multiplied as "
+            f"{plan.activation.upper()}: that has no sparse kernel"
+        )
     return None
 
 

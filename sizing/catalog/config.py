@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from sizing.catalog.config_attention import HIDDEN, MAX_POSITION, read_mixer
 from sizing.catalog.config_blocks import read_blocks
-from sizing.catalog.config_extra import extra_parameters
+from sizing.catalog.config_extra import other_parameters, vision_parameters
 from sizing.catalog.config_fields import Fields, shown
 from sizing.catalog.config_layers import Slot, read_layout
 from sizing.catalog.config_mlp import read_mlp
@@ -72,6 +72,7 @@ def read_model(
         fields.fault("num_hidden_layers", "no layers")
     activation = _activation_precision(fields)
     kinds = tuple(dict.fromkeys(layers))
+    vision = vision_parameters(fields)
     model = Model(
         name=name,
         kinds=kinds,
@@ -83,7 +84,8 @@ def read_model(
         activation_precision=activation,
         quantisation=read_quantisation(fields, layers, activation, hf_quant_config),
         parallel_blocks=_parallel(fields),
-        extra_parameters=extra_parameters(fields, len(layers)),
+        extra_parameters=vision + other_parameters(fields, len(layers)),
+        vision_parameters=vision,
         checkpoint_bytes=checkpoint_bytes,
         source=source,
         notes=tuple(fields.notes),

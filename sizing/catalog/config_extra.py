@@ -22,17 +22,15 @@ PER_LAYER_PROJECTIONS = 3  # one from the input embedding, a gate and a way back
 ATTENTION_MATRICES = 4  # query, key, value and output, each hidden x hidden
 
 
-def extra_parameters(fields: Fields, layers: int) -> int:
-    """Return how many parameters lie outside the text layers, embedding and head.
+def other_parameters(fields: Fields, layers: int) -> int:
+    """Return how many parameters lie outside the text layers, embedding, head and vision tower.
 
     Notes say what is estimated.
     """
-    return (
-        _vision(fields) + _learned_positions(fields) + _per_layer_embeddings(fields, layers) + _block_indexers(fields)
-    )
+    return _learned_positions(fields) + _per_layer_embeddings(fields, layers) + _block_indexers(fields)
 
 
-def _vision(fields: Fields) -> int:
+def vision_parameters(fields: Fields) -> int:
     """Estimate a vision transformer from its config.
 
     Patches, blocks, and the merger's two matrices where stated.
@@ -53,7 +51,7 @@ def _vision(fields: Fields) -> int:
     blocks = depth * (ATTENTION_MATRICES * hidden * hidden + mlp_matrices * hidden * width)
     positions = vision.optional_integer("num_position_embeddings") or 0
     embeddings = patch * patch * COLOURS * frames * hidden + positions * hidden
-    fields.note("vision tower's parameters estimated from vision_config; its work in a step is not modelled")
+    fields.note("vision tower's parameters estimated from vision_config; it has no work in a step of text alone")
     return blocks + embeddings + _merger(vision, hidden)
 
 

@@ -133,10 +133,14 @@ def of_extras(request: Request) -> Iterator[Assumption]:
         held = f"{adapters.slots:,} of rank {adapters.rank:,}, on every linear layer but routed experts"
         yield Assumption("LoRA adapters on the GPU", held, "", "assumed", adapters.facts.source)
     if (encoder := extras.encoder) is not None:
-        facts_of = encoder.facts
-        yield Assumption(
-            "tokens of a request's images", encoder.tokens, "", "derived", f"{facts_of.title}: {facts_of.source}"
+        source = f"{encoder.facts.title}: {encoder.facts.source}"
+        stated = (
+            "in place of the model's own, whose weights are counted"
+            if request.model.vision_parameters
+            else "the model's config states none: it must be one that takes images"
         )
+        yield Assumption("image encoder", f"borrowed, {encoder.facts.title}; {stated}", "", "assumed", source)
+        yield Assumption("tokens of a request's images", encoder.tokens, "", "assumed", source)
 
 
 def of_limits(request: Request) -> Iterator[Assumption]:

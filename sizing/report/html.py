@@ -15,6 +15,7 @@ from sizing.report.html_curve import Drawing
 from sizing.report.html_memory import Bar
 from sizing.report.lines import Line
 from sizing.report.table_estimate import blocks
+from sizing.report.table_optimised import optimised
 
 TEMPLATES = Path(__file__).parent / "templates"
 NO_JINJA = Fault("needs jinja2, which is not installed", field="llmsize report", allowed="after pip install jinja2")
@@ -95,4 +96,4 @@ def _said(document: Report) -> list[Line]:
         lines += more[1].lines
     else:
         lines.append(Line(document.estimate.limiting.detail, "What limits it"))
-    return lines
+    return [*lines, *optimised(document.estimate.inputs)]

@@ -10,6 +10,7 @@ from sizing.report.footnotes import KINDS
 from sizing.report.html_cells import Cell, Table, capped, columns, figure, words
 from sizing.report.lines import milliseconds, money, number, percent, stated
 from sizing.report.table_layouts import layout
+from sizing.report.table_optimised import optimisations
 
 AT = "/estimate"
 LATENCIES = (("ttft_ms", "TTFT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))
@@ -35,6 +36,8 @@ def asked(report: Report) -> tuple[tuple[str, str], ...]:
             f"{i['mode']}, objective {i['objective']}, at most {percent(i['max_utilisation'])} of the stable rate",
         ),
     ]
+    if optimised := optimisations(i):
+        found.append(("Optimisations", optimised))
     if d is not None:
         found.insert(6, ("Layout of a replica", layout(d.tp, d.pp, d.ep, d.dp)))
     return tuple(found)

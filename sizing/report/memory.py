@@ -42,17 +42,19 @@ def _reason(resolved: Resolved) -> str | None:
         return f"{resolved.layout} is refused: {resolved.refused}"
     if resolved.memory.fits:
         return None
-    return (
-        f"does not fit: one sequence of {resolved.memory.max_model_len:,} tokens needs "
-        f"{resolved.memory.deficit_gib:,.1f} GiB more per GPU"
-    )
+    one = f"one sequence of {resolved.memory.max_model_len:,} tokens"
+    if resolved.memory.shared_prefix_gib:
+        needing = f"{one} and {resolved.memory.shared_prefix_gib:,.1f} GiB of shared prefixes need"
+    else:
+        needing = f"{one} needs"
+    return f"does not fit: {needing} {resolved.memory.deficit_gib:,.1f} GiB more per GPU"
 
 
 def _suggestions(resolved: Resolved) -> list[str]:
     """Return the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
     found = []
     longest = resolved.longest_that_fits()
-    if resolved.refused is None and longest > 0:
+    if resolved.refused is None and longest > 0 and resolved.request.extras.cached.within(longest):
         found.append(f"--max-model-len {longest:,}".replace(",", ""))
     for tp in range(resolved.layout.tp + 1, island_gpus(resolved.option.gpu) + 1):
         if _fits(resolved, layout=replace(resolved.layout, tp=tp)):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sizing import step as step_model
+from sizing.candidates import refusals
 from sizing.deployment import Resolved
 from sizing.errors import Fault, InputError
 from sizing.report import assumptions
 from sizing.report.deployed import candidate_of, inputs
 from sizing.report.documents import StepOperation, StepReport
 from sizing.step import Batch, TimedOperation
+
+OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # the others are the layout's
 
 
 def build(resolved: Resolved, *, decode: int, context: int, prefill: int, prior: int) -> StepReport:
@@ -68,8 +71,12 @@ def _operation(timed: TimedOperation, total_s: float) -> StepOperation:
 
 def layout_faults(resolved: Resolved) -> Iterator[Fault]:
     """Yield why hardware or engine won't run the layout."""
-    if resolved.refused is not None:
-        yield Fault(f"{resolved.layout} is refused: {resolved.refused}", field="--tp, --pp, --ep, --dp")
+    request, gpu, plan = resolved.request, resolved.option.gpu, resolved.plan
+    for reason, detail in refusals(request, gpu, resolved.layout, resolved.settings, plan):
+        if reason in OPTION_OF_REASON:
+            yield Fault(detail, field=OPTION_OF_REASON[reason])
+        else:
+            yield Fault(f"{resolved.layout} is refused: {detail}", field="--tp, --pp, --ep, --dp")
 
 
 def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Iterator[Fault]:

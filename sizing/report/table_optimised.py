@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sizing.report.lines import Line, percent
+from sizing.report.lines import Line, percent, plural
 
 
 def optimised(inputs: dict[str, Any]) -> tuple[Line, ...]:
     """Return a line of the optimisations asked for; none where there are none."""
-    parts = tuple(_parts(inputs.get("optimisations") or {}))
-    return (Line("; ".join(parts), "Optimised"),) if parts else ()
+    text = optimisations(inputs)
+    return (Line(text, "Optimised"),) if text else ()
+
+
+def optimisations(inputs: dict[str, Any]) -> str:
+    """Return the optimisations asked for in words; empty where there are none."""
+    return "; ".join(_parts(inputs.get("optimisations") or {}))
 
 
 def _parts(asked: dict[str, Any]) -> Iterator[str]:
@@ -30,9 +35,9 @@ def _parts(asked: dict[str, Any]) -> Iterator[str]:
             text += f", {prefix['shared_tokens']:,} tokens of it shared ({prefix.get('distinct', 1):,} distinct)"
         yield text
     if lora := asked.get("lora"):
-        yield f"{lora['slots']:,} LoRA adapters of rank {lora['rank']:,}"
+        yield f"{plural(lora['slots'], 'LoRA adapter')} of rank {lora['rank']:,}"
     if images := asked.get("images"):
-        yield f"{images['count']:,} images of {images['height']:,} x {images['width']:,} pixels a request"
+        yield f"{plural(images['count'], 'image')} of {images['height']:,} x {images['width']:,} pixels a request"
     if offload := asked.get("kv_offload"):
         rate = f" at {offload['gb_per_s']:g} GB/s" if "gb_per_s" in offload else ""
         yield f"{percent(offload['hit'])} of a prompt restored from host memory{rate}"

@@ -159,7 +159,7 @@ class Model:
     """A model's architecture. `layers` indexes into `kinds`, one entry a layer, first to last.
 
     `extra_parameters` are held in 16 bit on every pipeline stage's first rank and take no part in a text step
-    (learned positions, a vision tower). `checkpoint_bytes` is the exact size of the weights where an index (`checkpoint_index`, a file) gives it,
+    (learned positions, a vision tower, whose part is `vision_parameters`). `checkpoint_bytes` is the exact size of the weights where an index (`checkpoint_index`, a file) gives it,
     which may be `checkpoint_ratio` times off what the config computes, either way, and no more.
     """
 
@@ -174,6 +174,7 @@ class Model:
     quantisation: Quantisation
     parallel_blocks: bool = False
     extra_parameters: int = 0
+    vision_parameters: int = 0
     checkpoint_bytes: int | None = None
     checkpoint_index: str | None = None
     checkpoint_ratio: float = math.inf

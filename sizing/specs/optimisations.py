@@ -10,16 +10,25 @@ from pydantic import BeforeValidator, Field
 
 from sizing.specs.base import PositiveInt, Spec, Text
 from sizing.specs.pools import Pools
-from sizing.units import parse_share
+from sizing.units import parse_share, plain_float
 
 MOST_DRAFTED = 64  # tokens a step: far beyond what any published method drafts
 DRAFT_MODEL = "draft"  # the method whose draft is a model of its own, named after it
+
+PREFIX_SIZES = {"shared_tokens", "distinct"}
 
 Sparsity = Literal["2:4"]
 
 
 def _share(value: Any) -> Any:
     return parse_share(value) if isinstance(value, str) else value
+
+
+def _not_written_so(value: Any, form: str) -> Any:
+    """Return what is no text; a number or a list is refused, for text is allowed where a mapping is."""
+    if isinstance(value, (bool, int, float, list)):
+        raise ValueError(f"{value!r} is not of the form {form}")
+    return value
 
 
 def _whole(text: str, form: str) -> int:
@@ -34,7 +43,7 @@ SPECULATIVE_FORM = "METHOD[:TOKENS][@ACCEPTANCE], as eagle3:3@0.75 or draft:MODE
 def _speculative(value: Any) -> Any:
     """Accept `eagle3`, `eagle3:3`, `eagle3:3@0.75` and `draft:llama-3.2-1b:4@0.7`."""
     if not isinstance(value, str):
-        return value
+        return _not_written_so(value, SPECULATIVE_FORM)
     named, marked, acceptance = value.strip().partition("@")
     method, *parts = named.split(":")
     found: dict[str, Any] = {"method": method.strip().lower()}
@@ -56,7 +65,7 @@ def _sizes(*names: str, form: str) -> Callable[[Any], Any]:
 
     def read(value: Any) -> Any:
         if not isinstance(value, str):
-            return value
+            return _not_written_so(value, form)
         parts = re.split(r"[x\u00d7]", value.strip().lower())
         if len(parts) != len(names):
             raise ValueError(f"{value!r} is not of the form {form}")
@@ -66,7 +75,13 @@ def _sizes(*names: str, form: str) -> Callable[[Any], Any]:
 
 
 def _prefix(value: Any) -> Any:
-    """Accept a plain share, the hit rate alone."""
+    """Accept a plain share, the hit rate alone. Raises ValueError for shared tokens without a hit rate."""
+    if isinstance(value, dict) and "hit" not in value and PREFIX_SIZES & value.keys():
+        raise ValueError("needs the hit rate too (hit, --prefix-hit): shared tokens are part of what is found in cache")
+    return _share_alone(value)
+
+
+def _share_alone(value: Any) -> Any:
     return {"hit": value} if isinstance(value, (str, int, float)) and not isinstance(value, bool) else value
 
 
@@ -77,11 +92,11 @@ def _offload(value: Any) -> Any:
         found: dict[str, Any] = {"hit": share}
         if marked:
             try:
-                found["gb_per_s"] = float(rate)
+                found["gb_per_s"] = plain_float(rate)
             except ValueError:
                 raise ValueError(f"{rate!r} is no number of GB/s; the form is SHARE[@GB_PER_S]") from None
         return found
-    return _prefix(value)
+    return _share_alone(value)
 
 
 Share = Annotated[float, Field(ge=0, le=1, strict=True), BeforeValidator(_share)]
