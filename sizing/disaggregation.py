@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,18 @@ from sizing.candidates import Candidate, Rejected, candidates
 from sizing.errors import UntimedError
 from sizing.handover import Transfer, transfer_of
 from sizing.load import Load, Loads, Most
-from sizing.pooled import Asked, Found, Pooled, delayed, fits_node, phase_requests, preference, unlike, with_counts
+from sizing.pooled import (
+    ALIKE,
+    Asked,
+    Found,
+    Pooled,
+    delayed,
+    fits_node,
+    phase_requests,
+    preference,
+    unlike,
+    with_counts,
+)
 from sizing.request import Data, GpuOption, Request
 from sizing.search import Evaluated, Timed, alone, evaluate
 from sizing.specs.workload import Limit, Limits
@@ -31,26 +43,48 @@ MOST_KINDS, MOST_PREFILLS = 12, 24
 LEAST_OVER_SOLO = 1.05  # of the shortest prefill: the least of an E2E limit that is worth giving to prefill
 
 
+class _Paired(NamedTuple):
+    """What pairing found: pairs, the layouts of each pool that won't do, the pools for which any does, and near misses as
+    of `Found`.
+    """
+
+    pairs: list[Pooled]
+    rejected: dict[str, list[Rejected]]
+    able: set[str]
+    short: list[Pooled]
+    unpaired: list[Rejected]
+
+
 def search(request: Request, asked: Asked, precisions: Sequence[str | None], data: Data) -> Found:
     """Find pairs of layouts that meet the demand, those with the fewest GPUs (or best by another objective) first."""
     rejected: dict[str, tuple[Rejected, ...]] = {"prefill": (), "decode": ()}
     found: list[Pooled] = []
+    short: list[Pooled] = []
+    unpaired: list[Rejected] = []
     served: set[str] = set()
     for precision in precisions:
         prefill_request, _ = phase_requests(request, asked, None)
         loads = Loads(prefill_request, data)
         prefills, refused = _tabulated(prefill_request, asked.prefill.options, precision, loads)
         shares = list(_ttft_shares(request, prefills))
-        for share in shares:
-            pairs, turned_down, able = _paired(request, asked, share, precision, prefills, data)
-            found += pairs
-            served |= able
-            rejected = {
-                "prefill": (*refused, *turned_down["prefill"]),
-                "decode": tuple(turned_down["decode"]),
-            }
+        if not shares:  # a prompt alone takes all of a limit on E2E
+            whole, _ = phase_requests(request, asked, request.limits.e2e)
+            refused += _best_alone(prefills, whole)[1]
+        early: list[Rejected] = []
+        late: list[Rejected] = []  # as of the first share, which leaves decode the most
+        for number, share in enumerate(shares):
+            tried = _paired(request, asked, share, precision, prefills, data)
+            found += tried.pairs
+            short += tried.short
+            unpaired += tried.unpaired
+            served |= tried.able
+            late = late if number else tried.rejected["decode"]
+            early = tried.rejected["prefill"]  # as of the last, which leaves prefill the most
+        rejected["prefill"] += (*refused, *early)
+        rejected["decode"] += tuple(late)
     ranked = tuple(sorted(found, key=lambda pair: preference(pair, request)))
-    return Found(ranked, rejected, request, tuple(phase for phase in rejected if phase not in served))
+    lacking = tuple(phase for phase in rejected if phase not in served)
+    return Found(ranked, rejected, request, lacking, tuple(short), tuple(unpaired))
 
 
 def _tabulated(
@@ -89,28 +123,29 @@ def _paired(
     precision: str | None,
     prefills: Sequence[Timed],
     data: Data,
-) -> tuple[list[Pooled], dict[str, list[Rejected]], set[str]]:
-    """Return every prefill pool with the best decode pool of each kind that a transfer can tell apart.
-
-    Beside them the layouts that won't do, and the pools for which any does.
-    """
+) -> _Paired:
+    """Return every prefill pool with the best decode pool of each kind that a transfer can tell apart."""
     prefill_request, decode_request = phase_requests(request, asked, ttft_share)
     decoded = searching.search(decode_request, asked.decode.options, (precision,), data)
     prefills, refused = _best_alone(prefills, prefill_request)
     turned_down: dict[str, list[Rejected]] = {"prefill": refused, "decode": list(decoded.rejected)}
     able = {phase for phase, some in (("prefill", prefills), ("decode", decoded.ranked)) if some}
     pairs: list[Pooled] = []
+    short: list[Pooled] = []
+    unpaired: list[Rejected] = []
     for decode in _kinds(decoded.ranked)[:MOST_KINDS]:
         for within_node in (False, True):
             found, refused = _prefills(prefill_request, prefills, decode, asked, within_node=within_node)
-            turned_down["prefill"] += refused
+            unpaired += refused
             for prefill, transfer, undelayed in found:
-                pair = _sized(
-                    Pooled(prefill, decode, transfer, undelayed, within_node), prefill_request, decode_request, asked
+                needed = _linked(
+                    Pooled(prefill, decode, transfer, undelayed, within_node), prefill_request, decode_request
                 )
-                if pair is not None and (not within_node or fits_node(pair)):
-                    pairs.append(pair)
-    return pairs, turned_down, able
+                pair = _sized(needed, prefill_request, decode_request, asked)
+                if not within_node or fits_node(pair or needed):
+                    (pairs if pair is not None else short).append(pair or needed)
+    turned_down["prefill"] += unpaired
+    return _Paired(pairs, turned_down, able, short, unpaired)
 
 
 def _best_alone(prefills: Sequence[Timed], request: Request) -> tuple[list[Timed], list[Rejected]]:
@@ -147,14 +182,14 @@ def _prefills(
             continue
         apart = unlike(candidate, decode.candidate)
         if apart is not None:
-            refused.append(_reject(candidate, "link", apart))
+            refused.append(_reject(candidate, "link", f"{apart}; allowed: {ALIKE}"))
             continue
         try:
             transfer = _transfer(request, candidate, load, decode, asked, within_node=within_node)
         except UntimedError as error:
             refused.append(_reject(candidate, "link", "; ".join(fault.message for fault in error.faults)))
             continue
-        entry = alone(Timed(candidate, delayed(load, transfer)), request)
+        entry = alone(Timed(candidate, delayed(load, transfer, request.isl)), request)
         if isinstance(entry, Timed):
             ready.append((entry, transfer, load))
         else:
@@ -185,14 +220,18 @@ def _reject(candidate: Candidate, reason: str, detail: str) -> Rejected:
     return Rejected(candidate.option, candidate.plan.weight_format, candidate.layout, reason, detail)
 
 
-def _sized(pair: Pooled, prefill: Request, decode: Request, asked: Asked) -> Pooled | None:
-    """Return a pair with the replicas that are asked for or needed, its links no fuller than replicas may be."""
+def _linked(pair: Pooled, prefill: Request, decode: Request) -> Pooled:
+    """Return a pair with the replicas that it needs, its links no fuller than replicas may be."""
     linked_s = float(pair.transfer.seconds(prefill.isl))
-    pair = replace(
+    return replace(
         pair,
         prefill=_capped(pair.prefill, linked_s, prefill),
         decode=_capped(pair.decode, linked_s, decode),
     )
+
+
+def _sized(pair: Pooled, prefill: Request, decode: Request, asked: Asked) -> Pooled | None:
+    """Return a pair with the replicas that are asked for or needed, None where fewer are given or fit the budget."""
     if prefill.requests_per_s is None:
         return _most_within(pair, prefill, decode, asked)
     given = asked.prefill.pool.replicas, asked.decode.pool.replicas

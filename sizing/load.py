@@ -74,6 +74,7 @@ class Load:
         together = max(1.0, decoding)
         step_s = float(steady_state.decode_step_s(self.curves, service, together)) if service.osl > 1 else 0.0
         return prefill_s, (service.osl - 1) * step_s / together
+
     @property
     def highest_per_s(self) -> float:
         """Requests/s of one replica with every slot full, or with nothing but prefill in its time; no limit asked."""
@@ -233,7 +234,8 @@ def _most_at_edge(loads: Sequence[Load], request: Request) -> list[Most | None]:
 def _at_most(load: Load, most: Most, rate_per_s: float) -> Most:
     if most.amount <= rate_per_s:
         return most
-    return Most(rate_per_s, rate_per_s, float(load.at_rate(rate_per_s, most).decoding[0]), most.binding)
+    lighter = _loads_at([load], np.array([rate_per_s]), np.array([most.decoding]))
+    return Most(rate_per_s, rate_per_s, float(lighter[0]), most.binding)
 
 
 def _at_edge(request: Request, edge: Edge) -> Request:
@@ -317,6 +319,11 @@ def _heaviest(loads: Sequence[Load], grid: Array, request: Request, stable_per_s
 
 
 def _at_rates(loads: Sequence[Load], rates: Array, heaviest: Array) -> list[Point]:
+    """Return the operating points whose throughput is `rates`."""
+    return _points(loads, _loads_at(loads, rates, heaviest))
+
+
+def _loads_at(loads: Sequence[Load], rates: Array, heaviest: Array) -> Array:
     """Solve for the loads whose throughput is `rates` by narrowing a bracket (throughput grows with load)."""
     stacked, rows = _stacked(loads), np.arange(len(loads))
     lightest = LIGHTEST_LOAD**2 * heaviest
@@ -333,7 +340,7 @@ def _at_rates(loads: Sequence[Load], rates: Array, heaviest: Array) -> list[Poin
         around = [slice(index - 1, index + 1) for index in above]
         exact = np.array([np.interp(rates[i], reached[i, two], grid[i, two]) for i, two in enumerate(around)])
         grid = np.linspace(grid[rows, above - 1], grid[rows, above], SOLVING_POINTS, axis=-1)
-    return _points(loads, exact)
+    return exact
 
 
 def _points(loads: Sequence[Load], decoding: Array) -> list[Point]:

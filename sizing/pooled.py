@@ -15,6 +15,9 @@ from sizing.search import Evaluated
 from sizing.specs.pools import HandOver, Pool
 from sizing.specs.workload import Limit, Limits, Serving
 
+# What lets one pool take the caches of the other.
+ALIKE = "GPU types of one vendor, and a --kv-precision that both have"
+
 
 class HasCache(Protocol):
     """What a pool's cache depends on: GPU type and formats."""
@@ -120,13 +123,17 @@ class Pooled:
 class Found:
     """Disaggregated deployments that meet the demand, best first, and the layouts of each pool that won't do.
 
-    `lacking` are the pools for which no layout does, whatever the other pool is.
+    `lacking` are the pools for which no layout does, whatever the other pool is. `short` are pairs, at the replicas that
+    each pool needs, of which too few are given or none fits the budget; `unpaired` prefill layouts that would do, were it
+    not for the way to a decode pool.
     """
 
     ranked: tuple[Pooled, ...]
     rejected: dict[str, tuple[Rejected, ...]]
     request: Request
     lacking: tuple[str, ...] = ()
+    short: tuple[Pooled, ...] = ()
+    unpaired: tuple[Rejected, ...] = ()
 
     @property
     def best(self) -> Pooled | None:
@@ -167,10 +174,13 @@ def _times(limit: Limit, factor: float) -> Limit:
     return limit.model_copy(update={"seconds": limit.seconds * factor})
 
 
-def delayed(load: Load, transfer: Transfer) -> Load:
-    """Return a prefill load whose first tokens wait for the transfer of their cache."""
+def delayed(load: Load, transfer: Transfer, prompt_tokens: int) -> Load:
+    """Return a prefill load whose first tokens wait for the transfer of their cache.
+
+    The whole prompt's moves, also what the prefill pool found in its own cache or host memory and so did not compute.
+    """
     own_s = load.solo_ttft_s - load.curves.front_end_s
-    more_s = float(transfer.exposed_s(load.service.isl, own_s))
+    more_s = float(transfer.exposed_s(prompt_tokens, own_s))
     return replace(load, curves=replace(load.curves, front_end_s=load.curves.front_end_s + more_s))
 
 

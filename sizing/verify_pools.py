@@ -125,7 +125,7 @@ def _larger(pair: Pooled, request: Request, asked: Asked) -> Pooled | None:
         )
     except UntimedError:  # no network to grow over
         return None
-    apart = replace(grown.prefill, load=delayed(pair.undelayed, transfer))
+    apart = replace(grown.prefill, load=delayed(pair.undelayed, transfer, request.isl))
     return replace(grown, prefill=apart.with_replicas(counts[0], prefill), transfer=transfer, within_node=False)
 
 

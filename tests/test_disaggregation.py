@@ -359,10 +359,10 @@ def test_pools_sized_with_caution_are_checked_at_the_same_edges() -> None:
     cautious = replace(tight(), pessimistic=benchmarks.load_bands().spec.bands)
     found = disaggregation.search(cautious, asked(), (None,), data()).best
     assert found is not None
-    limits, edge = verify_pools.limits_of(found, cautious), found.decode.load.edge
-    assert edge.itl > 1 and edge.ttft > 1
-    assert limits.itl is not None and limits.itl.seconds == pytest.approx(0.025 / edge.itl)
-    assert limits.ttft is not None and limits.ttft.seconds == pytest.approx(0.8 / edge.ttft)
+    limits, prefill, decode = verify_pools.limits_of(found, cautious), found.prefill.load.edge, found.decode.load.edge
+    assert decode.itl > 1 and prefill.ttft > 1
+    assert limits.itl is not None and limits.itl.seconds == pytest.approx(0.025 / decode.itl)
+    assert limits.ttft is not None and limits.ttft.seconds == pytest.approx(0.8 / prefill.ttft)
 
 
 def test_large_pools_are_simulated_in_part_at_no_less_load() -> None:
@@ -495,7 +495,7 @@ def test_the_whole_prompts_cache_moves_whatever_was_not_computed(
     [
         ("prefill=mi300x:tp2,decode=h100-sxm:tp4", [], ("MI300X", "no cache connector joins GPUs of AMD and NVIDIA")),
         ("prefill=1xtp1pp2,decode=1xtp4", [], ("prefill: 1 x", "ended by TTFT", "nearest: 3 prefill replicas")),
-        ("auto", ["--e2e", "1.5s"], ("decode: ", "E2E of a request that is alone", "leaves of 1.50 s")),
+        ("auto", ["--e2e", "1.5s"], ("decode: ", "E2E of a request that is alone", "(of 1.50 s for both pools)")),
         ("auto", ["--e2e", "20ms"], ("prefill: ", "E2E of a request that is alone", "the limit 20.0 ms")),
     ],
 )

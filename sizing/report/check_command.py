@@ -53,6 +53,7 @@ def simulate_pools(pooled: Pooled, request: Request, asked: Asked, sides: Sides)
         "--engine": f"{request.engine.name}:{request.engine_version}",
         "--disaggregate": text,
         **_serving(request),
+        **_optimised(request),
         **_lengths(request, asked),
         "--rps": f"{pooled.requests_per_s:.6g}",
         **dict(_limits(request)),

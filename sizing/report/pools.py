@@ -10,6 +10,7 @@ from sizing.pooled import Asked, Found, Pooled
 from sizing.report.documents import Assumption, RejectedLayout, Statistics
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, Transfer
 from sizing.report.lines import limit_words, number, percent, plural
+from sizing.report.pools_why import LATENCIES, limit_of, pools_of, why_not
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.specs.pools import HandOver
@@ -23,7 +24,6 @@ if TYPE_CHECKING:  # the simulator need not be loaded to report
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
-LATENCIES = ("ttft", "itl", "e2e")
 
 
 def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Checked | None = None) -> Disaggregated:
@@ -37,7 +37,7 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
         over, best = best, None
         why = f"both pools take {plural(over.gpus, 'GPU')}, the budget is {request.gpu_budget:,}"
     elif best is None:
-        why = _why_not(found, checked)
+        why = why_not(found, asked, checked)
     beside = None if aggregated is None else _aggregated(aggregated)
     rejected = {phase: tuple(map(_rejected, entries)) for phase, entries in found.rejected.items()}
     if best is None:
@@ -108,13 +108,13 @@ def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
         if aggregated.binding == "ttft":
             return f"serving as one reaches the TTFT limit at {most}; prefill replicas have no decode steps to wait for"
         return "each pool runs in the layout that suits it"
-    pools = {"prefill": pooled.prefill, "decode": pooled.decode}
+    pools = pools_of(pooled)
     used = {name: pool.requests_per_s / (pool.replicas * pool.most_requests_per_s) for name, pool in pools.items()}
     idle = [f"{name} carries {percent(share)}" for name, share in used.items() if share < IDLE]
     if idle:
         return f"pools come in whole replicas: {' and '.join(idle)} of what it could within the limits"
     held = [
-        f"the {name} pool reaches the {_limit_of(pool, name)} limit at {percent(_utilisation(pool))} of its highest rate"
+        f"the {name} pool reaches the {limit_of(pool, name)} limit at {percent(_utilisation(pool))} of its highest rate"
         for name, pool in pools.items()
         if pool.binding in LATENCIES and _utilisation(pool) < used[name] * request.max_utilisation * LEAST_HELD
     ]
@@ -124,27 +124,6 @@ def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
         f"what ends the load of serving as one is {limit_words(aggregated.binding)} at {most}, which pools do not relieve enough to pay "
         "for weights held twice"
     )
-
-
-def _limit_of(pool: Evaluated, name: str) -> str:
-    """Return what ends a pool's load. That on E2E is what remains for decode of a limit on ITL (or E2E), for prefill of E2E."""
-    return limit_words("itl" if name == "decode" and pool.binding == "e2e" else pool.binding)
-
-
-def _why_not(found: Found, checked: Checked | None) -> str:
-    """Say what stands in the way of any pair: the nearest miss of the pool that has no layout, or the simulation."""
-    if checked is not None:
-        return f"no size was confirmed by simulation ({checked.tries} tried)"
-    parts = []
-    for phase in found.lacking:
-        entries = found.rejected[phase]
-        sized = [
-            entry for entry in entries if entry.reason != "memory"
-        ]  # what has room misses a limit, which says more
-        nearest = min(sized or entries, key=lambda entry: entry.shortfall, default=None)
-        if nearest is not None:
-            parts.append(f"{phase}: {nearest.option.name} {nearest.layout}: {nearest.detail}")
-    return "; ".join(parts) or "no number of replicas that was given or fits the budget carries the demand"
 
 
 def _utilisation(pool: Evaluated) -> float:
