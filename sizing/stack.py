@@ -39,7 +39,9 @@ def stack(curves: Sequence[Curves], services: Sequence[Service]) -> Stack:
             prompt_attention_s=column([one.prompt_attention_s for one in curves]),
             largest_stage=column([one.largest_stage for one in curves]),
             last_stage=column([one.last_stage for one in curves]),
-            again_s=None if curves[0].again_s is None else np.stack([one.again_s for one in curves if one.again_s is not None]),
+            again_s=None
+            if curves[0].again_s is None
+            else np.stack([one.again_s for one in curves if one.again_s is not None]),
         ),
         replace(
             services[0],

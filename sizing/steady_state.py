@@ -38,7 +38,9 @@ NUDGE, MOST_FEEDBACK = 1e-3, 30.0  # step of a derivative; beyond that feedback 
 TINY = 1e-12  # keeps 0/0 away where nothing arrives
 PACKING_ROUNDS = 32  # of a fixed point that at most 0.8 utilisation contracts to below 0.1 %
 HEAVIEST_LOAD, DAMPING = 0.999, 0.25  # of a queue that is about to run away, and what makes its fixed point converge
-WEIBULL_SHAPE = -0.543  # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
+WEIBULL_SHAPE = (
+    -0.543
+)  # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 Quantiles = Mapping[str, float]
 
@@ -494,7 +496,9 @@ def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Q
     round_s = _prompts_step_s(curves, service, batch)
     after_first = max(service.osl - 1, 0)
     prefill_s = rounds * round_s
-    e2e_mean = curves.front_end_s + prefill_s + service.decode_steps * np.asarray(decode_step_s(curves, service, in_flight))
+    e2e_mean = (
+        curves.front_end_s + prefill_s + service.decode_steps * np.asarray(decode_step_s(curves, service, in_flight))
+    )
     ttft_s = {"mean": curves.front_end_s + (rounds + 1) / 2 * round_s}
     for name, q in quantiles.items():
         ttft_s[name] = curves.front_end_s + np.ceil(q * rounds) * round_s

@@ -81,7 +81,9 @@ def pipelined_s(
     """Seconds of the GPU between two tokens of each of a pipeline's microbatches: one pass, or as long as its slowest stage takes
     for all of them: the one with the most layers, or the last, which has the head too. Without a pipeline the sum of both.
     """
-    slowest_s = np.maximum(largest_stage * layers_s, np.where(np.asarray(last_stage) > 0, last_stage * layers_s + head_s, 0.0))
+    slowest_s = np.maximum(
+        largest_stage * layers_s, np.where(np.asarray(last_stage) > 0, last_stage * layers_s + head_s, 0.0)
+    )
     return np.maximum(layers_s + head_s * microbatches, slowest_s * microbatches)
 
 

@@ -395,7 +395,9 @@ def test_a_closed_loop_goes_on_until_its_limit(lengths: list[str], capsys: Captu
 
 def test_the_requests_of_one_run_are_the_trace_of_another(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "r.csv"
-    first = answer([*SERVED, "--rps", "5", "--requests", "200", "--isl-std", "300", "--requests-out", str(path)], capsys)
+    first = answer(
+        [*SERVED, "--rps", "5", "--requests", "200", "--isl-std", "300", "--requests-out", str(path)], capsys
+    )
     second = answer([*LLAMA, "--trace", str(path)], capsys)
     assert [second[key] for key in ("arrived", "completed")] == [200, 200]
     for name in ("ttft_ms", "itl_ms", "e2e_ms"):

@@ -169,7 +169,9 @@ class StepClock:
             growth += slope_s * window.growing * share
         head_s = _at(self.head_s, micro * self.verified) + _at(self.again_s, micro)
         pass_s = layers_s + head_s * microbatches
-        if self.pp > 1:  # a full pipeline waits for its slowest stage: that with the most layers, or the last with the head
+        if (
+            self.pp > 1
+        ):  # a full pipeline waits for its slowest stage: that with the most layers, or the last with the head
             largest_s = microbatches * self.largest_stage * layers_s
             last_s = microbatches * (self.last_stage * layers_s + head_s)
             if largest_s > max(pass_s, last_s):
@@ -283,7 +285,9 @@ def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64], dp: int, mos
     return [float(value) for value in np.asarray(lookup(grid, seconds, tokens.astype(float)))]
 
 
-def _decode_slopes(model: Model, layout: Layout, kernels: Kernels) -> tuple[float, float, float, float, tuple[float, ...]]:
+def _decode_slopes(
+    model: Model, layout: Layout, kernels: Kernels
+) -> tuple[float, float, float, float, tuple[float, ...]]:
     """Return (floor, seconds a sequence, a token of context, a token of the mean context, a token within each window) of a rank.
 
     Decode attention is piecewise linear in context with corners at the windows, so slopes follow from its values there.
