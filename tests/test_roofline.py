@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -253,3 +254,32 @@ def test_the_picture_has_the_form_of_its_ending(suffix: str, starts: bytes, tmp_
     target = tmp_path / f"roofline.{suffix}"
     assert run([*LLAMA, "--batch", "1", "--prefill", "128", "--plot", str(target)]) == 0
     assert target.read_bytes().startswith(starts)
+
+
+def test_without_matplotlib_the_numbers_are_printed_still(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    asked = ["roofline", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--plot", str(tmp_path / "x.svg")]
+    assert run(asked) == 2
+    captured = capsys.readouterr()
+    assert "compute-bound from" in captured.out
+    assert (
+        captured.err
+        == "llmsize: --plot: needs matplotlib, which is not installed; allowed: after pip install 'llmsize[plot]'\n"
+    )
+
+
+def test_the_terminal_shows_operations_under_the_roof(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["roofline", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--precision", "bf16"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index("TFLOP/s per GPU over FLOP per byte of device memory")
+    drawn = [line[9:] for line in lines[start + 1 : start + 16]]
+    assert (
+        lines[start + 1].split()[0] == "989" and "=" in drawn[0]
+    )  # the peak of H100 in BF16, 989.4 TFLOP/s, is the top
+    for column in range(51):  # nothing stands above the roof
+        marks = [row[column] for row in drawn if len(row) > column and row[column] != " "]
+        assert "=" not in marks[1:] or set(marks[: marks.index("=")]) == set()

@@ -44,14 +44,11 @@ def command(
     plot, prices = Part(read_picture), Part(lambda: ask(values))
     asked = question(workload, WORKLOAD_OPTIONS, values, output, plot, prices)
     document = _costed(asked, prices.value, values)
-    picture = None
-    if plot.value is not None and document.options:  # drawn first: where that fails, nothing is printed
+    write(document, output.value)
+    if plot.value is not None and document.options:
         from sizing.report.plot_cost import draw
 
-        picture = draw(document, picture_form(plot.value))
-    write(document, output.value)
-    if plot.value is not None and picture is not None:
-        write_file(plot.value, "--plot", picture)
+        write_file(plot.value, "--plot", draw(document, picture_form(plot.value)))
     elif plot.value is not None:
         complain("--plot: nothing is drawn, as nothing meets the demand")
     if not document.feasible:

@@ -124,12 +124,15 @@ class Reader(NamedTuple):
             return path
         return None
 
-    def picture(self, name: str = "plot", option: str = "--plot") -> Path | None:
-        """Return the path of a picture to draw; noted before any work where matplotlib, which draws it, is missing."""
+    def picture(self, name: str = "plot", option: str = "--plot", *, long: bool = False) -> Path | None:
+        """Return the path of a picture to draw.
+
+        Where matplotlib, which draws it, is missing, that is noted before work that takes `long`; else numbers come first.
+        """
         from sizing.report.plots import NO_MATPLOTLIB
 
         path = self.target(name, option, PICTURES)
-        if path is not None and importlib.util.find_spec("matplotlib") is None:
+        if path is not None and long and importlib.util.find_spec("matplotlib") is None:
             self.faults.append(NO_MATPLOTLIB)
         return path
 

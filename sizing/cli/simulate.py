@@ -79,7 +79,7 @@ def command(
 
     def targets() -> Targets:
         read = Reader(values, [])
-        found = Targets(read.picture(), read.target("requests_out", "--requests-out"))
+        found = Targets(read.picture(long=True), read.target("requests_out", "--requests-out"))
         inputs = {
             "--trace": values["trace"],
             "--model": values["model"],

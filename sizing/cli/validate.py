@@ -73,7 +73,7 @@ def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> Tar
     from sizing.cli.reading import Reader
 
     read = Reader({"plot": plot, "per_row": per_row}, [])
-    found = Targets(read.picture(), read.target("per_row", "--per-row"))
+    found = Targets(read.picture(long=True), read.target("per_row", "--per-row"))
     written = {"--plot": found.plot, "--per-row": found.per_row}
     read.distinct(written, {f"the argument {file!r}": expanded(file) for file in files})
     read.check()

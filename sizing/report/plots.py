@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.errors import Fault, InputError
@@ -45,7 +46,7 @@ def _empty(width_inches: float, height_inches: float) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        absent = isinstance(error, ModuleNotFoundError) and error.name == "matplotlib"
+        absent = isinstance(error, ModuleNotFoundError) and find_spec("matplotlib") is None
         raise InputError(NO_MATPLOTLIB if absent else _broken(error)) from None
     return Figure(figsize=(width_inches, height_inches), layout="constrained")
 

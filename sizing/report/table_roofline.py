@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from sizing.report.documents_roofline import OperationCrossing, RooflinePoint, RooflineReport, RooflineStep
 from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, number, percent, plural
 from sizing.report.table_memory import setup
+from sizing.report.text_plot import MARKS, ROOF, Dots, rows
 from sizing.units import MICRO, MILLI, TERA
 
 SHOWN_BATCHES = 3  # operations of more would fill screens; CSV and JSON have them all
+ROOF_POINTS = 200  # of the roof as drawn: more than a terminal has columns
 ROOF_SLACK = 1.005  # share of a roof above which a fitted constant is said to exceed it
 
 
 def blocks(document: RooflineReport) -> Iterator[Block]:
     """Yield the blocks of a roofline."""
     yield Block((*verdict(document), *setup(document.inputs), *_roofs(document)))
+    yield _plot(document)
     yield _crossings(document)
     yield _steps(document.steps)
     yield _operations(document)
@@ -60,6 +65,32 @@ def _roofs(document: RooflineReport) -> Iterator[Line]:
             f"{number(roof.bandwidth_bytes_per_s / TERA)} TB/s, ridge at {number(roof.ridge_flops_per_byte, 4)} FLOP per byte",
             "Roof" if index == 0 else " ",
         )
+
+
+def _plot(document: RooflineReport) -> Block:
+    """Draw decode's operations and prefill's attention as text, both axes logarithmic: a letter each, under the roof."""
+    shown: dict[str, list[tuple[float, float]]] = {}
+    for point in document.operations:
+        if point.flops > 0 and point.intensity_flops_per_byte and point.roof_flops_per_s:
+            shown.setdefault(point.name, []).append((point.intensity_flops_per_byte, point.attained_flops_per_s / TERA))
+    names = list(shown)[: len(MARKS)]
+    if not names:
+        return Block()
+    lines = [Dots(*(tuple(values) for values in zip(*shown[name], strict=True))) for name in names]
+    xs = [x for line in lines for x in line.x]
+    roof = document.roofs[0]
+    steps = np.geomspace(min(xs), max(xs), ROOF_POINTS)
+    height = np.minimum(roof.peak_flops_per_s, steps * roof.bandwidth_bytes_per_s) / TERA
+    over = Dots(tuple(steps.tolist()), tuple(height.tolist()))
+    marks = (*MARKS[: len(lines)], ROOF)
+    keys = "; ".join(f"{mark} {name}" for mark, name in zip(MARKS, names, strict=False))
+    return Block(
+        (
+            Line("TFLOP/s per GPU over FLOP per byte of device memory", style="bold"),
+            *(Line(row) for row in rows([*lines, over], None, None, marks=marks, logarithmic=True)),
+            Line(f"{keys}; {ROOF} roof ({roof.precision.upper()})", style="dim"),
+        )
+    )
 
 
 def _crossings(document: RooflineReport) -> Block:

@@ -1,4 +1,7 @@
-"""A plot as text: a letter a line of points over a logarithmic axis, a column of bars for a limit. No wider than a terminal."""
+"""A plot as text: a letter a line of points over a logarithmic axis, a column of bars for a limit. No wider than a terminal.
+
+The upright axis begins at zero, or is logarithmic too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from sizing.report.lines import number
 WIDTH, HEIGHT = 51, 15  # of the points; with the axis's numbers no more than the narrowest terminal
 LABEL = 7
 MARKS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-SPECIAL, LIMIT, EMPTY = "*", ":", " "
+SPECIAL, LIMIT, ROOF, EMPTY = "*", ":", "=", " "
 ROUND = (1.0, 2.0, 5.0)  # of the numbers under a logarithmic axis
 
 
@@ -22,28 +25,38 @@ class Dots(NamedTuple):
     y: tuple[float, ...]
 
 
-def rows(lines: Sequence[Dots], special: tuple[float, float] | None, limit: float | None) -> Iterator[str]:
+def rows(
+    lines: Sequence[Dots],
+    special: tuple[float, float] | None,
+    limit: float | None,
+    *,
+    marks: Sequence[str] = MARKS,
+    logarithmic: bool = False,
+) -> Iterator[str]:
     """Yield the rows of a plot with its axes; nothing where there is no point. Later lines give way to earlier ones."""
     xs = [x for line in lines for x in line.x]
     if not xs:
         return
     low, high = _span([*xs, *((limit,) if limit is not None else ())])
-    top = max(y for line in lines for y in line.y) or 1.0
+    ys = [y for line in lines for y in line.y]
+    bottom, top = _span(ys) if logarithmic else (0.0, max(ys) or 1.0)
     cells = [[EMPTY] * WIDTH for _ in range(HEIGHT)]
 
     def put(x: float, y: float, mark: str) -> None:
-        cells[HEIGHT - 1 - round(y / top * (HEIGHT - 1))][_column(x, low, high)] = mark
+        share = math.log(y / bottom) / math.log(top / bottom) if logarithmic else y / top
+        cells[HEIGHT - 1 - round(share * (HEIGHT - 1))][_column(x, low, high)] = mark
 
     if limit is not None:
         for row in cells:
             row[_column(limit, low, high)] = LIMIT
-    for mark, line in reversed(list(zip(MARKS, lines, strict=False))):
+    for mark, line in reversed(list(zip(marks, lines, strict=False))):
         for x, y in zip(line.x, line.y, strict=True):
             put(x, y, mark)
     if special is not None:
         put(*special, SPECIAL)
     for index, row in enumerate(cells):
-        at = top * (HEIGHT - 1 - index) / (HEIGHT - 1)
+        share = (HEIGHT - 1 - index) / (HEIGHT - 1)
+        at = bottom * (top / bottom) ** share if logarithmic else top * share
         label = number(at) if index in (0, HEIGHT // 2, HEIGHT - 1) else ""
         yield f"{label:>{LABEL}} |{''.join(row)}".rstrip()
     yield from _axis(low, high)
