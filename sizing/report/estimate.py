@@ -65,7 +65,7 @@ def build(
     """
     best = outcome.best
     request = outcome.request
-    turned_down = tuple(_rejected(entry) for entry in outcome.rejected)
+    turned_down = tuple(rejected(entry) for entry in outcome.rejected)
     if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
         lacking, lacking_bands = _lacking(outcome)
         return Estimate(
@@ -257,7 +257,8 @@ def _alternative(found: Evaluated) -> Alternative:
     )
 
 
-def _rejected(entry: Rejected) -> RejectedLayout:
+def rejected(entry: Rejected) -> RejectedLayout:
+    """Return a layout that was turned down, under the names of the document."""
     layout = entry.layout
     return RejectedLayout(
         gpu=entry.option.name,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from sizing.candidates import Rejected
 from sizing.pooled import Asked, Found, Pooled
-from sizing.report.documents import Assumption, RejectedLayout, Statistics
+from sizing.report import estimate
+from sizing.report.documents import Assumption, Statistics
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, Transfer
 from sizing.report.lines import limit_words, number, percent, plural
 from sizing.report.pools_why import LATENCIES, limit_of, pools_of, why_not
@@ -39,7 +39,7 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
     elif best is None:
         why = why_not(found, asked, checked)
     beside = None if aggregated is None else _aggregated(aggregated)
-    rejected = {phase: tuple(map(_rejected, entries)) for phase, entries in found.rejected.items()}
+    rejected = {phase: tuple(map(estimate.rejected, entries)) for phase, entries in found.rejected.items()}
     if best is None:
         nothing = Disaggregated(False, *[None] * (len(Disaggregated._fields) - 1))  # type: ignore[arg-type]
         return nothing._replace(
@@ -180,18 +180,3 @@ def _aggregated(answer: Evaluated) -> Aggregated:
 
 def _statistics(seconds: dict[str, float]) -> Statistics:
     return Statistics(**{name: seconds[name] / MILLI for name in STATISTICS})
-
-
-def _rejected(entry: Rejected) -> RejectedLayout:
-    layout = entry.layout
-    return RejectedLayout(
-        gpu=entry.option.name,
-        weight_precision=entry.precision,
-        tp=layout.tp,
-        pp=layout.pp,
-        ep=layout.ep,
-        dp=layout.dp,
-        reason=entry.reason,
-        detail=entry.detail,
-        shortfall=entry.shortfall if math.isfinite(entry.shortfall) else None,
-    )
