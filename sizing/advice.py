@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sizing.architecture import Layout
+from sizing.architecture import SIZES, Layout
 from sizing.candidates import Candidate, Rejected, candidates
 from sizing.load import Loads, most_of, solo_over
 from sizing.request import Data, GpuOption, Request
@@ -178,9 +178,11 @@ def _changes(outcome: Outcome, precisions: Sequence[str | None]) -> Iterator[tup
     """Yield (change in words, changed request, precisions) in the order in which a user would try them."""
     request = outcome.request
     serving = request.serving
-    if serving.tp or serving.pp or serving.ep or serving.dp:
-        free = serving.model_copy(update={"tp": None, "pp": None, "ep": None, "dp": None})
-        yield "any layout (without --tp, --pp, --ep, --dp)", replace(request, serving=free), precisions
+    given = [name for name in SIZES if getattr(serving, name)]
+    if given:
+        free = serving.model_copy(update=dict.fromkeys(SIZES))
+        flags = ", ".join(f"--{name}" for name in given)
+        yield f"any layout (without {flags})", replace(request, serving=free), precisions
     for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "cuda_graphs_gib"):
         if getattr(serving, name) is not None:
             default = replace(request, serving=serving.model_copy(update={name: None}))

@@ -7,7 +7,7 @@ time can't disagree about what the model is.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -22,32 +22,53 @@ NORMS_PER_BLOCK = 1
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How one replica is laid out: tensor, pipeline, attention-data and expert parallelism.
+    """How one replica is laid out: tensor, pipeline, attention-data, expert and context parallelism.
 
-    A replica has tp*pp*dp GPUs. Attention and dense MLPs are split over tp; dp copies of them serve different
-    requests. Experts are split over ep GPUs, and each expert's width over the tp*dp/ep that remain.
+    A replica has tp*pp*dp*cp GPUs. Attention and dense MLPs are split over tp; dp copies of them serve different
+    requests, and cp copies different tokens of the same ones. Experts are split over ep GPUs, and each expert's width over
+    the others of a stage. dcp of the tp GPUs that would hold the same cache each keep another part of it.
     """
 
     tp: int = 1
     pp: int = 1
     dp: int = 1
     ep: int = 1
+    cp: int = 1
+    dcp: int = 1
 
     @property
     def gpus(self) -> int:
         """GPUs of one replica."""
-        return self.tp * self.pp * self.dp
+        return self.stage_gpus * self.pp
+
+    @property
+    def stage_gpus(self) -> int:
+        """GPUs of one pipeline stage."""
+        return self.tp * self.token_ranks
+
+    @property
+    def token_ranks(self) -> int:
+        """Copies of attention and dense MLPs in a stage, each with its share of the tokens of a step."""
+        return self.dp * self.cp
+
+    @property
+    def cache_parts(self) -> int:
+        """Parts into which a sequence's cache is cut by tokens."""
+        return self.cp * self.dcp
 
     @property
     def moe_tp(self) -> int:
         """GPUs over which one expert's width is split."""
-        return max(1, self.tp * self.dp // self.ep)
+        return max(1, self.stage_gpus // self.ep)
 
     def __str__(self) -> str:
         """Write the layout as engines' users do, as TP4 PP2 EP8."""
-        parts = [f"TP{self.tp}"]
-        parts += [f"{name}{n}" for name, n in (("PP", self.pp), ("DP", self.dp), ("EP", self.ep)) if n > 1]
-        return " ".join(parts)
+        others = ("pp", "dp", "ep", "cp", "dcp")
+        parts = [f"{name.upper()}{size}" for name in others if (size := getattr(self, name)) > 1]
+        return " ".join([f"TP{self.tp}", *parts])
+
+
+SIZES = tuple(Layout.__dataclass_fields__)  # of a layout, as serving names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +222,18 @@ def stages(model: Model, pp: int, remainder: str) -> tuple[Stage, ...]:
     return tuple(found)
 
 
-def layer_cache(kind: LayerKind, tp: int, kv_bytes: float) -> Cache:
-    """Return what one layer of a kind caches on one GPU."""
-    return pick(kind.mixer.kind).cache(kind.mixer, tp, kv_bytes) if kind.mixer else Cache()
+def layer_cache(kind: LayerKind, layout: Layout, kv_bytes: float) -> Cache:
+    """Return what one layer of a kind caches on one GPU: of a token, its share where a layout cuts caches by tokens."""
+    if kind.mixer is None:
+        return Cache()
+    held = pick(kind.mixer.kind).cache(kind.mixer, layout.tp, kv_bytes)
+    return replace(held, bytes_per_token=held.bytes_per_token / layout.cache_parts) if layout.cache_parts > 1 else held
+
+
+def cache_copies(kind: LayerKind, tp: int) -> int:
+    """Return how many GPUs of a tensor-parallel group hold the same cache of a layer."""
+    over_one, over_all = (layer_cache(kind, Layout(tp=gpus), 1.0).bytes_per_token for gpus in (1, tp))
+    return round(tp * over_all / over_one) if over_one else 1
 
 
 def parameters(model: Model) -> float:
@@ -252,6 +282,7 @@ def split_why_not(model: Model, layout: Layout, settings: EngineSettings, *, blo
         or _mixers_why_not(model, layout)
         or _widths_why_not(model, layout, block)
         or _vocabulary_why_not(model, layout, settings)
+        or _context_why_not(model, layout)
     )
 
 
@@ -292,6 +323,20 @@ def _vocabulary_why_not(model: Model, layout: Layout, settings: EngineSettings) 
     padded = int(_padded(model.vocab_size, settings.vocabulary_padding))
     if padded % layout.tp:
         return f"vocabulary {padded:,} is not divisible by TP{layout.tp}"
+    return None
+
+
+def _context_why_not(model: Model, layout: Layout) -> str | None:
+    for kind in model.kinds:
+        held = layer_cache(kind, Layout(tp=layout.tp), 1.0)
+        if layout.cache_parts > 1 and held.fixed_bytes_per_sequence:
+            return "a recurrent state is of a whole sequence and cannot be cut by tokens (CP, DCP)"
+        if layout.dcp > 1 and held.window_tokens is not None:
+            return f"DCP{layout.dcp} cuts caches of full attention, and the model has sliding windows"
+        copies = cache_copies(kind, layout.tp)
+        if held.bytes_per_token and copies % layout.dcp:
+            held_by = f"{copies} GPUs hold" if copies > 1 else "no two GPUs hold"
+            return f"DCP{layout.dcp} cuts what GPUs would hold twice, and at TP{layout.tp} {held_by} the same cache"
     return None
 
 

@@ -24,8 +24,11 @@ SIXTEEN_BIT_BYTES = 2
 
 
 def draft_layout(draft: Draft, layout: Layout, settings: EngineSettings) -> Layout:
-    """Return how a draft is laid out: split as the target where it can be, else whole on each GPU; never in stages."""
-    split = replace(layout, pp=1, ep=1)
+    """Return how a draft is laid out: split as the target where it can be, else whole on each GPU; never in stages.
+
+    Its own small cache is not cut over the GPUs that hold the same.
+    """
+    split = replace(layout, pp=1, ep=1, dcp=1)
     if draft.model is None or architecture.split_why_not(draft.model, split, settings) is None:
         return split
     return replace(split, tp=1)
@@ -36,7 +39,9 @@ def draft_body(
 ) -> tuple[Operation, ...]:
     """Return the first pass of a draft in a step, for the `tokens` of a replica that the target worked on."""
     where = draft_layout(draft, layout, settings)
-    joined = [gemm(_split(draft.joined, where.tp), tokens / where.dp, 1, plan)] if draft.joined is not None else []
+    joined = (
+        [gemm(_split(draft.joined, where.tp), tokens / where.token_ranks, 1, plan)] if draft.joined is not None else []
+    )
     return (*joined, *_pass(draft, layout, settings, plan, tokens))
 
 
@@ -46,9 +51,9 @@ def _pass(
     found: list[Operation] = []
     where = draft_layout(draft, layout, settings)
     if draft.each is not None:
-        found.append(gemm(_split(draft.each, where.tp), tokens / where.dp, 1, plan))
+        found.append(gemm(_split(draft.each, where.tp), tokens / where.token_ranks, 1, plan))
     if draft.model is not None:
-        found += operations.split_body(draft.model, where, plan, tokens)
+        found += operations.split_body(draft.model, where, settings, plan, tokens)
     return _named(found)
 
 
@@ -57,7 +62,7 @@ def draft_again(
 ) -> tuple[Operation, ...]:
     """Return what a draft does for each decoding sequence beyond its first pass over the step's tokens: heads, further passes."""
     where = draft_layout(draft, layout, settings)
-    rows = sequences / where.dp
+    rows = sequences / where.token_ranks
     found = [gemm(_split(head, where.tp), rows, head.copies, plan) for head in draft.heads]
     if draft.model is not None:
         found += [_times(o, draft.passes) for o in operations.head(draft.model, where, settings, plan, sequences)]
@@ -132,7 +137,7 @@ def draft_cache_bytes(draft: Draft, layout: Layout, settings: EngineSettings, pl
         return 0.0
     where = draft_layout(draft, layout, settings)
     return sum(
-        count * architecture.layer_cache(draft.model.kinds[index], where.tp, plan.kv_bytes).bytes_per_token
+        count * architecture.layer_cache(draft.model.kinds[index], where, plan.kv_bytes).bytes_per_token
         for index, count in architecture.whole(draft.model).layers
     )
 
@@ -160,7 +165,7 @@ def adapter_operations(model: Model, layout: Layout, adapters: Adapters, tokens:
 
     Tokens are spread over the slots as evenly as chance does: slots*(1-(1-1/slots)^T) of them are hit.
     """
-    rank_tokens = tokens / layout.dp
+    rank_tokens = tokens / layout.token_ranks
     hit = (
         operations.expected_experts(adapters.slots, 1, rank_tokens)
         if adapters.slots > 1

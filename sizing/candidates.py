@@ -16,6 +16,8 @@ from sizing.specs.gpu import Gpu
 from sizing.specs.workload import Defaults
 from sizing.units import GIB, MIB
 
+# Settings of an engine that a workload may state.
+GIVEN = ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "all2all_backend", "expert_imbalance")
 SPLIT_REASONS = ("link", "split", "token_budget")  # the same at every deeper pipeline
 
 
@@ -56,14 +58,15 @@ def island_gpus(gpu: Gpu) -> int:
 def splits(request: Request, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
     """Yield the ways to split a layer (at pp 1): every tp within an island, expert parallelism on and off for MoE.
 
-    Values given in `serving` are taken as they are.
+    Values given in `serving` are taken as they are. Context parallelism and groups over several nodes are for those who ask.
     """
     serving = request.serving
     most = defaults.max_gpus_per_replica
-    dp = serving.dp or 1
-    for tp in [serving.tp] if serving.tp else range(1, max(1, min(island_gpus(gpu), most) // dp) + 1):
-        for ep in _expert_sizes(request, tp * dp):
-            yield Layout(tp=tp, dp=dp, ep=ep)
+    given = Layout(dp=serving.dp or 1, cp=serving.cp or 1, dcp=serving.dcp or 1)
+    widest = max(1, min(island_gpus(gpu), most) // given.token_ranks)
+    for tp in [serving.tp] if serving.tp else range(1, widest + 1):
+        for ep in _expert_sizes(request, tp * given.token_ranks):
+            yield replace(given, tp=tp, ep=ep)
 
 
 def depths(request: Request, split: Layout, defaults: Defaults) -> Iterable[int]:
@@ -105,11 +108,7 @@ def resolve_settings(request: Request, gpu: Gpu, layout: Layout) -> EngineSettin
         resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
     if request.extras.speculation is not None:
         resolved = resolved.speculating()
-    given = {
-        name: value
-        for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens")
-        if (value := getattr(request.serving, name)) is not None
-    }
+    given = {name: value for name in GIVEN if (value := getattr(request.serving, name)) is not None}
     return resolved.model_copy(update=given) if given else resolved
 
 
@@ -179,24 +178,39 @@ def refusals(
     request: Request, gpu: Gpu, layout: Layout, resolved: EngineSettings, plan: PrecisionPlan
 ) -> Iterator[tuple[str, str]]:
     """Yield (reason, detail) of all that the hardware or the engine refuses in a layout, whatever the memory."""
-    island, group = island_gpus(gpu), layout.tp * layout.dp
     pruned = precision.sparsity_why_not(plan, gpu)
     if pruned:
         yield "sparsity", pruned
     if request.engine.vendors and gpu.vendor not in request.engine.vendors:
         yield "engine", f"{request.engine.title} runs on GPUs of {' and '.join(request.engine.vendors)} alone"
-    if group > island:
-        yield "link", f"{group} GPUs of a stage are more than the {island} that share a link or node"
-    if group % layout.ep and architecture.is_moe(request.model):
-        yield "split", f"EP{layout.ep} does not divide the {group} GPUs of a stage"
+    for detail in _nodes_why_not(gpu, layout):
+        yield "link", detail
+    for asked, has, title in (
+        (layout.cp, resolved.context_parallel, "context parallelism"),
+        (layout.dcp, resolved.decode_context_parallel, "decode context parallelism"),
+    ):
+        if asked > 1 and not has:
+            yield "engine", f"{request.engine.title} {request.engine_version} has no {title}"
+    if layout.stage_gpus % layout.ep and architecture.is_moe(request.model):
+        yield "split", f"EP{layout.ep} does not divide the {layout.stage_gpus} GPUs of a stage"
     split = architecture.split_why_not(request.model, layout, resolved, block=plan.block and resolved.fp8_block)
     if split:
         yield "split", split
-    if group <= island < layout.gpus and gpu.datasheet.node.inter_node_gbit_per_s_per_gpu is None:
-        yield "link", f"{layout.gpus} GPUs need a network between nodes, which the profile does not state"
     pipeline = architecture.pipeline_why_not(request.model, layout, resolved)
     if pipeline:
         yield "pipeline", pipeline
+
+
+def _nodes_why_not(gpu: Gpu, layout: Layout) -> Iterator[str]:
+    """Yield why a replica cannot be laid out over nodes: without a network, or with a group that is cut across nodes."""
+    island = island_gpus(gpu)
+    if layout.gpus > island and gpu.datasheet.node.inter_node_gbit_per_s_per_gpu is None:
+        yield f"{layout.gpus} GPUs need a network between nodes, which the profile does not state"
+    elif layout.stage_gpus > island and (layout.stage_gpus % island or (layout.tp % island and island % layout.tp)):
+        yield (
+            f"{layout.stage_gpus} GPUs of a stage do not fill whole nodes of {island}, each of which holds whole "
+            f"groups of TP{layout.tp} or a part of one"
+        )
 
 
 def _unchunked(request: Request, resolved: EngineSettings) -> tuple[str, str] | None:

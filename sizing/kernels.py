@@ -80,6 +80,8 @@ class Kernels:
             "mla_decode": self._mla_decode,
             "prefill_attention": self._prefill_attention,
             "send": self._send,
+            "low_latency": self._dispatch_directly,
+            "high_throughput": self._dispatch_by_node,
         }
 
     @cached_property
@@ -352,8 +354,58 @@ class Kernels:
         share = self.assumptions.inter_node_efficiency * gbit * GIGA / BITS_PER_BYTE
         return "network", share, self.assumptions.inter_node_alpha_us * MICRO
 
+    def spread(self, operation: Operation) -> tuple[int, int]:
+        """Return over how many GPUs of a node, and how many nodes, the group of an operation is spread."""
+        if operation.gpus * operation.apart <= self.island_gpus:
+            return operation.gpus, 1
+        within = max(1, self.island_gpus // operation.apart)
+        return within, -(-operation.gpus // within)
+
     def _collective(self, operation: Operation) -> Numeric:
+        """Seconds of a collective: over the GPUs of each node, then over the network, each GPU with its share of the message."""
+        within, nodes = self.spread(operation)
+        busy_s: Numeric = self._island_collective(replace(operation, gpus=within)) if within > 1 else 0.0
+        if nodes > 1:
+            _, bytes_per_s, alpha_s = self.inter_node_link()
+            busy_s = busy_s + network.ring_s(
+                operation.message_bytes / within,
+                operation.rule,
+                nodes,
+                alpha_s=alpha_s * network.hops(operation.rule, nodes),
+                bytes_per_s=bytes_per_s,
+            )
+        return np.where(np.asarray(operation.message_bytes) > 0, busy_s, 0.0)
+
+    def _dispatch_directly(self, operation: Operation) -> Numeric:
+        """Seconds in which each token goes straight to every rank that has one of its experts, over link and network at once."""
+        within, nodes = self.spread(operation)
+        copies = network.reached(operation.gpus, operation.fan_out)
+        sent = operation.message_bytes * copies
+        here_s: Numeric = 0.0
+        if within > 1:
+            here = replace(operation, rule="all_to_all", gpus=within, message_bytes=sent / nodes)
+            here_s = self._island_collective(here)
+        if nodes == 1:
+            return here_s
+        _, bytes_per_s, alpha_s = self.inter_node_link()
+        away = (nodes - 1) / nodes
+        return np.maximum(here_s, network.send_s(sent * away, alpha_s=alpha_s, bytes_per_s=bytes_per_s))
+
+    def _dispatch_by_node(self, operation: Operation) -> Numeric:
+        """Seconds in which each token goes once to every node that has one of its experts, and on from there over the link."""
+        within, nodes = self.spread(operation)
+        sent = operation.message_bytes * network.reached(operation.gpus, operation.fan_out)
+        here = replace(operation, rule="all_to_all", gpus=within, message_bytes=sent)
+        here_s: Numeric = self._island_collective(here) if within > 1 else 0.0
+        if nodes == 1:
+            return here_s
+        _, bytes_per_s, alpha_s = self.inter_node_link()
+        away = network.reached(nodes, operation.fan_out) * (nodes - 1) / nodes
+        return here_s + network.send_s(operation.message_bytes * away, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
+
+    def _island_collective(self, operation: Operation) -> Numeric:
         link = self.gpu.datasheet.link
+        extent = operation.gpus * operation.apart
         rows = [
             row
             for row in self.gpu.efficiency
@@ -361,7 +413,7 @@ class Kernels:
         ]
         plain = self.settings.collectives == "nccl"  # rows of engine `any` are NCCL's own
         rows = [row for row in rows if not plain or row.engine == "any"]
-        if link is not None and operation.gpus <= link.domain_gpus and rows:
+        if link is not None and extent <= link.domain_gpus and rows:
             row = self._choose(
                 operation.rule,
                 ("any",),
@@ -370,7 +422,7 @@ class Kernels:
                 key=(operation.gpus,),
             ).row
             return network.measured_s(operation.message_bytes, row.kib, row.us)
-        _, bytes_per_s, alpha_s = self.link(operation.gpus)
+        _, bytes_per_s, alpha_s = self.link(extent)
         return network.ring_s(
             operation.message_bytes, operation.rule, operation.gpus, alpha_s=alpha_s, bytes_per_s=bytes_per_s
         )

@@ -102,7 +102,7 @@ def weight_bytes(model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan
 def forward_bytes(model: Model, layout: Layout, settings: EngineSettings, tokens: int) -> float:
     """Peak of the forward pass at `tokens` tokens: hidden states and MLP buffers, and the experts' workspace."""
     rule = settings.forward_activation
-    rank_tokens = max(1, tokens // layout.dp)
+    rank_tokens = max(1, tokens // layout.token_ranks)
     widest = max(
         (
             mlp.intermediate if isinstance(mlp, DenseMlp) else mlp.shared_intermediate
@@ -161,7 +161,7 @@ def sequence_bytes(
     own_blocks = math.ceil(slots / block) - min(extras.cached.shared_tokens, tokens) // block
     total = own_blocks * block * beside.cache_bytes_per_token(stage, layout, plan, settings, extras)
     for index, count in stage.layers:
-        held = architecture.layer_cache(model.kinds[index], layout.tp, plan.kv_bytes)
+        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
         blocks = own_blocks
         if held.window_tokens is not None and cut:
             in_flight = min(held.window_tokens - 1 + settings.max_num_batched_tokens, slots)
@@ -179,7 +179,7 @@ def shared_bytes(
         return 0.0
     per_token = beside.cache_bytes_per_token(stage, layout, plan, settings, extras)
     for index, count in stage.layers:
-        held = architecture.layer_cache(model.kinds[index], layout.tp, plan.kv_bytes)
+        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
         if held.window_tokens is None:
             per_token += count * held.bytes_per_token
     return blocks * settings.block_tokens * per_token
@@ -188,7 +188,7 @@ def shared_bytes(
 @lru_cache(maxsize=256)
 def _unlike_windows(model: Model) -> bool:
     """Return whether windowed layers cache another number of bytes a token than full ones do."""
-    caches = [architecture.layer_cache(kind, 1, 1.0) for kind in model.kinds]
+    caches = [architecture.layer_cache(kind, architecture.Layout(), 1.0) for kind in model.kinds]
     windowed = {held.bytes_per_token for held in caches if held.window_tokens is not None}
     full = {held.bytes_per_token for held in caches if held.window_tokens is None and held.bytes_per_token}
     return bool(full) and bool(windowed - full)
@@ -198,7 +198,7 @@ def rate_bytes(model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan) 
     """Return (bytes per token before any window is full, fixed bytes per sequence) of one GPU of a stage."""
     per_token = fixed = 0.0
     for index, count in stage.layers:
-        held = architecture.layer_cache(model.kinds[index], layout.tp, plan.kv_bytes)
+        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
         per_token += count * held.bytes_per_token
         fixed += count * held.fixed_bytes_per_sequence
     return per_token, fixed

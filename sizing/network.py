@@ -6,6 +6,8 @@ A message is the full tensor: what every rank holds after an all-reduce or an al
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from sizing.attention.terms import Numeric
@@ -30,6 +32,16 @@ def measured_s(message_bytes: Numeric, kib: tuple[float, ...], us: tuple[float, 
     inside = np.interp(np.log(size), np.log(np.asarray(kib) * KIB), np.log(np.asarray(us) * 1e-6))
     seconds: Numeric = np.exp(inside) * np.maximum(1.0, size / last_bytes)
     return seconds
+
+
+def hops(operation: str, nodes: int) -> int:
+    """Messages one after another of a collective over nodes in a tree: up and down again for an all-reduce."""
+    return (2 if operation == "all_reduce" else 1) * math.ceil(math.log2(nodes))
+
+
+def reached(places: int, experts: int) -> float:
+    """Different places (ranks, nodes) that a token's experts are on, routed at random: n*(1-(1-1/n)^k)."""
+    return places * (1 - (1 - 1 / places) ** experts)
 
 
 def send_s(message_bytes: Numeric, *, alpha_s: float, bytes_per_s: float) -> Numeric:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from sizing.architecture import SIZES
 from sizing.candidates import Rejected
 from sizing.handover import Handed, Transfer
 from sizing.load import Load
@@ -40,7 +41,7 @@ class Side:
 
     def serving(self, of: Serving) -> Serving:
         """Return how this pool's engine is run: the sizes given for it, else those of the workload."""
-        sizes = {name: size for name in ("tp", "pp", "ep", "dp") if (size := getattr(self.pool, name)) is not None}
+        sizes = {name: size for name in SIZES if (size := getattr(self.pool, name)) is not None}
         return of.model_copy(update=sizes)
 
 

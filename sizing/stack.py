@@ -24,7 +24,8 @@ class Stack(NamedTuple):
 def shared(curves: Curves, service: Service) -> Hashable:
     """Return what layouts must have in common to be stacked: the host's part, lengths, chunks, order of steps."""
     own = (curves.host, curves.front_end_s, curves.launch_s, curves.captured_tokens)
-    return *own, curves.verified, curves.again_s is None, replace(service, pp=1, dp=1, even_stages=None)
+    has = (curves.again_s is None, curves.joined_s is None)
+    return *own, curves.verified, *has, replace(service, pp=1, dp=1, even_stages=None)
 
 
 def stack(curves: Sequence[Curves], services: Sequence[Service]) -> Stack:
@@ -39,9 +40,8 @@ def stack(curves: Sequence[Curves], services: Sequence[Service]) -> Stack:
             prompt_attention_s=column([one.prompt_attention_s for one in curves]),
             largest_stage=column([one.largest_stage for one in curves]),
             last_stage=column([one.last_stage for one in curves]),
-            again_s=None
-            if curves[0].again_s is None
-            else np.stack([one.again_s for one in curves if one.again_s is not None]),
+            again_s=_rows([one.again_s for one in curves]),
+            joined_s=_rows([one.joined_s for one in curves]),
         ),
         replace(
             services[0],
@@ -50,6 +50,12 @@ def stack(curves: Sequence[Curves], services: Sequence[Service]) -> Stack:
             even_stages=column([service.stages for service in services]),
         ),
     )
+
+
+def _rows(tables: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
+    """Return tables that all of the layouts have, a row each, or None where none has."""
+    found = [table for table in tables if table is not None]
+    return np.stack(found) if found else None
 
 
 def column(values: Sequence[Numeric]) -> NDArray[np.float64]:

@@ -127,15 +127,20 @@ def decode_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeri
     gpu_s = pipelined_s(
         lookup(curves.grid, curves.body_s, micro * curves.verified)
         + curves.decode_floor_s
-        + curves.decode_slope_s * micro,
+        + curves.decode_slope_s * micro
+        + _of_decoding(curves, curves.joined_s, micro),
         lookup(curves.grid, curves.head_s, micro * curves.verified),
         microbatches,
         curves.largest_stage,
         curves.last_stage,
     )
-    if curves.again_s is not None:
-        gpu_s = gpu_s + lookup(curves.grid, curves.again_s, micro) * microbatches
+    gpu_s = gpu_s + _of_decoding(curves, curves.again_s, micro) * microbatches
     return with_host_s(gpu_s, curves.host, micro, microbatches)
+
+
+def _of_decoding(curves: Curves, table: NDArray[np.float64] | None, sequences: Numeric) -> Numeric:
+    """Seconds of a table over decoding sequences; none where a layout has no such table."""
+    return 0.0 if table is None else lookup(curves.grid, table, sequences)
 
 
 def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
@@ -157,8 +162,8 @@ def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together
         + attention_s
         + curves.prompt_attention_s / service.chunks * together
     )
-    if curves.again_s is not None:
-        gpu_s = gpu_s + lookup(curves.grid, curves.again_s, np.maximum(micro, 1.0)) * np.minimum(micro, 1.0)
+    for table in (curves.again_s, curves.joined_s):
+        gpu_s = gpu_s + _of_decoding(curves, table, np.maximum(micro, 1.0)) * np.minimum(micro, 1.0)
     busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens / service.dp)
     return with_host_s(busy_s, curves.host, micro + together)
 

@@ -122,6 +122,7 @@ def batch_operations(model: Model, layout: Layout, kernels: Kernels, batch: Batc
         found += operations.decode_attention(
             model, layout, plan, batch.decode_sequences, batch.decode_context_tokens, extras.verified
         )
+        found += operations.parts_joined(model, layout, batch.decode_sequences, extras.verified)
     if np.any(np.asarray(batch.prefill_sequences) > 0):
         found += operations.prefill_attention(
             model, layout, plan, batch.prefill_sequences, batch.prefill_tokens, batch.prefill_prior_tokens
@@ -211,7 +212,8 @@ class Curves:
 
     Decode attention is a floor and a slope a sequence at the stated context (it is linear in sequences); prefill
     attention is that of one whole prompt of the stated length, and `front_end_s` its time outside the steps. A sequence that
-    decodes has `verified` tokens in a step, all of them rows; what drafts adds `again_s` over sequences on the same grid. Between grid
+    decodes has `verified` tokens in a step, all of them rows; what drafts adds `again_s` over sequences on the same grid, and GPUs
+    with parts of one cache `joined_s`. Between grid
     points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. `largest_stage` and `last_stage`
     are the shares of the layers that these stages of a pipeline hold, 0 without one. Of stacked layouts the tables have a row
     each, and attention is a column.
@@ -229,6 +231,7 @@ class Curves:
     captured_tokens: int = 0
     verified: int = 1
     again_s: NDArray[np.float64] | None = None
+    joined_s: NDArray[np.float64] | None = None
     largest_stage: Numeric = 0.0
     last_stage: Numeric = 0.0
 
@@ -255,7 +258,7 @@ def curves(
     """
     plan, settings = kernels.plan, kernels.settings
     grid = token_grid()
-    body_s = np.asarray(gpu_seconds(operations.split_body(model, layout, plan, grid), kernels))
+    body_s = np.asarray(gpu_seconds(operations.split_body(model, layout, settings, plan, grid), kernels))
     body_s = body_s + beside_s(model, layout, kernels, grid)
     head_s = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid), kernels))
     decode_floor_s, decode_slope_s = _decode_s(model, layout, kernels, context_tokens)
@@ -273,6 +276,7 @@ def curves(
         captured_tokens=settings.captured_prefill_tokens,
         verified=kernels.extras.verified,
         again_s=again_s(layout, kernels, grid),
+        joined_s=joined_s(model, layout, kernels, grid),
     )
 
 
@@ -294,6 +298,16 @@ def again_s(layout: Layout, kernels: Kernels, sequences: NDArray[np.float64]) ->
     by = kernels.draft
     found = beside.draft_again(kernels.extras.draft, layout, by.settings, by.plan, sequences)
     return np.zeros_like(sequences) + gpu_seconds(found, by)
+
+
+def joined_s(
+    model: Model, layout: Layout, kernels: Kernels, sequences: NDArray[np.float64]
+) -> NDArray[np.float64] | None:
+    """Seconds in which GPUs with parts of one cache exchange what they found of so many sequences; None where caches are whole."""
+    if layout.cache_parts == 1:
+        return None
+    found = operations.parts_joined(model, layout, sequences, kernels.extras.verified)
+    return np.zeros_like(sequences) + gpu_seconds(found, kernels)
 
 
 def encoder_s(layout: Layout, kernels: Kernels) -> float:

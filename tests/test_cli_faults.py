@@ -327,10 +327,10 @@ def test_a_dense_model_has_no_experts_to_spread(capsys: pytest.CaptureFixture[st
 
 
 def test_all_that_is_refused_in_a_layout_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    reason = document(capsys, 1, "memory", *LLAMA, "--tp", "1000")["reason"]
-    # A node of 8 and NVLink among 8; 32 heads do not split by 1000.
-    assert "1000 GPUs of a stage are more than the 8 that share a link or node" in reason
-    assert "32 attention heads are not divisible by TP1000" in reason
+    reason = document(capsys, 1, "memory", *LLAMA, "--tp", "1001")["reason"]
+    # Nodes of 8 and NVLink among 8; 32 heads do not split by 1001.
+    assert "1001 GPUs of a stage do not fill whole nodes of 8" in reason
+    assert "32 attention heads are not divisible by TP1001" in reason
 
 
 @pytest.mark.parametrize(

@@ -152,12 +152,60 @@ def test_models_beyond_a_node_are_served_from_two(name: str, rate: float, capsys
     assert json.loads(capsys.readouterr().out)["limiting"]["limit"] == "memory"
 
 
-def test_tensor_parallelism_does_not_leave_the_node() -> None:
-    """Two all-reduces a layer over 36 GB/s would: engines take a pipeline between nodes, so TP16 of 8-GPU nodes is refused."""
-    request = ask(real_model("llama-3.1-70b"), isl=1000, osl=200, serving={"tp": 16})
+def test_a_group_over_nodes_is_for_those_who_ask() -> None:
+    """Two all-reduces a layer over 36 GB/s: engines take a pipeline between nodes, and so does the search unless told otherwise."""
+    model = real_model("llama-3.1-405b")
+    asked = ask(model, isl=1000, osl=200, serving={"tp": 16})
+    outcome = search.search(asked, (option("h100-sxm"),), (None,), data())
+    assert outcome.best is not None
+    assert outcome.best.candidate.layout == Layout(tp=16)
+    free = search.search(ask(model, isl=1000, osl=200), (option("h100-sxm"),), (None,), data())
+    layouts = [found.candidate.layout for found in free.ranked] + [refused.layout for refused in free.rejected]
+    assert layouts
+    assert all(layout.stage_gpus <= 8 and layout.cache_parts == 1 for layout in layouts)
+
+
+@pytest.mark.parametrize(
+    ("serving", "words"),
+    [
+        ({"tp": 12, "pp": 1}, "12 GPUs of a stage do not fill whole nodes of 8"),
+        (
+            {"tp": 3, "dp": 8, "pp": 1},
+            "24 GPUs of a stage do not fill whole nodes of 8",
+        ),  # groups of 3 straddle two nodes
+    ],
+)
+def test_groups_fill_nodes(serving: dict[str, int], words: str) -> None:
+    request = ask(real_model("llama-3.1-70b"), isl=1000, osl=200, serving=serving)
     outcome = search.search(request, (option("h100-sxm"),), (None,), data())
     assert outcome.best is None
     assert outcome.rejected[0].reason == "link"
+    assert words in outcome.rejected[0].detail
+    # Cards that no network joins stay on their node.
+    alone = search.search(ask(real_model("llama-3.1-70b"), serving={"tp": 16}), (option("rtx-4090"),), (None,), data())
+    assert "network between nodes" in alone.rejected[0].detail
+
+
+def test_a_collective_over_nodes_is_one_within_each_and_one_over_the_network() -> None:
+    """16 MiB over two nodes of eight: the measured all-reduce of eight, then 2 MiB a GPU to and from the other node.
+
+    Factor 2(n-1)/n of two nodes is 1, so 2 MiB over 0.72 * 50 GB/s are 58.3 us, and two messages of 20 us one after another.
+    """
+    model = real_model("llama-3.1-70b")
+    kernels = kernels_for(model, real_gpu("h100-sxm"), Layout(tp=16))
+    message = 16 * 2**20
+    one, two = (
+        float(kernels.seconds(operations.Operation("r", "all_reduce", 1, message_bytes=message, gpus=gpus)))
+        for gpus in (8, 16)
+    )
+    assert two - one == pytest.approx(2 * 2**20 / 36e9 + 2 * 20e-6)
+    # A gather over four nodes: 3/4 of 2 MiB and two messages, for a tree of four has two levels.
+    four = float(kernels.seconds(operations.Operation("g", "all_gather", 1, message_bytes=message, gpus=32)))
+    here = float(kernels.seconds(operations.Operation("g", "all_gather", 1, message_bytes=message, gpus=8)))
+    assert four - here == pytest.approx(0.75 * 2 * 2**20 / 36e9 + 2 * 20e-6)
+    # A group with one GPU in each node has the network alone.
+    apart = operations.Operation("g", "all_gather", 1, message_bytes=message, gpus=2, apart=8)
+    assert float(kernels.seconds(apart)) == pytest.approx(0.5 * message / 36e9 + 20e-6)
 
 
 # --- experts ------------------------------------------------------------------------------------------------------

@@ -30,6 +30,12 @@ class Kind(Protocol):
     ) -> Work:
         """Return the work of `tokens` new prompt tokens in each of `sequences` prompts with `prior_tokens` cached."""
 
+    def exchanged(self, mixer: Any) -> tuple[int, int, int]:
+        """Return (query heads, values of a query, of an output) that GPUs with parts of one cache exchange in decode.
+
+        Raises ValueError where a cache has no parts.
+        """
+
     def why_not(self, mixer: Any, tp: int) -> str | None:
         """Return why this kind cannot be split over `tp` GPUs, or None when it can."""
 

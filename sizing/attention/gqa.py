@@ -92,6 +92,11 @@ def prefill(
     )
 
 
+def exchanged(mixer: Grouped) -> tuple[int, int, int]:
+    """Return query heads, values of a query and of an output that GPUs with parts of one cache exchange in decode."""
+    return mixer.q_heads, mixer.head_dim, mixer.head_dim
+
+
 def why_not(mixer: GqaAttention, tp: int) -> str | None:
     """Return why the heads cannot be split over `tp` GPUs, or None."""
     return heads_why_not(mixer.q_heads, mixer.kv_heads, tp)

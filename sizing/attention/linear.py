@@ -80,6 +80,11 @@ def prefill(
     )
 
 
+def exchanged(mixer: LinearAttention) -> tuple[int, int, int]:
+    """Raise ValueError: a recurrent state has no parts by tokens."""
+    raise ValueError("a recurrent state is of a whole sequence")
+
+
 def why_not(mixer: LinearAttention, tp: int) -> str | None:
     """Return why the heads cannot be split over `tp` GPUs, or None."""
     if mixer.key_heads % tp or mixer.value_heads % tp:

@@ -106,6 +106,11 @@ def prefill(
     )
 
 
+def exchanged(mixer: MlaAttention) -> tuple[int, int, int]:
+    """Return query heads, values of an absorbed query and of an output over the latent, exchanged by GPUs with parts of it."""
+    return mixer.q_heads, _latent_width(mixer), mixer.kv_lora_rank
+
+
 def why_not(mixer: MlaAttention, tp: int) -> str | None:
     """Return why the heads cannot be split over `tp` GPUs, or None; the latent is replicated, not split."""
     return None if mixer.q_heads % tp == 0 else f"{mixer.q_heads} attention heads are not divisible by TP{tp}"

@@ -55,6 +55,11 @@ def prefill(
     )
 
 
+def exchanged(mixer: SlidingWindowAttention) -> tuple[int, int, int]:
+    """Return query heads, values of a query and of an output that GPUs with parts of one cache exchange in decode."""
+    return gqa.exchanged(mixer)
+
+
 def why_not(mixer: SlidingWindowAttention, tp: int) -> str | None:
     """Return why the heads cannot be split over `tp` GPUs, or None."""
     return heads_why_not(mixer.q_heads, mixer.kv_heads, tp)

@@ -63,6 +63,11 @@ def prefill(
     )
 
 
+def exchanged(mixer: SsmAttention) -> tuple[int, int, int]:
+    """Raise ValueError: a recurrent state has no parts by tokens."""
+    raise ValueError("a recurrent state is of a whole sequence")
+
+
 def why_not(mixer: SsmAttention, tp: int) -> str | None:
     """Return why the heads cannot be split over `tp` GPUs, or None."""
     return None if mixer.heads % tp == 0 else f"{mixer.heads} state-space heads are not divisible by TP{tp}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sizing import request as requests
-from sizing.architecture import Layout
+from sizing.architecture import SIZES, Layout
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
 from sizing.cli.options import OPTIMISATION_OPTIONS, Opt
@@ -64,9 +64,9 @@ def check_all_new(values: Mapping[str, Any], instead: str) -> None:
 
 def layout_of(serving: Serving) -> Layout:
     """Return the layout that is asked for, every size 1 where it is not. Raises InputError where EP does not divide."""
-    layout = Layout(serving.tp or 1, serving.pp or 1, serving.dp or 1, serving.ep or 1)
-    if (layout.tp * layout.dp) % layout.ep:
+    layout = Layout(**{name: getattr(serving, name) or 1 for name in SIZES})
+    if layout.stage_gpus % layout.ep:
         raise InputError(
-            Fault(f"{layout.ep} does not divide the {layout.tp * layout.dp} GPUs of a stage", field="serving.ep")
+            Fault(f"{layout.ep} does not divide the {layout.stage_gpus} GPUs of a stage", field="serving.ep")
         )
     return layout

@@ -29,6 +29,7 @@ from sizing.step import (
     front_end,
     front_end_s,
     gpu_seconds,
+    joined_s,
     launch_s,
     lookup,
     prefill_attention_s,
@@ -119,7 +120,8 @@ class StepClock:
 
     With a pipeline, sequences are spread over its microbatches, and a prompt delays the others by the largest stage's share of
     its step (a pp-th where stages are even) while its own first token waits for the whole pass. A sequence that decodes has `verified` tokens in a step and gets
-    `tokens_per_step` of them; what drafts takes `again_s` over sequences, and a prompt's images `encoder_s` in its first step.
+    `tokens_per_step` of them; what drafts takes `again_s` over sequences, GPUs with parts of one cache `joined_s`, and a prompt's images
+    `encoder_s` in its first step.
     """
 
     body_s: list[float]
@@ -140,6 +142,7 @@ class StepClock:
     verified: int = 1
     tokens_per_step: float = 1.0
     again_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    joined_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
     encoder_s: float = 0.0
     largest_stage: float = 0.0
     last_stage: float = 0.0
@@ -158,6 +161,7 @@ class StepClock:
         share = micro / batch.size
         layers_s = (
             _at(self.body_s, micro * self.verified)
+            + _at(self.joined_s, micro)
             + self.decode_floor_s
             + self.per_sequence_s * micro
             + self.slope_s * batch.context * share
@@ -250,7 +254,11 @@ def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: i
     grid = token_grid()
     body = np.asarray(gpu_seconds(operations.body(model, layout, settings, plan, grid), kernels))
     body = body + beside_s(model, layout, kernels, grid)
-    extras, again = kernels.extras, again_s(layout, kernels, grid)
+    extras, again, joined = (
+        kernels.extras,
+        again_s(layout, kernels, grid),
+        joined_s(model, layout, kernels, grid),
+    )
     largest, last = architecture.stage_shares(model, layout.pp, settings.pp_remainder)
     head = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid), kernels))
     floor_s, constant_s, slope_s, tail_slope_s, window_slopes = _decode_slopes(model, layout, kernels)
@@ -275,6 +283,7 @@ def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: i
         verified=extras.verified,
         tokens_per_step=extras.tokens_per_step,
         again_s=[0.0, 0.0] if again is None else _table(grid, again, layout.dp, most_rows),
+        joined_s=[0.0, 0.0] if joined is None else _table(grid, joined, layout.dp, most_rows),
         encoder_s=encoder_s(layout, kernels),
     )
 

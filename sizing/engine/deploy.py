@@ -39,7 +39,7 @@ def pool(model: Model, layout: Layout, kernels: Kernels, used: MemoryUse, longes
     )
     growing = beside.cache_bytes_per_token(stage, layout, plan, settings, extras)
     for index, count in stage.layers:
-        held = architecture.layer_cache(model.kinds[index], layout.tp, plan.kv_bytes)
+        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
         if held.window_tokens is None:
             growing += count * held.bytes_per_token
     block = settings.block_tokens

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sizing.architecture import SIZES
 from sizing.catalog.names import is_path
 from sizing.catalog.paths import expanded
 from sizing.report.inputs import Asked
@@ -79,10 +80,10 @@ def gpu_argument(option: GpuOption, asked: Asked) -> str:
 
 def _layout(best: Evaluated) -> dict[str, int]:
     layout = best.candidate.layout
-    return {"tp": layout.tp, "pp": layout.pp, "ep": layout.ep, "dp": layout.dp}
+    return {name: getattr(layout, name) for name in SIZES}
 
 
-def _serving(request: Request) -> dict[str, float | None]:
+def _serving(request: Request) -> dict[str, float | str | None]:
     """Return the engine's settings that were given; it has the others of its own."""
     serving = request.serving
     return {
@@ -90,6 +91,8 @@ def _serving(request: Request) -> dict[str, float | None]:
         "--max-num-seqs": serving.max_num_seqs,
         "--max-num-batched-tokens": serving.max_num_batched_tokens,
         "--cuda-graphs-gib": serving.cuda_graphs_gib,
+        "--all2all-backend": serving.all2all_backend,
+        "--expert-imbalance": serving.expert_imbalance,
     }
 
 

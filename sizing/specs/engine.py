@@ -144,6 +144,13 @@ class VectorAttention(Spec):
 Flag = Annotated[bool, Field(strict=True)]
 
 
+# How tokens get to the ranks of their experts and back where several ranks of attention share them: all tokens to all, or each
+# to its experts alone, straight or through one GPU a node.
+All2All = Literal["allgather", "low_latency", "high_throughput"]
+# Tokens of the busiest rank of experts over the mean.
+Imbalance = Annotated[float, Field(ge=1, le=1_000, strict=True)]
+
+
 class EngineSettings(Spec):
     """Every setting the model needs, resolved for one engine version, GPU and layout.
 
@@ -184,6 +191,10 @@ class EngineSettings(Spec):
     full_decode_graph: Flag
     captured_prefill_tokens: NonNegativeInt
     collectives: Literal["custom", "nccl"]
+    context_parallel: Flag = False
+    decode_context_parallel: Flag = False
+    all2all_backend: All2All = "allgather"
+    expert_imbalance: Imbalance | None = None
     fused_activation_quantisation: Flag
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag

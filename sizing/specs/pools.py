@@ -16,8 +16,8 @@ POOLS_FORM = (
 )
 PHASES = ("prefill", "decode")
 _COUNTED = re.compile(r"(\d+)x(.*)", re.DOTALL)
-_LAYOUT = re.compile(r"(?:(?:tp|pp|ep|dp)\d+)+")
-_SIZE = re.compile(r"(tp|pp|ep|dp)(\d+)")
+_LAYOUT = re.compile(r"(?:(?:tp|pp|ep|dp|cp|dcp)\d+)+")
+_SIZE = re.compile(r"(tp|pp|ep|dp|dcp|cp)(\d+)")
 
 
 def _pool(text: str) -> dict[str, Any]:
@@ -68,6 +68,8 @@ class Pool(Spec):
     pp: Size | None = None
     ep: Size | None = None
     dp: Size | None = None
+    cp: Size | None = None
+    dcp: Size | None = None
 
 
 class Disaggregate(Spec):

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from sizing.specs import ranges
 from sizing.specs.base import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
 from sizing.specs.demand import Demand, RequestsEach
+from sizing.specs.engine import All2All, Imbalance
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.profile import StatedProfile
 from sizing.specs.ranges import Range
@@ -68,6 +69,13 @@ def _one_or_several(value: Any) -> Any:
         if len(value) > MOST_GPU_TYPES:
             raise ValueError(f"holds {len(value):,} names, at most {MOST_GPU_TYPES} are compared")
     return value
+
+
+def _backend(value: Any) -> Any:
+    """Accept vLLM's names of its backends, `deepep_low_latency` and `allgather_reducescatter`, as well as the short ones."""
+    if not isinstance(value, str):
+        return value
+    return value.strip().lower().replace("-", "_").removeprefix("deepep_").removesuffix("_reducescatter")
 
 
 # Words are taken in any case, as names of models and GPUs are.
@@ -138,13 +146,20 @@ class Tokens(Spec):
 
 
 class Serving(Spec):
-    """How the engine is run; everything absent takes the engine version's own default."""
+    """How the engine is run; everything absent takes the engine version's own default.
+
+    `expert_imbalance` is the load of the busiest rank of experts over the mean, as measured; random routing where absent.
+    """
 
     engine: Text = "vllm"
     tp: PositiveInt | None = None
     pp: PositiveInt | None = None
     ep: PositiveInt | None = None
     dp: PositiveInt | None = None
+    cp: PositiveInt | None = None
+    dcp: PositiveInt | None = None
+    all2all_backend: Annotated[All2All, BeforeValidator(_backend)] | None = None
+    expert_imbalance: Imbalance | None = None
     memory_fraction: Fraction | None = None
     max_model_len: PositiveInt | None = None
     max_num_seqs: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] | None = None
