@@ -285,7 +285,7 @@ def test_more_than_twelve_types_are_counted() -> None:
 
 def test_layouts_that_differ_in_expert_parallelism_alone_are_shown_once() -> None:
     found = document("feasible")
-    one = Alternative("H100", "fp8", 4, 1, 1, 1, 2, 8, 1.0, 100.0, 20.0, 4000.0, 40.0, 5600.0, "itl")
+    one = Alternative("H100", "fp8", 4, 1, 1, 1, 1, 1, 2, 8, 1.0, 100.0, 20.0, 4000.0, 40.0, 5600.0, "itl")
     block = compared(found._replace(alternatives=(one, one._replace(ep=4), one._replace(ep=2, itl_ms=21.0))))
     layouts = [row[block.columns.index("layout")] for row in block.rows]
     assert layouts[1:] == ["2 x TP4", "2 x TP4 EP2"]

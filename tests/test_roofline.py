@@ -201,7 +201,7 @@ def test_lists_take_numbers_and_doublings(capsys: pytest.CaptureFixture[str]) ->
         (["--context", "0"], "--context: 0 is out of range"),
         (["--isl", "100"], "--isl, --osl: are the mean context together"),
         (["--isl", "100", "--osl", "9", "--context", "7"], "--context: is stated by --isl and --osl already"),
-        (["--tp", "3"], "--tp, --pp, --ep, --dp: TP3 is refused"),
+        (["--tp", "3"], "--tp, --pp, --ep, --dp, --cp, --dcp: TP3 is refused"),
         (["--plot", "x.gif"], "--plot: 'x.gif' has no known ending"),
     ],
 )

@@ -66,6 +66,8 @@ def replaced(found: Compared, asked: Asked, gpus: int) -> Replaced | None:
         pp=d.pp,
         ep=d.ep,
         dp=d.dp,
+        cp=d.cp,
+        dcp=d.dcp,
         requests_per_s=load.requests_per_s,
         verified=found.checked is not None,
     )
@@ -118,7 +120,7 @@ def _usd_per_million_tokens(one: Estimate) -> float | None:
 
 
 def _layout(d: Deployment | None) -> dict[str, int | None]:
-    names = ("gpus", "replicas", "gpus_per_replica", "tp", "pp", "ep", "dp")
+    names = ("gpus", "replicas", "gpus_per_replica", "tp", "pp", "ep", "dp", "cp", "dcp")
     return {name: getattr(d, name) if d else None for name in names}
 
 

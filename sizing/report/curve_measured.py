@@ -209,6 +209,8 @@ def _line(key: _LineKey, points: Sequence[CurvePoint]) -> CurveLine:
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
+        cp=layout.cp,
+        dcp=layout.dcp,
         gpus=layout.gpus,
         engine=key.engine,
         engine_version=key.engine_version or None,

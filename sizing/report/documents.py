@@ -84,6 +84,8 @@ class Deployment(NamedTuple):
     pp: int
     ep: int
     dp: int
+    cp: int
+    dcp: int
     nodes_per_replica: int
 
 
@@ -209,6 +211,8 @@ class Alternative(NamedTuple):
     pp: int
     ep: int
     dp: int
+    cp: int
+    dcp: int
     replicas: int
     gpus: int
     requests_per_s_per_gpu: float
@@ -229,6 +233,8 @@ class RejectedLayout(NamedTuple):
     pp: int
     ep: int
     dp: int
+    cp: int
+    dcp: int
     reason: str
     detail: str
     shortfall: float | None

@@ -34,6 +34,8 @@ class CompareCandidate(NamedTuple):
     pp: int | None
     ep: int | None
     dp: int | None
+    cp: int | None
+    dcp: int | None
     gpus_per_replaced_gpu: float | None
     requests_per_s: float | None
     requests_per_s_per_gpu: float | None
@@ -75,6 +77,8 @@ class Replaced(NamedTuple):
     pp: int
     ep: int
     dp: int
+    cp: int
+    dcp: int
     requests_per_s: float
     verified: bool
 

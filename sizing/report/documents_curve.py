@@ -79,6 +79,8 @@ class CurveLine(NamedTuple):
     pp: int
     ep: int
     dp: int
+    cp: int
+    dcp: int
     gpus: int
     engine: str
     engine_version: str | None

@@ -34,6 +34,8 @@ class WorkloadPlan(NamedTuple):
     pp: int
     ep: int
     dp: int
+    cp: int
+    dcp: int
     gpus_per_replica: int
     gpus_per_node: int
     replicas_per_node: int

@@ -22,6 +22,8 @@ class PoolFigures(NamedTuple):
     pp: int
     ep: int
     dp: int
+    cp: int
+    dcp: int
     gpus_per_replica: int
     gpus: int
     weight_precision: str
@@ -96,6 +98,8 @@ class SimulatedPool(NamedTuple):
     pp: int
     ep: int
     dp: int
+    cp: int
+    dcp: int
     gpus: int
     requests_per_s: float
     gpu_utilisation: float

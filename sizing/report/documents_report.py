@@ -52,6 +52,8 @@ class RateLine(NamedTuple):
     pp: int
     ep: int
     dp: int
+    cp: int
+    dcp: int
     gpus: int
     points: tuple[RatePoint, ...]
 

@@ -26,6 +26,8 @@ class SweepRow(NamedTuple):
     pp: int | None
     ep: int | None
     dp: int | None
+    cp: int | None
+    dcp: int | None
     requests_per_s: float | None
     requests_per_s_per_gpu: float | None
     ttft_ms: float | None

@@ -160,6 +160,8 @@ def deployment(best: Evaluated) -> Deployment:
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
+        cp=layout.cp,
+        dcp=layout.dcp,
         nodes_per_replica=-(-layout.gpus // island_gpus(best.candidate.option.gpu)),
     )
 
@@ -245,6 +247,8 @@ def _alternative(found: Evaluated) -> Alternative:
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
+        cp=layout.cp,
+        dcp=layout.dcp,
         replicas=found.replicas,
         gpus=found.gpus,
         requests_per_s_per_gpu=found.requests_per_s / found.gpus,
@@ -267,6 +271,8 @@ def rejected(entry: Rejected) -> RejectedLayout:
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
+        cp=layout.cp,
+        dcp=layout.dcp,
         reason=entry.reason,
         detail=entry.detail,
         shortfall=entry.shortfall if math.isfinite(entry.shortfall) else None,

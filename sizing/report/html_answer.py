@@ -39,7 +39,7 @@ def asked(report: Report) -> tuple[tuple[str, str], ...]:
     if optimised := optimisations(i):
         found.append(("Optimisations", optimised))
     if d is not None:
-        found.insert(6, ("Layout of a replica", layout(d.tp, d.pp, d.ep, d.dp)))
+        found.insert(6, ("Layout of a replica", layout(d)))
     return tuple(found)
 
 
@@ -170,7 +170,7 @@ def alternatives(report: Report) -> Table:
     rows = [
         (
             words(f"{one.gpu}, {one.weight_precision.upper()}"),
-            words(f"{one.replicas} x {layout(one.tp, one.pp, one.ep, one.dp)}"),
+            words(f"{one.replicas} x {layout(one)}"),
             *(
                 figure(report, f"{AT}/alternatives/{index}/{name}", write)
                 for name, write in (
@@ -195,7 +195,7 @@ def rejected(report: Report) -> Table:
     rows = [
         (
             words(f"{one.gpu}, {one.weight_precision.upper()}"),
-            words(layout(one.tp, one.pp, one.ep, one.dp)),
+            words(layout(one)),
             words(one.reason),
             words(one.detail),
         )

@@ -45,7 +45,7 @@ def _rows(report: Report) -> Iterator[tuple[Cell, ...]]:
 def _layout(one: CompareCandidate) -> str:
     if one.replicas is None:
         return ABSENT
-    return f"{one.replicas} x {layout(one.tp or 1, one.pp or 1, one.ep or 1, one.dp or 1)}"
+    return f"{one.replicas} x {layout(one)}"
 
 
 def _limit(name: str) -> str:

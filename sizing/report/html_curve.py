@@ -106,7 +106,7 @@ def _latency_ms(point: CurvePoint | RatePoint, metric: Metric) -> Statistics:
 
 
 def _name(line: CurveLine | RateLine) -> str:
-    parts = (line.gpu, (line.weight_precision or "").upper(), layout(line.tp, line.pp, line.ep, line.dp))
+    parts = (line.gpu, (line.weight_precision or "").upper(), layout(line))
     return ", ".join(part for part in parts if part)
 
 

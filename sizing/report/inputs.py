@@ -122,6 +122,8 @@ def serving(request: Request, chosen: Candidate | None) -> dict[str, Any]:
         "pp": chosen.layout.pp,
         "ep": chosen.layout.ep,
         "dp": chosen.layout.dp,
+        "cp": chosen.layout.cp,
+        "dcp": chosen.layout.dcp,
         "max_model_len": request.max_model_len,
         "memory_fraction": resolved.memory_fraction or chosen.memory.budget_gib / chosen.memory.visible_gib,
         "max_num_seqs": resolved.max_num_seqs,

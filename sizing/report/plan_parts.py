@@ -37,6 +37,8 @@ def workload(name: str, answer: Answer, member: Member, held: Rented) -> Workloa
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
+        cp=layout.cp,
+        dcp=layout.dcp,
         gpus_per_replica=layout.gpus,
         gpus_per_node=need.fit.gpus_per_node,
         replicas_per_node=need.fit.replicas_per_node,

@@ -107,7 +107,7 @@ def _styles(document: Curve) -> Iterator[Style]:
     """Yield a style for each line: one that was measured has the colour and marker of the prediction of the same layout."""
     numbers: dict[tuple[Any, ...], int] = {}
     for line in document.lines:
-        same = (line.gpu, line.weight_precision, line.tp, line.pp, line.ep, line.dp)
+        same = (line.gpu, line.weight_precision, line.tp, line.pp, line.ep, line.dp, line.cp, line.dcp)
         key = next((same, n) for n in range(len(document.lines)) if (line.origin, same, n) not in numbers)
         numbers[line.origin, *key] = -1
         index = numbers.setdefault(key, sum(isinstance(k[0], tuple) for k in numbers))
@@ -204,7 +204,7 @@ def _title(document: Curve) -> tuple[str, ...]:
     i, shown = document.inputs, [line for line in document.lines if line.points]
     loads = [point.concurrency for line in shown for point in line.points]
     precisions = "/".join(dict.fromkeys((line.weight_precision or "unstated").upper() for line in shown))
-    layouts = ", ".join(dict.fromkeys(layout(line.tp, line.pp, line.ep, line.dp) for line in shown))
+    layouts = ", ".join(dict.fromkeys(layout(line) for line in shown))
     gpus = ", ".join(dict.fromkeys(line.gpu for line in shown))
     engines = ", ".join(dict.fromkeys(f"{line.engine} {line.engine_version or ''}".rstrip() for line in shown))
     told = (

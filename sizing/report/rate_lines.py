@@ -23,6 +23,8 @@ def line(best: Evaluated, found: Sequence[AtRate], own: AtRate | None) -> RateLi
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
+        cp=layout.cp,
+        dcp=layout.dcp,
         gpus=layout.gpus,
         points=tuple(sorted(points, key=lambda point: point.requests_per_s_per_replica)),
     )

@@ -10,7 +10,7 @@ from sizing.report.documents_curve import Curve, CurvePoint, Percentiles
 from sizing.report.rows import Row, Rows
 
 OF_LINE = (
-    "origin", "gpu", "weight_precision", "kv_precision", "engine", "engine_version", "tp", "pp", "ep", "dp", "gpus",
+    "origin", "gpu", "weight_precision", "kv_precision", "engine", "engine_version", "tp", "pp", "ep", "dp", "cp", "dcp", "gpus",
     "source",
 )  # fmt: skip
 FIGURES = tuple(name for name in CurvePoint._fields if name not in (*OF_POINTS, "limits_met", "row", "x_ms"))

@@ -144,6 +144,8 @@ def _pool(resolved: Resolved, replicas: int, served: Served) -> SimulatedPool:
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
+        cp=layout.cp,
+        dcp=layout.dcp,
         gpus=replicas * layout.gpus,
         requests_per_s=served.requests_per_s,
         gpu_utilisation=min(1.0, served.busy),

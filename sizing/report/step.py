@@ -76,7 +76,7 @@ def layout_faults(resolved: Resolved) -> Iterator[Fault]:
         if reason in OPTION_OF_REASON:
             yield Fault(detail, field=OPTION_OF_REASON[reason])
         else:
-            yield Fault(f"{resolved.layout} is refused: {detail}", field="--tp, --pp, --ep, --dp")
+            yield Fault(f"{resolved.layout} is refused: {detail}", field="--tp, --pp, --ep, --dp, --cp, --dcp")
 
 
 def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Iterator[Fault]:

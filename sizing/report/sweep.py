@@ -38,6 +38,8 @@ def row(varied: dict[str, Any], outcome: Outcome, asked: Asked, checked: Verifie
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
+        cp=layout.cp,
+        dcp=layout.dcp,
         requests_per_s=best.requests_per_s,
         requests_per_s_per_gpu=rates.requests_per_s_per_gpu,
         ttft_ms=_mean_ms(best, "ttft"),

@@ -62,7 +62,7 @@ def _verdict(document: Compare) -> Iterator[Line]:
             )
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
-        shape = f"{old.weight_precision.upper()}, {old.replicas} x {layout(old.tp, old.pp, old.ep, old.dp)}{left}"
+        shape = f"{old.weight_precision.upper()}, {old.replicas} x {layout(old)}{left}"
         yield Line(
             f"{old.gpus} x {old.gpu} ({shape}) serve at most {number(old.requests_per_s)} requests/s within the limits",
             "Replaced",
@@ -72,7 +72,7 @@ def _verdict(document: Compare) -> Iterator[Line]:
 def _shape(c: CompareCandidate) -> str:
     if c.replicas is None or c.tp is None:
         return "-"
-    return f"{c.replicas:,} x {layout(c.tp, c.pp or 1, c.ep or 1, c.dp or 1)}"
+    return f"{c.replicas:,} x {layout(c)}"
 
 
 def _asked(document: Compare) -> Iterator[Line]:

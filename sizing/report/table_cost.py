@@ -49,7 +49,7 @@ def _answer(document: CostReport) -> Iterator[Line]:
     if usd.full_use != usd.at_load:
         each += f", {rounded_usd(usd.full_use)} at full use of all GPUs paid for"
     yield Line(f"{_units(top)}: {rounded_usd(top.usd_per_year)} a year; {each}", style="bold")
-    shape = layout(run.tp, run.pp, run.ep, run.dp)
+    shape = layout(run)
     checked = {True: "confirmed by simulation", False: "not confirmed", None: "not simulated"}[document.verified]
     yield Line(
         f"{run.gpus:,} x {run.gpu} = {plural(run.replicas, 'replica')} x {shape} serve {document.inputs['model']} "

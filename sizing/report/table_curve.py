@@ -9,7 +9,7 @@ from sizing.report.curve import weights
 from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
 from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, milliseconds, number, percent, plural
-from sizing.report.table_layouts import layout
+from sizing.report.table_layouts import layout, layout_in
 from sizing.report.text_plot import LIMIT, MARKS, SPECIAL, Dots, rows
 
 PER_8 = "requests/s per 8 GPUs"
@@ -49,7 +49,7 @@ def blocks(document: Curve) -> Iterator[Block]:
 
 def name(line: CurveLine) -> str:
     """Write what a line is: precision and layout, and whether it was measured."""
-    told = f"{weights(line.weight_precision)} {layout(line.tp, line.pp, line.ep, line.dp)}"
+    told = f"{weights(line.weight_precision)} {layout(line)}"
     return f"{told}, measured" if line.origin == "measured" else told
 
 
@@ -74,7 +74,7 @@ def verdict(document: Curve) -> Iterator[Line]:
         detail = document.limiting.detail if document.limiting is not None else "no point"
         yield Line(detail[0].upper() + detail[1:], style="bold")
         return
-    at = f"{weights(c['weight_precision'])} {layout(c['tp'], c['pp'], c['ep'], c['dp'])} on {c['gpu']}"
+    at = f"{weights(c['weight_precision'])} {layout_in(c)} on {c['gpu']}"
     yield Line(
         f"{number(c['requests_per_s_per_8_gpus'])} {PER_8}: {at} with {c['concurrency']:,} in flight on a replica",
         style="bold",
@@ -224,7 +224,7 @@ def _refused(document: Curve, *, several: bool) -> Block:
 
 def _at(entry: dict[str, Any], *, several: bool = False) -> str:
     where = f" on {entry['gpu']}" if several else ""
-    return f"{weights(entry['weight_precision'])} {layout(entry['tp'], entry['pp'], entry['ep'], entry['dp'])}{where}"
+    return f"{weights(entry['weight_precision'])} {layout_in(entry)}{where}"
 
 
 def _pareto(document: Curve) -> Iterator[Line]:

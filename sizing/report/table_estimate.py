@@ -44,7 +44,7 @@ def _answer(document: Estimate) -> Iterator[Line]:
     throughput, users, cost = document.throughput, document.users, document.cost
     assert d and load and latency and throughput and users and cost
     price = f"{money(cost.usd_per_hour)}/h" if cost.usd_per_hour is not None else "no price known"
-    shape = layout(d.tp, d.pp, d.ep, d.dp)
+    shape = layout(d)
     yield Line(f"{d.gpus} x {d.gpu} = {plural(d.replicas, 'replica')} x {shape}, {price}", style="bold")
     yield Line(
         f"Serves {_served(document)} ({number(throughput.requests_per_s_per_gpu)} per GPU, "
@@ -150,7 +150,7 @@ def _asked(document: Estimate) -> Iterator[Line]:
     if demanded is not None:
         yield demanded
     nodes = f", a replica over {d.nodes_per_replica} nodes" if d.nodes_per_replica > 1 else ""
-    yield Line(f"{i['engine_title']} {i['engine_version']}, {layout(d.tp, d.pp, d.ep, d.dp)}{nodes}", "Engine")
+    yield Line(f"{i['engine_title']} {i['engine_version']}, {layout(d)}{nodes}", "Engine")
     yield from optimised(i)
     if i["gpu_asked"]:
         asked = ", ".join(f"{asked!r} is {known}" for known, asked in i["gpu_asked"].items())

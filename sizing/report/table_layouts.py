@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
+from sizing.architecture import SIZES, Layout
 from sizing.report.documents import Alternative, Estimate, RejectedLayout
 from sizing.report.lines import Block, Line, milliseconds, money, plural
 
@@ -19,10 +20,42 @@ HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no
 Compared = tuple[int, str, str, str, str, str, str]  # GPUs, GPU, layout, weights, TTFT, ITL, $/h
 
 
-def layout(tp: int, pp: int, ep: int, dp: int) -> str:
+class Sized(Protocol):
+    """What states the sizes of a layout; one that does not apply may be None."""
+
+    @property
+    def tp(self) -> int | None:
+        """Tensor parallelism."""
+
+    @property
+    def pp(self) -> int | None:
+        """Pipeline parallelism."""
+
+    @property
+    def ep(self) -> int | None:
+        """Expert parallelism."""
+
+    @property
+    def dp(self) -> int | None:
+        """Attention data parallelism."""
+
+    @property
+    def cp(self) -> int | None:
+        """Context parallelism."""
+
+    @property
+    def dcp(self) -> int | None:
+        """Decode context parallelism."""
+
+
+def layout(of: Sized) -> str:
     """Write a layout with the sizes that are not 1."""
-    parts = [f"TP{tp}"] + [f"{name}{n}" for name, n in (("PP", pp), ("EP", ep), ("DP", dp)) if n > 1]
-    return " ".join(parts)
+    return str(Layout(of.tp or 1, of.pp or 1, of.dp or 1, of.ep or 1, of.cp or 1, of.dcp or 1))
+
+
+def layout_in(row: Mapping[str, Any]) -> str:
+    """Write the layout whose sizes stand in a row under their names."""
+    return str(Layout(**{name: row[name] or 1 for name in SIZES}))
 
 
 def compared(document: Estimate) -> Block:
@@ -78,7 +111,7 @@ def cheaper(document: Estimate) -> Iterator[Line]:
     )
     checked = "" if document.simulation is None else ", not simulated"
     label = "Cheaper" if saved else "Cheapest known"
-    shape = layout(least.tp, least.pp, least.ep, least.dp)
+    shape = layout(least)
     yield Line(
         f"{label}: {least.gpus} x {least.gpu}{weights} = {plural(least.replicas, 'replica')} x {shape}, "
         f"{money(least.usd_per_hour)}/h{saved}{checked}; --objective cost"
@@ -94,10 +127,10 @@ def _distinct(document: Estimate) -> Iterator[Compared]:
     seen = set()
     for a in (*_as_alternative(document), *document.alternatives):
         numbers = (milliseconds(a.ttft_ms), milliseconds(a.itl_ms or None), money(a.usd_per_hour))
-        key = (a.gpus, a.gpu, a.weight_precision, a.replicas, a.tp, a.pp, a.dp, numbers)
+        key = (a.gpus, a.gpu, a.weight_precision, a.replicas, a.tp, a.pp, a.dp, a.cp, a.dcp, numbers)
         if key not in seen:
             seen.add(key)
-            shape = f"{a.replicas} x {layout(a.tp, a.pp, a.ep, a.dp)}"
+            shape = f"{a.replicas} x {layout(a)}"
             yield (a.gpus, a.gpu, shape, a.weight_precision, *numbers)
 
 
@@ -111,6 +144,8 @@ def _as_alternative(document: Estimate) -> Iterator[Alternative]:
             pp=d.pp,
             ep=d.ep,
             dp=d.dp,
+            cp=d.cp,
+            dcp=d.dcp,
             replicas=d.replicas,
             gpus=d.gpus,
             requests_per_s_per_gpu=throughput.requests_per_s_per_gpu,
@@ -129,7 +164,7 @@ def rejected(document: Estimate) -> Iterator[Line]:
     shown = _of_types(document) if several else _of_layouts(document)
     for index, r in enumerate(shown):
         label = "Not possible" if index == 0 else " "
-        subject = f"{r.gpu} {layout(r.tp, r.pp, r.ep, r.dp)}" if several else layout(r.tp, r.pp, r.ep, r.dp)
+        subject = f"{r.gpu} {layout(r)}" if several else layout(r)
         yield Line(f"{subject}: {r.detail}", label)
     more = len(document.rejected) - len(shown)
     if more:
@@ -140,7 +175,12 @@ def rejected(document: Estimate) -> Iterator[Line]:
 def _nearness(r: RejectedLayout) -> tuple[bool, float, int]:
     """Order of misses: what a limit or memory stopped by how little, then what the hardware or engine refuses."""
     over = float("inf") if r.shortfall is None else r.shortfall
-    return (r.reason in HARD_REASONS, over, r.tp * r.pp * r.dp)
+    return (r.reason in HARD_REASONS, over, _gpus(r))
+
+
+def _gpus(r: RejectedLayout) -> int:
+    """GPUs of a replica."""
+    return r.tp * r.pp * r.dp * r.cp
 
 
 def _of_layouts(document: Estimate) -> list[RejectedLayout]:
@@ -158,7 +198,7 @@ def _of_types(document: Estimate) -> list[RejectedLayout]:
         feasible.add(document.deployment.gpu)
     nearest = sorted(document.rejected, key=_nearness)
     of_type = _first_of([r for r in nearest if r.gpu not in feasible], lambda r: r.gpu)
-    return sorted(of_type, key=lambda r: (r.tp * r.pp * r.dp, r.gpu))
+    return sorted(of_type, key=lambda r: (_gpus(r), r.gpu))
 
 
 def _first_of(found: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:

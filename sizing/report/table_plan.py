@@ -100,9 +100,7 @@ def _reserved(workloads: Sequence[WorkloadPlan]) -> str:
 
 def _of_one(document: Plan, one: WorkloadPlan) -> Iterator[Line]:
     """How the size of one workload came about, rounded up once to replicas and once to nodes."""
-    yield Line(
-        f"{one.model}, {one.weight_precision.upper()} weights, {layout(one.tp, one.pp, one.ep, one.dp)}", "Model"
-    )
+    yield Line(f"{one.model}, {one.weight_precision.upper()} weights, {layout(one)}", "Model")
     told = steps_line(one.demand, always=True)
     if told is not None:
         yield told
@@ -160,7 +158,7 @@ def _workloads(found: Sequence[WorkloadPlan]) -> Block:
         (
             one.name,
             one.gpu,
-            layout(one.tp, one.pp, one.ep, one.dp),
+            layout(one),
             number(one.peak_requests_per_s),
             f"{one.base_replicas:,}",
             f"{one.reserve.replicas:,}",

@@ -74,7 +74,7 @@ def _way(way: Transfer) -> str:
 
 def _shape(pool: PoolFigures | SimulatedPool, *, named: bool) -> str:
     gpu = f" {pool.gpu}" if named else ""
-    return f"{pool.replicas} x {layout(pool.tp, pool.pp, pool.ep, pool.dp)}{gpu}"
+    return f"{pool.replicas} x {layout(pool)}{gpu}"
 
 
 def _latency(name: str, spread: Statistics, limit: dict[str, Any] | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from sizing.report.documents_sweep import Sweep, column
 from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, milliseconds, money, number, plural, stated
-from sizing.report.table_layouts import layout
+from sizing.report.table_layouts import layout_in
 
 MOST_ROWS = 200
 MOST_REASONS = 6
@@ -76,7 +76,7 @@ def _value(name: str) -> Cell:
 
 
 def _shape(row: dict[str, Any]) -> str:
-    return f"{row['replicas']:,} x {layout(row['tp'], row['pp'], row['ep'], row['dp'])}" if row["feasible"] else "-"
+    return f"{row['replicas']:,} x {layout_in(row)}" if row["feasible"] else "-"
 
 
 def _reasons(document: Sweep) -> Iterator[Line]:
