@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sizing import settings
+from sizing.architecture import is_moe
 from sizing.candidates import Candidate, deployment_of
 from sizing.demand import OF_USERS
 from sizing.kernels import Kernels
@@ -96,6 +97,7 @@ def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[
         _, bytes_per_s, alpha_s = kernels.inter_node_link()
         each = f"{bytes_per_s / GIGA:.3g} GB/s per GPU, {alpha_s / MICRO:.3g} us a message"
         yield Assumption("network between a replica's nodes", each, "", "derived", kernels.assumptions.source)
+    yield from _of_layout(request, chosen)
     small = kernels.assumptions.small_kernels
     yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
     yield _of_setting(request, chosen, "host")
@@ -103,6 +105,22 @@ def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[
         yield _of_setting(request, chosen, "speculation")
     if chosen.settings.host.eager_layer_us:
         yield _of_setting(request, chosen, "captured_prefill_tokens")
+
+
+def _of_layout(request: Request, chosen: Candidate) -> Iterator[Assumption]:
+    """Yield what sharing experts and caches over ranks rests on."""
+    layout, serving = chosen.layout, request.serving
+    if layout.ep > 1 and is_moe(request.model):
+        what = "load of the busiest expert rank over the mean"
+        if serving.expert_imbalance is not None:
+            yield Assumption(what, serving.expert_imbalance, "", "assumed", "as asked")
+        else:
+            yield Assumption(what, "that of random routing", "", "assumed", "sizing.operations.busiest")
+    if layout.token_ranks > 1 and is_moe(request.model) and serving.all2all_backend is None:
+        yield _of_setting(request, chosen, "all2all_backend")
+    for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
+        if size > 1:
+            yield _of_setting(request, chosen, name)
 
 
 def of_extras(request: Request) -> Iterator[Assumption]:
