@@ -73,15 +73,17 @@ def test_norms_over_all_heads_sum_up_over_the_ranks() -> None:
     model, gpu = real_model("minimax-m2.5"), real_gpu("h200-sxm")
     for tp in (1, 4):
         layout = Layout(tp=tp)
-        plan = plan_for(model, gpu, settings_for(model, gpu, layout))
-        found = {o.name: o for o in operations.split_body(model, layout, plan, 100.0)}
+        settings = settings_for(model, gpu, layout)
+        plan = plan_for(model, gpu, settings)
+        found = {o.name: o for o in operations.split_body(model, layout, settings, plan, 100.0)}
         assert found["qk_norm"].count == 2 * 62
         assert ("qk_norm_all_reduce" in found) == (tp > 1)
     assert found["qk_norm_all_reduce"].count == 62
     assert found["qk_norm_all_reduce"].message_bytes == 800
     plain = real_model("llama-3.1-8b")
-    plan = plan_for(plain, gpu, settings_for(plain, gpu, Layout(tp=4)))
-    assert "qk_norm" not in {o.name for o in operations.split_body(plain, Layout(tp=4), plan, 100.0)}
+    settings = settings_for(plain, gpu, Layout(tp=4))
+    plan = plan_for(plain, gpu, settings)
+    assert "qk_norm" not in {o.name for o in operations.split_body(plain, Layout(tp=4), settings, plan, 100.0)}
 
 
 @given(mean=st.floats(1e-3, 1e6), ranks=st.integers(1, 256))
@@ -104,8 +106,9 @@ def test_one_expert_rank_has_all_its_pairs() -> None:
     work = {}
     for ep in (1, 8):
         layout = Layout(tp=8, ep=ep)
-        plan = plan_for(model, gpu, settings_for(model, gpu, layout))
-        found = [o for o in operations.split_body(model, layout, plan, 1e6) if o.name == "experts"]
+        settings = settings_for(model, gpu, layout)
+        plan = plan_for(model, gpu, settings)
+        found = [o for o in operations.split_body(model, layout, settings, plan, 1e6) if o.name == "experts"]
         work[ep] = sum(float(o.flops) * o.count for o in found)
     # With many tokens the ranks are even, and an expert whole on one of 8 ranks is as much as an eighth of each.
     assert work[8] == pytest.approx(work[1], rel=0.01)

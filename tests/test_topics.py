@@ -28,7 +28,7 @@ def test_all_topics_are_there(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_topic_names_options_that_exist_and_its_sources(name: str) -> None:
     topic = load_topic(name).spec
     known = {flag for option in OPTIONS for flag in option.flags}
-    named = {flag for text in topic.options for flag in re.findall(r"--[a-z][a-z-]*", text)}
+    named = {flag for text in topic.options for flag in re.findall(r"--[a-z][a-z0-9-]*", text)}
     assert named
     assert named <= known, named - known
     assert topic.sources
