@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sizing.specs.base import Fraction, PositiveInt, Spec, Text
+from sizing.specs.base import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
 
 
@@ -33,7 +33,10 @@ class UnstatedCache(Spec):
 
 
 class NoteRule(Spec):
-    """A fact that stands in a row's notes alone: the expression's group is the value, or `value`."""
+    """A fact that stands in a row's notes alone: the expression's group is the value, or `value`.
+
+    Of `lengths` it is `spread`, the shares of the row's lengths between which the requests' own are drawn evenly.
+    """
 
     sets: Literal[
         "rate_per_s",
@@ -48,6 +51,7 @@ class NoteRule(Spec):
     ]
     pattern: Text
     value: Text | None = None
+    spread: tuple[NonNegative, Positive] | None = None
 
 
 class OfEngine(Spec):
@@ -71,12 +75,19 @@ class OfflineBudget(OfEngine):
     offline: PositiveInt
 
 
-class ExpertActivation(OfEngine):
-    """What an engine's 4-bit experts were fed with, where rows of a source were run with an option that is not its default."""
+class Script(OfEngine):
+    """Settings that a source's scripts gave the engine where its rows leave them unsaid, on GPUs of an architecture or on all."""
 
     rows_of: Text
-    architecture: Text
-    activation: Literal["bf16", "fp8", "fp4"]
+    architecture: Text | None = None
+    memory_fraction: Fraction | None = None
+    max_num_batched_tokens: PositiveInt | None = None
+    fp4_activation: Literal["bf16", "fp8", "fp4"] | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return the settings that it states."""
+        settings = ("memory_fraction", "max_num_batched_tokens", "fp4_activation")
+        return {name: value for name in settings if (value := getattr(self, name)) is not None}
 
 
 class RequestCount(OfEngine):
@@ -135,7 +146,7 @@ class Conventions(Spec):
     notes: tuple[NoteRule, ...]
     whole_batch_engines: tuple[Text, ...]
     offline_budgets: tuple[OfflineBudget, ...]
-    expert_activations: tuple[ExpertActivation, ...]
+    scripts: tuple[Script, ...]
     requests: tuple[RequestCount, ...]
     unstated_requests: PositiveInt
     unstated_rounds: PositiveInt

@@ -131,10 +131,11 @@ def _ranks(stated: int | str | None, tp: int) -> int:
 
 
 def as_run(resolved: EngineSettings, row: MeasuredRow, run: Run, gpu: Gpu, conventions: Conventions) -> EngineSettings:
-    """Return settings as the source ran the engine: in a server or not, its experts fed as its scripts say."""
-    for entry in conventions.expert_activations:
-        if run.is_of(entry) and entry.architecture == gpu.architecture and entry.rows_of in row.source:
-            resolved = resolved.model_copy(update={"fp4_activation": entry.activation})
+    """Return settings as the source ran the engine: in a server or not, and with what its scripts set."""
+    for entry in conventions.scripts:
+        of_gpu = entry.architecture in (None, gpu.architecture)
+        if run.is_of(entry) and of_gpu and entry.rows_of in row.source:
+            resolved = resolved.model_copy(update=entry.given())
     return resolved if is_served(row) else resolved.in_process()
 
 
@@ -207,7 +208,7 @@ def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> 
     """Return the requests of a row's run: its lengths, and a rate, a number in flight, or all at once."""
     lengths, most = _lengths(row, facts), longest
     if facts.lengths:
-        most = round(2 * (row.isl + row.osl))
+        most = round(facts.lengths[1] * (row.isl + row.osl))
     rate = facts.rate_per_s if row.mode == "open_loop" else None
     return Traffic(
         *lengths,
@@ -219,9 +220,10 @@ def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> 
 
 
 def _lengths(row: MeasuredRow, facts: NoteFacts) -> tuple[Lengths, Lengths]:
-    """Uniform from the stated share of the nominal length, or from 1 to twice a mean; else equal."""
-    if facts.lengths == "uniform_from_one":
-        return tuple(Lengths(2 * mean, shape="uniform", low_share=0.0) for mean in (row.isl, row.osl))  # type: ignore[return-value]
+    """Uniform between shares of the lengths that the notes tell, or from the stated share of the nominal one; else equal."""
+    if facts.lengths is not None:
+        low, high = facts.lengths
+        return tuple(Lengths(high * n, shape="uniform", low_share=low / high) for n in (row.isl, row.osl))  # type: ignore[return-value]
     ratio = row.length_ratio_min
     if ratio is not None and ratio < 1 and row.mode == "closed_loop":
         return tuple(Lengths(n, shape="uniform", low_share=ratio) for n in (row.isl, row.osl))  # type: ignore[return-value]

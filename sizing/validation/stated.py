@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)+")
 class NoteFacts(NamedTuple):
     """Facts read from notes; None where they say nothing. An infinite rate is all at once.
 
-    `attention_dp` is a number or `ranks`.
+    `attention_dp` is a number or `ranks`; `lengths` are the least and the most of the stated ones.
     """
 
     rate_per_s: float | None = None
@@ -29,7 +29,7 @@ class NoteFacts(NamedTuple):
     max_num_batched_tokens: int | None = None
     statistic: str | None = None
     itl_definition: str | None = None
-    lengths: str | None = None
+    lengths: tuple[float, float] | None = None
     policy: str | None = None
     refused: str | None = None
 
@@ -49,7 +49,7 @@ def facts_of(notes: str, rules: Iterable[NoteRule]) -> NoteFacts:
     for rule in rules:
         match = re.search(rule.pattern, notes) if rule.sets not in found else None
         if match:
-            found[rule.sets] = rule.value or _numeric(rule.sets, match[1])
+            found[rule.sets] = rule.spread or rule.value or _numeric(rule.sets, match[1])
     return NoteFacts(**found)
 
 
