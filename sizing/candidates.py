@@ -164,14 +164,20 @@ def _candidate(
         cuda_graphs_gib=request.serving.cuda_graphs_gib,
         extras=request.extras,
     )
-    sized = Candidate(option, precision_name, layout, plan, resolved, used)
+    return held(Candidate(option, precision_name, layout, plan, resolved, used), request)
+
+
+def held(sized: Candidate, request: Request) -> Candidate | Rejected:
+    """Return a layout that the engine accepts if its memory holds the request's longest sequence, else why not."""
+    used = sized.memory
     if used.fits:
         return sized
     detail = (
         f"needs {used.deficit_gib:,.1f} GiB more per GPU for weights and one sequence of "
         f"{request.max_model_len:,} tokens"
     )
-    return replace(no("memory", detail, used.deficit_gib / used.visible_gib), sized=sized)
+    shortfall = used.deficit_gib / used.visible_gib
+    return Rejected(sized.option, sized.plan.weight_format, sized.layout, "memory", detail, shortfall, sized)
 
 
 def refusals(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sizing import memory, precision
 from sizing.architecture import Layout
@@ -67,6 +67,7 @@ def resolve(
 ) -> Resolved:
     """Resolve one layout. What hardware or engine refuse is reported, not raised: the sizes are still worth seeing."""
     resolved = resolve_settings(request, option.gpu, layout)
+    request = replace(request, extras=request.extras.on(layout.dp, resolved.block_tokens))
     plan = precision.plan(
         request.model,
         option.gpu,

@@ -7,11 +7,14 @@ schedule read. Nothing here depends on a GPU or a layout.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from sizing import reuse
 from sizing.attention.terms import KEY_AND_VALUE, Matrix
 from sizing.errors import Fault, InputError
+from sizing.reuse import Conversation, Finding
 from sizing.specs.model import (
     DenseMlp,
     GqaAttention,
@@ -97,7 +100,9 @@ class Encoder:
 class Cached:
     """What of a prompt need not be computed: shares found in cache and restored from host memory; what is shared.
 
-    `shared_tokens` of every live prompt are one of `distinct` prefixes, which a cache holds once each.
+    `shared_tokens` of every live prompt are one of `distinct` prefixes, which a cache holds once each. `hit` and `distinct`
+    are those `over` so many engines, each with a cache of its own: of a `talk`, where `think_time_s` passes between turns,
+    and of `prefixes` in all, under a router that knows (`affinity`) where what begins alike is.
     """
 
     hit: float = 0.0
@@ -105,6 +110,13 @@ class Cached:
     distinct: int = 1
     restored: float = 0.0
     restore_bytes_per_s: float | None = None
+    talk: Conversation | None = None
+    think_time_s: float | None = None
+    prefixes: int = 1
+    affinity: bool = False
+    engines: int = 1
+    block: int = 1
+    kept: float = 1.0
 
     @property
     def share(self) -> float:
@@ -116,9 +128,50 @@ class Cached:
         """Share of a prompt that is brought back: of what is not in cache."""
         return self.restored * (1 - self.hit)
 
+    @property
+    def finding(self) -> Finding:
+        """How a turn comes to its conversation's cache."""
+        return Finding(1 if self.affinity else self.engines, self.block, self.kept)
+
+    @property
+    def varies(self) -> bool:
+        """Whether the number of replicas changes what is found, or what prefixes take of a cache."""
+        talks = self.talk is not None and (not self.affinity or self.think_time_s is not None)
+        return talks or self.eases
+
+    @property
+    def eases(self) -> bool:
+        """Whether more replicas leave each less to keep."""
+        return self.think_time_s is not None or (self.affinity and self.prefixes > 1)
+
+    def over(self, engines: int, kept: float = 1.0) -> Cached:
+        """Return the same over so many engines, which keep a share of the histories that turns come back to."""
+        distinct = -(-self.prefixes // engines) if self.affinity else self.prefixes
+        return replace(self, engines=engines, kept=kept, distinct=distinct)._found()
+
+    def in_blocks(self, block: int) -> Cached:
+        """Return the same in a cache of whole blocks of so many tokens."""
+        return self if self.talk is None or block == self.block else replace(self, block=block)._found()
+
+    def _found(self) -> Cached:
+        return self if self.talk is None else replace(self, hit=reuse.share(self.talk, self.finding))
+
+    @property
+    def finds(self) -> Callable[[int, int], int] | None:
+        """Return what says how many tokens of a prompt need not be computed, by a request's number and prompt; None for a share."""
+        talk, finding = self.talk, self.finding
+        if talk is None:
+            return None
+
+        def tokens(number: int, prompt: int) -> int:
+            found = reuse.drawn(talk, finding, number, prompt)
+            return min(found + math.floor(self.restored * (prompt - found)), prompt - 1)
+
+        return tokens
+
     def within(self, tokens: int) -> bool:
         """Whether what prompts of so many tokens share is part of what is found of them in cache."""
-        return self.shared_tokens <= self.hit * tokens + HAIR
+        return self.talk is not None or self.shared_tokens <= self.hit * tokens + HAIR
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +198,19 @@ class Extras:
     def draft(self) -> Draft | None:
         """What drafts, where something does."""
         return self.speculation.draft if self.speculation else None
+
+
+    def over(self, engines: int, kept: float = 1.0) -> Extras:
+        """Return the same over so many engines, each with a prefix cache of its own."""
+        return replace(self, cached=self.cached.over(engines, kept)) if self.cached.varies else self
+
+    def on(self, ranks: int, block: int) -> Extras:
+        """Return the same on replicas of so many ranks, each with a cache of its own in blocks of so many tokens."""
+        cached = self.cached
+        if cached.talk is None:
+            return self
+        whole = cached.over(ranks, cached.kept) if cached.varies and cached.engines < ranks else cached
+        return replace(self, cached=whole.in_blocks(block))
 
 
 NOTHING = Extras()
@@ -268,16 +334,26 @@ def encoder(asked: Images, facts: EncoderFacts) -> Encoder:
     return Encoder(asked.count, asked.count * tokens, tokens * facts.merge**2, facts)
 
 
-def cached(asked: Optimisations) -> Cached:
-    """Return what of a prompt need not be computed; a share of nothing is nothing, whatever else is said of it."""
+def cached(asked: Optimisations, talk: Conversation | None = None) -> Cached:
+    """Return what of a prompt need not be computed; a share of nothing is nothing, whatever else is said of it.
+
+    `talk` are the conversations where turns are asked for.
+    """
     prefix, offload = asked.prefix or Prefix(hit=0.0), asked.kv_offload
-    return Cached(
-        hit=prefix.hit,
+    prefixes = (prefix.distinct or 1) if prefix.shared_tokens else 1
+    grows = talk is not None and (talk.turns > 1 or talk.shared > 0)
+    found = Cached(
+        hit=prefix.hit or 0.0,
         shared_tokens=prefix.shared_tokens or 0,
-        distinct=(prefix.distinct or 1) if prefix.shared_tokens else 1,
+        distinct=prefixes,
         restored=offload.hit if offload else 0.0,
         restore_bytes_per_s=offload.gb_per_s * GIGA if offload and offload.hit and offload.gb_per_s else None,
+        talk=talk if grows else None,
+        think_time_s=prefix.think_time_s if grows else None,
+        prefixes=prefixes,
+        affinity=prefix.routing == "affinity",
     )
+    return found.over(1) if grows else found
 
 
 def adapters(asked: Lora, facts: LoraFacts) -> Adapters:

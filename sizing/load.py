@@ -13,7 +13,7 @@ from sizing import memory, steady_state
 from sizing import step as step_model
 from sizing.bands import AS_PREDICTED, Edge, worse_edge
 from sizing.candidates import Candidate
-from sizing.extras import cached_tokens
+from sizing.extras import Extras, cached_tokens
 from sizing.kernels import Kernels
 from sizing.limits import quantiles, violated, within
 from sizing.request import Data, Request
@@ -139,6 +139,7 @@ class Loads:
         """Return the load of one candidate. Raises UntimedError where the data hold nothing to time it by."""
         request, layout, settings = self.request, candidate.layout, candidate.settings
         kernels, split = self._split(candidate)
+        extras = kernels.extras
         curves = step_model.at_depth(split, request.model, layout, kernels)
         mean_len = memory.use(
             request.model,
@@ -148,11 +149,11 @@ class Loads:
             settings,
             max_model_len=request.isl + request.osl,
             cuda_graphs_gib=request.serving.cuda_graphs_gib,
-            extras=request.extras,
+            extras=extras,
         )
         by_cache = int(mean_len.max_concurrency)
         by_engine = settings.max_num_seqs * layout.dp
-        to_prefill = request.isl - self._cached
+        to_prefill = request.isl - self._cached(extras)
         prefilled = request.phase == "decode"  # whose prompts were in a front end before their prefill
         service = Service(
             isl=to_prefill,
@@ -162,7 +163,7 @@ class Loads:
             prefill_only=settings.step_order == "prefill_first" and not prefilled,
             pp=layout.pp,
             dp=layout.dp,
-            tokens_per_step=request.extras.tokens_per_step,
+            tokens_per_step=extras.tokens_per_step,
             prefilled=prefilled,
             prefill_pool=request.phase == "prefill",
             even_stages=1 / float(curves.largest_stage) if layout.pp > 1 else None,
@@ -176,10 +177,9 @@ class Loads:
             worse_edge(request.pessimistic, request.situation(candidate.option.gpu)),
         )
 
-    @property
-    def _cached(self) -> int:
+    def _cached(self, extras: Extras) -> int:
         """Tokens of a prompt that are in cache when it comes, or restored to it."""
-        return cached_tokens(self.request.isl, self.request.extras.cached.share)
+        return cached_tokens(self.request.isl, extras.cached.share)
 
     def _split(self, candidate: Candidate) -> tuple[Kernels, Curves]:
         """Return a candidate's kernels and the curves of its split at one stage."""
@@ -194,16 +194,17 @@ class Loads:
                 request.engine.name,
                 settings,
                 plan,
-                request.extras,
+                request.extras.on(split.dp, settings.block_tokens),
             )
+            cached = self._cached(kernels.extras)
             curves = step_model.curves(
                 request.model,
                 split,
                 kernels,
                 context_tokens=request.isl + request.osl / 2,
                 prompt_tokens=request.isl,
-                chunk_tokens=min(request.isl - self._cached, settings.max_num_batched_tokens),
-                cached_tokens=self._cached,
+                chunk_tokens=min(request.isl - cached, settings.max_num_batched_tokens),
+                cached_tokens=cached,
             )
             self._splits[key] = kernels, curves
         return self._splits[key]

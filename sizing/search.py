@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sizing import capacity
+from sizing import capacity, spread
 from sizing.bands import region
 from sizing.candidates import Candidate, Rejected, candidates
 from sizing.errors import UntimedError
+from sizing.extras import Extras
 from sizing.load import Load, Loads, Most, most_of, points_of, solo_over
 from sizing.request import Data, GpuOption, Request
 from sizing.specs.workload import Objective
+from sizing.spread import Reply, Trial
 from sizing.steady_state import Point
 
 if TYPE_CHECKING:  # the simulator need not be loaded to search
     from sizing.simulation import Served
 
 
+# Evaluates a layout anew at a number of replicas, where what its caches find depends on it.
+Again = Callable[[int, Request], "Evaluated | None"]
 CAUTIOUS_ROUNDS = 3  # the bands of one load ask for another size, whose load may have other bands
 
 
@@ -29,7 +33,8 @@ class Evaluated:
 
     `point` holds that one operating point (arrays of length 1). `most_per_replica` is the highest rate (or
     concurrency, where demand is one) that a replica serves within all limits, and `binding` what stops it there. `served`
-    is what a simulation of this size measured, where there was one.
+    is what a simulation of this size measured, where there was one. Where what its caches find depends on the number of
+    replicas, `again` evaluates the layout at another one.
     """
 
     candidate: Candidate
@@ -41,15 +46,23 @@ class Evaluated:
     binding: str
     load: Load
     served: Served | None = None
+    again: Again | None = field(default=None, repr=False, compare=False)
 
     def with_replicas(self, count: int, request: Request) -> Evaluated:
         """Return the same layout with another number of replicas, at the load that each then gets."""
+        anew = self.again(count, request) if self.again is not None else None
+        return self.at(count, request) if anew is None else anew
+
+    def at(self, count: int, request: Request) -> Evaluated:
+        """Return the same layout with another number of replicas, whatever their caches find."""
         most = Most(self.most_per_replica, self.most_requests_per_s, self.most_decoding, self.binding)
         return replace(self, replicas=count, point=self.load.at(request, most, count))
 
     def sized(self, most: Most, request: Request) -> Evaluated:
         """Return the same layout with the replicas that a request takes when each serves `most`."""
         count = replicas(request, self.candidate, most)
+        if self.again is not None:
+            return self.with_replicas(count, request)
         return replace(
             self,
             replicas=count,
@@ -60,6 +73,10 @@ class Evaluated:
             binding=most.binding,
             served=None,
         )
+
+    def asked(self, request: Request) -> Request:
+        """Return a request with what its optimisations are on this layout, at this number of replicas."""
+        return replace(request, extras=self.load.kernels.extras)
 
     def at_share(self, share: float) -> Evaluated:
         """Return the same replicas at a share of the load."""
@@ -267,9 +284,97 @@ def search(request: Request, options: Sequence[GpuOption], precisions: Sequence[
     """Evaluate every layout of every GPU type and precision; best first, each rejected one with its reason."""
 
     def once(asked: Request) -> Outcome:
+        if asked.extras.cached.varies:
+            return _spread(asked, options, precisions, data)
         return chosen(bounded(tabulated(asked, options, precisions, data), asked), asked)
 
     return settled(request, once)
+
+
+def _spread(request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data) -> Outcome:
+    """Evaluate every layout at the fewest replicas that suffice with what so many find in their caches."""
+    entries = [entry for o in options for name in precisions for entry in candidates(request, o, name, data)]
+    results: list[Evaluated | Rejected] = []
+    searched: list[Candidate] = []
+    for entry in entries:
+        layout = entry if isinstance(entry, Candidate) else entry.sized
+        if layout is not None:
+            searched.append(layout)
+        elif isinstance(entry, Rejected):
+            results.append(entry)
+    results += _fewest(searched, request, data)
+    found = [result for result in results if isinstance(result, Evaluated)]
+    rejected = tuple(result for result in results if isinstance(result, Rejected))
+    return found_with(Outcome(request, rank(found, request), rejected))
+
+
+def _fewest(layouts: Sequence[Candidate], request: Request, data: Data) -> list[Evaluated | Rejected]:
+    """Try numbers of replicas for each layout, those of all layouts at once, until each has its fewest."""
+    searches = [spread.fewest(request.extras.cached) for _ in layouts]
+    trials = {number: next(one) for number, one in enumerate(searches)}
+    seen: list[dict[Trial, Evaluated | Rejected]] = [{} for _ in layouts]
+    done: dict[int, Evaluated | Rejected] = {}
+    while trials:
+        tried = [(layouts[number], trial) for number, trial in trials.items()]
+        for (number, trial), result in zip(list(trials.items()), _tried(tried, request, data), strict=True):
+            seen[number][trial] = result
+            try:
+                trials[number] = searches[number].send(_reply(result, request, trial))
+            except StopIteration as stop:
+                del trials[number]
+                done[number] = result if stop.value is None else seen[number][stop.value]
+                if isinstance(last := done[number], Evaluated):
+                    done[number] = _placed(last, stop.value.replicas, request, data)
+    return [done[number] for number in range(len(layouts))]
+
+
+def _tried(layouts: Sequence[tuple[Candidate, Trial]], request: Request, data: Data) -> list[Evaluated | Rejected]:
+    """Evaluate layouts, each as one of the replicas that are tried."""
+    tables: dict[Extras, Loads] = {}
+    results: list[Timed | Rejected] = []
+    for candidate, trial in layouts:
+        there, layout = spread.placed(candidate, request, trial)
+        if isinstance(layout, Candidate):
+            results.append(timed(layout, tables.setdefault(there.extras, Loads(there, data))))
+        else:
+            results.append(layout)
+    found = iter(evaluate([entry for entry in results if isinstance(entry, Timed)], request))
+    return [next(found) if isinstance(entry, Timed) else entry for entry in results]
+
+
+def _reply(result: Evaluated | Rejected, request: Request, trial: Trial) -> Reply:
+    """Return what a trial says: how many replicas suffice then, and how much of the histories those tried keep."""
+    if isinstance(result, Rejected):
+        return Reply(None, memory=result.reason == "memory")
+    if result.replicas > trial.replicas:
+        return Reply(result.replicas)
+    there = result.at(trial.replicas, request)
+    alive = spread.alive(there.candidate, there.asked(request), there.point, trial.replicas)
+    return Reply(result.replicas, 1.0 if alive is None else alive.kept)
+
+
+def _placed(found: Evaluated, count: int, request: Request, data: Data) -> Evaluated:
+    """Return an answer at the replicas whose caches it was evaluated with, and how to evaluate it at another number."""
+
+    def again(other: int, asked: Request) -> Evaluated | None:
+        trying = spread.at(other, asked.extras.cached)
+        trial = next(trying)
+        while True:
+            (result,) = _tried([(found.candidate, trial)], asked, data)
+            try:
+                trial = trying.send(_reply(result, asked, trial))
+            except StopIteration:
+                return _placed(result, other, asked, data) if isinstance(result, Evaluated) else None
+
+    return replace(found.at(count, request), again=again)
+
+
+def found_with(outcome: Outcome) -> Outcome:
+    """Return an outcome whose request says what the replicas of its answer find in their caches."""
+    best, request = outcome.best, outcome.request
+    if best is None or best.load.kernels.extras == request.extras:
+        return outcome
+    return replace(outcome, request=best.asked(request))
 
 
 def settled(request: Request, once: Callable[[Request], Outcome]) -> Outcome:
@@ -311,4 +416,4 @@ def chosen(layouts: Sequence[Bounded | Rejected], request: Request) -> Outcome:
     results = [next(evaluated) if isinstance(entry, Bounded) else entry for entry in layouts]
     found = [result for result in results if isinstance(result, Evaluated)]
     rejected = tuple(result for result in results if isinstance(result, Rejected))
-    return Outcome(request, rank(found, request), rejected)
+    return found_with(Outcome(request, rank(found, request), rejected))

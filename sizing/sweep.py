@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sizing.candidates import Rejected
 from sizing.request import Data, GpuOption, Request
-from sizing.search import Bounded, Outcome, Timed, bounded, chosen, settled, tabulated
+from sizing.search import Bounded, Outcome, Timed, bounded, chosen, search, settled, tabulated
 
 MOST_KEPT = 256  # sets of layouts that are kept: some hundred kB each
 # What of a request no layout's memory and step times depend on. A field that is added to requests is none of these.
@@ -66,6 +66,8 @@ class Searches:
 
     def search(self, request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None]) -> Outcome:
         """Return the outcome of a request."""
+        if request.extras.cached.varies:  # layouts that are timed at their own number of replicas
+            return search(request, options, precisions, self.data)
         return settled(request, lambda asked: self._once(asked, options, precisions))
 
     def _once(self, request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None]) -> Outcome:

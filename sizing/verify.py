@@ -16,7 +16,7 @@ from sizing.engine.load import Lengths
 from sizing.engine.rules import of_engine
 from sizing.load import Load
 from sizing.request import Request
-from sizing.search import Evaluated, Outcome, preference, replicas
+from sizing.search import Evaluated, Outcome, found_with, preference, replicas
 from sizing.simulation import ROUNDS, Deployed, Served, Traffic, simulate
 from sizing.specs.workload import Limits, Tokens
 
@@ -48,9 +48,14 @@ class Verified:
 def lengths_of(tokens: Tokens) -> tuple[Lengths, Lengths]:
     """Return the length distributions of a workload: fixed, or lognormal where a spread is stated."""
     return (
-        _lengths(tokens.isl, tokens.isl_std, tokens.isl_max),
+        turns_of(tokens) or _lengths(tokens.isl, tokens.isl_std, tokens.isl_max),
         _lengths(tokens.osl, tokens.osl_std, tokens.osl_max),
     )
+
+
+def turns_of(tokens: Tokens) -> Lengths | None:
+    """Return the distribution of prompts that are turns of conversations, None where they are not."""
+    return Lengths(tokens.isl, shape="turns", among=tokens.prompts) if tokens.prompts else None
 
 
 def _lengths(mean: float, std: float | None, longest: int | None) -> Lengths:
@@ -77,7 +82,7 @@ def verify(
         passed = meets(served, limits_of(candidate, request)) and keeps_headroom(checked, request)
         if passed or tried == tries:
             others = tuple(e for _, _, e in sorted(heap, key=lambda entry: entry[:2]))
-            return Verified(replace(outcome, ranked=(checked, *others)), passed, tried)
+            return Verified(found_with(replace(outcome, ranked=(checked, *others))), passed, tried)
         less = (
             candidate.with_replicas(next_size(replace(candidate, served=served), request), request)
             if _scales(request)
@@ -189,7 +194,7 @@ def deployed_as(chosen: Candidate, load: Load, request: Request) -> Deployed:
         kernels=load.kernels,
         memory=chosen.memory,
         rules=of_engine(chosen.settings, verified=request.extras.verified),
-        prefix_hit=request.extras.cached.share,
+        prefix_hit=load.kernels.extras.cached.share,
     )
 
 

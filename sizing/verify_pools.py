@@ -161,7 +161,7 @@ def deployed(pool: Evaluated, replicas: int, request: Request) -> Deployed:
         memory=chosen.memory,
         rules=of_engine(chosen.settings, verified=request.extras.verified),
         replicas=replicas,
-        prefix_hit=request.extras.cached.share,
+        prefix_hit=pool.load.kernels.extras.cached.share,
     )
 
 

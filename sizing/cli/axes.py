@@ -18,6 +18,7 @@ from sizing.sweep import Axis, size
 MOST_ROWS = 1_000_000
 # A workload that is right and states what others of its fields need, so that a value put into it is all that can be wrong.
 PLAIN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1, "optimisations.prefix.hit": 0.5}
+OF_TURNS = ("turns", "think_time", "prefix_routing")  # which a hit rate leaves nothing to act on
 DEMAND = "demand."
 
 
@@ -105,12 +106,20 @@ def _wrong(option: Opt, values: Sequence[Any], catalog: Catalog) -> Iterator[Fau
         try:
             if option.field is not None:
                 given = [value] if option.field == "gpu" else value
-                stated = workloads.override(None, {**PLAIN, option.field: given}, {option.field: field_of(option)})
+                stated = workloads.override(None, {**_plain(option), option.field: given}, {option.field: field_of(option)})
                 _check_method(stated)
             if option.name in look_up:
                 look_up[option.name](value)
         except InputError as error:
             yield from (fault if fault.file else _named(fault, option) for fault in error.faults)
+
+
+def _plain(option: Opt) -> dict[str, Any]:
+    if option.name not in OF_TURNS:
+        return PLAIN
+    return {field: value for field, value in PLAIN.items() if field != "optimisations.prefix.hit"} | {
+        "optimisations.prefix.turns": 2
+    }
 
 
 def _check_method(stated: Workload) -> None:

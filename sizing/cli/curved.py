@@ -210,6 +210,15 @@ def _request(names: Named, read: Data) -> Request:
                 allowed="estimate, simulate",
             )
         )
+    prefix = names.workload.value.optimisations.prefix
+    if prefix is not None and prefix.think_time_s is not None:
+        raise InputError(
+            Fault(
+                "a curve's loads each leave other room between turns; it takes every history as kept",
+                field="optimisations.prefix.think_time_s",
+                allowed="estimate, simulate",
+            )
+        )
     return replace(request_of(names, read, gpu_budget=1, demanded=False), gpu_budget=None)
 
 

@@ -35,7 +35,7 @@ def asked_of(names: Named, *, sized: bool = True) -> Asked | None:
     if wanted is None:
         return None
     considered = names.options
-    faults = list(_faults(workload)) if sized else []
+    faults = [*(_faults(workload) if sized else ()), *_of_turns(workload)]
     sides = {}
     for phase, pool in (("prefill", wanted.prefill), ("decode", wanted.decode)):
         try:
@@ -45,6 +45,15 @@ def asked_of(names: Named, *, sized: bool = True) -> Asked | None:
     if faults:
         raise InputError(faults)
     return Asked(sides["prefill"], sides["decode"], pools.load_hand_over().spec)
+
+
+def _of_turns(workload: Workload) -> Sequence[Fault]:
+    """Say what of conversations depends on the replicas of one pool and the load of the other."""
+    prefix = workload.optimisations.prefix
+    if prefix is None or prefix.turns is None or (prefix.routing == "affinity" and prefix.think_time_s is None):
+        return ()
+    message = "turns over separate pools are sized where each finds its cache, without a think time"
+    return (Fault(message, field="optimisations.prefix.turns", allowed="--prefix-routing affinity; or --prefix-hit"),)
 
 
 def _named(gpu: str, names: Named) -> tuple[GpuOption, ...]:

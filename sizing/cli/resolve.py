@@ -19,6 +19,7 @@ from sizing.errors import Fault, InputError
 from sizing.extras import NOTHING, Extras, Speculation
 from sizing.report.inputs import Asked
 from sizing.request import Data, GpuOption, Request
+from sizing.reuse import Conversation
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import Workload
@@ -77,7 +78,7 @@ def asked_of(names: Named, read: Data, extra: Extras = NOTHING) -> Asked:
     if precisions == (None,):
         precisions = (stated.precision or model.precision,)
     return Asked(
-        workload=with_images(stated, extra),
+        workload=as_served(stated, extra),
         workload_name=names.name,
         model_id=model.id,
         model_matched_from=model.matched_from,
@@ -114,7 +115,7 @@ def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bo
     if not demanded:
         stated = stated.model_copy(update={"demand": None})
     beside = extras_of(stated, model.spec)
-    whole = with_images(stated, beside)
+    whole = as_served(stated, beside)
     check_images(whole, beside, model.spec)
     check_prefix(beside, whole.tokens.isl)
     return requests.resolve(
@@ -126,6 +127,27 @@ def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bo
         gpu_budget=gpu_budget,
         extras=beside,
     )
+
+
+def as_served(workload: Workload, extras: Extras) -> Workload:
+    """Return a workload with prompts as the engine gets them: with the tokens of their images, and all turns before.
+
+    Raises InputError for prompts that turns make longer than the longest.
+    """
+    whole, talk = with_images(workload, extras), extras.cached.talk
+    if talk is None or talk.turns == 1:
+        return whole
+    tokens, last = whole.tokens, talk.prompts[-1]
+    if tokens.isl_max is not None and tokens.isl_max < last:
+        raise InputError(
+            Fault(
+                f"the prompt of turn {talk.turns:,} is {last:,} tokens, more than the longest prompt, {tokens.isl_max:,}",
+                field="optimisations.prefix.turns",
+                allowed=f"isl_max (--isl-max) of at least {last:,}, fewer turns, or a shorter ISL (the first prompt; each turn "
+                f"adds {talk.adds:,} and the answer's {talk.osl:,})",
+            )
+        )
+    return whole.model_copy(update={"tokens": tokens.growing(talk.prompts)})
 
 
 def with_images(workload: Workload, extras: Extras) -> Workload:
@@ -151,13 +173,42 @@ def extras_of(workload: Workload, model: Model) -> Extras:
 
     facts = load_facts().spec
     spoken = asked.speculative
+    encoder = extras.encoder(asked.images, facts.encoder) if asked.images else None
     return Extras(
         speculation=_speculation(spoken, model, facts) if spoken else None,
         sparsity=facts.sparsity if asked.sparsity else None,
         adapters=extras.adapters(asked.lora, facts.lora) if asked.lora else None,
-        encoder=extras.encoder(asked.images, facts.encoder) if asked.images else None,
-        cached=extras.cached(asked),
+        encoder=encoder,
+        cached=extras.cached(asked, _conversation(workload, encoder.tokens if encoder else 0)),
     )
+
+
+def _conversation(workload: Workload, of_images: int) -> Conversation | None:
+    """Return the conversations whose turns a workload's requests are, None where they are not.
+
+    Raises InputError for a first prompt without anything of its own, and for lengths that are spread beside.
+    """
+    asked, tokens = workload.optimisations.prefix, workload.tokens
+    if asked is None or asked.turns is None:
+        return None
+    first, shared = tokens.isl + of_images, asked.shared_tokens or 0
+    if shared >= first:
+        raise InputError(
+            Fault(
+                f"{shared:,} shared tokens leave nothing of the {first:,} of the first prompt (ISL) for the user to add",
+                field="optimisations.prefix.shared_tokens",
+                allowed=f"at most {first - 1:,}; or an ISL that counts them",
+            )
+        )
+    if tokens.isl_std is not None and asked.turns > 1:
+        raise InputError(
+            Fault(
+                "turns spread the lengths of prompts, and so does isl_std",
+                field="optimisations.prefix.turns",
+                allowed="one of them",
+            )
+        )
+    return Conversation(asked.turns, first, shared, tokens.osl)
 
 
 def check_prefix(extras: Extras, isl: int) -> None:

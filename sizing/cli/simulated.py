@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sizing import deployment, simulation
+from sizing import deployment, simulation, spread
 from sizing import request as requests
 from sizing.architecture import Layout
 from sizing.catalog.paths import expanded
@@ -22,17 +22,19 @@ from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
 from sizing.cli.pools import asked_of, contradicted, decode_serving, named_in, of_decode, routed, split_of
 from sizing.cli.reading import MOST
-from sizing.cli.resolve import check_images, check_prefix, data, extras_of, notes_of, with_cache_of, with_images
+from sizing.cli.resolve import as_served, check_images, check_prefix, data, extras_of, notes_of, with_cache_of
 from sizing.deployment import Resolved
 from sizing.engine.load import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
 from sizing.errors import Fault, InputError
+from sizing.report.deployed import candidate_of
 from sizing.report.simulation import Simulated
 from sizing.request import Data, Request
 from sizing.simulation import Deployed, Traffic
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.workload import Workload
 from sizing.units import MOST_DURATION_S
+from sizing.verify import turns_of
 
 REQUESTS = 10_000  # of a rate without --requests: the 99th percentile rests on a hundred of them
 ROUNDS = 10  # of a closed loop without --requests: each place is filled so often
@@ -65,10 +67,11 @@ def question(
     )
     check(*besides, drive, rows, *names.parts, pools, against, layout, request, idle)
     driven, trace, model = of_decode(drive.value, pools.value), rows.value, names.model.value
-    asked = with_images(names.workload.value, request.value.extras)
+    asked = as_served(names.workload.value, request.value.extras)
     precision = names.precisions.value[0] or asked.precision or model.precision
     option = names.options[0] if pools.value is None else pools.value.decode.options[0]
     resolved = deployment.resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
+    resolved = _keeping(resolved, driven.replicas)
     policies = _deployed(resolved, driven)
     load = Part(lambda: _traffic(resolved, asked, driven, trace, policies), names.origin.by_field)
     split = Part(lambda: split_of(pools.value, resolved, policies, load.value), names.origin.by_field)
@@ -86,6 +89,19 @@ def question(
         replicas_stated=driven.stated_replicas is not None,
         split=split.value,
     )
+
+
+def _keeping(resolved: Resolved, replicas: int) -> Resolved:
+    """Return a deployment whose caches keep as much between turns as its load leaves, where a think time is stated."""
+    request = resolved.request
+    if request.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
+        return resolved
+    if request.requests_per_s is None and request.concurrency is None:
+        raise InputError(
+            Fault("needs a load to say how many talks are idle", field="--think-time", allowed="with --rps or --concurrency")
+        )
+    there = spread.keeping(candidate_of(resolved), request, replicas, resolved.data)
+    return replace(resolved, request=there)
 
 
 def _file(names: Named) -> Workload | None:
@@ -129,11 +145,12 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
     """Return the request; of a trace the longest sequence is what is to be held, where nothing else is stated."""
     model, (engine, version), asked = names.model.value, names.engine.value, names.workload.value
     serving = asked.serving
+    _check_turns(asked, driven, traced=trace is not None)
     if trace is not None and serving.max_model_len is None:
         longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
         serving = serving.model_copy(update={"max_model_len": longest})
-    extras = extras_of(asked, model.spec)
-    whole = with_images(asked, extras)
+    extras = extras_of(asked, model.spec).over(driven.replicas * layout.dp)
+    whole = as_served(asked, extras)
     if trace is None:
         check_images(whole, extras, model.spec)
         check_prefix(extras, whole.tokens.isl)
@@ -148,6 +165,22 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
     )
 
 
+def _check_turns(asked: Workload, driven: Driving, *, traced: bool) -> None:
+    """Raise InputError for turns whose prompts have lengths from elsewhere too."""
+    prefix = asked.optimisations.prefix
+    if prefix is None or prefix.turns is None:
+        return
+    if traced or driven.isl_std is not None or driven.length_ratio is not None:
+        other = "a trace" if traced else "--isl-std" if driven.isl_std is not None else "--length-ratio"
+        raise InputError(
+            Fault(
+                f"turns say how long prompts are, and so does {other}",
+                field="optimisations.prefix.turns",
+                allowed="one of them; of a trace --prefix-hit",
+            )
+        )
+
+
 def _traffic(
     resolved: Resolved,
     asked: Workload,
@@ -157,7 +190,7 @@ def _traffic(
 ) -> Traffic:
     """Return the load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
     request, tokens, arriving, count = resolved.request, asked.tokens, driven.arriving, driven.requests
-    isl = _lengths(tokens.isl, driven.isl_std or tokens.isl_std, tokens.isl_max, driven)
+    isl = turns_of(tokens) or _lengths(tokens.isl, driven.isl_std or tokens.isl_std, tokens.isl_max, driven)
     osl = _lengths(tokens.osl, driven.osl_std or tokens.osl_std, tokens.osl_max, driven)
     base = Traffic(isl, osl, count or REQUESTS, seed=driven.seed)
     if trace is not None:

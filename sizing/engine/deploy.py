@@ -94,6 +94,7 @@ def replicas(
             replace(template),
             Batch(windows),
             prefix_hit=prefix_hit,
+            finds=kernels.extras.cached.finds,
             tokens_per_step=kernels.extras.tokens_per_step,
             one_by_one=one_by_one,
             handed=handed,

@@ -18,14 +18,16 @@ SURE_SIGMAS = 6.0  # beyond which chance comes once in a billion runs
 class Lengths:
     """A distribution of whole lengths, at least 1: fixed, normal, lognormal (mean and standard deviation), uniform range.
 
-    `low_share` of a uniform range is the share of the mean's nominal length where it starts (0.8: 80 to 100 %).
+    `low_share` of a uniform range is the share of the mean's nominal length where it starts (0.8: 80 to 100 %). Turns of
+    conversations are each as likely, of the lengths `among` which they are.
     """
 
     mean: float
     std: float = 0.0
-    shape: Literal["fixed", "normal", "lognormal", "uniform"] = "fixed"
+    shape: Literal["fixed", "normal", "lognormal", "uniform", "turns"] = "fixed"
     low_share: float = 1.0
     longest: int | None = None
+    among: tuple[int, ...] = ()
 
     def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Draw `count` lengths."""
@@ -36,6 +38,8 @@ class Lengths:
             drawn = rng.lognormal(math.log(self.mean) - sigma**2 / 2, sigma, count)
         elif self.shape == "uniform":
             return rng.integers(max(1, int(self.low_share * self.mean)), int(self.mean) + 1, count)
+        elif self.shape == "turns":
+            drawn = rng.choice(self.among, count).astype(float)
         else:
             drawn = np.full(count, float(self.mean))
         lengths = np.maximum(1, np.rint(drawn))

@@ -73,6 +73,7 @@ class Replica:
     pool: Pool
     batch: Batch
     prefix_hit: float = 0.0
+    finds: Callable[[int, int], int] | None = None
     now: float = 0.0
     handed: bool = False
     one_by_one: bool = False
@@ -204,11 +205,11 @@ class Replica:
         if self.units is not None:
             return self.units(request)
         prompt = self.requests.isl[request]
-        return prompt - self._cached(prompt) + self.requests.generated[request]
+        return prompt - self._cached(request, prompt) + self.requests.generated[request]
 
-    def _cached(self, prompt: int) -> int:
-        """Tokens of a prompt that the prefix cache holds."""
-        return cached_tokens(prompt, self.prefix_hit)
+    def _cached(self, request: int, prompt: int) -> int:
+        """Tokens of a prompt that the prefix cache holds: a share, or what the turn of a conversation finds."""
+        return cached_tokens(prompt, self.prefix_hit) if self.finds is None else self.finds(request, prompt)
 
     def _budget_left(self) -> float:
         """Units of the next step that prefilling requests (and decodes, where they share it) leave."""
@@ -282,7 +283,7 @@ class Replica:
         """Tokens that a chunk finds in the cache: units done, and the cached prefix."""
         if self.units is not None:
             return self.done_units[request]
-        return self.done_units[request] + self._cached(self.requests.isl[request])
+        return self.done_units[request] + self._cached(request, self.requests.isl[request])
 
     def _end_prompts(self, pieces: Sequence[Piece], extra: float) -> None:
         """Send finished prompts on to their next token: at once, or after the rest of a pass through a pipeline."""

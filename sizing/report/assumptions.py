@@ -8,6 +8,7 @@ from sizing import settings
 from sizing.architecture import is_moe
 from sizing.candidates import Candidate, deployment_of
 from sizing.demand import OF_USERS
+from sizing.extras import Cached
 from sizing.kernels import Kernels
 from sizing.report.documents import NO_ITL, Assumption
 from sizing.report.inputs import Asked
@@ -138,13 +139,15 @@ def of_extras(request: Request) -> Iterator[Assumption]:
         rate = 1 + facts.reached * (facts.rate - 1)
         yield Assumption("products of pruned weights", rate, "times the dense rate", "derived", facts.reached_source)
     cached = extras.cached
-    if cached.hit:
+    if cached.talk is not None:
+        yield from _of_turns(cached)
+    elif cached.hit:
         yield Assumption("share of a prompt in the prefix cache", cached.hit, "", "assumed", "as asked")
     if cached.shared_tokens:
         held = f"{cached.distinct:,} of {cached.shared_tokens:,} tokens on every replica"
-        yield Assumption(
-            "shared prefixes", held, "", "assumed", "as asked; a router that knows them needs fewer on each"
-        )
+        of = f", its part of {cached.prefixes:,}" if cached.distinct < cached.prefixes else ""
+        why = "affinity routing, as asked" if cached.affinity else "a router that knows them needs fewer on each"
+        yield Assumption("shared prefixes", held + of, "", "assumed", f"as asked; {why}")
     if cached.restored:
         yield Assumption("share of a prompt restored from host memory", cached.restored, "", "assumed", "as asked")
     if (adapters := extras.adapters) is not None:
@@ -159,6 +162,26 @@ def of_extras(request: Request) -> Iterator[Assumption]:
         )
         yield Assumption("image encoder", f"borrowed, {encoder.facts.title}; {stated}", "", "assumed", source)
         yield Assumption("tokens of a request's images", encoder.tokens, "", "assumed", source)
+
+
+def _of_turns(cached: Cached) -> Iterator[Assumption]:
+    """Yield what is taken of conversations: each turn as frequent, answers of mean length, and where turns find their cache."""
+    talk = cached.talk
+    assert talk is not None
+    each = f"{talk.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {talk.adds:,} and the answers"
+    yield Assumption("turns of a conversation", each, "", "assumed", "as asked")
+    where = "on the replica that has its cache"
+    if not cached.affinity:
+        where = f"on any of {cached.engines:,} at random" if cached.engines > 1 else "on the only replica"
+    yield Assumption("the next turn comes", where, "", "assumed", "as asked (routing)")
+    if cached.think_time_s is None:
+        yield Assumption("caches of idle conversations", "all kept", "", "assumed", "no think time was stated")
+    else:
+        yield Assumption(
+            "histories kept between turns", cached.kept, "", "derived",
+            "room over need: exact for think times without memory whose ended talks go first; least recently used caches keep "
+            "less where all think times are alike",
+        )  # fmt: skip
 
 
 def of_limits(request: Request) -> Iterator[Assumption]:

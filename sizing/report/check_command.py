@@ -103,9 +103,12 @@ def _optimised(request: Request) -> dict[str, str | int | None]:
     return {
         "--speculative": None if spoken is None else str(spoken),
         "--sparsity": asked.sparsity,
-        "--prefix-hit": None if prefix is None else f"{prefix.hit:g}",
+        "--prefix-hit": None if prefix is None or prefix.hit is None else f"{prefix.hit:g}",
         "--prefix-shared": None if prefix is None else prefix.shared_tokens,
         "--prefix-distinct": None if prefix is None else prefix.distinct,
+        "--turns": None if prefix is None else prefix.turns,
+        "--think-time": None if prefix is None or prefix.think_time_s is None else f"{prefix.think_time_s:g}s",
+        "--prefix-routing": None if prefix is None else prefix.routing,
         "--lora": None if asked.lora is None else f"{asked.lora.slots}x{asked.lora.rank}",
         "--images": None
         if asked.images is None
@@ -120,18 +123,21 @@ def _lengths(request: Request, asked: Asked) -> dict[str, float | None]:
     """Return the lengths, with the longest where they are spread, and room for the longest where that is said elsewhere."""
     tokens, encoder = asked.workload.tokens, request.extras.encoder
     of_images = {"isl": encoder.tokens if encoder else 0, "osl": 0}  # which --images adds
-    found: dict[str, float | None] = {"--isl": tokens.isl - of_images["isl"], "--osl": tokens.osl}
+    first = tokens.prompts[0] if tokens.prompts else tokens.isl  # of turns, which --turns makes of it again
+    found: dict[str, float | None] = {"--isl": first - of_images["isl"], "--osl": tokens.osl}
     longest = 0
     for name in ("isl", "osl"):
         std, most = getattr(tokens, f"{name}_std"), getattr(tokens, f"{name}_max")
         found |= {f"--{name}-std": std, f"--{name}-max": most - of_images[name] if std is not None else None}
         longest += most if std is not None else getattr(tokens, name)
+    longest += max(tokens.prompts) - tokens.isl if tokens.prompts else 0
     return {**found, "--max-model-len": request.max_model_len if request.max_model_len != longest else None}
 
 
 def _load(best: Evaluated, request: Request) -> dict[str, str]:
     """Return the load of all replicas, or of one where they are many: a rate, a number in flight, or a batch."""
-    count = best.replicas if best.replicas <= MOST_REPLICAS else 1
+    alike = not request.extras.cached.varies  # one replica finds what one of many does
+    count = 1 if best.replicas > MOST_REPLICAS and alike else best.replicas
     share = count / best.replicas
     replicas = {"--replicas": str(count)} if count > 1 else {}
     if request.concurrency is not None:

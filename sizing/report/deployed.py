@@ -6,6 +6,7 @@ from typing import Any
 
 from sizing.candidates import Candidate
 from sizing.deployment import Resolved
+from sizing.report.talks import conversation
 
 
 def candidate_of(resolved: Resolved) -> Candidate:
@@ -46,4 +47,5 @@ def inputs(resolved: Resolved) -> dict[str, Any]:
         "max_num_batched_tokens": settings.max_num_batched_tokens,
         "cuda_graphs_gib": resolved.memory.cuda_graphs_gib,
         "optimisations": request.optimisations.asked(),
+        **conversation(request, placed=True),
     }

@@ -258,6 +258,16 @@ class Simulation(NamedTuple):
     preemptions: int
 
 
+class IdleConversations(NamedTuple):
+    """Conversations between two turns, of one replica: those whose cache should be kept, the room for them, and the share of
+    turns that was taken to find their history.
+    """
+
+    needed: float
+    room: float
+    histories_kept: float
+
+
 class Estimate(NamedTuple):
     """The document of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number.
 
@@ -284,6 +294,7 @@ class Estimate(NamedTuple):
     simulate_command: str | None = None
     disaggregated: Disaggregated | None = None
     explanations: tuple[Explanation, ...] = ()
+    idle_conversations: IdleConversations | None = None
     schema: str = "llmsize.estimate/1"
 
 

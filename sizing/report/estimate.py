@@ -11,7 +11,7 @@ import numpy as np
 from sizing import cost, memory
 from sizing.advice import Relaxation, Suggestion, nearest_miss
 from sizing.candidates import Candidate, Rejected, island_gpus
-from sizing.report import assumptions, bands, check_command, explain
+from sizing.report import assumptions, bands, check_command, explain, talks
 from sizing.report.documents import (
     Alternative,
     Assumption,
@@ -111,6 +111,7 @@ def build(
         rejected=turned_down,
         assumptions=_assumptions(best, outcome, asked),
         simulate_command=check_command.simulate(best, outcome.request, asked),
+        idle_conversations=talks.idle(best, request),
     )
     if not explained:
         return document

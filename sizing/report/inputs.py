@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sizing import demand as demands
 from sizing.candidates import Candidate
 from sizing.demand import Habits
+from sizing.report.talks import conversation
 from sizing.request import GpuOption, Request
 from sizing.specs.workload import Defaults, Workload
 from sizing.units import MILLI
@@ -59,6 +60,7 @@ def inputs(asked: Asked, request: Request, chosen: Candidate | None) -> dict[str
         "headroom": request.headroom,
         "serving": serving(request, chosen),
         "optimisations": request.optimisations.asked(),
+        **conversation(request, placed=chosen is not None),
     }
 
 

@@ -152,9 +152,24 @@ def _asked(document: Estimate) -> Iterator[Line]:
     nodes = f", a replica over {d.nodes_per_replica} nodes" if d.nodes_per_replica > 1 else ""
     yield Line(f"{i['engine_title']} {i['engine_version']}, {layout(d)}{nodes}", "Engine")
     yield from optimised(i)
+    yield from _idle(document)
     if i["gpu_asked"]:
         asked = ", ".join(f"{asked!r} is {known}" for known, asked in i["gpu_asked"].items())
         yield Line(asked, "Matched", style="dim")
+
+
+def _idle(document: Estimate) -> Iterator[Line]:
+    """Say how many conversations wait for their next turn, and whether caches have room for them."""
+    idle, talk = document.idle_conversations, document.inputs.get("conversation")
+    if idle is None or talk is None:
+        return
+    text = f"{number(idle.needed)} conversations to keep between turns on each replica, room for {number(idle.room)}"
+    if idle.histories_kept < 1:
+        text += (
+            f": the hit rate of a large enough cache cannot hold, {percent(idle.histories_kept)} of turns are taken to find "
+            "their history"
+        )
+    yield Line(text, "Idle caches")
 
 
 def _figures(document: Estimate) -> Iterator[Line]:

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sizing.report.lines import Line, percent, plural
+from sizing.report.lines import Line, number, percent, plural
 
 
 def optimised(inputs: dict[str, Any]) -> tuple[Line, ...]:
     """Return a line of the optimisations asked for; none where there are none."""
     text = optimisations(inputs)
-    return (Line(text, "Optimised"),) if text else ()
+    lines = (Line(text, "Optimised"),) if text else ()
+    talk = inputs.get("conversation")
+    return lines if talk is None else (*lines, Line(_turns(talk), "Turns"))
+
+
+def _turns(talk: dict[str, Any]) -> str:
+    """Say how prompts grow, and what is found of them."""
+    prompts = talk["isl_by_turn"]
+    text = f"first prompt {prompts[0]:,} tokens, turn {talk['turns']:,} {prompts[-1]:,}, mean {number(talk['isl_mean'], 4)}"
+    if talk["hit"] is not None:
+        over = f" over {talk['caches']:,} caches" if talk["routing"] == "random" and talk["caches"] > 1 else ""
+        text += f"; {talk['hit'] * 100:.3g} % of prompt tokens found in cache ({talk['routing']} routing{over})"
+    return text
 
 
 def optimisations(inputs: dict[str, Any]) -> str:
@@ -30,9 +42,13 @@ def _parts(asked: dict[str, Any]) -> Iterator[str]:
     if "sparsity" in asked:
         yield f"{asked['sparsity']} sparsity"
     if prefix := asked.get("prefix"):
-        text = f"{percent(prefix['hit'])} of a prompt in the prefix cache"
+        text = f"{percent(prefix['hit'])} of a prompt in the prefix cache" if "hit" in prefix else ""
+        if "turns" in prefix:
+            text = f"prefix cache over conversations of {plural(prefix['turns'], 'turn')}"
         if "shared_tokens" in prefix:
             text += f", {prefix['shared_tokens']:,} tokens of it shared ({prefix.get('distinct', 1):,} distinct)"
+        if "routing" in prefix:
+            text += f", {prefix['routing']} routing"
         yield text
     if lora := asked.get("lora"):
         yield f"{plural(lora['slots'], 'LoRA adapter')} of rank {lora['rank']:,}"

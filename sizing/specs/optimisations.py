@@ -10,14 +10,16 @@ from pydantic import BeforeValidator, Field
 
 from sizing.specs.base import PositiveInt, Spec, Text
 from sizing.specs.pools import Pools
-from sizing.units import parse_share, plain_float
+from sizing.units import MOST_DURATION_S, parse_duration_s, parse_share, plain_float
 
 MOST_DRAFTED = 64  # tokens a step: far beyond what any published method drafts
 DRAFT_MODEL = "draft"  # the method whose draft is a model of its own, named after it
 
 PREFIX_SIZES = {"shared_tokens", "distinct"}
+MOST_TURNS = 1000  # of a conversation: far beyond what a context holds
 
 Sparsity = Literal["2:4"]
+PrefixRouting = Literal["affinity", "random"]
 
 
 def _share(value: Any) -> Any:
@@ -75,10 +77,32 @@ def _sizes(*names: str, form: str) -> Callable[[Any], Any]:
 
 
 def _prefix(value: Any) -> Any:
-    """Accept a plain share, the hit rate alone. Raises ValueError for shared tokens without a hit rate."""
-    if isinstance(value, dict) and "hit" not in value and PREFIX_SIZES & value.keys():
-        raise ValueError("needs the hit rate too (hit, --prefix-hit): shared tokens are part of what is found in cache")
+    """Accept a plain share, the hit rate alone. Raises ValueError for what nothing says the hit rate of."""
+    if isinstance(value, dict):
+        if "turns" in value and "hit" in value:
+            raise ValueError("the hit rate (hit, --prefix-hit) follows from turns (--turns): state one of them")
+        if not {"hit", "turns"} & value.keys() and PREFIX_SIZES & value.keys():
+            raise ValueError(
+                "needs the hit rate too (hit, --prefix-hit), or turns: shared tokens are part of what is found in cache"
+            )
+        if "turns" not in value and "think_time_s" in value:
+            raise ValueError("think time (--think-time) is between turns: it needs turns (--turns)")
+        if "routing" in value and not {"turns", "shared_tokens"} & value.keys():
+            raise ValueError(
+                "routing (--prefix-routing) acts on turns (--turns) and shared prefixes (--prefix-shared); a plain hit rate is "
+                "as measured behind your own router"
+            )
+        if not {"hit", "turns"} & value.keys():
+            raise ValueError("needs the hit rate (hit, --prefix-hit), or the turns that it follows from (turns, --turns)")
     return _share_alone(value)
+
+
+def _duration(value: Any) -> Any:
+    return parse_duration_s(value) if isinstance(value, str) else value
+
+
+def _lower(value: Any) -> Any:
+    return value.strip().lower() if isinstance(value, str) else value
 
 
 def _share_alone(value: Any) -> Any:
@@ -127,11 +151,21 @@ class Prefix(Spec):
 
     `shared_tokens` of each prompt are one of `distinct` prefixes (system prompts, documents) that live requests share: the
     cache holds each once. Without them each request holds its whole prompt, as a conversation with itself does.
+
+    With `turns` the hit follows from conversations of so many turns: the workload's ISL is then the first prompt, and each
+    later one sends it all again with the answers so far and as much as the user added at first. `think_time_s` passes
+    between an answer and the next turn. `routing` says whether a router over replicas sends what begins alike to one of
+    them (affinity) or picks any (random).
     """
 
-    hit: Share
+    hit: Share | None = None
     shared_tokens: PositiveInt | None = None
     distinct: PositiveInt | None = None
+    turns: Annotated[int, Field(gt=0, le=MOST_TURNS, strict=True)] | None = None
+    think_time_s: (
+        Annotated[float, Field(gt=0, le=MOST_DURATION_S, strict=True), BeforeValidator(_duration)] | None
+    ) = None
+    routing: Annotated[PrefixRouting, BeforeValidator(_lower)] | None = None
 
 
 class Lora(Spec):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from sizing.specs import ranges
 from sizing.specs.base import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
@@ -119,6 +119,20 @@ class Tokens(Spec):
     osl_max: PositiveInt | None = None
     isl_std: Annotated[float, Field(gt=0, le=1e9, strict=True)] | None = None
     osl_std: Annotated[float, Field(gt=0, le=1e9, strict=True)] | None = None
+    _prompts: tuple[int, ...] = PrivateAttr(default=())
+
+    @property
+    def prompts(self) -> tuple[int, ...]:
+        """Prompt lengths of a conversation's turns, each as frequent as another; empty where requests are not turns."""
+        return self._prompts
+
+    def growing(self, prompts: tuple[int, ...]) -> Tokens:
+        """Return the tokens of conversations whose turns have these prompts, the last of them the longest."""
+        found = self.model_copy(
+            update={"isl": round(sum(prompts) / len(prompts)), "isl_max": self.isl_max or max(prompts)}
+        )
+        found._prompts = prompts
+        return found
 
     @model_validator(mode="after")
     def _ordered(self) -> Tokens:

@@ -1,0 +1,48 @@
+"""Conversations in documents: how prompts grow turn by turn, what is found of each, and the idle ones that caches keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sizing import reuse, spread
+from sizing.report.documents import IdleConversations
+from sizing.request import Request
+from sizing.search import Evaluated
+
+
+def conversation(request: Request, *, placed: bool) -> dict[str, Any]:
+    """Return conversations as an entry of a document's inputs, empty where requests are not turns.
+
+    What is found is null where the number of replicas decides it and is not known (`placed` False).
+    """
+    cached = request.extras.cached
+    talk = cached.talk
+    if talk is None:
+        return {}
+    known = placed or not cached.varies
+    found = reuse.found_by_turn(talk, cached.finding) if known else None
+    return {
+        "conversation": {
+            "turns": talk.turns,
+            "isl_first": talk.first,
+            "shared_tokens": talk.shared,
+            "added_tokens_per_turn": talk.adds,
+            "isl_mean": talk.mean_isl,
+            "isl_by_turn": list(talk.prompts),
+            "cached_tokens_by_turn": None if found is None else list(found),
+            "hit": cached.hit if known else None,
+            "routing": "affinity" if cached.affinity else "random",
+            "caches": cached.engines if known else None,
+            "block_tokens": cached.block if known else None,
+            "think_time_s": cached.think_time_s,
+            "histories_kept": cached.kept if known else None,
+        }
+    }
+
+
+def idle(best: Evaluated, request: Request) -> IdleConversations | None:
+    """Return the idle conversations of one of an answer's replicas, None where no think time is stated."""
+    found = spread.alive(best.candidate, best.asked(request), best.point, best.replicas)
+    if found is None:
+        return None
+    return IdleConversations(found.needed, found.room, best.load.kernels.extras.cached.kept)
