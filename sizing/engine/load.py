@@ -37,13 +37,18 @@ class Lengths:
             sigma = math.sqrt(math.log1p((self.std / self.mean) ** 2))
             drawn = rng.lognormal(math.log(self.mean) - sigma**2 / 2, sigma, count)
         elif self.shape == "uniform":
-            return rng.integers(max(1, int(self.low_share * self.mean)), int(self.mean) + 1, count)
+            return _apart(rng).integers(max(1, int(self.low_share * self.mean)), int(self.mean) + 1, count)
         elif self.shape == "turns":
-            drawn = rng.choice(self.among, count).astype(float)
+            drawn = _apart(rng).choice(self.among, count).astype(float)
         else:
             drawn = np.full(count, float(self.mean))
         lengths = np.maximum(1, np.rint(drawn))
         return (lengths if self.longest is None else np.minimum(lengths, self.longest)).astype(np.int64)
+
+
+def _apart(rng: np.random.Generator) -> np.random.Generator:
+    """Return a stream of its own: a router with the same seed draws whole numbers too, and the replica would follow the length."""
+    return rng.spawn(1)[0]
 
 
 def course_lengths(mean: float, std: float, seed: int) -> Iterator[int]:
