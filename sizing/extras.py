@@ -199,7 +199,6 @@ class Extras:
         """What drafts, where something does."""
         return self.speculation.draft if self.speculation else None
 
-
     def over(self, engines: int, kept: float = 1.0) -> Extras:
         """Return the same over so many engines, each with a prefix cache of its own."""
         return replace(self, cached=self.cached.over(engines, kept)) if self.cached.varies else self

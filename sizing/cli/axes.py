@@ -106,7 +106,9 @@ def _wrong(option: Opt, values: Sequence[Any], catalog: Catalog) -> Iterator[Fau
         try:
             if option.field is not None:
                 given = [value] if option.field == "gpu" else value
-                stated = workloads.override(None, {**_plain(option), option.field: given}, {option.field: field_of(option)})
+                stated = workloads.override(
+                    None, {**_plain(option), option.field: given}, {option.field: field_of(option)}
+                )
                 _check_method(stated)
             if option.name in look_up:
                 look_up[option.name](value)

@@ -14,13 +14,12 @@ from sizing.cli.resolve import check_images, check_prefix, data, extras_of, note
 from sizing.deployment import Resolved, resolve
 from sizing.errors import Fault, InputError
 from sizing.request import Data, Request
-from sizing.specs.workload import Serving, Workload
+from sizing.specs.workload import Serving
 
 # `override` validates a whole workload; these commands have no tokens of their own.
 PLACEHOLDER_TOKENS = {"isl": 1, "osl": 1}
-SPARING = (
-    "prefix_hit", "prefix_shared", "prefix_distinct", "turns", "think_time", "prefix_routing", "kv_offload",
-)  # fmt: skip
+OF_TALKS = ("turns", "think_time", "prefix_routing")
+SPARING = ("prefix_hit", "prefix_shared", "prefix_distinct", *OF_TALKS, "kv_offload")
 NO_MODEL = Fault("is needed", field="--model", allowed="a name (llmsize models), a config.json or its folder")
 
 
@@ -42,7 +41,6 @@ def deployment(options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Pa
 def _request(names: Named, read: Data) -> Request:
     model, (engine, version) = names.model.value, names.engine.value
     workload = with_cache_of(names.workload.value, model)
-    _check_no_conversation(workload)
     extras = extras_of(workload, model.spec)
     request = requests.without_demand(workload, model.spec, engine, version, read.defaults, extras=extras)
     check_images(with_images(workload, extras), extras, model.spec)
@@ -50,19 +48,19 @@ def _request(names: Named, read: Data) -> Request:
     return request
 
 
-def _check_no_conversation(workload: Workload) -> None:
+def check_one_cache(values: Mapping[str, Any]) -> None:
     """Raise InputError for what says how requests come to one of several caches: here is one, and no lengths of turns."""
-    prefix = workload.optimisations.prefix
-    faults = [
-        Fault(f"has nothing to act on: {why}", field=f"optimisations.prefix.{name}", allowed=instead)
-        for name, why, instead in (
-            ("turns", "there is no ISL and OSL here", "--max-model-len with the length of the last turn"),
-            ("routing", "this is one replica, which holds all prefixes", "--prefix-distinct with those of one replica"),
-        )
-        if prefix is not None and getattr(prefix, name) is not None
+    given = [
+        option for option in OPTIMISATION_OPTIONS if option.name in OF_TALKS and values.get(option.name) is not None
     ]
-    if faults:
-        raise InputError(faults)
+    if given:
+        raise InputError(
+            Fault(
+                "has nothing to act on: here is one replica, which holds all prefixes, and no ISL that grows",
+                field=", ".join(option.flags[0] for option in given),
+                allowed="--max-model-len with the length of the last turn, --prefix-distinct with the prefixes of one replica",
+            )
+        )
 
 
 def check_all_new(values: Mapping[str, Any], instead: str) -> None:

@@ -16,12 +16,13 @@ def command(**values: Any) -> None:
     Exit codes: 0 fits, 1 does not fit, 2 bad input. The length is the model's maximum without --max-model-len.
     """
     from sizing.cli.collecting import Part
-    from sizing.cli.deploy import deployment
+    from sizing.cli.deploy import check_one_cache, deployment
     from sizing.cli.output import chosen_format, write
     from sizing.report.memory import build
 
     output = Part(lambda: chosen_format(values))
-    document = build(deployment(MEMORY_OPTIONS, values, output), explained=values["explain"])
+    one = Part(lambda: check_one_cache(values))
+    document = build(deployment(MEMORY_OPTIONS, values, output, one), explained=values["explain"])
     write(document, output.value)
     if not document.fits:
         raise typer.Exit(1)

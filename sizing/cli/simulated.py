@@ -98,7 +98,11 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
         return resolved
     if request.requests_per_s is None and request.concurrency is None:
         raise InputError(
-            Fault("needs a load to say how many talks are idle", field="--think-time", allowed="with --rps or --concurrency")
+            Fault(
+                "needs a load to say how many talks are idle",
+                field="--think-time",
+                allowed="with --rps or --concurrency",
+            )
         )
     there = spread.keeping(candidate_of(resolved), request, replicas, resolved.data)
     return replace(resolved, request=there)

@@ -168,7 +168,9 @@ def _of_turns(cached: Cached) -> Iterator[Assumption]:
     """Yield what is taken of conversations: each turn as frequent, answers of mean length, and where turns find their cache."""
     talk = cached.talk
     assert talk is not None
-    each = f"{talk.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {talk.adds:,} and the answers"
+    each = (
+        f"{talk.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {talk.adds:,} and the answers"
+    )
     yield Assumption("turns of a conversation", each, "", "assumed", "as asked")
     where = "on the replica that has its cache"
     if not cached.affinity:

@@ -116,7 +116,9 @@ def build(
     if not explained:
         return document
     document = explain.with_explanations(document, best, outcome, asked, prefill, decode)
-    return document._replace(explanations=(*document.explanations, *bands.explanations(predicted)))
+    return document._replace(
+        explanations=(*document.explanations, *talks.explanations(best), *bands.explanations(predicted))
+    )
 
 
 def _simulation(best: Evaluated, checked: Verified | None) -> Simulation | None:

@@ -10,7 +10,7 @@ from sizing.report.footnotes import KINDS
 from sizing.report.html_cells import Cell, Table, capped, columns, figure, words
 from sizing.report.lines import milliseconds, money, number, percent, stated
 from sizing.report.table_layouts import layout
-from sizing.report.table_optimised import optimisations
+from sizing.report.table_optimised import optimisations, turns
 
 AT = "/estimate"
 LATENCIES = (("ttft_ms", "TTFT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))
@@ -38,6 +38,8 @@ def asked(report: Report) -> tuple[tuple[str, str], ...]:
     ]
     if optimised := optimisations(i):
         found.append(("Optimisations", optimised))
+    if said := turns(i):
+        found.append(("Turns", said))
     if d is not None:
         found.insert(6, ("Layout of a replica", layout(d)))
     return tuple(found)

@@ -12,14 +12,17 @@ def optimised(inputs: dict[str, Any]) -> tuple[Line, ...]:
     """Return a line of the optimisations asked for; none where there are none."""
     text = optimisations(inputs)
     lines = (Line(text, "Optimised"),) if text else ()
+    said = turns(inputs)
+    return (*lines, Line(said, "Turns")) if said else lines
+
+
+def turns(inputs: dict[str, Any]) -> str:
+    """Say how prompts grow in conversations, and what is found of them; empty where requests are not turns."""
     talk = inputs.get("conversation")
-    return lines if talk is None else (*lines, Line(_turns(talk), "Turns"))
-
-
-def _turns(talk: dict[str, Any]) -> str:
-    """Say how prompts grow, and what is found of them."""
+    if talk is None:
+        return ""
     prompts = talk["isl_by_turn"]
-    text = f"first prompt {prompts[0]:,} tokens, turn {talk['turns']:,} {prompts[-1]:,}, mean {number(talk['isl_mean'], 4)}"
+    text = f"first prompt {prompts[0]:,} tokens (the ISL asked), turn {talk['turns']:,} {prompts[-1]:,}, mean {number(talk['isl_mean'], 4)}"
     if talk["hit"] is not None:
         over = f" over {talk['caches']:,} caches" if talk["routing"] == "random" and talk["caches"] > 1 else ""
         text += f"; {talk['hit'] * 100:.3g} % of prompt tokens found in cache ({talk['routing']} routing{over})"

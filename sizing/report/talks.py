@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from sizing import reuse, spread
-from sizing.report.documents import IdleConversations
+from sizing.report.documents import Explanation, IdleConversations
 from sizing.request import Request
 from sizing.search import Evaluated
 
@@ -38,6 +39,25 @@ def conversation(request: Request, *, placed: bool) -> dict[str, Any]:
             "histories_kept": cached.kept if known else None,
         }
     }
+
+
+def explanations(best: Evaluated) -> Iterator[Explanation]:
+    """Yield how the lengths and hit rate of conversations came about."""
+    cached = best.load.kernels.extras.cached
+    talk = cached.talk
+    if talk is None:
+        return
+    lengths = f"s = {talk.shared:,}, n = {talk.adds:,}, o = {talk.osl:,}, T = {talk.turns:,}"
+    yield Explanation(
+        "ISL", talk.mean_isl, "tokens, mean over turns", "derived", "mean over t = 1..T of s + t*n + (t-1)*o", lengths,
+        "--isl (s + n, the first prompt), --prefix-shared (s), --osl (o), --turns (T)",
+    )  # fmt: skip
+    yield Explanation(
+        "prompt tokens in cache", cached.hit, "of all", "derived",
+        "sum of E(t) / sum of prompts, E(1) = s, E(t) = s + k*(H(t) - s), H(t) = held(t-1)/R + (1 - 1/R)*H(t-1), in whole blocks",
+        f"{lengths}, R = {cached.finding.engines:,} caches, k = {cached.kept:.3g} kept, blocks of {cached.block:,} tokens",
+        "the last earlier turn on the same of R caches, each picked with 1/R; R = 1 under affinity",
+    )  # fmt: skip
 
 
 def idle(best: Evaluated, request: Request) -> IdleConversations | None:

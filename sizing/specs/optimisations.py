@@ -93,7 +93,9 @@ def _prefix(value: Any) -> Any:
                 "as measured behind your own router"
             )
         if not {"hit", "turns"} & value.keys():
-            raise ValueError("needs the hit rate (hit, --prefix-hit), or the turns that it follows from (turns, --turns)")
+            raise ValueError(
+                "needs the hit rate (hit, --prefix-hit), or the turns that it follows from (turns, --turns)"
+            )
     return _share_alone(value)
 
 
@@ -162,9 +164,9 @@ class Prefix(Spec):
     shared_tokens: PositiveInt | None = None
     distinct: PositiveInt | None = None
     turns: Annotated[int, Field(gt=0, le=MOST_TURNS, strict=True)] | None = None
-    think_time_s: (
-        Annotated[float, Field(gt=0, le=MOST_DURATION_S, strict=True), BeforeValidator(_duration)] | None
-    ) = None
+    think_time_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S, strict=True), BeforeValidator(_duration)] | None = (
+        None
+    )
     routing: Annotated[PrefixRouting, BeforeValidator(_lower)] | None = None
 
 
