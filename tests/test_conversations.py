@@ -426,7 +426,7 @@ def test_a_sweep_sizes_as_an_estimate_does(capsys: pytest.CaptureFixture[str]) -
         capsys, "sweep", *arguments, "--vary", "rps=10,40", "--vary", "prefix_routing=random,affinity", "--jobs", "1"
     )
     for row in rows["rows"]:
-        asked_for = ("--rps", str(row["varied"]["rps"]), "--prefix-routing", row["varied"]["prefix_routing"])
+        asked_for = ("--rps", str(row["rps"]), "--prefix-routing", row["prefix_routing"])
         alone = answer(capsys, "estimate", *arguments, *asked_for, "--no-verify")
         assert row["gpus"] == alone["deployment"]["gpus"]
         assert row["ttft_ms"] == pytest.approx(alone["latency"]["ttft_ms"]["mean"])
