@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -294,15 +294,9 @@ def search(request: Request, options: Sequence[GpuOption], precisions: Sequence[
 def _spread(request: Request, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data) -> Outcome:
     """Evaluate every layout at the fewest replicas that suffice with what so many find in their caches."""
     entries = [entry for o in options for name in precisions for entry in candidates(request, o, name, data)]
-    results: list[Evaluated | Rejected] = []
-    searched: list[Candidate] = []
-    for entry in entries:
-        layout = entry if isinstance(entry, Candidate) else entry.sized
-        if layout is not None:
-            searched.append(layout)
-        elif isinstance(entry, Rejected):
-            results.append(entry)
-    results += _fewest(searched, request, data)
+    layouts = [entry if isinstance(entry, Candidate) else entry.sized for entry in entries]
+    results: list[Evaluated | Rejected] = [e for e in entries if isinstance(e, Rejected) and e.sized is None]
+    results += _fewest([layout for layout in layouts if layout is not None], request, data)
     found = [result for result in results if isinstance(result, Evaluated)]
     rejected = tuple(result for result in results if isinstance(result, Rejected))
     return found_with(Outcome(request, rank(found, request), rejected))
@@ -310,22 +304,15 @@ def _spread(request: Request, options: Sequence[GpuOption], precisions: Sequence
 
 def _fewest(layouts: Sequence[Candidate], request: Request, data: Data) -> list[Evaluated | Rejected]:
     """Try numbers of replicas for each layout, those of all layouts at once, until each has its fewest."""
-    searches = [spread.fewest(request.extras.cached) for _ in layouts]
-    trials = {number: next(one) for number, one in enumerate(searches)}
-    seen: list[dict[Trial, Evaluated | Rejected]] = [{} for _ in layouts]
-    done: dict[int, Evaluated | Rejected] = {}
-    while trials:
-        tried = [(layouts[number], trial) for number, trial in trials.items()]
-        for (number, trial), result in zip(list(trials.items()), _tried(tried, request, data), strict=True):
-            seen[number][trial] = result
-            try:
-                trials[number] = searches[number].send(_reply(result, request, trial))
-            except StopIteration as stop:
-                del trials[number]
-                done[number] = result if stop.value is None else seen[number][stop.value]
-                if isinstance(last := done[number], Evaluated):
-                    done[number] = _placed(last, stop.value.replicas, request, data)
-    return [done[number] for number in range(len(layouts))]
+
+    def tried(trials: Mapping[int, Trial]) -> list[tuple[Evaluated | Rejected, Reply]]:
+        results = _tried([(layouts[number], trial) for number, trial in trials.items()], request, data)
+        return [(result, _reply(result, request, of)) for result, of in zip(results, trials.values(), strict=True)]
+
+    return [
+        _placed(result, trial.replicas, request, data) if trial and isinstance(result, Evaluated) else result
+        for result, trial in spread.fewest_of(len(layouts), request.extras.cached, tried)
+    ]
 
 
 def _tried(layouts: Sequence[tuple[Candidate, Trial]], request: Request, data: Data) -> list[Evaluated | Rejected]:
@@ -357,14 +344,12 @@ def _placed(found: Evaluated, count: int, request: Request, data: Data) -> Evalu
     """Return an answer at the replicas whose caches it was evaluated with, and how to evaluate it at another number."""
 
     def again(other: int, asked: Request) -> Evaluated | None:
-        trying = spread.at(other, asked.extras.cached)
-        trial = next(trying)
-        while True:
+        def tried(trial: Trial) -> tuple[Evaluated | Rejected, Reply]:
             (result,) = _tried([(found.candidate, trial)], asked, data)
-            try:
-                trial = trying.send(_reply(result, asked, trial))
-            except StopIteration:
-                return _placed(result, other, asked, data) if isinstance(result, Evaluated) else None
+            return result, _reply(result, asked, trial)
+
+        anew = spread.at_once(other, asked.extras.cached, tried)
+        return _placed(anew, other, asked, data) if isinstance(anew, Evaluated) else None
 
     return replace(found.at(count, request), again=again)
 

@@ -9,9 +9,9 @@ is an evaluation by the search; this module says which ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sizing import memory
 from sizing.candidates import Candidate, Rejected, held
@@ -54,12 +54,12 @@ class Alive(NamedTuple):
         return min(1.0, self.room / self.needed) if self.needed > 0 else 1.0
 
 
+Result = TypeVar("Result")
 Trials = Generator[Trial, Reply, Trial | None]
 
 
-def at(replicas: int, cached: Cached) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
-    """Try so many replicas, with as much of the histories as they then keep."""
-    kept = 1.0
+def at(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
+    """Try so many replicas, with as much of the histories as they then keep, at most `kept`."""
     for _ in range(KEPT_ROUNDS if cached.think_time_s is not None else 0):
         trial = Trial(replicas, kept)
         reply = yield trial
@@ -90,12 +90,46 @@ def fewest(cached: Cached) -> Trials:
             return None
     while cached.eases and count - low > 1:
         middle = (low + count) // 2
-        other, reply = yield from at(middle, cached)
+        other, reply = yield from at(middle, cached, trial.kept)  # of more replicas, none of which keeps less
         if reply.needed is not None and reply.needed <= middle:
             count, trial = middle, other
         else:
             low = middle
     return trial
+
+
+def fewest_of(
+    layouts: int, cached: Cached, tried: Callable[[Mapping[int, Trial]], Sequence[tuple[Result, Reply]]]
+) -> list[tuple[Result, Trial | None]]:
+    """Find the fewest replicas for each of so many layouts, whose next trials are `tried` together, by number.
+
+    Returns the result of the trial that sufficed, or the last one and None where none did.
+    """
+    searches = [fewest(cached) for _ in range(layouts)]
+    trials = {number: next(each) for number, each in enumerate(searches)}
+    seen: dict[tuple[int, Trial], Result] = {}
+    done: dict[int, tuple[Result, Trial | None]] = {}
+    while trials:
+        for (number, trial), (result, reply) in zip(list(trials.items()), tried(trials), strict=True):
+            seen[number, trial] = result
+            try:
+                trials[number] = searches[number].send(reply)
+            except StopIteration as stop:
+                del trials[number]
+                done[number] = (result, None) if stop.value is None else (seen[number, stop.value], stop.value)
+    return [done[number] for number in range(layouts)]
+
+
+def at_once(replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result, Reply]]) -> Result:
+    """Return the result of so many replicas, with as much of the histories as they then keep."""
+    trials = at(replicas, cached)
+    trial = next(trials)
+    while True:
+        result, reply = tried(trial)
+        try:
+            trial = trials.send(reply)
+        except StopIteration:
+            return result
 
 
 def placed(candidate: Candidate, request: Request, trial: Trial) -> tuple[Request, Candidate | Rejected]:
@@ -129,20 +163,17 @@ def alive(candidate: Candidate, request: Request, point: Point, replicas: int) -
 
 def keeping(candidate: Candidate, request: Request, replicas: int, data: Data) -> Request:
     """Return a request with what so many replicas find under its demand. Raises UntimedError without times to go by."""
-    trying = at(replicas, request.extras.cached)
-    trial = next(trying)
-    while True:
+
+    def tried(trial: Trial) -> tuple[Request, Reply]:
         there, layout = placed(candidate, request, trial)
-        kept = 1.0
-        if isinstance(layout, Candidate):
-            load = Loads(there, data).of(layout)
-            most = Most(0.0, 0.0, decoding_limit(load.service, load.slots), "")
-            idle = alive(layout, there, load.at(there, most, replicas), replicas)
-            kept = 1.0 if idle is None else idle.kept
-        try:
-            trial = trying.send(Reply(replicas, kept))
-        except StopIteration:
-            return there
+        if isinstance(layout, Rejected):
+            return there, Reply(None)
+        load = Loads(there, data).of(layout)
+        most = Most(0.0, 0.0, decoding_limit(load.service, load.slots), "")
+        idle = alive(layout, there, load.at(there, most, replicas), replicas)
+        return there, Reply(replicas, 1.0 if idle is None else idle.kept)
+
+    return at_once(replicas, request.extras.cached, tried)
 
 
 def _use(candidate: Candidate, request: Request, tokens: int) -> memory.MemoryUse:

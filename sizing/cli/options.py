@@ -96,7 +96,7 @@ def for_one_layout(options: Iterable[Opt]) -> tuple[Opt, ...]:
 MEMORY_OPTIONS = for_one_layout((*MODEL_OPTIONS, *SERVING_OPTIONS, *OPTIMISATION_OPTIONS))
 STEP_OPTIONS = tuple(option for option in MEMORY_OPTIONS if option.name not in MEMORY_ALONE)
 DEMAND_OPTIONS = (
-    Opt("isl", WHOLE, ("--isl",), "Mean prompt length in tokens.", DEMAND, "tokens.isl"),
+    Opt("isl", WHOLE, ("--isl",), "Mean prompt length in tokens; of conversations (--turns) the first prompt.", DEMAND, "tokens.isl"),
     Opt("osl", WHOLE, ("--osl",), "Mean output length in tokens.", DEMAND, "tokens.osl"),
     Opt("isl_max", WHOLE, ("--isl-max",), "Longest prompt.", DEMAND, "tokens.isl_max"),
     Opt("osl_max", WHOLE, ("--osl-max",), "Longest output.", DEMAND, "tokens.osl_max"),

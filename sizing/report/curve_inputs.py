@@ -12,6 +12,7 @@ from sizing.report.curve_measured import Benchmark
 from sizing.report.documents import Assumption
 from sizing.report.documents_curve import CurveLine
 from sizing.report.inputs import Asked
+from sizing.report.talks import conversation
 from sizing.request import Request
 from sizing.simulation import ROUNDS
 
@@ -65,6 +66,7 @@ def inputs(drawn: Drawn | None, measured: Measured | None) -> dict[str, Any]:
         "tp": list(drawn.layouts.tp),
         "pp": list(drawn.layouts.pp),
         "serving": {**request.serving.model_dump(exclude={"tp", "pp"})},
+        **conversation(request, placed=False),
         "concurrency": list(drawn.in_flight),
         "arrivals": drawn.arrivals,
         "simulated": drawn.simulated,

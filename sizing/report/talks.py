@@ -14,14 +14,13 @@ from sizing.search import Evaluated
 def conversation(request: Request, *, placed: bool) -> dict[str, Any]:
     """Return conversations as an entry of a document's inputs, empty where requests are not turns.
 
-    What is found is null where the number of replicas decides it and is not known (`placed` False).
+    What is found is null where there is no one layout that it is found on (`placed` False): blocks and replicas decide it.
     """
     cached = request.extras.cached
     talk = cached.talk
     if talk is None:
         return {}
-    known = placed or not cached.varies
-    found = reuse.found_by_turn(talk, cached.finding) if known else None
+    found = reuse.found_by_turn(talk, cached.finding) if placed else None
     return {
         "conversation": {
             "turns": talk.turns,
@@ -31,12 +30,12 @@ def conversation(request: Request, *, placed: bool) -> dict[str, Any]:
             "isl_mean": talk.mean_isl,
             "isl_by_turn": list(talk.prompts),
             "cached_tokens_by_turn": None if found is None else list(found),
-            "hit": cached.hit if known else None,
+            "hit": cached.hit if placed else None,
             "routing": "affinity" if cached.affinity else "random",
-            "caches": cached.engines if known else None,
-            "block_tokens": cached.block if known else None,
+            "caches": cached.engines if placed else None,
+            "block_tokens": cached.block if placed else None,
             "think_time_s": cached.think_time_s,
-            "histories_kept": cached.kept if known else None,
+            "histories_kept": cached.kept if placed else None,
         }
     }
 
