@@ -14,7 +14,7 @@ import numpy as np
 from sizing import architecture, operations
 from sizing.architecture import Layout, Stage
 from sizing.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
-from sizing.extras import Adapters, Draft, Encoder, Extras
+from sizing.extras import Adapters, Draft, Encoder, Extras, module_model
 from sizing.operations import ACTIVATION_BYTES, Operation, gemm
 from sizing.precision import LINEAR, PrecisionPlan
 from sizing.specs.engine import EngineSettings
@@ -125,9 +125,22 @@ def draft_weight_bytes(draft: Draft, layout: Layout, settings: EngineSettings, p
             shared = matrix.role == "embedding" or (matrix.role == "lm_head" and draft.shares_vocabulary)
             if not (shared and draft.each is not None):  # a head reads the target's own embedding
                 matrices.append((matrix, count))
-    return sum(
+    return draft.modules * sum(
         count * matrix.copies * (matrix.inputs * matrix.outputs + matrix.bias) * plan.weight_bytes(matrix.role)
         for matrix, count in matrices
+    )
+
+
+def module_bytes(model: Model, plan: PrecisionPlan) -> float:
+    """Bytes of the layers of all multi-token prediction modules that a checkpoint holds; engines load them only to draft."""
+    mtp = model.mtp
+    if mtp is None:
+        return 0.0
+    module = module_model(model, mtp)
+    return mtp.modules * sum(
+        count * matrix.parameters * (plan.weight_bytes("norm") if mtp.kept_16bit else plan.weight_bytes(matrix.role))
+        for index, count in architecture.whole(module).layers
+        for matrix in architecture.layer_matrices(module, index, Layout())
     )
 
 
@@ -136,7 +149,7 @@ def draft_cache_bytes(draft: Draft, layout: Layout, settings: EngineSettings, pl
     if draft.model is None:
         return 0.0
     where = draft_layout(draft, layout, settings)
-    return sum(
+    return draft.modules * sum(
         count * architecture.layer_cache(draft.model.kinds[index], where, plan.kv_bytes).bytes_per_token
         for index, count in architecture.whole(draft.model).layers
     )

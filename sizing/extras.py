@@ -7,7 +7,7 @@ schedule read. Nothing here depends on a GPU or a layout.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from sizing.specs.model import (
     LayerKind,
     Model,
     MoeMlp,
+    Mtp,
     Quantisation,
     SlidingWindowAttention,
 )
@@ -39,7 +40,8 @@ class Draft:
     """What drafts: a small model that runs `passes` times a step, or heads that each sequence's last state goes through.
 
     `joined` projects the target's hidden states once a step, `each` stands in front of the model in every pass. Weights have
-    the draft's own precision unless it `follows_precision` of the target.
+    the draft's own precision unless it `follows_precision` of the target. Of `modules` equal models each holds weights and
+    cache, and a pass runs through one; `of_checkpoint` marks those that the model's own checkpoint brings.
     """
 
     model: Model | None
@@ -49,6 +51,8 @@ class Draft:
     heads: tuple[Matrix, ...] = ()
     follows_precision: bool = False
     shares_vocabulary: bool = True
+    modules: int = 1
+    of_checkpoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +237,17 @@ def cached_tokens(prompt: int, hit: float) -> int:
     return min(math.floor(hit * prompt), prompt - 1)
 
 
-def speculation(asked: Speculative, method: Method, target: Model, drafting: Model | None) -> Speculation:
+def speculation(
+    asked: Speculative,
+    method: Method,
+    target: Model,
+    drafting: Model | None,
+    with_modules: Callable[[], Iterable[str]] = tuple,
+) -> Speculation:
     """Return speculative decoding as asked, the method's published values where it is silent.
 
-    Raises InputError where an acceptance is needed, or where a draft model has another vocabulary.
+    `with_modules` names models that have what a method needs of a checkpoint, for one that lacks it. Raises InputError where an acceptance is needed, where a draft model has another vocabulary, or where a checkpoint lacks
+    the modules that the method drafts with.
     """
     acceptance = method.acceptance if asked.acceptance is None else asked.acceptance
     if acceptance is None:
@@ -252,11 +263,9 @@ def speculation(asked: Speculative, method: Method, target: Model, drafting: Mod
     if drafting is not None:
         draft = _draft_model(target, drafting, tokens)
     elif method.head is not None:
-        draft = (
-            _parallel_heads(method.head, target, tokens)
-            if method.head.parallel_heads
-            else _head(method.head, target, tokens)
-        )
+        if method.head.of_checkpoint and not has_modules(target):
+            raise InputError(_no_modules(method, target, with_modules()))
+        draft = _drafting_head(method.head, target, tokens)
     known = ("assumed", "as asked") if asked.acceptance is not None else (method.evidence, method.source)
     return Speculation(method.title, tokens, acceptance, draft, *known, method.needs)
 
@@ -274,24 +283,68 @@ def _draft_model(target: Model, drafting: Model, tokens: int) -> Draft:
     return Draft(drafting, tokens, shares_vocabulary=False)
 
 
-def _head(head: DraftHead, target: Model, tokens: int) -> Draft:
-    """Return a head of decoder layers as the target's last one, with a dense MLP unless it is the target's own layer."""
-    kind = target.kinds[target.layers[-1]]
-    if not head.follows_precision:
-        kind = replace(kind, mlps=(_dense(kind, target),))
-    model = replace(
+def has_modules(model: Model) -> bool:
+    """Return whether a model's config states modules for multi-token prediction."""
+    return model.mtp is not None and model.mtp.modules > 0
+
+
+def _no_modules(method: Method, target: Model, others: Iterable[str]) -> Fault:
+    stated = "states no modules for it" if target.mtp is None else f"says that it has none ({target.mtp.field})"
+    known = ", ".join(others)
+    return Fault(
+        f"{target.name} cannot draft by {method.title}: its config {stated}",
+        field="optimisations.speculative",
+        allowed=f"another method, as eagle3 or draft:MODEL; or {method.needs}" + (f": {known}" if known else ""),
+    )
+
+
+def _drafting_head(head: DraftHead, target: Model, tokens: int) -> Draft:
+    if head.of_checkpoint and (mtp := target.mtp) is not None:
+        model, own = module_model(target, mtp), not mtp.kept_16bit
+        join = _join(head, target)
+        return Draft(model, tokens, each=join, follows_precision=own, modules=mtp.modules, of_checkpoint=True)
+    return _parallel_heads(head, target, tokens) if head.parallel_heads else _head(head, target, tokens)
+
+
+def module_model(target: Model, mtp: Mtp) -> Model:
+    """Return one multi-token prediction module of a model, with the target's own embedding and output head."""
+    kinds = tuple(dict.fromkeys(mtp.layers))
+    stored = Quantisation(target.activation_precision) if mtp.kept_16bit else target.quantisation
+    return _beside(target, "MTP module", kinds, tuple(map(kinds.index, mtp.layers)), stored)
+
+
+def _beside(
+    target: Model, name: str, kinds: tuple[LayerKind, ...], layers: tuple[int, ...], stored: Quantisation
+) -> Model:
+    """Return a model of the target's sizes that has nothing but these layers."""
+    return replace(
         target,
-        name=f"draft head of {target.name}",
-        kinds=(kind,),
-        layers=(0,) * head.layers,
-        vocab_size=head.vocabulary or target.vocab_size,
+        name=f"{name} of {target.name}",
+        kinds=kinds,
+        layers=layers,
         extra_parameters=0,
         vision_parameters=0,
+        mtp=None,
         checkpoint_bytes=None,
-        quantisation=target.quantisation if head.follows_precision else Quantisation(target.activation_precision),
+        quantisation=stored,
     )
+
+
+def _join(head: DraftHead, target: Model) -> Matrix | None:
     hidden = target.hidden_size
-    join = Matrix("draft_join", "dense_mlp", head.joined_states * hidden, hidden) if head.joined_states else None
+    return Matrix("draft_join", "dense_mlp", head.joined_states * hidden, hidden) if head.joined_states else None
+
+
+def _head(head: DraftHead, target: Model, tokens: int) -> Draft:
+    """Return a head of decoder layers as the target's last one, with a dense MLP."""
+    last = target.kinds[target.layers[-1]]
+    kind = replace(last, mlps=(_dense(last, target),))
+    stored = Quantisation(target.activation_precision)
+    model = replace(
+        _beside(target, "draft head", (kind,), (0,) * head.layers, stored),
+        vocab_size=head.vocabulary or target.vocab_size,
+    )
+    hidden, join = target.hidden_size, _join(head, target)
     mixer = kind.mixer
     widened = None
     if head.widened and isinstance(mixer, (GqaAttention, SlidingWindowAttention)):
@@ -302,7 +355,6 @@ def _head(head: DraftHead, target: Model, tokens: int) -> Draft:
         tokens,
         joined=join if head.widened else None,
         each=widened if head.widened else join,
-        follows_precision=head.follows_precision,
         shares_vocabulary=head.vocabulary is None,
     )
 

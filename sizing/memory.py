@@ -382,6 +382,7 @@ def _scaled(model: Model, layout: Layout, plan: PrecisionPlan, computed: float) 
         count * matrix.parameters * plan.dense.weight_bytes(matrix.role)
         for matrix, count in architecture.stage_matrices(model, architecture.whole(model), Layout())
     ) + model.extra_parameters * plan.weight_bytes("norm")
+    whole += beside.module_bytes(model, plan.dense)  # in the checkpoint, loaded or not
     ratio = model.checkpoint_bytes / whole  # of the dense checkpoint, whatever was pruned of it since
     if not 1 / model.checkpoint_ratio <= ratio <= model.checkpoint_ratio:
         raise InputError(

@@ -229,9 +229,11 @@ def test_every_token_is_counted_once_and_all_cache_is_given_back(asked: str) -> 
 
 @pytest.mark.parametrize("command", [("memory",), ("step", "--decode", "1", "--context", "100")])
 def test_what_a_checkpoint_must_bring_is_said(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
-    """Configs do not say for sure whether a checkpoint has an MTP layer, so that it must have one is an assumption."""
-    assert run([*command, "-m", "llama-3.1-8b", "-g", "h100-sxm", "--speculative", "mtp:1", "--json"]) == 0
+    """A config states MTP modules; whether a checkpoint's files hold them is not read, so that they do is an assumption."""
+    assert run([*command, "-m", "mimo-7b", "-g", "h100-sxm", "--speculative", "mtp:1", "--json"]) == 0
     found = {one["what"]: one for one in json.loads(capsys.readouterr().out)["assumptions"]}
     needs = found["speculative decoding needs"]
-    assert "its own MTP layer" in needs["value"]
+    assert "holds the MTP modules" in needs["value"]
     assert needs["kind"] == "assumed"
+    assert found["num_nextn_predict_layers"]["value"] == 1
+    assert found["num_nextn_predict_layers"]["kind"] == "datasheet"

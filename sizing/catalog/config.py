@@ -15,7 +15,8 @@ from sizing.catalog.config_extra import other_parameters, vision_parameters
 from sizing.catalog.config_fields import Fields, shown
 from sizing.catalog.config_layers import Slot, read_layout
 from sizing.catalog.config_mlp import read_mlp
-from sizing.catalog.config_quantisation import read_quantisation
+from sizing.catalog.config_mtp import read_mtp
+from sizing.catalog.config_quantisation import excluded_modules, read_quantisation
 from sizing.catalog.config_spelling import report_misspelt
 from sizing.errors import Fault, InputError
 from sizing.specs.model import LayerKind, Model
@@ -86,6 +87,12 @@ def read_model(
         parallel_blocks=_parallel(fields),
         extra_parameters=vision + other_parameters(fields, len(layers)),
         vision_parameters=vision,
+        mtp=read_mtp(
+            fields,
+            layers,
+            lambda slot: _layer(fields, slot, len(layers) - 1, len(layers)),
+            excluded_modules(fields, hf_quant_config),
+        ),
         checkpoint_bytes=checkpoint_bytes,
         source=source,
         notes=tuple(fields.notes),

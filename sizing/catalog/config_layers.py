@@ -30,10 +30,11 @@ LAYER_TYPES: dict[str, Mixer] = {
     "mamba": "ssm",
 }
 PATTERN_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+PATTERN, BLOCKS = "hybrid_override_pattern", "layers_block_type"
 BLOCK_MLPS: dict[str, MlpName] = {"mlp": "dense", "moe": "moe"}
 
 LISTED_MIXERS = (
-    "layers_block_type",
+    BLOCKS,
     "layer_types",
     "attn_type_list",
     "no_rope_layers",
@@ -60,13 +61,13 @@ class Slot:
 
 def read_layout(fields: Fields) -> tuple[Slot, ...]:
     """Return one slot a layer, first to last."""
-    blocks = _blocks(fields)
+    blocks = _blocks(fields, PATTERN, BLOCKS)
     if blocks is not None and any(block in BLOCK_MLPS for block in blocks):
         count = fields.optional_integer(*LAYERS, least=1) or len(blocks)
         _check_length(fields, "num_hidden_layers", count, len(blocks))
-        return tuple(_block_slot(fields, block) for block in blocks)
+        return tuple(_block_slot(fields, BLOCKS, block) for block in blocks)
     count = layer_count(fields)
-    mixers = _mixers(fields, count) if blocks is None else _named(fields, "layers_block_type", blocks)
+    mixers = _mixers(fields, count) if blocks is None else _named(fields, BLOCKS, blocks)
     _check_length(fields, fields.stated(*LISTED_MIXERS) or "layer_types", len(mixers), count)
     has_experts = bool(fields.optional_integer(*EXPERTS)) and fields.flag("enable_moe_block") is not False
     moe = _routed(fields, count) if has_experts else (False,) * count
@@ -89,21 +90,26 @@ def _check_length(fields: Fields, key: str, found: int, expected: int) -> None:
         fields.fault(key, f"{found} does not agree with the {expected} layers stated elsewhere")
 
 
-def _blocks(fields: Fields) -> tuple[str, ...] | None:
-    pattern = fields.text("hybrid_override_pattern")
+def block_slots(fields: Fields, pattern: str, listed: str) -> tuple[Slot, ...]:
+    """Return the layers of a pattern string or of a list of blocks, by their keys; none where neither is stated."""
+    return tuple(_block_slot(fields, listed, block) for block in _blocks(fields, pattern, listed) or ())
+
+
+def _blocks(fields: Fields, pattern_key: str, list_key: str) -> tuple[str, ...] | None:
+    pattern = fields.text(pattern_key)
     if pattern is None:
-        listed = fields.sequence("layers_block_type")
+        listed = fields.sequence(list_key)
         return None if listed is None else tuple(map(str, listed))
     unknown = sorted(set(pattern) - set(PATTERN_LETTERS))
     if unknown:
-        fields.fault("hybrid_override_pattern", f"unknown letters {''.join(unknown)}", " ".join(PATTERN_LETTERS))
+        fields.fault(pattern_key, f"unknown letters {''.join(unknown)}", " ".join(PATTERN_LETTERS))
     return tuple(PATTERN_LETTERS[letter] for letter in pattern if letter in PATTERN_LETTERS)
 
 
-def _block_slot(fields: Fields, block: str) -> Slot:
+def _block_slot(fields: Fields, key: str, block: str) -> Slot:
     if block in BLOCK_MLPS:
         return Slot(None, (BLOCK_MLPS[block],))
-    return Slot(_named(fields, "layers_block_type", (block,))[0], ())
+    return Slot(_named(fields, key, (block,))[0], ())
 
 
 def _named(fields: Fields, key: str, names: tuple[Any, ...]) -> tuple[Mixer, ...]:

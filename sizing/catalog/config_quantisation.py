@@ -6,7 +6,7 @@ would look like knowledge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sizing.catalog.config_fields import Fields, shown
@@ -74,10 +74,7 @@ def read_quantisation(
 
     What a checkpoint does not know to name is recorded as a fault in `fields`, and a stand-in returned.
     """
-    section = next((found for key in SECTIONS if (found := fields.section(key)) is not None), None)
-    beside = _modelopt_file(fields, hf_quant_config)
-    if section is None or (beside is not None and section.stated("quant_algo", "config_groups", "bits") is None):
-        section = beside if beside is not None else section
+    section = _section(fields, hf_quant_config)
     method = None if section is None else _method(section)
     if section is None or method is None:
         return Quantisation(precision=activation_precision)
@@ -95,11 +92,19 @@ def read_quantisation(
     )
 
 
-def _fuller(section: Fields | None, beside: Fields | None) -> Fields | None:
-    """Return the config's section, or ModelOpt's file where the section lacks what the file states."""
-    if section is None or beside is None:
-        return section or beside
-    return section if section.stated("quant_algo", "config_groups", "bits", "weight_block_size") else beside
+def excluded_modules(fields: Fields, hf_quant_config: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Return the names or patterns of modules that a quantised checkpoint leaves alone."""
+    section = _section(fields, hf_quant_config)
+    return () if section is None else _excluded(section)
+
+
+def _section(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
+    """Return where the quantisation is stated: the config's own section, or ModelOpt's file where that says more."""
+    section = next((found for key in SECTIONS if (found := fields.section(key)) is not None), None)
+    beside = _modelopt_file(fields, hf_quant_config)
+    if section is None or (beside is not None and section.stated("quant_algo", "config_groups", "bits") is None):
+        section = beside if beside is not None else section
+    return section
 
 
 def _modelopt_file(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
@@ -203,7 +208,7 @@ def _group_format(group: Fields) -> tuple[str | None, int | None]:
     return found, None
 
 
-def _excluded(section: Fields) -> Iterable[str]:
+def _excluded(section: Fields) -> tuple[str, ...]:
     return tuple(str(name) for key in EXCLUDED for name in section.sequence(key) or ())
 
 

@@ -68,6 +68,11 @@ def model_names() -> tuple[str, ...]:
     return ids(SHELF)
 
 
+def with_modules() -> tuple[str, ...]:
+    """Return the names of the profiles whose config states modules for multi-token prediction. Reads all of them."""
+    return tuple(name for name in model_names() if (mtp := load_model(name).spec.mtp) is not None and mtp.modules)
+
+
 def load_model(text: str) -> FoundModel:
     """Return the model that a name, a config.json, a model profile or a checkpoint's folder describes.
 

@@ -253,7 +253,7 @@ def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
                 allowed="draft:MODEL[:TOKENS][@ACCEPTANCE]",
             )
         )
-    return extras.speculation(asked, method, model, drafting)
+    return extras.speculation(asked, method, model, drafting, models.with_modules)
 
 
 def _draft_model(name: str) -> Model:

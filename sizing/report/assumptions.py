@@ -132,6 +132,8 @@ def of_extras(request: Request) -> Iterator[Assumption]:
         yield Assumption(
             f"acceptance of a token drafted by {spoken.method}", spoken.acceptance, "", known, spoken.source
         )
+        if spoken.draft is not None and spoken.draft.of_checkpoint and request.model.mtp is not None:
+            yield Assumption(request.model.mtp.field, request.model.mtp.modules, "", "datasheet", request.model.source)
         yield Assumption("speculative decoding needs", spoken.needs, "", "assumed", "as asked")
         each = f"{spoken.tokens} drafted, {spoken.tokens_per_step:.3g} kept on average"
         yield Assumption("tokens of a step", each, "", "derived", "https://arxiv.org/abs/2211.17192")

@@ -155,12 +155,26 @@ class Quantisation:
 
 
 @dataclass(frozen=True, slots=True)
+class Mtp:
+    """Multi-token prediction as the config's `field` states it: so many modules (0: none), each of `layers`.
+
+    They are weights of the checkpoint that engines load only to draft with. `kept_16bit`: not quantised with the others.
+    """
+
+    modules: int
+    layers: tuple[LayerKind, ...]
+    field: str
+    kept_16bit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A model's architecture. `layers` indexes into `kinds`, one entry a layer, first to last.
 
     `extra_parameters` are held in 16 bit on every pipeline stage's first rank and take no part in a text step
     (learned positions, a vision tower, whose part is `vision_parameters`). `checkpoint_bytes` is the exact size of the weights where an index (`checkpoint_index`, a file) gives it,
-    which may be `checkpoint_ratio` times off what the config computes, either way, and no more.
+    which may be `checkpoint_ratio` times off what the config computes, either way, and no more. `mtp` is None where the config
+    is silent.
     """
 
     name: str
@@ -175,6 +189,7 @@ class Model:
     parallel_blocks: bool = False
     extra_parameters: int = 0
     vision_parameters: int = 0
+    mtp: Mtp | None = None
     checkpoint_bytes: int | None = None
     checkpoint_index: str | None = None
     checkpoint_ratio: float = math.inf

@@ -12,7 +12,7 @@ Evidence = Literal["read", "from memory", "derived", "assumed"]
 
 
 class DraftHead(Spec):
-    """A draft made of the target's own parts, in 16 bit unless it `follows_precision` of the target.
+    """A draft made of the target's own parts, in 16 bit; or the modules `of_checkpoint` that its config must state.
 
     `layers` decoder layers as the target's last, whose input joins `joined_states` hidden states in one projection, and
     whose query/key/value projection reads the embedding too where it is `widened`. `parallel_heads`: a residual block and
@@ -25,7 +25,7 @@ class DraftHead(Spec):
     widened: bool = False
     parallel_heads: bool = False
     vocabulary: PositiveInt | None = None
-    follows_precision: bool = False
+    of_checkpoint: bool = False
 
 
 class Method(Spec):
@@ -112,7 +112,7 @@ class Trial(Spec):
 
     `{value}` in a value stands for what is `assumed`. Of one `group` at most one is in a combination. It is tried where the
     workload does not ask for its `optimisation` already, where weights and cache have at least so many bits a value, and
-    where the model's attention is of a kind.
+    where the model has modules for multi-token prediction if it needs them.
     """
 
     group: Text
@@ -122,7 +122,7 @@ class Trial(Spec):
     optimisation: Text | None = None
     least_weight_bits: Positive | None = None
     least_kv_bits: Positive | None = None
-    attention: Literal["mla", "hybrid", "other"] | None = None
+    of_checkpoint: bool = False
     needs: Text
     risk: Text
     source: Text
