@@ -164,7 +164,7 @@ def stage_matrices(
     ]
     if stage.first:
         found.append((embedding_matrix(model, layout.tp, vocabulary_padding), 1))
-    if stage.last and not (model.tied_embeddings and stage.first):
+    if stage.last and not model.pooled and not (model.tied_embeddings and stage.first):
         found.append((head_matrix(model, layout.tp, vocabulary_padding), 1))
     if stage.last:
         found.append((Matrix("final_norm", "norm", model.hidden_size, 1), 1))

@@ -147,7 +147,7 @@ class Loads:
             layout,
             candidate.plan,
             settings,
-            max_model_len=request.isl + request.osl,
+            max_model_len=request.isl + request.output_tokens,
             cuda_graphs_gib=request.serving.cuda_graphs_gib,
             extras=extras,
         )

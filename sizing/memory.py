@@ -7,7 +7,7 @@ tokens as its tightest rank (vLLM and SGLang take the minimum over ranks).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -130,10 +130,10 @@ def _experts_bytes(model: Model, mlp: DenseMlp | MoeMlp, layout: Layout, tokens:
 def activation_bytes(model: Model, stage: Stage, layout: Layout, settings: EngineSettings, tokens: int) -> float:
     """Peak activation of one GPU: the larger of the forward pass and, on the last stage, logits and sampling.
 
-    Logits are of the whole vocabulary on the sampling rank, so tensor parallelism does not shrink them.
+    Logits are of the whole vocabulary on the sampling rank, so tensor parallelism does not shrink them. A pooled model has none.
     """
     forward = forward_bytes(model, layout, settings, tokens)
-    if not stage.last:
+    if model.pooled or not stage.last:
         return forward
     rows = min(settings.max_num_seqs, tokens)
     sampling = rows * model.vocab_size * settings.sampler_bytes_per_logit
@@ -378,12 +378,11 @@ def _scaled(model: Model, layout: Layout, plan: PrecisionPlan, computed: float) 
     """
     if model.checkpoint_bytes is None or plan.weight_format != model.quantisation.precision:
         return computed
-    whole = sum(
-        count * matrix.parameters * plan.dense.weight_bytes(matrix.role)
-        for matrix, count in architecture.stage_matrices(model, architecture.whole(model), Layout())
-    ) + model.extra_parameters * plan.weight_bytes("norm")
-    whole += beside.module_bytes(model, plan.dense)  # in the checkpoint, loaded or not
-    ratio = model.checkpoint_bytes / whole  # of the dense checkpoint, whatever was pruned of it since
+    stated = model.checkpoint_bytes
+    # What is served pooled may come from a checkpoint that generates: of the two the one that its index is nearer to.
+    alike = {model, replace(model, pooled=False)}
+    whole = min((_checkpoint_bytes(one, plan) for one in alike), key=lambda found: abs(math.log(stated / found)))
+    ratio = stated / whole
     if not 1 / model.checkpoint_ratio <= ratio <= model.checkpoint_ratio:
         raise InputError(
             Fault(
@@ -395,6 +394,13 @@ def _scaled(model: Model, layout: Layout, plan: PrecisionPlan, computed: float) 
             )
         )
     return computed * ratio
+
+
+def _checkpoint_bytes(model: Model, plan: PrecisionPlan) -> float:
+    """Bytes that a config makes of a whole checkpoint: dense, whatever was pruned since, and modules that may not be loaded."""
+    matrices = architecture.stage_matrices(model, architecture.whole(model), Layout())
+    layers = sum(count * matrix.parameters * plan.dense.weight_bytes(matrix.role) for matrix, count in matrices)
+    return layers + model.extra_parameters * plan.weight_bytes("norm") + beside.module_bytes(model, plan.dense)
 
 
 def longest_that_fits(

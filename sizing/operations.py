@@ -271,11 +271,14 @@ def _dispatched(
 def head(
     model: Model, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, rows: Numeric
 ) -> tuple[Operation, ...]:
-    """Return final norm, output head and sampling for `rows` rows of one replica."""
+    """Return final norm, output head and sampling for `rows` rows of one replica; of a pooled model norm and pooling alone."""
     rank_rows = rows / layout.token_ranks
+    norm = small("final_norm", NORM_PASSES * rank_rows * model.hidden_size * ACTIVATION_BYTES, 1)
+    if model.pooled:
+        return (norm, small("pool", 2 * rank_rows * model.hidden_size * ACTIVATION_BYTES, 1))
     matrix = architecture.head_matrix(model, layout.tp, settings.vocabulary_padding)
     found = [
-        small("final_norm", NORM_PASSES * rank_rows * model.hidden_size * ACTIVATION_BYTES, 1),
+        norm,
         gemm(matrix, rank_rows, 1, plan),
         small("sample", rank_rows * model.vocab_size * settings.sampler_bytes_per_logit, 1),
     ]

@@ -21,11 +21,13 @@ from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.workload import (
+    GENERATE,
     Defaults,
     Formats,
     Limits,
     Objective,
     Serving,
+    Task,
     Workload,
 )
 
@@ -85,6 +87,12 @@ class Request:
     optimisations: Optimisations = NOTHING_ASKED
     extras: Extras = NOTHING
     phase: Phase = "whole"
+    task: Task = GENERATE
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens that a request gives: its OSL, none where it is pooled."""
+        return 0 if self.model.pooled else self.osl
 
     def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
         """Return what numbers of this request on a GPU type are of, for their error bands."""
@@ -167,7 +175,7 @@ def resolve(
     Raises InputError where lengths exceed the model's maximum, or where nothing says how much to serve.
     """
     tokens, serving, planning = workload.tokens, workload.serving, workload.planning
-    longest = serving.max_model_len or tokens.longest
+    longest = serving.max_model_len or workload.longest
     _check_lengths(workload, model, longest)
     demanded = demand_of(workload, defaults)
     if workload.demand is None and gpu_budget is None and workload.mode != "offline":
@@ -197,6 +205,7 @@ def resolve(
         kv_precision=workload.kv_precision,
         demanded=demanded,
         habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
+        task=workload.task,
         optimisations=workload.optimisations,
         extras=extras,
     )
@@ -231,18 +240,19 @@ def without_demand(
         engine=engine,
         engine_version=engine_version,
         kv_precision=workload.kv_precision,
+        task=workload.task,
         optimisations=workload.optimisations,
         extras=extras,
     )
 
 
 def _check_lengths(workload: Workload, model: Model, longest: int) -> None:
-    tokens = workload.tokens
+    needed = workload.longest
     faults = []
-    if tokens.longest > model.max_position:
+    if needed > model.max_position:
         faults.append(
             Fault(
-                f"{tokens.longest:,} tokens (ISL + OSL at their longest) exceed the {model.max_position:,} positions "
+                f"{needed:,} tokens (ISL + OSL at their longest) exceed the {model.max_position:,} positions "
                 f"of {model.name}",
                 field="tokens",
                 allowed=f"at most {model.max_position:,}",
@@ -256,12 +266,12 @@ def _check_lengths(workload: Workload, model: Model, longest: int) -> None:
                 allowed=f"at most {model.max_position:,}",
             )
         )
-    elif longest < tokens.longest:
+    elif longest < needed:
         faults.append(
             Fault(
-                f"{longest:,} is shorter than the longest sequence served, {tokens.longest:,} tokens",
+                f"{longest:,} is shorter than the longest sequence served, {needed:,} tokens",
                 field="serving.max_model_len",
-                allowed=f"{tokens.longest:,} to {model.max_position:,}",
+                allowed=f"{needed:,} to {model.max_position:,}",
             )
         )
     if faults:

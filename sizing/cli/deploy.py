@@ -10,7 +10,16 @@ from sizing.architecture import SIZES, Layout
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
 from sizing.cli.options import OPTIMISATION_OPTIONS, Opt
-from sizing.cli.resolve import check_images, check_prefix, data, extras_of, notes_of, with_cache_of, with_images
+from sizing.cli.resolve import (
+    check_images,
+    check_prefix,
+    check_task,
+    data,
+    extras_of,
+    notes_of,
+    with_cache_of,
+    with_images,
+)
 from sizing.deployment import Resolved, resolve
 from sizing.errors import Fault, InputError
 from sizing.request import Data, Request
@@ -41,6 +50,7 @@ def deployment(options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Pa
 def _request(names: Named, read: Data) -> Request:
     model, (engine, version) = names.model.value, names.engine.value
     workload = with_cache_of(names.workload.value, model)
+    check_task(workload)
     extras = extras_of(workload, model.spec)
     request = requests.without_demand(workload, model.spec, engine, version, read.defaults, extras=extras)
     check_images(with_images(workload, extras), extras, model.spec)

@@ -22,7 +22,7 @@ from sizing.request import GpuOption
 from sizing.specs.engine import Engine
 from sizing.specs.gpu import Gpu
 from sizing.specs.quantities import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
-from sizing.specs.workload import Precision, Serving, Workload
+from sizing.specs.workload import Precision, Serving, Workload, is_pooled
 
 ALL = "all"
 NO_MODEL = Fault("no workload and no model", field="--model", allowed="a workload file or name, or --model")
@@ -131,7 +131,7 @@ def named(
         origin=origin,
         found=found,
         workload=Part(whole),
-        model=Part(lambda: catalog.model(model_name()), origin.at(("model",))),
+        model=Part(lambda: served_as(catalog.model(model_name()), stated("task")), origin.at(("model",))),
         gpus=Part(lambda: _gpus(tuple(stated("gpu", ())), origin, catalog, single=single)),
         price=Part(lambda: checked_price(values.get("price"))),
         engine=Part(
@@ -139,6 +139,11 @@ def named(
         ),
         precisions=precisions,
     )
+
+
+def served_as(found: FoundModel, task: str | None) -> FoundModel:
+    """Return a model as a task serves it: without its output head where that pools."""
+    return replace(found, spec=replace(found.spec, pooled=True)) if is_pooled(task) else found
 
 
 def _path_of(found: Part[Found[Workload] | None]) -> Path | None:

@@ -39,6 +39,7 @@ DISAGGREGATE, SEARCHED = "--disaggregate", "auto"
 MODEL_OPTIONS = (
     Opt("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
     Opt("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, or all. Default: the workload's, else all.", MODEL, "gpu"),
+    Opt("task", TEXT, ("--task",), "generate; or embed, classify, score, which pool a prompt into one result: no output head, no decode.", MODEL, "task"),
     Opt("precision", TEXT, ("--precision",), "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: the checkpoint's own.", MODEL),
     Opt("kv_precision", TEXT, ("--kv-precision", "--kv-cache-dtype"), "KV cache: auto, fp32, fp16, bf16, fp8, int8, nvfp4.", MODEL, "kv_precision"),
 )  # fmt: skip

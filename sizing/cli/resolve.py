@@ -22,7 +22,7 @@ from sizing.request import Data, GpuOption, Request
 from sizing.reuse import Conversation
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
-from sizing.specs.workload import Workload
+from sizing.specs.workload import RESULTS, Workload
 
 if TYPE_CHECKING:  # what pools need is loaded where they are asked for
     from sizing.pooled import Asked as Pools
@@ -114,6 +114,7 @@ def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bo
     model, (engine, version), stated = names.model.value, names.engine.value, names.workload.value
     if not demanded:
         stated = stated.model_copy(update={"demand": None})
+    check_task(stated)
     beside = extras_of(stated, model.spec)
     whole = as_served(stated, beside)
     check_images(whole, beside, model.spec)
@@ -211,6 +212,21 @@ def _conversation(workload: Workload, of_images: int) -> Conversation | None:
     return Conversation(asked.turns, first, shared, tokens.osl)
 
 
+def check_task(workload: Workload) -> None:
+    """Raise InputError for what a task without tokens has none of: outputs, and drafts of them."""
+    if not workload.pooled:
+        return
+    faults = []
+    if workload.tokens.osl != RESULTS:
+        faults.append(Fault(f"{workload.task} gives no tokens", field="tokens.osl", allowed="1, for its result, or none"))
+    if workload.optimisations.speculative is not None:
+        faults.append(
+            Fault(f"{workload.task} decodes nothing to draft", field="optimisations.speculative", allowed="none")
+        )
+    if faults:
+        raise InputError(faults)
+
+
 def check_prefix(extras: Extras, isl: int) -> None:
     """Raise InputError for a shared prefix that is longer than what of a prompt is found in cache."""
     cached = extras.cached
@@ -227,7 +243,7 @@ def check_prefix(extras: Extras, isl: int) -> None:
 
 def check_images(workload: Workload, extras: Extras, model: Model) -> None:
     """Raise InputError where images make too long what would do without them; `workload` has their tokens in its prompts."""
-    tokens, of_images = workload.tokens.longest, extras.encoder.tokens if extras.encoder else 0
+    tokens, of_images = workload.longest, extras.encoder.tokens if extras.encoder else 0
     most = min(workload.serving.max_model_len or model.max_position, model.max_position)
     if tokens - of_images <= most < tokens:
         raise InputError(

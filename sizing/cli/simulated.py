@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from sizing import deployment, simulation, spread
 from sizing import request as requests
 from sizing.architecture import Layout
+from sizing.catalog.models import FoundModel
 from sizing.catalog.paths import expanded
 from sizing.catalog.traces import load_trace
 from sizing.cli import meaning
@@ -22,7 +24,16 @@ from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
 from sizing.cli.pools import asked_of, contradicted, decode_serving, named_in, of_decode, routed, split_of
 from sizing.cli.reading import MOST
-from sizing.cli.resolve import as_served, check_images, check_prefix, data, extras_of, notes_of, with_cache_of
+from sizing.cli.resolve import (
+    as_served,
+    check_images,
+    check_prefix,
+    check_task,
+    data,
+    extras_of,
+    notes_of,
+    with_cache_of,
+)
 from sizing.deployment import Resolved
 from sizing.engine.load import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
@@ -32,7 +43,7 @@ from sizing.report.simulation import Simulated
 from sizing.request import Data, Request
 from sizing.simulation import Deployed, Traffic
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
-from sizing.specs.workload import Workload
+from sizing.specs.workload import RESULTS, Workload
 from sizing.units import MOST_DURATION_S
 from sizing.verify import turns_of
 
@@ -49,7 +60,7 @@ def question(
     Raises InputError with all faults that can be known, those of `besides` too.
     """
     drive = Part(lambda: driving(options, values))
-    rows = Part(lambda: _trace(values, drive))
+    read_rows = Part(lambda: _trace(values, drive))
     traced = values["trace"] is not None
     told = (*OF_LOADS, *OF_LENGTHS) if traced else ()  # wrong here, as is a limit in ticks: already said
     unitless = ("itl",) if values["itl"] is not None and is_number(values["itl"]) else ()
@@ -60,6 +71,7 @@ def question(
     against = Part(lambda: contradicted(pools.value, drive.value, values))
     serving = Part(lambda: decode_serving(names, pools.value))
     layout = Part(lambda: layout_of(serving.value), names.origin.by_field)
+    rows = Part(lambda: _results_alone(read_rows.value, names.model.value))
     read = data()
     request = Part(lambda: _request(names, layout.value, drive.value, rows.value, read), names.origin.by_field)
     idle = Part(
@@ -145,6 +157,13 @@ def _trace(values: Mapping[str, Any], drive: Part[Driving]) -> NDArray[Any] | No
     return load_trace(expanded(values["trace"]), most=None if drive.faults else drive.value.requests)
 
 
+def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any] | None:
+    """Return the rows of a trace as a task serves them: with one result each in place of the outputs where that pools."""
+    if trace is None or not model.spec.pooled:
+        return trace
+    return np.column_stack((trace[:, :2], np.full(len(trace), RESULTS)))
+
+
 def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] | None, read: Data) -> Request:
     """Return the request; of a trace the longest sequence is what is to be held, where nothing else is stated."""
     model, (engine, version), asked = names.model.value, names.engine.value, names.workload.value
@@ -153,6 +172,7 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
     if trace is not None and serving.max_model_len is None:
         longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
         serving = serving.model_copy(update={"max_model_len": longest})
+    check_task(asked)
     extras = extras_of(asked, model.spec).over(driven.replicas * layout.dp)
     whole = as_served(asked, extras)
     if trace is None:

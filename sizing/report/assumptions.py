@@ -32,6 +32,14 @@ def of_model(request: Request, notes: Iterable[str]) -> Iterator[Assumption]:
     yield Assumption("model architecture", model.name, "", "datasheet", model.source)
     for note in (*model.notes, *notes):
         yield Assumption("note on the model", note, "", "assumed", model.source)
+    if model.pooled:
+        yield Assumption(
+            "output head",
+            f"none: {request.task} pools states, its own matrix of labels is not counted",
+            "",
+            "assumed",
+            "as asked",
+        )
     yield from of_extras(request)
 
 

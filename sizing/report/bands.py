@@ -79,11 +79,11 @@ def of_estimate(
     """Yield the predictions of an answer.
 
     A rate that is asked for is served, not predicted; the most that is served is, unless it is on the band's edge already.
-    Published runs had no optimisations, so nothing says how far off times with them are.
+    Published runs had no optimisations and generated, so nothing says how far off times are of what does not.
     """
     request, gpu = outcome.request, best.candidate.option.gpu
     here = request.situation(gpu, region(load.concurrency_per_replica))
-    if request.extras == NOTHING:
+    if request.extras == NOTHING and not request.model.pooled:
         yield from _of_times(best, outcome, load, throughput, latency)
     yield from of_memory(memory, here._replace(load=None))
 

@@ -33,6 +33,7 @@ def simulate(best: Evaluated, request: Request, asked: Asked) -> str:
         "--engine": f"{request.engine.name}:{request.engine_version}",
         **{f"--{name}": size for name, size in _layout(best).items() if size > 1 or name == "tp"},
         **_serving(request),
+        "--task": request.task if request.model.pooled else None,
         **_optimised(request),
         **_lengths(request, asked),
         **_load(best, request),
@@ -124,8 +125,8 @@ def _lengths(request: Request, asked: Asked) -> dict[str, float | None]:
     tokens, encoder = asked.workload.tokens, request.extras.encoder
     of_images = {"isl": encoder.tokens if encoder else 0, "osl": 0}  # which --images adds
     first = tokens.prompts[0] if tokens.prompts else tokens.isl  # of turns, which --turns makes of it again
-    found: dict[str, float | None] = {"--isl": first - of_images["isl"], "--osl": tokens.osl}
-    longest = 0
+    found: dict[str, float | None] = {"--isl": first - of_images["isl"], "--osl": request.output_tokens or None}
+    longest = asked.workload.longest - tokens.longest  # what pools has no output
     for name in ("isl", "osl"):
         std, most = getattr(tokens, f"{name}_std"), getattr(tokens, f"{name}_max")
         found |= {f"--{name}-std": std, f"--{name}-max": most - of_images[name] if std is not None else None}

@@ -17,9 +17,9 @@ from sizing.specs.bands import Band
 def band_of_rate(best: Evaluated, request: Request) -> Band | None:
     """Return the error band of the highest rate of an answer; none where it is on the edge of it already.
 
-    Published runs had no optimisations, so nothing says how far off rates with them are.
+    Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
     """
-    if best.load.edge != AS_PREDICTED or request.extras != NOTHING:
+    if best.load.edge != AS_PREDICTED or request.extras != NOTHING or request.model.pooled:
         return None
     heaviest = best.most_per_replica if request.concurrency is not None else best.most_decoding
     return find(bands.known(), "throughput", request.situation(best.candidate.option.gpu, region(heaviest)))

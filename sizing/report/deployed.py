@@ -41,6 +41,7 @@ def inputs(resolved: Resolved) -> dict[str, Any]:
         "dp": layout.dp,
         "cp": layout.cp,
         "dcp": layout.dcp,
+        "task": request.task,
         "max_model_len": request.max_model_len,
         "memory_fraction": settings.memory_fraction or resolved.memory.budget_gib / resolved.memory.visible_gib,
         "max_num_seqs": settings.max_num_seqs,

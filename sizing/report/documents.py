@@ -113,6 +113,7 @@ class Throughput(NamedTuple):
     output_tokens_per_s: float
     output_tokens_per_s_per_gpu: float
     total_tokens_per_s: float
+    input_tokens_per_s: float
 
 
 class Latency(NamedTuple):
@@ -177,7 +178,10 @@ class Users(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Cost at the load above, around the clock at that load; and at the mean load of the users' day, GPUs always on."""
+    """Cost at the load above, around the clock at that load; and at the mean load of the users' day, GPUs always on.
+
+    Figures by output token are null where a task gives none; it has the one by input token.
+    """
 
     usd_per_hour: float | None
     usd_per_million_output_tokens: float | None
@@ -185,7 +189,9 @@ class Cost(NamedTuple):
     usd_per_gpu_hour: float | None
     price_source: str | None
     power_w: float
-    kwh_per_million_output_tokens: float
+    kwh_per_million_output_tokens: float | None
+    usd_per_million_input_tokens: float | None = None
+    kwh_per_million_input_tokens: float | None = None
 
 
 class Limiting(NamedTuple):

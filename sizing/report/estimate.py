@@ -219,21 +219,25 @@ def _users(best: Evaluated, outcome: Outcome, asked: Asked) -> Users:
 
 def cost_figures(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
     """Return what an answer costs, and the energy it takes."""
-    tokens_per_s = best.requests_per_s * outcome.request.osl
-    usd = best.usd_per_hour
+    request, usd = outcome.request, best.usd_per_hour
+    pooled = request.model.pooled  # whose tokens are those of its prompts
+    tokens_per_s = best.requests_per_s * (request.isl if pooled else request.output_tokens)
     per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
+    energy = cost.kwh_per_million_tokens(best.power_w, tokens_per_s)
     stated, found = asked.workload.demand, outcome.request.demanded
     by_users = stated is not None and stated.daily_active_users is not None
     mean_per_s = found.mean_per_s if found is not None and by_users else None
     at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s
     return Cost(
         usd_per_hour=usd,
-        usd_per_million_output_tokens=per_million,
-        usd_per_million_output_tokens_mean_load=at_mean,
+        usd_per_million_output_tokens=None if pooled else per_million,
+        usd_per_million_output_tokens_mean_load=None if pooled else at_mean,
         usd_per_gpu_hour=best.candidate.option.usd_per_gpu_hour,
         price_source=best.candidate.option.price_source,
         power_w=best.power_w,
-        kwh_per_million_output_tokens=cost.kwh_per_million_tokens(best.power_w, tokens_per_s),
+        kwh_per_million_output_tokens=None if pooled else energy,
+        usd_per_million_input_tokens=per_million if pooled else None,
+        kwh_per_million_input_tokens=energy if pooled else None,
     )
 
 

@@ -38,13 +38,14 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
 
 def throughput(best: Evaluated, outcome: Outcome) -> Throughput:
     """Return throughput per replica, per GPU and in tokens."""
-    rate, osl, isl = best.requests_per_s, outcome.request.osl, outcome.request.isl
+    rate, osl, isl = best.requests_per_s, outcome.request.output_tokens, outcome.request.isl
     return Throughput(
         requests_per_s_per_replica=rate / best.replicas,
         requests_per_s_per_gpu=rate / best.gpus,
         output_tokens_per_s=rate * osl,
         output_tokens_per_s_per_gpu=rate * osl / best.gpus,
         total_tokens_per_s=rate * (isl + osl),
+        input_tokens_per_s=rate * isl,
     )
 
 

@@ -8,7 +8,7 @@ from sizing.report.documents import Estimate
 from sizing.report.documents_report import Report
 from sizing.report.footnotes import KINDS
 from sizing.report.html_cells import Cell, Table, capped, columns, figure, words
-from sizing.report.lines import milliseconds, money, number, percent, stated
+from sizing.report.lines import lengths, milliseconds, money, number, percent, stated
 from sizing.report.table_layouts import layout
 from sizing.report.table_optimised import optimisations, turns
 
@@ -47,7 +47,7 @@ def asked(report: Report) -> tuple[tuple[str, str], ...]:
 
 def _lengths(estimate: Estimate) -> str:
     i = estimate.inputs
-    text = f"ISL {i['isl']:,}, OSL {i['osl']:,} tokens"
+    text = f"{lengths(i)}{' tokens' if i['osl'] else ''}"
     return (
         text
         if (i["isl_max"], i["osl_max"]) == (i["isl"], i["osl"])

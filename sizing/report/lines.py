@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 
 class Line(NamedTuple):
@@ -87,6 +87,12 @@ def gib(value: float) -> str:
 def plural(count: float, noun: str) -> str:
     """Write a count with its noun."""
     return f"{count:,.0f} {noun}" + ("" if count == 1 else "s")
+
+
+def lengths(inputs: Mapping[str, Any]) -> str:
+    """Write the mean lengths; a task in place of outputs where it gives none."""
+    out = f"OSL {inputs['osl']:,}" if inputs["osl"] else inputs["task"]
+    return f"ISL {inputs['isl']:,}, {out}"
 
 
 def limit_words(name: str) -> str:

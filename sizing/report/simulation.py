@@ -164,7 +164,7 @@ def _predicted(
     """Yield the predictions of the engine's own policy, serving as one: others are not what published measurements ran."""
     if asked.split is not None:
         return
-    if asked.resolved.request.extras != extras.NOTHING:
+    if asked.resolved.request.extras != extras.NOTHING or asked.resolved.request.model.pooled:
         return  # nothing published says how far off times with optimisations are
     at_a_rate = asked.traffic.rate_per_s is not None or asked.traffic.trace is not None
     for number, run in enumerate(runs):
@@ -189,6 +189,7 @@ def _suggestions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[str,
 
 
 def _run(policy: str, served: Served, asked: Simulated) -> SimulatedRun:
+    tokens_per_s = 0.0 if asked.resolved.request.model.pooled else served.output_tokens_per_s
     spreads = {name: _spread(served.latencies_s[name]) for name in LATENCIES}
     has_limits = any(getattr(asked.limits, name) is not None for name in LATENCIES)
     return SimulatedRun(
@@ -199,8 +200,8 @@ def _run(policy: str, served: Served, asked: Simulated) -> SimulatedRun:
         duration_s=served.duration_s,
         requests_per_s=served.requests_per_s,
         requests_per_s_per_gpu=served.requests_per_s / asked.gpus,
-        output_tokens_per_s=served.output_tokens_per_s,
-        output_tokens_per_s_per_gpu=served.output_tokens_per_s / asked.gpus,
+        output_tokens_per_s=tokens_per_s,
+        output_tokens_per_s_per_gpu=tokens_per_s / asked.gpus,
         ttft_ms=spreads["ttft"],
         itl_ms=spreads["itl"],
         e2e_ms=spreads["e2e"],
@@ -251,7 +252,7 @@ def _inputs(asked: Simulated, served: Mapping[str, Served]) -> dict[str, Any]:
         "policies": list(asked.policies),
         "slots": next(iter(asked.policies.values())).rules.slots,
         "isl": _mean(traffic, 1, traffic.isl),
-        "osl": _mean(traffic, 2, traffic.osl),
+        "osl": 0.0 if asked.resolved.request.model.pooled else _mean(traffic, 2, traffic.osl),
         "isl_lengths": None if traffic.trace is not None else _lengths(traffic.isl, sent.isl if sent else ()),
         "osl_lengths": None if traffic.trace is not None else _lengths(traffic.osl, sent.osl if sent else ()),
         "load": _load(asked),

@@ -7,7 +7,7 @@ from typing import Any
 
 from sizing.report.documents_compare import Compare, CompareCandidate
 from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural, rounded_usd
+from sizing.report.lines import Block, Line, lengths, milliseconds, money, number, percent, plural, rounded_usd
 from sizing.report.table_bands import between
 from sizing.report.table_demand import steps_line
 from sizing.report.table_layouts import layout
@@ -78,7 +78,7 @@ def _shape(c: CompareCandidate) -> str:
 def _asked(document: Compare) -> Iterator[Line]:
     i, demand = document.inputs, document.demand
     yield Line(f"{i['model']}, KV cache {i['kv_precision']}", "Model")
-    yield Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}; {i['engine_title']} {i['engine_version']}", "Workload")
+    yield Line(f"{lengths(i)}; {i['engine_title']} {i['engine_version']}", "Workload")
     rate = f"{number(demand['requests_per_s'])} requests/s" if demand["requests_per_s"] is not None else ""
     in_flight = f"{demand['concurrency']:,} requests in flight" if demand["concurrency"] is not None else ""
     grown = f", {percent(i['headroom'])} headroom asked" if i["headroom"] else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sizing.report import table_bands, table_pools
 from sizing.report.documents import Estimate, Users
 from sizing.report.footnotes import NO_ITL, assumed, explained
-from sizing.report.lines import Block, Line, milliseconds, money, number, percent, plural, stated
+from sizing.report.lines import Block, Line, lengths, milliseconds, money, number, percent, plural, stated
 from sizing.report.table_demand import steps_line
 from sizing.report.table_layouts import cheaper, compared, layout, rejected
 from sizing.report.table_memory import memory_line
@@ -145,7 +145,7 @@ def _asked(document: Estimate) -> Iterator[Line]:
     in_flight = f"concurrency {number(load.concurrency)} in flight"
     if d.replicas > 1:
         in_flight += f", {number(load.concurrency_per_replica)} a replica"
-    yield Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}, {in_flight}", "Workload")
+    yield Line(f"{lengths(i)}, {in_flight}", "Workload")
     demanded = steps_line(i["demand"])
     if demanded is not None:
         yield demanded
@@ -183,7 +183,7 @@ def _figures(document: Estimate) -> Iterator[Line]:
         "Cache holds",
     )
     yield table_bands.of_memory(document.bands)._replace(label="Memory band")
-    decode = "no decode (OSL 1)"
+    decode = "no decode (OSL 1)" if document.inputs["osl"] else "no decode"
     if u.decode_mbu is not None:
         decode = f"decode {u.decode_bound}-bound, MBU {percent(u.decode_mbu)}, MFU {percent(u.decode_mfu)}"
     yield Line(f"prefill {u.prefill_bound}-bound, MFU {percent(u.prefill_mfu)}; {decode}", "Bound by")
@@ -197,14 +197,18 @@ def _figures(document: Estimate) -> Iterator[Line]:
         if s.p50 is not None
     ]
     yield Line("; ".join(spread), "Percentiles")
-    yield Line(
+    tokens = (
         f"{number(throughput.output_tokens_per_s)} output tokens/s ({number(throughput.output_tokens_per_s_per_gpu)} per "
-        f"GPU), {number(throughput.total_tokens_per_s)} with prompts",
-        "Throughput",
+        f"GPU), {number(throughput.total_tokens_per_s)} with prompts"
     )
-    energy = f"{number(cost.power_w)} W TDP, {number(cost.kwh_per_million_output_tokens)} kWh per million output tokens"
-    if cost.usd_per_million_output_tokens is not None:
-        usd = f"{money(cost.usd_per_million_output_tokens)} per million output tokens at this rate around the clock"
+    of, kwh, each = "output", cost.kwh_per_million_output_tokens, cost.usd_per_million_output_tokens
+    if not document.inputs["osl"]:
+        tokens = f"{number(throughput.input_tokens_per_s)} input tokens/s"
+        of, kwh, each = "input", cost.kwh_per_million_input_tokens, cost.usd_per_million_input_tokens
+    yield Line(tokens, "Throughput")
+    energy = f"{number(cost.power_w)} W TDP, {number(kwh)} kWh per million {of} tokens"
+    if each is not None:
+        usd = f"{money(each)} per million {of} tokens at this rate around the clock"
         if cost.usd_per_million_output_tokens_mean_load is not None:
             usd += f", {money(cost.usd_per_million_output_tokens_mean_load)} at the mean load of the users' day"
         energy = f"{usd}; {energy}"

@@ -11,6 +11,7 @@ from sizing.report.footnotes import NO_ITL, assumed
 from sizing.report.lines import Block, Line, milliseconds, number, percent, plural, stated
 from sizing.report.table_memory import memory_line, setup
 from sizing.report.timeline_text import LEGEND, bands
+from sizing.specs.workload import GENERATE
 
 NOT_CONVERGED = "not converged: the queue kept growing, so latencies depend on how long the run was"
 WASTED = "wasted: slots empty while requests waited"
@@ -47,6 +48,14 @@ def _infeasible(document: SimulationReport) -> Iterator[Block]:
     yield Block(tuple(lines))
 
 
+def _tokens(document: SimulationReport, run: SimulatedRun) -> str:
+    """Write the tokens that come out; of a task that gives none those that go in."""
+    i = document.inputs
+    if i["task"] == GENERATE:
+        return f"{number(run.output_tokens_per_s)} output tokens/s"
+    return f"{number((run.requests_per_s or 0.0) * i['isl'])} input tokens/s"
+
+
 def _answer(document: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
     i = document.inputs
     source = f"{i['gpus']} x {i['gpu']}, {plural(i['replicas'], 'replica')}"
@@ -54,7 +63,7 @@ def _answer(document: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
         source = table_pools.simulated(document.disaggregated)
     yield Line(
         f"{number(run.requests_per_s)} requests/s ({number(run.requests_per_s_per_gpu)} per GPU), "
-        f"{number(run.output_tokens_per_s)} output tokens/s from {source}",
+        f"{_tokens(document, run)} from {source}",
         style="bold",
     )
     refused = f", {run.refused:,} refused (too long for the cache or the model)" if run.refused else ""
@@ -119,7 +128,8 @@ def _asked(document: SimulationReport) -> Iterator[Line]:
             running += f" ({number(_in_flight(run, i) / i['replicas'])} per replica)"
     elif i["load"]["concurrency"] is not None:
         running = f", concurrency {i['load']['concurrency']:,}"
-    yield Line(f"ISL {_length(i, 'isl')}, OSL {_length(i, 'osl')}{running}", "Workload")
+    out = f"OSL {_length(i, 'osl')}" if i["task"] == GENERATE else i["task"]
+    yield Line(f"ISL {_length(i, 'isl')}, {out}{running}", "Workload")
     yield Line(_load(i), "Load")
     yield engine
     yield from optimised

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sizing.report.documents_whatif import OptionReport, Sensitivity, Sized, WhatIfReport
 from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, milliseconds, money, number, plural
+from sizing.report.lines import Block, Line, lengths, milliseconds, money, number, plural
 from sizing.report.table_optimised import optimised
 
 COLUMNS = ("optimisation", "GPU", "GPUs", "req/s/GPU", "TTFT", "ITL", "$/M tokens")
@@ -24,7 +24,7 @@ def blocks(document: WhatIfReport) -> Iterator[Block]:
             Line(
                 f"{i['model']}, {i['weight_precision'].upper()} weights, {i['kv_precision'].upper()} KV cache", "Model"
             ),
-            Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}", "Workload"),
+            Line(lengths(i), "Workload"),
             Line(f"{i['engine_title']} {i['engine_version']}", "Engine"),
             *optimised(i),
         )

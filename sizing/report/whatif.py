@@ -34,14 +34,14 @@ def build(
     after = best.outcome.best
     return WhatIfReport(
         inputs=inputs(asked, request, before.candidate if before else None),
-        base=None if before is None else _sized(before, request.osl, base.verified),
+        base=None if before is None else _sized(before, request.output_tokens, base.verified),
         options=tuple(_option(one, one.best, base.outcome, flags) for one in tried if one.best is not None),
         best=None
         if after is None or not best.names
         else Together(
             names=best.names,
             options=_spelled(best.options, flags),
-            answer=_sized(after, request.osl, verified),
+            answer=_sized(after, request.output_tokens, verified),
             gpus_saved=None if before is None else before.gpus - after.gpus,
         ),
         not_possible=tuple(NotTried(one.name, one.why_not or "") for one in tried if one.best is None),
@@ -75,7 +75,7 @@ def _most(found: Evaluated) -> float:
 
 def _usd(found: Evaluated, osl: int) -> float | None:
     usd = found.usd_per_hour
-    return None if usd is None else cost.usd_per_million_tokens(usd, found.requests_per_s * osl)
+    return None if usd is None or not osl else cost.usd_per_million_tokens(usd, found.requests_per_s * osl)
 
 
 def _sized(found: Evaluated, osl: int, verified: bool) -> Sized:
@@ -118,7 +118,7 @@ def _option(one: Tried, found: Evaluated, unaided: Outcome, flags: Mapping[str, 
         itl_ms=_itl_ms(found),
         e2e_ms=_mean_ms(found, "e2e"),
         usd_per_hour=found.usd_per_hour,
-        usd_per_million_output_tokens=_usd(found, request.osl),
+        usd_per_million_output_tokens=_usd(found, request.output_tokens),
         needs=trial.needs,
         risk=trial.risk,
         source=trial.source,

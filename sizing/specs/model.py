@@ -174,7 +174,7 @@ class Model:
     `extra_parameters` are held in 16 bit on every pipeline stage's first rank and take no part in a text step
     (learned positions, a vision tower, whose part is `vision_parameters`). `checkpoint_bytes` is the exact size of the weights where an index (`checkpoint_index`, a file) gives it,
     which may be `checkpoint_ratio` times off what the config computes, either way, and no more. `mtp` is None where the config
-    is silent.
+    is silent. `pooled`: it serves a vector or scores of a whole prompt in place of tokens, and has no output head.
     """
 
     name: str
@@ -190,6 +190,7 @@ class Model:
     extra_parameters: int = 0
     vision_parameters: int = 0
     mtp: Mtp | None = None
+    pooled: bool = False
     checkpoint_bytes: int | None = None
     checkpoint_index: str | None = None
     checkpoint_ratio: float = math.inf

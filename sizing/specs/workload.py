@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
@@ -19,6 +19,9 @@ Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", 
 KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
 Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
 Objective = Literal["gpus", "cost", "energy"]
+# What a request is for, in vLLM's words; all but `generate` pool the states of a prompt and give no tokens.
+Task = Literal["generate", "embed", "classify", "score"]
+GENERATE: Task = "generate"
 
 
 def _limit(value: Any) -> Any:
@@ -214,7 +217,20 @@ class Planning(Spec):
         return self
 
 
+RESULTS = 1  # of a request that pools: one, which takes the place of the first token
 UNCERTAIN_SECTIONS = ("demand", "planning")  # whose numbers may be ranges
+
+
+def is_pooled(task: Any) -> bool:
+    """Return whether a task, as written, is one that pools."""
+    return _word(task) in get_args(Task) and _word(task) != GENERATE
+
+
+def _with_result(data: dict[str, Any]) -> dict[str, Any]:
+    tokens = data.get("tokens")
+    if not is_pooled(data.get("task")) or not isinstance(tokens, dict) or "osl" in tokens:
+        return data
+    return {**data, "tokens": {**tokens, "osl": RESULTS}}
 
 
 class Workload(Spec):
@@ -226,6 +242,7 @@ class Workload(Spec):
     gpu: Annotated[tuple[Text, ...], BeforeValidator(_one_or_several)] = ()
     precision: Annotated[Precision, AnyCase] | None = None
     kv_precision: Annotated[KvPrecision, AnyCase] = "auto"
+    task: Annotated[Task, AnyCase] = GENERATE
     tokens: Tokens
     demand: Demand | None = None
     limits: Limits = Limits()
@@ -239,8 +256,21 @@ class Workload(Spec):
     @model_validator(mode="before")
     @classmethod
     def _middles(cls, data: Any) -> Any:
-        """Put the middle of each range in its place; the ranges themselves go to `uncertain`."""
-        return ranges.taken_out(data, UNCERTAIN_SECTIONS) if isinstance(data, dict) else data
+        """Put the middle of each range in its place; the ranges themselves go to `uncertain`.
+
+        What pools has one result a request, where nothing else is said.
+        """
+        return ranges.taken_out(_with_result(data), UNCERTAIN_SECTIONS) if isinstance(data, dict) else data
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a request gives a vector or a score in place of tokens."""
+        return self.task != GENERATE
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence: prompt and output, or the prompt alone where there is no output."""
+        return self.tokens.longest - (RESULTS if self.pooled else 0)
 
     @model_validator(mode="after")
     def _ranges_in_bounds(self) -> Workload:
