@@ -7,7 +7,7 @@ schedule read. Nothing here depends on a GPU or a layout.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -59,12 +59,12 @@ class Draft:
 class Speculation:
     """Speculative decoding: `tokens` drafted a step, each accepted with a chance, and what drafts them (None: no GPU time).
 
-    `source` says where the acceptance is from, `needs` what must be there.
+    `acceptance` has the chance of each, given that those before it were accepted. `source` says where the acceptance is from, `needs` what must be there.
     """
 
     method: str
     tokens: int
-    acceptance: float
+    acceptance: tuple[float, ...]
     draft: Draft | None
     evidence: str = "assumed"
     source: str = "as asked"
@@ -78,7 +78,7 @@ class Speculation:
     @property
     def tokens_per_step(self) -> float:
         """Tokens that a step gives a sequence, on average."""
-        return expected_tokens(self.acceptance, self.tokens)
+        return expected_by_depth(self.acceptance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +224,13 @@ def expected_tokens(acceptance: float, tokens: int) -> float:
     return float(tokens + 1) if acceptance == 1 else (1 - acceptance ** (tokens + 1)) / (1 - acceptance)
 
 
+def expected_by_depth(acceptance: Sequence[float]) -> float:
+    """Tokens a step gives where each drafted one has its own chance: E = 1 + a1 + a1*a2 + ...; the formula above where all are equal."""
+    if len(set(acceptance)) == 1:
+        return expected_tokens(acceptance[0], len(acceptance))
+    return 1.0 + sum(math.prod(acceptance[: depth + 1]) for depth in range(len(acceptance)))
+
+
 def speed_up(acceptance: float, tokens: int, cost: float) -> float:
     """Steps saved over time added where verification is free: E/(g*c + 1), c = draft over target step (the same, theorem 3.8).
 
@@ -249,8 +256,9 @@ def speculation(
     `with_modules` names models that have what a method needs of a checkpoint, for one that lacks it. Raises InputError where an acceptance is needed, where a draft model has another vocabulary, or where a checkpoint lacks
     the modules that the method drafts with.
     """
-    acceptance = method.acceptance if asked.acceptance is None else asked.acceptance
-    if acceptance is None:
+    one = method.acceptance if asked.acceptance is None else asked.acceptance
+    stated = asked.by_depth or (() if one is None else (one,))
+    if not stated:
         raise InputError(
             Fault(
                 f"{method.title} has no published acceptance that holds for other texts",
@@ -266,8 +274,22 @@ def speculation(
         if method.head.of_checkpoint and not has_modules(target):
             raise InputError(_no_modules(method, target, with_modules()))
         draft = _drafting_head(method.head, target, tokens)
-    known = ("assumed", "as asked") if asked.acceptance is not None else (method.evidence, method.source)
-    return Speculation(method.title, tokens, acceptance, draft, *known, method.needs)
+    as_asked = asked.acceptance is not None or asked.by_depth is not None
+    known = ("assumed", "as asked") if as_asked else (method.evidence, method.source)
+    return Speculation(method.title, tokens, _of_each(stated, tokens), draft, *known, method.needs)
+
+
+def _of_each(stated: Sequence[float], tokens: int) -> tuple[float, ...]:
+    """Return the acceptance of each drafted token; the last one stated holds for those beyond. Raises InputError for too many."""
+    if len(stated) > tokens:
+        raise InputError(
+            Fault(
+                f"{len(stated)} acceptances of {tokens} drafted tokens",
+                field="optimisations.speculative",
+                allowed=f"at most {tokens}",
+            )
+        )
+    return (*stated, *[stated[-1]] * (tokens - len(stated)))
 
 
 def _draft_model(target: Model, drafting: Model, tokens: int) -> Draft:

@@ -137,9 +137,9 @@ def of_extras(request: Request) -> Iterator[Assumption]:
     extras = request.extras
     if (spoken := extras.speculation) is not None:
         known = KIND_OF_EVIDENCE[spoken.evidence]
-        yield Assumption(
-            f"acceptance of a token drafted by {spoken.method}", spoken.acceptance, "", known, spoken.source
-        )
+        alike = len(set(spoken.acceptance)) == 1
+        each_of = spoken.acceptance[0] if alike else ", then ".join(f"{share:g}" for share in spoken.acceptance)
+        yield Assumption(f"acceptance of a token drafted by {spoken.method}", each_of, "", known, spoken.source)
         if spoken.draft is not None and spoken.draft.of_checkpoint and request.model.mtp is not None:
             yield Assumption(request.model.mtp.field, request.model.mtp.modules, "", "datasheet", request.model.source)
         yield Assumption("speculative decoding needs", spoken.needs, "", "assumed", "as asked")

@@ -41,6 +41,8 @@ def _parts(asked: dict[str, Any]) -> Iterator[str]:
             text += f", {spoken['tokens']} drafted"
         if "acceptance" in spoken:
             text += f", {percent(spoken['acceptance'])} accepted"
+        if "by_depth" in spoken:
+            text += f", {', then '.join(percent(share) for share in spoken['by_depth'])} accepted"
         yield f"speculative decoding ({text})"
     if "sparsity" in asked:
         yield f"{asked['sparsity']} sparsity"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from sizing.specs.base import PositiveInt, Spec, Text
 from sizing.specs.pools import Pools
@@ -39,18 +39,19 @@ def _whole(text: str, form: str) -> int:
     return int(text)
 
 
-SPECULATIVE_FORM = "METHOD[:TOKENS][@ACCEPTANCE], as eagle3:3@0.75 or draft:MODEL:4@0.7"
+SPECULATIVE_FORM = "METHOD[:TOKENS][@ACCEPTANCE[/...]], as eagle3:3@0.75, eagle:3@0.7/0.6/0.5 or draft:MODEL:4@0.7"
 
 
 def _speculative(value: Any) -> Any:
-    """Accept `eagle3`, `eagle3:3`, `eagle3:3@0.75` and `draft:llama-3.2-1b:4@0.7`."""
+    """Accept `eagle3`, `eagle3:3`, `eagle3:3@0.75`, `eagle:3@0.7/0.6/0.5` and `draft:llama-3.2-1b:4@0.7`."""
     if not isinstance(value, str):
         return _not_written_so(value, SPECULATIVE_FORM)
     named, marked, acceptance = value.strip().partition("@")
     method, *parts = named.split(":")
     found: dict[str, Any] = {"method": method.strip().lower()}
     if marked:
-        found["acceptance"] = parse_share(acceptance)
+        shares = [parse_share(share) for share in acceptance.split("/")]
+        found |= {"acceptance": shares[0]} if len(shares) == 1 else {"by_depth": shares}
     if found["method"] == DRAFT_MODEL:
         if not parts or not parts[0].strip():
             raise ValueError(f"a draft model needs its name; the form is {SPECULATIVE_FORM}")
@@ -133,19 +134,28 @@ class Speculative(Spec):
     """Speculative decoding: a method, the tokens that it drafts a step, and the chance that one of them is accepted.
 
     `tokens` and `acceptance` are the method's published defaults where absent; `model` names the draft model of method
-    `draft`.
+    `draft`. `by_depth` has an acceptance for each drafted token in place of one for all: that of the first, of the second where
+    the first was accepted, and so on; the last holds for deeper ones.
     """
 
     method: Text
     tokens: Annotated[int, Field(gt=0, le=MOST_DRAFTED, strict=True)] | None = None
     acceptance: Share | None = None
+    by_depth: Annotated[tuple[Share, ...], Field(min_length=1, max_length=MOST_DRAFTED)] | None = None
     model: Text | None = None
+
+    @model_validator(mode="after")
+    def _one_acceptance(self) -> Speculative:
+        if self.acceptance is not None and self.by_depth is not None:
+            raise ValueError("acceptance is for all drafted tokens, by_depth for each: state one of them")
+        return self
 
     def __str__(self) -> str:
         """Write it as a user does."""
         parts = [self.method, self.model, None if self.tokens is None else str(self.tokens)]
         text = ":".join(part for part in parts if part is not None)
-        return text if self.acceptance is None else f"{text}@{self.acceptance:g}"
+        shares = self.by_depth or (() if self.acceptance is None else (self.acceptance,))
+        return f"{text}@{'/'.join(f'{share:g}' for share in shares)}" if shares else text
 
 
 class Prefix(Spec):
