@@ -203,22 +203,22 @@ def adapter_operations(model: Model, layout: Layout, adapters: Adapters, tokens:
 
 def encoder_weight_bytes(encoder: Encoder, model: Model) -> float:
     """Bytes of an image encoder, whole on each GPU; a model that brings one (`vision_parameters`) has it in its weights."""
-    return 0.0 if model.vision_parameters else encoder.facts.parameters * SIXTEEN_BIT_BYTES
+    return 0.0 if model.vision_parameters else encoder.parameters * SIXTEEN_BIT_BYTES
 
 
 def encoder_operations(encoder: Encoder, plan: PrecisionPlan, requests: Numeric) -> tuple[Operation, ...]:
-    """Return an image encoder's work for the images of `requests` prompts: its matrices, and attention over each image."""
-    facts, images = encoder.facts, requests * encoder.count
-    patches = images * encoder.patches
-    width = facts.parameters / facts.layers / facts.hidden_size
+    """Return an image encoder's work for the images of `requests` prompts: its matrices, and attention over each piece."""
+    hidden, layers = encoder.hidden_size, encoder.layers
+    patches = requests * encoder.pieces * encoder.patches
+    width = encoder.parameters / layers / hidden
     return (
-        gemm(Matrix("image_encoder", "embedding", facts.hidden_size, width), patches, facts.layers, plan),
+        gemm(Matrix("image_encoder", "embedding", hidden, width), patches, layers, plan),
         Operation(
             "image_attention",
             "state",
-            facts.layers,
-            flops=2 * FLOPS_PER_MAC * patches * encoder.patches * facts.hidden_size,
-            bytes=4 * patches * facts.hidden_size * ACTIVATION_BYTES,
+            layers,
+            flops=2 * FLOPS_PER_MAC * patches * encoder.patches * hidden,
+            bytes=4 * patches * hidden * ACTIVATION_BYTES,
         ),
     )
 

@@ -7,11 +7,11 @@ schedule read. Nothing here depends on a GPU or a layout.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sizing import reuse
+from sizing import images, reuse
 from sizing.attention.terms import KEY_AND_VALUE, Matrix
 from sizing.errors import Fault, InputError
 from sizing.reuse import Conversation, Finding
@@ -24,12 +24,13 @@ from sizing.specs.model import (
     Mtp,
     Quantisation,
     SlidingWindowAttention,
+    Vision,
 )
 from sizing.specs.optimisations import Images, Lora, Optimisations, Prefix, Speculative
 from sizing.units import GIGA
 
 if TYPE_CHECKING:  # read where an optimisation is on
-    from sizing.specs.optimisation_facts import DraftHead, EncoderFacts, LoraFacts, Method, SparsityFacts
+    from sizing.specs.optimisation_facts import DraftHead, EncoderFacts, ImageRule, LoraFacts, Method, SparsityFacts
 
 
 HAIR = 1e-9  # of a token: 0.29 of 100 tokens are 29
@@ -92,12 +93,21 @@ class Adapters:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Images of a request: `tokens` of the prompt for all of them, and the `patches` that the encoder works on for each."""
+    """Images of a request: `tokens` of the prompt for all of them, and `pieces` of so many `patches` that the encoder works on.
 
-    count: int
+    The encoder has a width, layers and parameters; `own` says that it is the model's, as its config states it.
+    """
+
     tokens: int
+    pieces: int
     patches: int
-    facts: EncoderFacts
+    hidden_size: int
+    layers: int
+    parameters: float
+    title: str
+    source: str
+    evidence: str = "assumed"
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,11 +410,48 @@ def _parallel_heads(head: DraftHead, target: Model, tokens: int) -> Draft:
     return Draft(None, 1, heads=heads)
 
 
-def encoder(asked: Images, facts: EncoderFacts) -> Encoder:
-    """Return what images add: ceil(H/p)*ceil(W/p) patches, p = patch_pixels*merge pixels a token, at most so many tokens."""
-    side = facts.patch_pixels * facts.merge
-    tokens = min(math.ceil(asked.height / side) * math.ceil(asked.width / side), facts.most_tokens)
-    return Encoder(asked.count, asked.count * tokens, tokens * facts.merge**2, facts)
+def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Encoder:
+    """Return what images add, by the model's own encoder where its config says how images become tokens, else by an assumed one."""
+    vision = model.vision
+    rule = None if vision is None or vision.field is None else rules[vision.field]
+    cut = None if vision is None or rule is None else _cut(asked, vision, rule)
+    if vision is None or rule is None or cut is None:
+        of = assumed
+        cut = images.merged(asked.height, asked.width, of.patch_pixels, of.merge, of.most_tokens)
+        sizes = (of.hidden_size, of.layers, of.parameters, of.title, of.source)
+        return Encoder(asked.count * cut.tokens, asked.count * cut.pieces, cut.patches, *sizes)
+    return Encoder(
+        asked.count * cut.tokens,
+        asked.count * cut.pieces,
+        cut.patches,
+        vision.hidden_size,
+        vision.layers,
+        model.vision_parameters,
+        rule.title,
+        rule.source,
+        rule.evidence,
+        own=True,
+    )
+
+
+def _cut(asked: Images, vision: Vision, rule: ImageRule) -> images.Cut | None:
+    """Return how a rule cuts an image; None where the config lacks a size that the rule needs."""
+    height, width, patch, merge, side = (
+        asked.height,
+        asked.width,
+        vision.patch_pixels,
+        vision.merge,
+        vision.image_pixels,
+    )
+    if rule.most_tokens is not None:
+        return images.merged(height, width, patch, merge, rule.most_tokens)
+    if vision.tokens is not None:
+        return images.fixed(vision.tokens, vision.tokens * merge**2 if side is None else (side // patch) ** 2)
+    if side is None:
+        return None
+    if rule.most_tiles is not None:
+        return images.tiled(height, width, patch, merge, side, rule.most_tiles)
+    return images.in_rows(height, width, patch, merge, side)
 
 
 def cached(asked: Optimisations, talk: Conversation | None = None) -> Cached:

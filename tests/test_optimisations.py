@@ -433,7 +433,7 @@ def test_what_else_lies_outside_a_text_is_no_tower() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "said"), [(MODEL, "must be one that takes images"), ("qwen3-vl-8b", "in place of the model's own")]
+    ("model", "said"), [(MODEL, "must be one that takes images"), ("ministral-3-3b", "in place of the model's own")]
 )
 def test_a_borrowed_encoder_is_named_and_whose_it_is_not(
     capsys: pytest.CaptureFixture[str], model: str, said: str

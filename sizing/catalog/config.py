@@ -11,13 +11,14 @@ from typing import Any, Literal
 
 from sizing.catalog.config_attention import HIDDEN, MAX_POSITION, read_mixer
 from sizing.catalog.config_blocks import read_blocks
-from sizing.catalog.config_extra import other_parameters, vision_parameters
+from sizing.catalog.config_extra import other_parameters
 from sizing.catalog.config_fields import Fields, shown
 from sizing.catalog.config_layers import Slot, read_layout
 from sizing.catalog.config_mlp import read_mlp
 from sizing.catalog.config_mtp import read_mtp
 from sizing.catalog.config_quantisation import excluded_modules, read_quantisation
 from sizing.catalog.config_spelling import report_misspelt
+from sizing.catalog.config_vision import read_vision
 from sizing.errors import Fault, InputError
 from sizing.specs.model import LayerKind, Model
 
@@ -73,7 +74,7 @@ def read_model(
         fields.fault("num_hidden_layers", "no layers")
     activation = _activation_precision(fields)
     kinds = tuple(dict.fromkeys(layers))
-    vision = vision_parameters(fields)
+    tower = read_vision(fields)
     model = Model(
         name=name,
         kinds=kinds,
@@ -85,8 +86,9 @@ def read_model(
         activation_precision=activation,
         quantisation=read_quantisation(fields, layers, activation, hf_quant_config),
         parallel_blocks=_parallel(fields),
-        extra_parameters=vision + other_parameters(fields, len(layers)),
-        vision_parameters=vision,
+        extra_parameters=tower.parameters + other_parameters(fields, len(layers)),
+        vision_parameters=tower.parameters,
+        vision=tower.vision,
         mtp=read_mtp(
             fields,
             layers,

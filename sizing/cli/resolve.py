@@ -174,7 +174,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
 
     facts = load_facts().spec
     spoken = asked.speculative
-    encoder = extras.encoder(asked.images, facts.encoder) if asked.images else None
+    encoder = extras.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None
     return Extras(
         speculation=_speculation(spoken, model, facts) if spoken else None,
         sparsity=facts.sparsity if asked.sparsity else None,

@@ -164,14 +164,15 @@ def of_extras(request: Request) -> Iterator[Assumption]:
         held = f"{adapters.slots:,} of rank {adapters.rank:,}, on every linear layer but routed experts"
         yield Assumption("LoRA adapters on the GPU", held, "", "assumed", adapters.facts.source)
     if (encoder := extras.encoder) is not None:
-        source = f"{encoder.facts.title}: {encoder.facts.source}"
+        source, known = f"{encoder.title}: {encoder.source}", KIND_OF_EVIDENCE[encoder.evidence]
         stated = (
             "in place of the model's own, whose weights are counted"
             if request.model.vision_parameters
             else "the model's config states none: it must be one that takes images"
         )
-        yield Assumption("image encoder", f"borrowed, {encoder.facts.title}; {stated}", "", "assumed", source)
-        yield Assumption("tokens of a request's images", encoder.tokens, "", "assumed", source)
+        value = f"the model's own; {encoder.title}" if encoder.own else f"borrowed, {encoder.title}; {stated}"
+        yield Assumption("image encoder", value, "", known, source)
+        yield Assumption("tokens of a request's images", encoder.tokens, "", known, source)
 
 
 def _of_turns(cached: Cached) -> Iterator[Assumption]:

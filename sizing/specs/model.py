@@ -155,6 +155,23 @@ class Quantisation:
 
 
 @dataclass(frozen=True, slots=True)
+class Vision:
+    """A vision tower as the config states it; `field` is the one that says how images become tokens, None where none does.
+
+    `merge` patches a side make one token, `tokens` are those of an image where they are fixed, and `image_pixels` is the side of
+    the image, or the tile, that the tower takes.
+    """
+
+    hidden_size: int
+    layers: int
+    patch_pixels: int
+    field: str | None = None
+    merge: int = 1
+    tokens: int | None = None
+    image_pixels: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Mtp:
     """Multi-token prediction as the config's `field` states it: so many modules (0: none), each of `layers`.
 
@@ -189,6 +206,7 @@ class Model:
     parallel_blocks: bool = False
     extra_parameters: int = 0
     vision_parameters: int = 0
+    vision: Vision | None = None
     mtp: Mtp | None = None
     pooled: bool = False
     checkpoint_bytes: int | None = None

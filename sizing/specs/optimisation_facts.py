@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sizing.specs.base import Fraction, NonNegativeInt, Positive, PositiveInt, Spec, Text
 
@@ -99,6 +99,26 @@ class EncoderFacts(Spec):
     date: Text
 
 
+class ImageRule(Spec):
+    """How a family's image processor cuts images, and what of it no config.json states: the most tokens or tiles of one."""
+
+    title: Text
+    rule: Literal["merged", "rows", "fixed", "tiled"]
+    most_tokens: PositiveInt | None = None
+    most_tiles: PositiveInt | None = None
+    evidence: Evidence
+    source: Text
+    date: Text
+
+    @model_validator(mode="after")
+    def _bounded(self) -> ImageRule:
+        if (self.rule == "merged") != (self.most_tokens is not None):
+            raise ValueError("most_tokens belongs to rule merged, and to it alone")
+        if (self.rule == "tiled") != (self.most_tiles is not None):
+            raise ValueError("most_tiles belongs to rule tiled, and to it alone")
+        return self
+
+
 class Assumed(Spec):
     """What a trial assumes and nobody can know beforehand, a value of 0 to 1, and how far off it may well be."""
 
@@ -137,10 +157,11 @@ class Trial(Spec):
 
 
 class Facts(Spec):
-    """Everything published that optimisations rest on."""
+    """Everything published that optimisations rest on; `image_rules` by the field of a config that says which one holds."""
 
     speculative: dict[str, Method]
     sparsity: SparsityFacts
     lora: LoraFacts
     encoder: EncoderFacts
+    image_rules: dict[str, ImageRule]
     trials: dict[str, Trial]
