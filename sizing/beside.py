@@ -18,7 +18,7 @@ from sizing.extras import Adapters, Draft, Encoder, Extras, module_model
 from sizing.operations import ACTIVATION_BYTES, Operation, gemm
 from sizing.precision import LINEAR, PrecisionPlan
 from sizing.specs.engine import EngineSettings
-from sizing.specs.model import Model
+from sizing.specs.model import Model, MoeMlp
 
 SIXTEEN_BIT_BYTES = 2
 
@@ -158,35 +158,39 @@ def draft_cache_bytes(draft: Draft, layout: Layout, settings: EngineSettings, pl
 def adapted(model: Model, index: int, layout: Layout, adapters: Adapters) -> list[tuple[Matrix, float]]:
     """Return the matrices of a layer that adapters change, each with the (inputs + outputs) of the adapters of its parts.
 
-    Fused projections have an adapter for each part, all of which read the same inputs. Routed experts have none.
+    Fused projections have an adapter for each part, all of which read the same inputs. Routed experts have one each, or none.
     """
     return [
         (m, adapters.facts.fused.get(m.name, 1) * m.inputs + m.outputs)
         for m in architecture.layer_matrices(model, index, layout)
-        if m.role in LINEAR and m.role != "expert"
+        if m.role in LINEAR and (m.role != "expert" or adapters.experts)
     ]
 
 
 def adapter_weight_bytes(model: Model, stage: Stage, layout: Layout, adapters: Adapters) -> float:
     """Bytes of all adapters' slots on one GPU of a stage: slots * rank * (inputs + outputs) of each matrix."""
-    widths = sum(count * width for index, count in stage.layers for _, width in adapted(model, index, layout, adapters))
+    widths = sum(
+        count * matrix.copies * width
+        for index, count in stage.layers
+        for matrix, width in adapted(model, index, layout, adapters)
+    )
     return adapters.slots * adapters.rank * adapters.facts.value_bytes * widths
 
 
 def adapter_operations(model: Model, layout: Layout, adapters: Adapters, tokens: Numeric) -> tuple[Operation, ...]:
     """Return the grouped products of adapters: each token through one of them, each of those hit read once.
 
-    Tokens are spread over the slots as evenly as chance does: slots*(1-(1-1/slots)^T) of them are hit.
+    Tokens are spread over the slots as evenly as chance does: n*(1-(1-1/n)^T) of n are hit. Experts multiply both: each of
+    a rank's experts has all slots, and a token goes to several of them.
     """
-    rank_tokens = tokens / layout.token_ranks
-    hit = (
-        operations.expected_experts(adapters.slots, 1, rank_tokens)
-        if adapters.slots > 1
-        else np.minimum(rank_tokens, 1)
-    )
     found = []
     for index, count in architecture.whole(model).layers:
         for matrix, width in adapted(model, index, layout, adapters):
+            rank_tokens = tokens / layout.token_ranks
+            if matrix.role == "expert":
+                rank_tokens = tokens * _experts_per_token(model, index) / layout.ep
+            several = adapters.slots * matrix.copies
+            hit = operations.expected_experts(several, 1, rank_tokens) if several > 1 else np.minimum(rank_tokens, 1)
             values = adapters.rank * width
             found.append(
                 Operation(
@@ -199,6 +203,10 @@ def adapter_operations(model: Model, layout: Layout, adapters: Adapters, tokens:
                 )
             )
     return tuple(found)
+
+
+def _experts_per_token(model: Model, index: int) -> int:
+    return sum(mlp.experts_per_token for mlp in model.kinds[index].mlps if isinstance(mlp, MoeMlp))
 
 
 def encoder_weight_bytes(encoder: Encoder, model: Model) -> float:

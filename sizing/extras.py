@@ -84,11 +84,12 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """LoRA adapters on the GPU at once, and their rank."""
+    """LoRA adapters on the GPU at once, their rank, and whether routed experts have them too."""
 
     slots: int
     rank: int
     facts: LoraFacts
+    experts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,6 +477,14 @@ def cached(asked: Optimisations, talk: Conversation | None = None) -> Cached:
     return found.over(1) if grows else found
 
 
-def adapters(asked: Lora, facts: LoraFacts) -> Adapters:
-    """Return the adapters that are on the GPU at once."""
-    return Adapters(asked.slots, asked.rank, facts)
+def adapters(asked: Lora, facts: LoraFacts, model: Model) -> Adapters:
+    """Return the adapters that are on the GPU at once. Raises InputError for experts that a model does not route to."""
+    if asked.experts and not any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps):
+        raise InputError(
+            Fault(
+                f"{model.name} has no routed experts to adapt",
+                field="optimisations.lora",
+                allowed=f"{asked.slots}x{asked.rank}",
+            )
+        )
+    return Adapters(asked.slots, asked.rank, facts, bool(asked.experts))

@@ -378,6 +378,35 @@ def test_adapters_by_hand() -> None:
     assert held == pytest.approx(81_920 * 32 * 64 * 16 * 2)
 
 
+def test_adapters_of_experts_by_hand() -> None:
+    """Qwen3-30B-A3B, hidden 2,048, 128 experts of 768: gate and up 2*2048 + 2*768, down 768 + 2048 = 8,448 values a rank and
+    expert; 48 layers, rank 16, 4 slots, 2 bytes: 6.64e9 beside those of attention.
+    """
+    attention = laid("qwen3-30b-a3b", lora="4x16").memory.beside_gib
+    held = laid("qwen3-30b-a3b", lora="4x16+experts").memory.beside_gib
+    assert (held - attention) * GIB == pytest.approx(8448 * 128 * 48 * 16 * 4 * 2)
+
+
+def test_a_token_goes_through_the_adapters_of_its_experts() -> None:
+    """8 of 128 experts: 8 pairs a token, of rank 16 through 2*2048 + 2*768 values; one token reads 8 of the 512 adapters."""
+    of = laid("qwen3-30b-a3b", lora="4x16+experts")
+    (up,) = [o.operation for o in of.step(1.0, 100.0).operations if o.operation.name == "lora_experts_up"]
+    width = 2 * 2048 + 2 * 768
+    assert up.count * up.flops == pytest.approx(48 * 2 * 8 * 16 * width)
+    hit = 512 * (1 - (1 - 1 / 512) ** 8)
+    assert up.count * up.bytes == pytest.approx(48 * (hit * 16 * width * 2 + 8 * width * 2))
+    assert of.step(8.0, 100.0).total_s > laid("qwen3-30b-a3b", lora="4x16").step(8.0, 100.0).total_s
+
+
+def test_adapters_of_experts_are_asked_for_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("-g", "h100-sxm", "--isl", "500", "--osl", "50", "--rps", "1", "--no-verify", "--lora", "4x16+experts")
+    found = answer(capsys, "estimate", "-m", "qwen3-30b-a3b", *arguments)
+    assert found["inputs"]["optimisations"]["lora"] == {"slots": 4, "rank": 16, "experts": True}
+    assert "--lora 4x16+experts" in found["simulate_command"]
+    assert run(["estimate", "-m", MODEL, *arguments]) == 2
+    assert "no routed experts" in capsys.readouterr().err
+
+
 def test_adapters_cost_time_that_grows_with_their_rank() -> None:
     times = [laid(MODEL, **asked).step(64.0, 1000.0).total_s for asked in ({}, {"lora": "8x16"}, {"lora": "8x128"})]
     assert times == sorted(times)

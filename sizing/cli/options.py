@@ -68,7 +68,7 @@ OPTIMISATION_OPTIONS = (
     Opt("turns", WHOLE, ("--turns",), "Turns of a conversation, each of which sends all before it again: --isl is then the first prompt, later ones grow, and the hit rate follows.", OPTIMISATIONS, "optimisations.prefix.turns"),
     Opt("think_time", TEXT, ("--think-time",), "Time between an answer and the conversation's next turn, 30s: how many caches must be kept meanwhile.", OPTIMISATIONS, "optimisations.prefix.think_time_s"),
     Opt("prefix_routing", TEXT, ("--prefix-routing",), "Router over replicas: affinity (prefix-aware: a conversation stays with its cache) or random (the default; round-robin too).", OPTIMISATIONS, "optimisations.prefix.routing"),
-    Opt("lora", TEXT, ("--lora",), "LoRA adapters on the GPU at once, SLOTSxRANK: 16x64.", OPTIMISATIONS, "optimisations.lora"),
+    Opt("lora", TEXT, ("--lora",), "LoRA adapters on the GPU at once, SLOTSxRANK[+experts]: 16x64, 16x64+experts (routed ones too).", OPTIMISATIONS, "optimisations.lora"),
     Opt("images", TEXT, ("--images",), "Images of a request, NxHxW in pixels: 2x1024x768.", OPTIMISATIONS, "optimisations.images"),
     Opt("kv_offload", TEXT, ("--kv-offload",), "Share of each prompt whose cache comes back from host memory, SHARE[@GB_PER_S]: 0.5, 0.5@40.", OPTIMISATIONS, "optimisations.kv_offload"),
 )  # fmt: skip

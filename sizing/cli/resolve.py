@@ -178,7 +178,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     return Extras(
         speculation=_speculation(spoken, model, facts) if spoken else None,
         sparsity=facts.sparsity if asked.sparsity else None,
-        adapters=extras.adapters(asked.lora, facts.lora) if asked.lora else None,
+        adapters=extras.adapters(asked.lora, facts.lora, model) if asked.lora else None,
         encoder=encoder,
         cached=extras.cached(asked, _conversation(workload, encoder.tokens if encoder else 0)),
     )

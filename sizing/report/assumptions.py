@@ -161,7 +161,12 @@ def of_extras(request: Request) -> Iterator[Assumption]:
     if cached.restored:
         yield Assumption("share of a prompt restored from host memory", cached.restored, "", "assumed", "as asked")
     if (adapters := extras.adapters) is not None:
-        held = f"{adapters.slots:,} of rank {adapters.rank:,}, on every linear layer but routed experts"
+        where = (
+            "every linear layer, each routed expert too"
+            if adapters.experts
+            else "every linear layer but routed experts"
+        )
+        held = f"{adapters.slots:,} of rank {adapters.rank:,}, on {where}"
         yield Assumption("LoRA adapters on the GPU", held, "", "assumed", adapters.facts.source)
     if (encoder := extras.encoder) is not None:
         source, known = f"{encoder.title}: {encoder.source}", KIND_OF_EVIDENCE[encoder.evidence]

@@ -110,7 +110,7 @@ def _optimised(request: Request) -> dict[str, str | int | None]:
         "--turns": None if prefix is None else prefix.turns,
         "--think-time": None if prefix is None or prefix.think_time_s is None else f"{prefix.think_time_s:g}s",
         "--prefix-routing": None if prefix is None else prefix.routing,
-        "--lora": None if asked.lora is None else f"{asked.lora.slots}x{asked.lora.rank}",
+        "--lora": None if asked.lora is None else str(asked.lora),
         "--images": None
         if asked.images is None
         else f"{asked.images.count}x{asked.images.height}x{asked.images.width}",

@@ -56,7 +56,9 @@ def _parts(asked: dict[str, Any]) -> Iterator[str]:
             text += f", {prefix['routing']} routing"
         yield text
     if lora := asked.get("lora"):
-        yield f"{plural(lora['slots'], 'LoRA adapter')} of rank {lora['rank']:,}"
+        yield f"{plural(lora['slots'], 'LoRA adapter')} of rank {lora['rank']:,}" + (
+            ", routed experts too" if lora.get("experts") else ""
+        )
     if images := asked.get("images"):
         yield f"{plural(images['count'], 'image')} of {images['height']:,} x {images['width']:,} pixels a request"
     if offload := asked.get("kv_offload"):

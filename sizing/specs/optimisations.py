@@ -15,6 +15,8 @@ from sizing.units import MOST_DURATION_S, parse_duration_s, parse_share, plain_f
 MOST_DRAFTED = 64  # tokens a step: far beyond what any published method drafts
 DRAFT_MODEL = "draft"  # the method whose draft is a model of its own, named after it
 
+OF_EXPERTS = "+experts"
+LORA_FORM = f"SLOTSxRANK[{OF_EXPERTS}], as 16x64"
 PREFIX_SIZES = {"shared_tokens", "distinct"}
 MOST_TURNS = 1000  # of a conversation: far beyond what a context holds
 
@@ -75,6 +77,13 @@ def _sizes(*names: str, form: str) -> Callable[[Any], Any]:
         return {name: _whole(part, form) for name, part in zip(names, parts, strict=True)}
 
     return read
+
+
+def _lora(value: Any) -> Any:
+    """Accept `16x64` and `16x64+experts`."""
+    read = _sizes("slots", "rank", form=LORA_FORM)
+    text = value.strip().lower() if isinstance(value, str) else ""
+    return {**read(text.removesuffix(OF_EXPERTS)), "experts": True} if text.endswith(OF_EXPERTS) else read(value)
 
 
 def _prefix(value: Any) -> Any:
@@ -181,10 +190,15 @@ class Prefix(Spec):
 
 
 class Lora(Spec):
-    """LoRA adapters: how many are on the GPU at once, and their rank."""
+    """LoRA adapters: how many are on the GPU at once, their rank, and whether routed experts have them too."""
 
     slots: Annotated[int, Field(gt=0, le=100_000, strict=True)]
     rank: Annotated[int, Field(gt=0, le=8192, strict=True)]
+    experts: Annotated[bool, Field(strict=True)] | None = None
+
+    def __str__(self) -> str:
+        """Write it as a user does."""
+        return f"{self.slots}x{self.rank}{OF_EXPERTS if self.experts else ''}"
 
 
 class Images(Spec):
@@ -211,7 +225,7 @@ class Optimisations(Spec):
     speculative: Annotated[Speculative, BeforeValidator(_speculative)] | None = None
     sparsity: Sparsity | None = None
     prefix: Annotated[Prefix, BeforeValidator(_prefix)] | None = None
-    lora: Annotated[Lora, BeforeValidator(_sizes("slots", "rank", form="SLOTSxRANK, as 16x64"))] | None = None
+    lora: Annotated[Lora, BeforeValidator(_lora)] | None = None
     images: (
         Annotated[Images, BeforeValidator(_sizes("count", "height", "width", form="NxHxW, as 2x1024x768"))] | None
     ) = None
