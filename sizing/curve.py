@@ -88,7 +88,7 @@ def _line(candidate: Candidate, request: Request, loads: Loads) -> Line | Reject
         candidate.layout,
         candidate.plan,
         candidate.settings,
-        max_model_len=request.isl + request.osl,
+        max_model_len=request.isl + request.output_tokens,
         cuda_graphs_gib=request.serving.cuda_graphs_gib,
         extras=request.extras,
     )

@@ -197,6 +197,25 @@ def test_what_makes_no_sense_is_refused(capsys: pytest.CaptureFixture[str], aske
     assert said in capsys.readouterr().err
 
 
+def test_other_reports_speak_of_inputs_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    where = ("-m", "qwen3-8b", "-g", "h100-sxm", "--isl", "512", "--task", "embed")
+    curve = answer(capsys, "curve", *where, "--tp", "1", "--concurrency", "1,8")
+    assert (curve["inputs"]["task"], curve["inputs"]["osl"]) == ("embed", 0)
+    for point in curve["lines"][0]["points"]:
+        assert point["output_tokens_per_s_per_gpu"] == 0
+        assert point["bands"] == {}
+    assert run(["curve", *where, "--tp", "1", "--concurrency", "1,8"]) == 0
+    assert "input tokens/s per GPU" in " ".join(capsys.readouterr().out.split())
+    for command in ("whatif", "compare", "cost", "plan"):
+        assert run([command, *where, "--rps", "50", *(() if command == "plan" else ("--json",))]) == 0
+        assert "NaN" not in capsys.readouterr().out
+    page = tmp_path / "page.html"
+    assert run(["report", *where, "--rps", "50", "-o", str(page)]) == 0
+    text = page.read_text()
+    assert "price of input" in text
+    assert "price of output" not in text
+
+
 def test_a_workload_states_its_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "embed.yaml"
     file.write_text("model: qwen3-8b\ntask: embed\ntokens: {isl: 512}\ndemand: {requests_per_s: 100}\n")

@@ -116,6 +116,14 @@ def test_what_a_model_or_card_lacks_is_not_tried_or_said() -> None:
     assert any(one["name"] == "sparsity" and "no sparse products" in one["reason"] for one in found["not_possible"])
 
 
+def test_modules_of_a_checkpoint_are_tried_where_its_config_states_them() -> None:
+    """Whatever its attention: MiMo's is grouped; Kimi K2.5's is latent, and its config says that there are none."""
+    for model, tp, has in (("mimo-7b", "1", True), ("kimi-k2.5", "8", False)):
+        arguments = ("-m", model, "-g", "h200-sxm", "--isl", "500", "--osl", "100", "--rps", "1", "--tp", tp)
+        found = whatif(*arguments, "--no-verify")
+        assert ("mtp" in {one["name"] for one in (*found["options"], *found["not_possible"])}) is has
+
+
 def test_with_one_token_out_nothing_is_drafted() -> None:
     arguments = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "500", "--osl", "1", "--rps", "100", "--no-verify")
     found = whatif(*arguments)

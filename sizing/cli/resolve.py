@@ -218,7 +218,9 @@ def check_task(workload: Workload) -> None:
         return
     faults = []
     if workload.tokens.osl != RESULTS:
-        faults.append(Fault(f"{workload.task} gives no tokens", field="tokens.osl", allowed="1, for its result, or none"))
+        faults.append(
+            Fault(f"{workload.task} gives no tokens", field="tokens.osl", allowed="1, for its result, or none")
+        )
     if workload.optimisations.speculative is not None:
         faults.append(
             Fault(f"{workload.task} decodes nothing to draft", field="optimisations.speculative", allowed="none")

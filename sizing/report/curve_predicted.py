@@ -8,6 +8,7 @@ from sizing import step as step_model
 from sizing.bands import find, region
 from sizing.candidates import Rejected
 from sizing.curve import Line, Seen
+from sizing.extras import NOTHING
 from sizing.report.bands import known
 from sizing.report.documents import ErrorBand, Statistics
 from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
@@ -155,6 +156,9 @@ def _decode_share(line: Line, seen: Seen, request: Request) -> tuple[float | Non
 
 
 def _bands(found: CurvePoint, line: Line, request: Request, bands: Sequence[Band]) -> dict[str, ErrorBand]:
+    """Return the error bands of a point; none of what published runs were not: they had no optimisations, and generated."""
+    if request.extras != NOTHING or request.model.pooled:
+        return {}
     situation = request.situation(line.candidate.option.gpu, region(found.concurrency))
     bounds: dict[str, ErrorBand] = {}
     for name, metric in BANDED.items():

@@ -112,8 +112,9 @@ def figures(report: Report) -> Table | None:
     estimate = report.estimate
     if estimate.deployment is None:
         return None
+    shown = OF_INPUTS if not estimate.inputs["osl"] else FIGURES
     rows = tuple(
-        (words(name), figure(report, AT + pointer, write), words(unit)) for name, pointer, write, unit in FIGURES
+        (words(name), figure(report, AT + pointer, write), words(unit)) for name, pointer, write, unit in shown
     )
     return Table("Load, throughput, cost", columns("figure", "value", "unit", words_last=1), rows)
 
@@ -135,6 +136,12 @@ FIGURES = (
     ("price of output", "/cost/usd_per_million_output_tokens", money, "a million tokens"),
     ("power", "/cost/power_w", number, "W (TDP)"),
     ("energy of output", "/cost/kwh_per_million_output_tokens", number, "kWh a million tokens"),
+)
+# Of a task that gives no tokens.
+OF_INPUTS = tuple(
+    (name.replace("output", "input"), pointer.replace("output_tokens", "input_tokens"), write, unit)
+    for name, pointer, write, unit in FIGURES
+    if "total_tokens" not in pointer and "decode" not in pointer
 )
 
 

@@ -60,7 +60,7 @@ def shown_metrics(limits: dict[str, Any], mode: str) -> tuple[Metric, ...]:
 def drawings(report: Report) -> tuple[Drawing, ...]:
     """Return a chart for each latency that counts, each with the table of its points."""
     limits: dict[str, Any] = {name: report.estimate.inputs["limits"][f"{name}_ms"] for name in METRICS}
-    if report.estimate.inputs["osl"] == 1:
+    if report.estimate.inputs["osl"] <= 1:
         limits["itl"] = None
     found = []
     for metric in shown_metrics(limits, report.estimate.inputs["mode"]):

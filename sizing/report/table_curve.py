@@ -8,7 +8,7 @@ from typing import Any
 from sizing.report.curve import weights
 from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
 from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, milliseconds, number, percent, plural
+from sizing.report.lines import Block, Line, lengths, milliseconds, number, percent, plural
 from sizing.report.table_layouts import layout, layout_in
 from sizing.report.text_plot import LIMIT, MARKS, SPECIAL, Dots, rows
 
@@ -85,12 +85,17 @@ def verdict(document: Curve) -> Iterator[Line]:
     yield Line(f"The highest throughput per GPU of the points drawn ({kind}), {within}{finer}")
     point = next(point for line in document.lines for point in line.points if point.chosen)
     yield Line("; ".join(_latencies(point, document)), "Latency")
-    yield Line(
+    rates = (
         f"{number(c['requests_per_s'])} requests/s per replica of {plural(c['gpus'], 'GPU')}, "
-        f"{number(c['requests_per_s_per_gpu'])} per GPU; {number(c['output_tokens_per_s_per_gpu'])} output tokens/s per GPU, "
-        f"{number(c['output_tokens_per_s_per_user'])} per user",
-        "Throughput",
+        f"{number(c['requests_per_s_per_gpu'])} per GPU"
     )
+    tokens = (
+        f"{number(c['output_tokens_per_s_per_gpu'])} output tokens/s per GPU, "
+        f"{number(c['output_tokens_per_s_per_user'])} per user"
+    )
+    if not document.inputs["osl"]:
+        tokens = f"{number(c['requests_per_s_per_gpu'] * document.inputs['isl'])} input tokens/s per GPU"
+    yield Line(f"{rates}; {tokens}", "Throughput")
     yield from _bands(point)
 
 
@@ -120,7 +125,7 @@ def _bands(point: CurvePoint) -> Iterator[Line]:
 
 def _setup(document: Curve) -> Iterator[Line]:
     i = document.inputs
-    yield Line(f"{i['model']}, ISL {i['isl']:,}, OSL {i['osl']:,}", "Model")
+    yield Line(f"{i['model']}, {lengths(i)}", "Model")
     limits = [
         f"{name_.upper()} {limit['statistic']} <= {milliseconds(limit['ms'])}"
         for name_, limit in document.limits.items()
