@@ -14,7 +14,9 @@ import numpy as np
 from sizing import architecture, operations
 from sizing.architecture import Layout, Stage
 from sizing.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
-from sizing.extras import Adapters, Draft, Encoder, Extras, module_model
+from sizing.drafts import Draft, module_model
+from sizing.extras import Adapters, Extras
+from sizing.images import Encoder
 from sizing.operations import ACTIVATION_BYTES, Operation, gemm
 from sizing.precision import LINEAR, PrecisionPlan
 from sizing.specs.engine import EngineSettings

@@ -6,7 +6,15 @@ A rule is what a family's image processor does; which one a model has, its confi
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from sizing.specs.model import Model, Vision
+from sizing.specs.optimisations import Images
+
+if TYPE_CHECKING:  # read where an optimisation is on
+    from sizing.specs.optimisation_facts import EncoderFacts, ImageRule
 
 
 class Cut(NamedTuple):
@@ -15,6 +23,25 @@ class Cut(NamedTuple):
     tokens: int
     pieces: int
     patches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Images of a request: `tokens` of the prompt for all of them, and `pieces` of so many `patches` that the encoder works on.
+
+    The encoder has a width, layers and parameters; `own` says that it is the model's, as its config states it.
+    """
+
+    tokens: int
+    pieces: int
+    patches: int
+    hidden_size: int
+    layers: int
+    parameters: float
+    title: str
+    source: str
+    evidence: str = "assumed"
+    own: bool = False
 
 
 def merged(height: int, width: int, patch_pixels: int, merge: int, most_tokens: int) -> Cut:
@@ -62,3 +89,47 @@ def canvas(height: int, width: int, tile_pixels: int, most_tiles: int) -> tuple[
         return scale < 1, abs(math.log(scale)), rows * columns
 
     return min(grids, key=order)
+
+
+def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Encoder:
+    """Return what images add, by the model's own encoder where its config says how images become tokens, else by an assumed one."""
+    vision = model.vision
+    rule = None if vision is None or vision.field is None else rules[vision.field]
+    cut = None if vision is None or rule is None else _cut(asked, vision, rule)
+    if vision is None or rule is None or cut is None:
+        of = assumed
+        cut = merged(asked.height, asked.width, of.patch_pixels, of.merge, of.most_tokens)
+        sizes = (of.hidden_size, of.layers, of.parameters, of.title, of.source)
+        return Encoder(asked.count * cut.tokens, asked.count * cut.pieces, cut.patches, *sizes)
+    return Encoder(
+        asked.count * cut.tokens,
+        asked.count * cut.pieces,
+        cut.patches,
+        vision.hidden_size,
+        vision.layers,
+        model.vision_parameters,
+        rule.title,
+        rule.source,
+        rule.evidence,
+        own=True,
+    )
+
+
+def _cut(asked: Images, vision: Vision, rule: ImageRule) -> Cut | None:
+    """Return how a rule cuts an image; None where the config lacks a size that the rule needs."""
+    height, width, patch, merge, side = (
+        asked.height,
+        asked.width,
+        vision.patch_pixels,
+        vision.merge,
+        vision.image_pixels,
+    )
+    if rule.most_tokens is not None:
+        return merged(height, width, patch, merge, rule.most_tokens)
+    if vision.tokens is not None:
+        return fixed(vision.tokens, vision.tokens * merge**2 if side is None else (side // patch) ** 2)
+    if side is None:
+        return None
+    if rule.most_tiles is not None:
+        return tiled(height, width, patch, merge, side, rule.most_tiles)
+    return in_rows(height, width, patch, merge, side)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from sizing.drafts import Draft
 from sizing.errors import Fault, InputError, UntimedError, nearest
-from sizing.extras import NOTHING, Draft, Extras
+from sizing.extras import NOTHING, Extras
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import DenseTflops, Gpu
 from sizing.specs.model import Model, Quantisation

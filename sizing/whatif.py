@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sizing import extras
+from sizing import drafts
 from sizing.errors import InputError
 from sizing.request import Request
 from sizing.search import Evaluated, Outcome, preference
@@ -65,7 +65,7 @@ def applicable(trial: Trial, base: Outcome, weight_bits: float, kv_bits: float) 
     request = base.request
     if trial.optimisation is not None and trial.optimisation in request.optimisations.asked():
         return False
-    if trial.of_checkpoint and not extras.has_modules(request.model):
+    if trial.of_checkpoint and not drafts.has_modules(request.model):
         return False
     if trial.optimisation == "speculative" and request.osl == 1:
         return False

@@ -18,7 +18,7 @@ from sizing.catalog.config import read_model
 from sizing.catalog.optimisations import load_facts
 from sizing.cli.main import run
 from sizing.errors import InputError
-from sizing.extras import Encoder
+from sizing.images import Encoder
 from sizing.specs.model import Vision
 
 PACKAGED = Path(__file__).parents[1] / "workloads" / "models"

@@ -16,10 +16,10 @@ from optimised_builders import Laid, asking, extras_for, laid, load_of
 
 from sizing import steady_state
 from sizing.cli.main import run
+from sizing.drafts import expected_by_depth, expected_tokens, speed_up
 from sizing.engine import deploy, rules
 from sizing.engine.load import arrival_times
 from sizing.errors import InputError
-from sizing.extras import expected_by_depth, expected_tokens, speed_up
 from sizing.load import Load, Most
 from sizing.units import GIB
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing import extras
+from sizing import drafts, extras, images
 from sizing import request as requests
 from sizing.catalog import gpus, models, workloads
 from sizing.catalog.models import FoundModel
@@ -15,8 +15,9 @@ from sizing.catalog.names import Found
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import FILES, Catalog, Named, named
 from sizing.cli.options import Opt
+from sizing.drafts import Speculation
 from sizing.errors import Fault, InputError
-from sizing.extras import NOTHING, Extras, Speculation
+from sizing.extras import NOTHING, Extras
 from sizing.report.inputs import Asked
 from sizing.request import Data, GpuOption, Request
 from sizing.reuse import Conversation
@@ -174,7 +175,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
 
     facts = load_facts().spec
     spoken = asked.speculative
-    encoder = extras.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None
+    encoder = images.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None
     return Extras(
         speculation=_speculation(spoken, model, facts) if spoken else None,
         sparsity=facts.sparsity if asked.sparsity else None,
@@ -271,7 +272,7 @@ def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
                 allowed="draft:MODEL[:TOKENS][@ACCEPTANCE]",
             )
         )
-    return extras.speculation(asked, method, model, drafting, models.with_modules)
+    return drafts.speculation(asked, method, model, drafting, models.with_modules)
 
 
 def _draft_model(name: str) -> Model:
