@@ -7,6 +7,7 @@ schedule read. Nothing here depends on a GPU or a layout.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sizing import drafts
+from sizing import architecture, drafts
 from sizing.errors import InputError
 from sizing.request import Request
 from sizing.search import Evaluated, Outcome, preference
@@ -64,6 +64,8 @@ def applicable(trial: Trial, base: Outcome, weight_bits: float, kv_bits: float) 
     """Return whether a trial changes anything of a request that is served with so many bits a weight and cached value."""
     request = base.request
     if trial.optimisation is not None and trial.optimisation in request.optimisations.asked():
+        return False
+    if trial.attention is not None and architecture.attention_class(request.model) != trial.attention:
         return False
     if trial.of_checkpoint and not drafts.has_modules(request.model):
         return False
