@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from sizing import answer
 from sizing.candidates import Rejected
 from sizing.handover import Handed, Transfer
 from sizing.load import Load
@@ -13,7 +13,7 @@ from sizing.precision import PrecisionPlan
 from sizing.request import GpuOption, Request
 from sizing.search import Evaluated
 from sizing.specs.pools import HandOver, Pool
-from sizing.specs.workload import Limit, Limits, Serving
+from sizing.specs.workload import Limit, Limits, Objective, Serving
 
 # What lets one pool take the caches of the other.
 ALIKE = "GPU types of one vendor, and a --kv-precision that both have"
@@ -66,6 +66,21 @@ class Pooled:
     undelayed: Load
     within_node: bool
     served: Handed | None = None
+
+    @property
+    def parts(self) -> dict[str, Evaluated]:
+        """Both pools by name."""
+        return {"prefill": self.prefill, "decode": self.decode}
+
+    @property
+    def most_requests_per_s(self) -> float:
+        """The most requests/s within the limits: of the pool that serves less."""
+        return min(pool.most_requests_per_s * pool.replicas for pool in self.parts.values())
+
+    @property
+    def most_per_gpu(self) -> float:
+        """The most requests/s of a GPU within the limits, with as many replicas of each pool."""
+        return self.most_requests_per_s / self.gpus
 
     @property
     def gpus(self) -> int:
@@ -186,10 +201,12 @@ def delayed(load: Load, transfer: Transfer, prompt_tokens: int) -> Load:
 
 def preference(pair: Pooled, request: Request) -> tuple[float, ...]:
     """Order of what is asked: the objective; where only a GPU budget is given the most throughput."""
-    cost = math.inf if pair.usd_per_hour is None else pair.usd_per_hour
-    first = {"gpus": float(pair.gpus), "cost": cost, "energy": pair.power_w}[request.objective]
-    order = (first, pair.gpus, cost, pair.latency_s("e2e")["mean"])
-    return order if request.requests_per_s is not None else (-pair.requests_per_s, *order)
+    return (*answer.throughput_first(pair, request), *objective_key(pair, request.objective))
+
+
+def objective_key(pair: Pooled, objective: Objective) -> tuple[float, ...]:
+    """Order of the objective: what is asked first, then GPUs, cost and latency as tie breakers."""
+    return (answer.spent(pair, objective), pair.gpus, answer.cost(pair), pair.latency_s("e2e")["mean"])
 
 
 def unlike(prefill: HasCache, decode: HasCache) -> str | None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+from sizing.answer import spent
 from sizing.pooled import Asked, Found, Pooled
 from sizing.report import estimate
 from sizing.report.documents import Assumption, Statistics
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, Transfer
 from sizing.report.lines import limit_words, number, percent, plural
-from sizing.report.pools_why import LATENCIES, limit_of, pools_of, why_not
+from sizing.report.pools_why import LATENCIES, limit_of, why_not
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.specs.pools import HandOver
-from sizing.specs.workload import Objective
 from sizing.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
@@ -85,12 +84,7 @@ def beats(pooled: Pooled, aggregated: Evaluated, request: Request) -> bool:
     """Return whether pools do better by what is asked: fewer GPUs (dollars, watts), or of a budget more requests/s."""
     if request.requests_per_s is None:
         return pooled.requests_per_s > aggregated.requests_per_s
-    return _spent(pooled, request.objective) < _spent(aggregated, request.objective)
-
-
-def _spent(answer: Pooled | Evaluated, objective: Objective) -> float:
-    cost = math.inf if answer.usd_per_hour is None else answer.usd_per_hour
-    return {"gpus": float(answer.gpus), "cost": cost, "energy": answer.power_w}[objective]
+    return spent(pooled, request.objective) < spent(aggregated, request.objective)
 
 
 def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
@@ -108,7 +102,7 @@ def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
         if aggregated.binding == "ttft":
             return f"serving as one reaches the TTFT limit at {most}; prefill replicas have no decode steps to wait for"
         return "each pool runs in the layout that suits it"
-    pools = pools_of(pooled)
+    pools = pooled.parts
     used = {name: pool.requests_per_s / (pool.replicas * pool.most_requests_per_s) for name, pool in pools.items()}
     idle = [f"{name} carries {percent(share)}" for name, share in used.items() if share < IDLE]
     if idle:
