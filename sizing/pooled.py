@@ -135,6 +135,15 @@ class Pooled:
 
 
 @dataclass(frozen=True, slots=True)
+class Checked:
+    """A disaggregated deployment that was simulated; `passed` is False where no size tried was confirmed."""
+
+    best: Pooled
+    passed: bool
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """Disaggregated deployments that meet the demand, best first, and the layouts of each pool that won't do.
 
@@ -154,6 +163,17 @@ class Found:
     def best(self) -> Pooled | None:
         """The answer, or None where there is none."""
         return self.ranked[0] if self.ranked else None
+
+    def confirmed(self, checked: Checked | None) -> Pooled | None:
+        """Return the answer as simulated, where there was a check; None where none was confirmed. It may exceed the budget."""
+        if checked is None:
+            return self.best
+        return checked.best if checked.passed else None
+
+
+def within_budget(pair: Pooled, request: Request) -> bool:
+    """Return whether an answer keeps the budget of GPUs, where there is one."""
+    return request.gpu_budget is None or pair.gpus <= request.gpu_budget
 
 
 def phase_requests(request: Request, asked: Asked, ttft_share: Limit | None) -> tuple[Request, Request]:

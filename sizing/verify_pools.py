@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sizing import handover
 from sizing.engine.rules import of_engine
 from sizing.errors import UntimedError
 from sizing.handover import Handed, transfer_of
-from sizing.pooled import Asked, Found, Pooled, delayed, fits_node, phase_requests, preference, with_counts
+from sizing.pooled import Asked, Checked, Found, Pooled, delayed, fits_node, phase_requests, preference, with_counts
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.simulation import Deployed, Traffic
@@ -35,15 +35,6 @@ from sizing.verify import (
 
 MOST_REPLICAS = 16  # simulated together: a part of larger pools is as good, and takes a part of the time
 MOST_TRIES = 24  # sizes simulated before giving up
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A disaggregated deployment that was simulated; `passed` is False where no size tried was confirmed."""
-
-    best: Pooled
-    passed: bool
-    tries: int
 
 
 def verify(found: Found, asked: Asked, tokens: Tokens, *, seed: int = 0, tries: int = MOST_TRIES) -> Checked | None:

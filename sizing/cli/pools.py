@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sizing import deployment
 from sizing.catalog import gpus, pools
@@ -14,13 +14,16 @@ from sizing.deployment import Resolved
 from sizing.engine.rules import of_engine
 from sizing.errors import Fault, InputError
 from sizing.handover import transfer_of
-from sizing.pooled import ALIKE, Asked, Side, unlike
+from sizing.pooled import ALIKE, Asked, Checked, Found, Side, unlike
 from sizing.prices import typical_price
 from sizing.report.simulation import Split
-from sizing.request import GpuOption
+from sizing.request import GpuOption, Request
 from sizing.simulation import Deployed, Traffic
 from sizing.specs.pools import Disaggregate, read_pools
-from sizing.specs.workload import Serving, Workload
+from sizing.specs.workload import Serving, Tokens, Workload
+
+if TYPE_CHECKING:
+    from sizing.cli.resolve import Question
 
 FIELD = "optimisations.disaggregate"
 
@@ -70,6 +73,16 @@ def _faults(workload: Workload) -> Sequence[Fault]:
     if demand is None and workload.mode == "offline":
         return (Fault("pools are sized by a rate, which offline work has none of", field=FIELD, allowed="with --rps"),)
     return ()
+
+
+def searched(asked: Question, request: Request, tokens: Tokens | None) -> tuple[Found, Checked | None]:
+    """Return what a search of the pools that a question asks for finds, its best answer simulated where there are `tokens`."""
+    from sizing import disaggregation
+    from sizing.verify_pools import verify
+
+    assert asked.pools is not None
+    found = disaggregation.search(request, asked.pools, asked.precisions, asked.data)
+    return found, None if tokens is None else verify(found, asked.pools, tokens)
 
 
 # --- a deployment that is given, to be simulated ---------------------------------------------------------------------

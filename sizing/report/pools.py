@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sizing.answer import spent
-from sizing.pooled import Asked, Found, Pooled
+from sizing.pooled import Asked, Checked, Found, Pooled, within_budget
 from sizing.report import estimate
 from sizing.report.documents import Assumption, Statistics
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, Transfer
@@ -18,7 +18,6 @@ from sizing.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
     from sizing.handover import Transfer as Way
-    from sizing.verify_pools import Checked
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
@@ -31,10 +30,10 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
     `aggregated` is the confirmed answer that serves as one, None where there is none.
     """
     request = found.request
-    best = found.best if checked is None else checked.best if checked.passed else None
-    if best is not None and request.gpu_budget is not None and best.gpus > request.gpu_budget:
+    best = found.confirmed(checked)
+    if best is not None and not within_budget(best, request):
         over, best = best, None
-        why = f"both pools take {plural(over.gpus, 'GPU')}, the budget is {request.gpu_budget:,}"
+        why = f"both pools take {plural(over.gpus, 'GPU')}, the budget is {request.gpu_budget or 0:,}"
     elif best is None:
         why = why_not(found, asked, checked)
     beside = None if aggregated is None else _aggregated(aggregated)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sizing.candidates import Rejected
-from sizing.pooled import Asked, Found, Pooled
+from sizing.pooled import Asked, Checked, Found, Pooled
 from sizing.report.lines import limit_words, milliseconds, number, plural
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.units import MILLI
-
-if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.verify_pools import Checked
 
 LATENCIES = ("ttft", "itl", "e2e")
 
