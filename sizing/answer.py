@@ -69,6 +69,11 @@ def spent(found: Answer, objective: Objective) -> float:
     return {"gpus": float(found.gpus), "cost": cost(found), "energy": found.power_w}[objective]
 
 
+def objective_key(found: Answer, objective: Objective) -> tuple[float, ...]:
+    """Order of the objective: what is asked first, then GPUs, cost and latency as tie breakers."""
+    return (spent(found, objective), found.gpus, cost(found), found.latency_s("e2e")["mean"])
+
+
 def throughput_first(found: Answer, request: Request) -> tuple[float, ...]:
     """What comes before the objective where no demand is stated: the most requests/s of a budget, of offline work those of a GPU."""
     if request.requests_per_s is not None or request.concurrency is not None:

@@ -13,7 +13,7 @@ from sizing.precision import PrecisionPlan
 from sizing.request import GpuOption, Request
 from sizing.search import Evaluated
 from sizing.specs.pools import HandOver, Pool
-from sizing.specs.workload import Limit, Limits, Objective, Serving
+from sizing.specs.workload import Limit, Limits, Serving
 
 # What lets one pool take the caches of the other.
 ALIKE = "GPU types of one vendor, and a --kv-precision that both have"
@@ -221,12 +221,15 @@ def delayed(load: Load, transfer: Transfer, prompt_tokens: int) -> Load:
 
 def preference(pair: Pooled, request: Request) -> tuple[float, ...]:
     """Order of what is asked: the objective; where only a GPU budget is given the most throughput."""
-    return (*answer.throughput_first(pair, request), *objective_key(pair, request.objective))
+    return (*answer.throughput_first(pair, request), *answer.objective_key(pair, request.objective))
 
 
-def objective_key(pair: Pooled, objective: Objective) -> tuple[float, ...]:
-    """Order of the objective: what is asked first, then GPUs, cost and latency as tie breakers."""
-    return (answer.spent(pair, objective), pair.gpus, answer.cost(pair), pair.latency_s("e2e")["mean"])
+def narrowed(asked: Asked, option: GpuOption) -> Asked:
+    """Return the same with one GPU type for each pool that names none."""
+    prefill, decode = (
+        side if side.pool.gpu is not None else replace(side, options=(option,)) for side in (asked.prefill, asked.decode)
+    )
+    return replace(asked, prefill=prefill, decode=decode)
 
 
 def unlike(prefill: HasCache, decode: HasCache) -> str | None:

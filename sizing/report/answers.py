@@ -27,8 +27,8 @@ def shape(found: Answer) -> str:
     mixed = len({part.candidate.option.id for part in found.parts.values()}) > 1
 
     def one(name: str, part: Replicas) -> str:
-        gpu = f"{part.candidate.option.name} " if mixed else ""
-        return f"{name} {part.replicas} x {gpu}{part.candidate.layout}".strip()
+        gpu = f" {part.candidate.option.name}" if mixed else ""
+        return f"{name} {part.replicas} x {part.candidate.layout}{gpu}".strip()
 
     return " + ".join(one(name, part) for name, part in found.parts.items())
 

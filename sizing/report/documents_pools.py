@@ -86,6 +86,27 @@ class Disaggregated(NamedTuple):
     simulate_command: str | None = None
 
 
+class PoolShape(NamedTuple):
+    """What to run of one pool."""
+
+    gpu: str
+    gpu_id: str
+    replicas: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    gpus: int
+
+
+class PoolShapes(NamedTuple):
+    """Both pools where they stand beside other deployments; `kv_transfer_ms` delays the first token of a mean prompt."""
+
+    prefill: PoolShape
+    decode: PoolShape
+    kv_transfer_ms: float
+
+
 class SimulatedPool(NamedTuple):
     """One pool in a simulation: what ran, and its state over time; batch and cache are of one replica's rank on average."""
 

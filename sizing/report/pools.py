@@ -8,7 +8,7 @@ from sizing.answer import spent
 from sizing.pooled import Asked, Checked, Found, Pooled, within_budget
 from sizing.report import estimate
 from sizing.report.documents import Assumption, Statistics
-from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, Transfer
+from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, PoolShape, PoolShapes, Transfer
 from sizing.report.lines import limit_words, number, percent, plural
 from sizing.report.pools_why import LATENCIES, limit_of, why_not
 from sizing.request import Request
@@ -66,6 +66,16 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
         needs=asked.facts.needs,
         rejected=rejected,
     )
+
+
+def shapes(pair: Pooled) -> PoolShapes:
+    """Return what both pools run."""
+    return PoolShapes(_shape(pair.prefill), _shape(pair.decode), pair.transfer_s / MILLI)
+
+
+def _shape(pool: Evaluated) -> PoolShape:
+    option, layout = pool.candidate.option, pool.candidate.layout
+    return PoolShape(option.name, option.id, pool.replicas, layout.tp, layout.pp, layout.ep, layout.dp, pool.gpus)
 
 
 def assumptions(facts: HandOver) -> tuple[Assumption, ...]:

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from sizing.report.documents import Statistics
-from sizing.report.documents_pools import Disaggregated, PoolFigures, SimulatedPool, SimulatedPools, Transfer
+from sizing.report.documents_pools import (
+    Disaggregated,
+    PoolFigures,
+    PoolShape,
+    PoolShapes,
+    SimulatedPool,
+    SimulatedPools,
+    Transfer,
+)
 from sizing.report.lines import Block, Line, limit_words, milliseconds, money, number, percent, plural
 from sizing.report.table_layouts import layout
 
@@ -72,7 +80,14 @@ def _way(way: Transfer) -> str:
     return f"{number(way.gb_per_gpu)} GB per GPU at {number(way.gb_per_s_per_gpu)} GB/s over {where}{how}"
 
 
-def _shape(pool: PoolFigures | SimulatedPool, *, named: bool) -> str:
+def shapes(found: PoolShapes) -> str:
+    """Write what both pools run."""
+    named = found.prefill.gpu != found.decode.gpu
+    pools = (("prefill", found.prefill), ("decode", found.decode))
+    return " + ".join(f"{name} {_shape(pool, named=named)}" for name, pool in pools)
+
+
+def _shape(pool: PoolFigures | PoolShape | SimulatedPool, *, named: bool) -> str:
     gpu = f" {pool.gpu}" if named else ""
     return f"{pool.replicas} x {layout(pool.tp, pool.pp, pool.ep, pool.dp)}{gpu}"
 
