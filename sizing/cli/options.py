@@ -79,6 +79,7 @@ ONE_LAYOUT_HELP = {
     "ep": "Expert parallelism (MoE), 1 by default.",
     "dp": "Attention data parallelism inside a replica, 1 by default.",
     "max_model_len": "Longest sequence to hold; the model's maximum by default.",
+    "disaggregate": "Separate pools, prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=2xh100-sxm:tp2,decode=h200-sxm:tp4; what is left out is one replica as -g, --tp ... say.",
 }
 # What takes memory alone says nothing of a step's time.
 MEMORY_ALONE = ("memory_fraction", "cuda_graphs_gib")

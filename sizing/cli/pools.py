@@ -6,20 +6,25 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sizing import deployment
+from sizing.architecture import Layout
 from sizing.catalog import gpus, pools
-from sizing.cli.deploy import layout_of
+from sizing.cli.collecting import Part, check
+from sizing.cli.deploy import layout_of, named_alone, request_alone, resolved
 from sizing.cli.driving import OWN, Driving
 from sizing.cli.named import Named
+from sizing.cli.options import Opt
+from sizing.cli.resolve import data
 from sizing.deployment import Resolved
 from sizing.engine.rules import of_engine
 from sizing.errors import Fault, InputError
-from sizing.handover import transfer_of
+from sizing.handover import Transfer, transfer_of
 from sizing.pooled import ALIKE, Asked, Checked, Found, Side, unlike
 from sizing.prices import typical_price
 from sizing.report.simulation import Split
+from sizing.report.step_pools import Both
 from sizing.request import GpuOption, Request
 from sizing.simulation import Deployed, Traffic
-from sizing.specs.pools import Disaggregate, read_pools
+from sizing.specs.pools import PHASES, Disaggregate, read_pools
 from sizing.specs.workload import Serving, Tokens, Workload
 
 if TYPE_CHECKING:
@@ -146,9 +151,7 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
     layout = layout_of(side.serving(request.serving))
     precision = decode.plan.weight_format
     prefill = deployment.resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
-    apart = unlike(prefill, decode)
-    if apart is not None:
-        raise InputError(Fault(apart, field=FIELD, allowed=ALIKE))
+    transfer, within_node = way_between(asked, prefill, decode)
     deployed = Deployed(
         request.model,
         layout,
@@ -158,15 +161,55 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
         side.pool.replicas or 1,
         request.extras.cached.share,
     )
-    (decoding,) = policies.values()
-    gpus_of_both = deployed.replicas * layout.gpus + decoding.replicas * decode.layout.gpus
+    return Split(prefill, deployed, transfer, within_node, asked.facts)
+
+
+def way_between(asked: Asked, prefill: Resolved, decode: Resolved) -> tuple[Transfer, bool]:
+    """Return how caches go from one pool to the other, and whether both stand in one node.
+
+    Raises InputError for pools whose caches differ or that nothing joins.
+    """
+    apart = unlike(prefill, decode)
+    if apart is not None:
+        raise InputError(Fault(apart, field=FIELD, allowed=ALIKE))
+    pools = ((asked.prefill, prefill), (asked.decode, decode))
+    gpus_of_both = sum((side.pool.replicas or 1) * pool.layout.gpus for side, pool in pools)
     same = prefill.option.id == decode.option.id
     within_node = same and gpus_of_both <= prefill.option.gpu.datasheet.node.gpus
     transfer = transfer_of(
-        request.model,
-        (layout, deployed.kernels),
-        (decode.layout, decoding.kernels),
+        decode.request.model,
+        (prefill.layout, prefill.kernels()),
+        (decode.layout, decode.kernels()),
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )
-    return Split(prefill, deployed, transfer, within_node, asked.facts)
+    return transfer, within_node
+
+
+# --- one layout of each pool, without a load ---------------------------------------------------------------------------
+
+
+def both(options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Part[Any]) -> Both:
+    """Return the layouts of both pools that the options describe.
+
+    Raises InputError with all faults that can be known, those of `besides` too.
+    """
+    names, read = named_alone(options, {**values, "gpu": values["gpu"] or named_in(values["disaggregate"])}), data()
+    pools = Part(lambda: asked_of(names, sized=False), names.origin.at(("optimisations", "disaggregate")))
+
+    def layout(phase: str) -> Layout:
+        side: Side = getattr(pools.value, phase)
+        return layout_of(side.serving(names.workload.value.serving))
+
+    prefill, decode = (Part(lambda phase=phase: layout(phase), names.origin.by_field) for phase in PHASES)  # type: ignore[misc]
+    request = Part(lambda: request_alone(names, read), names.origin.by_field)
+    check(*besides, *names.parts, pools, prefill, decode, request)
+    asked = pools.value
+    assert asked is not None
+    one, other = (
+        resolved(names, request.value, side.options[0], each.value, read)
+        for side, each in ((asked.prefill, prefill), (asked.decode, decode))
+    )
+    way = Part(lambda: way_between(asked, one, other), names.origin.by_field)
+    check(way)
+    return Both(one, other, *way.value, asked.facts)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sizing.report.documents import RejectedLayout, Statistics
+from sizing.report.documents import Assumption, RejectedLayout, Statistics, StepReport
 
 
 class PoolFigures(NamedTuple):
@@ -105,6 +105,21 @@ class PoolShapes(NamedTuple):
     prefill: PoolShape
     decode: PoolShape
     kv_transfer_ms: float
+
+
+class StepPools(NamedTuple):
+    """The document of `llmsize step --disaggregate`: the step of each pool, null of one that has no work.
+
+    `kv_transfer_ms` is the time that the cache of the whole prompt, what was cached before included, takes on the link.
+    """
+
+    inputs: dict[str, Any]
+    prefill: StepReport | None
+    decode: StepReport | None
+    kv_transfer_ms: float | None
+    kv_transfer: Transfer | None
+    assumptions: tuple[Assumption, ...]
+    schema: str = "llmsize.step_pools/1"
 
 
 class SimulatedPool(NamedTuple):
