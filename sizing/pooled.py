@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sizing import answer
 from sizing.candidates import Rejected
-from sizing.handover import Handed, Transfer
+from sizing.handover import Handed, Transfer, transfer_of
 from sizing.load import Load
 from sizing.precision import PrecisionPlan
 from sizing.request import GpuOption, Request
@@ -224,12 +225,33 @@ def preference(pair: Pooled, request: Request) -> tuple[float, ...]:
     return (*answer.throughput_first(pair, request), *answer.objective_key(pair, request.objective))
 
 
-def narrowed(asked: Asked, option: GpuOption) -> Asked:
-    """Return the same with one GPU type for each pool that names none."""
-    prefill, decode = (
-        side if side.pool.gpu is not None else replace(side, options=(option,)) for side in (asked.prefill, asked.decode)
+def by_type(asked: Asked, options: Iterable[GpuOption]) -> tuple[Asked, ...]:
+    """Return the same for each GPU type, which both pools are of unless they name their own; once where both do."""
+    found: dict[tuple[str, str], Asked] = {}
+    for option in options:
+        prefill, decode = (
+            side if side.pool.gpu is not None else replace(side, options=(option,))
+            for side in (asked.prefill, asked.decode)
+        )
+        of_both = (prefill.options[0].id, decode.options[0].id)
+        found.setdefault(of_both, replace(asked, prefill=prefill, decode=decode))
+    return tuple(found.values())
+
+
+def joined(pair: Pooled, request: Request, asked: Asked, *, within_node: bool) -> Pooled:
+    """Return a pair whose caches go over the link in a node, or over the network.
+
+    Raises UntimedError where a profile states no network.
+    """
+    transfer = transfer_of(
+        request.model,
+        (pair.prefill.candidate.layout, pair.undelayed.kernels),
+        (pair.decode.candidate.layout, pair.decode.load.kernels),
+        within_node=within_node,
+        by_layer=asked.facts.by_layer,
     )
-    return replace(asked, prefill=prefill, decode=decode)
+    prefill = replace(pair.prefill, load=delayed(pair.undelayed, transfer, request.isl))
+    return replace(pair, prefill=prefill, transfer=transfer, within_node=within_node)
 
 
 def unlike(prefill: HasCache, decode: HasCache) -> str | None:

@@ -131,14 +131,10 @@ def _candidates(asked: Question) -> list[Candidate]:
     whole = [Candidate(option, name) for option in asked.options for name in asked.precisions]
     if asked.pools is None:
         return whole
-    from sizing.pooled import narrowed
+    from sizing.pooled import by_type
 
-    distinct: dict[tuple[str | None, ...], Candidate] = {}
-    for one in whole:
-        pools = narrowed(asked.pools, one.option)
-        key = (pools.prefill.options[0].id, pools.decode.options[0].id, one.precision)
-        distinct.setdefault(key, one._replace(pools=pools))
-    return [*whole, *distinct.values()]
+    both = by_type(asked.pools, asked.options)
+    return [*whole, *(Candidate(one.prefill.options[0], name, one) for one in both for name in asked.precisions)]
 
 
 def _answer(alone: Question, values: Mapping[str, Any]) -> tuple[Outcome, Verified | None]:

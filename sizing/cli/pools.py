@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sizing import deployment
@@ -31,19 +31,20 @@ if TYPE_CHECKING:
     from sizing.cli.resolve import Question
 
 FIELD = "optimisations.disaggregate"
+Check = Callable[[Workload], Fault | None]
 
 
-def asked_of(names: Named, *, sized: bool = True) -> Asked | None:
+def asked_of(names: Named, checks: Sequence[Check]) -> Asked | None:
     """Return what is asked of each pool, None where a deployment serves as one.
 
-    Raises InputError for an unknown GPU type, and, where pools are to be `sized`, for work that says nothing of their sizes.
+    Raises InputError for an unknown GPU type, and for work that the checks find cannot be split.
     """
     workload = names.workload.value
     wanted = workload.optimisations.disaggregate
     if wanted is None:
         return None
     considered = names.options
-    faults = list(_faults(workload)) if sized else []
+    faults = [fault for check in checks if (fault := check(workload)) is not None]
     sides = {}
     for phase, pool in (("prefill", wanted.prefill), ("decode", wanted.decode)):
         try:
@@ -62,22 +63,22 @@ def _named(gpu: str, names: Named) -> tuple[GpuOption, ...]:
     return (GpuOption(found.id, found.spec, *priced),)
 
 
-def _faults(workload: Workload) -> Sequence[Fault]:
-    """Say what keeps work from being split: nothing to decode, or no rate to size by."""
-    if workload.tokens.osl == 1:
-        return (Fault("nothing decodes with OSL 1", field=FIELD, allowed="an output of two tokens and more"),)
+def decodes(workload: Workload) -> Fault | None:
+    """Say that there is nothing to decode."""
+    if workload.tokens.osl > 1:
+        return None
+    return Fault("nothing decodes with OSL 1", field=FIELD, allowed="an output of two tokens and more")
+
+
+def rated(workload: Workload) -> Fault | None:
+    """Say that there is no rate to size pools by."""
     demand = workload.demand
     if demand is not None and demand.concurrency is not None:
-        return (
-            Fault(
-                "pools are sized by a rate, and requests in flight state none",
-                field=FIELD,
-                allowed="with --rps or --dau",
-            ),
-        )
+        what = "pools are sized by a rate, and requests in flight state none"
+        return Fault(what, field=FIELD, allowed="with --rps or --dau")
     if demand is None and workload.mode == "offline":
-        return (Fault("pools are sized by a rate, which offline work has none of", field=FIELD, allowed="with --rps"),)
-    return ()
+        return Fault("pools are sized by a rate, which offline work has none of", field=FIELD, allowed="with --rps")
+    return None
 
 
 def searched(asked: Question, request: Request, tokens: Tokens | None) -> tuple[Found, Checked | None]:
@@ -195,7 +196,7 @@ def both(options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Part[Any
     Raises InputError with all faults that can be known, those of `besides` too.
     """
     names, read = named_alone(options, {**values, "gpu": values["gpu"] or named_in(values["disaggregate"])}), data()
-    pools = Part(lambda: asked_of(names, sized=False), names.origin.at(("optimisations", "disaggregate")))
+    pools = Part(lambda: asked_of(names, ()), names.origin.at(("optimisations", "disaggregate")))
 
     def layout(phase: str) -> Layout:
         side: Side = getattr(pools.value, phase)

@@ -95,9 +95,9 @@ def _pools(names: Named, pooled: bool) -> Pools | None:
         return None
     if not pooled:
         raise InputError(unpooled("this command", "optimisations.disaggregate"))
-    from sizing.cli.pools import asked_of
+    from sizing.cli.pools import asked_of, decodes, rated
 
-    return asked_of(names)
+    return asked_of(names, (decodes, rated))
 
 
 def told_apart(options: tuple[GpuOption, ...]) -> tuple[GpuOption, ...]:
