@@ -3,7 +3,7 @@
 Modules import only from those above them in this order: text, errors, units, frontier, versions, specs, bands, prices, catalog, settings,
 attention, extras, precision, architecture, operations, beside, memory, roofline, network, kernels, step, intensity, steady_state, stack,
 limits, engine, simulation, handover, capacity, cost, break_even, poisson, demand, request, candidates, deployment, load, answer, search, verify,
-pooled, disaggregation, verify_pools, curve, rate_curve, advice, compare, sweep, sensitivity, whatif, plan, validation, calibrate, report, cli.
+pooled, disaggregation, verify_pools, curve, rate_curve, pool_curve, advice, compare, sweep, sensitivity, whatif, plan, validation, calibrate, report, cli.
 """
 
 __version__ = "0.1.0"
