@@ -238,6 +238,8 @@ def _sized(pair: Pooled, prefill: Request, decode: Request, asked: Asked) -> Poo
     counts = [fixed or needed.replicas for fixed, needed in zip(given, (pair.prefill, pair.decode), strict=True)]
     if counts[0] < pair.prefill.replicas or counts[1] < pair.decode.replicas:
         return None
+    if counts == [pair.prefill.replicas, pair.decode.replicas]:
+        return pair
     return with_counts(pair, counts[0], counts[1], prefill, decode)
 
 
