@@ -18,6 +18,7 @@ model: llama-3.1-8b
 gpu: [h100-sxm]
 tokens: {isl: 2000, osl: 300}
 demand: {requests_per_s: 5}
+serving: {tp: 1}
 optimisations: {disaggregate: auto}
 """
 
@@ -46,14 +47,15 @@ def test_a_workload_that_asks_for_pools_is_told_where(
     path.write_text(WORKLOAD, encoding="utf-8")
     assert run([*command, str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{path}:6: optimisations.disaggregate: this command takes no separate pools" in line
+    assert f"{path}:7: optimisations.disaggregate: this command takes no separate pools" in line
     assert all(name in line for name in POOLED)
 
 
-@pytest.mark.parametrize("command", ["estimate", "compare", "curve", "whatif"])
+@pytest.mark.parametrize("command", ["estimate", "compare", "curve", "whatif", "sweep"])
 def test_a_workload_may_ask_for_pools(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "service.yaml"
     path.write_text(WORKLOAD, encoding="utf-8")
-    assert run([command, str(path), "--no-verify"]) == 0
+    options = ["--vary", "rps=5,6"] if command == "sweep" else ["--no-verify"]
+    assert run([command, str(path), *options]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert re.search(r"prefill \d+ x TP\d+.* decode \d+ x TP\d+", words)

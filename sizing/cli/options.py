@@ -37,7 +37,7 @@ OUTPUT = "Output"
 
 TEXT, WHOLE, NUMBER = str | None, int | None, float | None
 DISAGGREGATE, SEARCHED = "--disaggregate", "auto"
-POOLED = ("estimate", "compare", "curve", "whatif", "step", "simulate")  # commands that take separate pools
+POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")  # commands that take separate pools
 
 MODEL_OPTIONS = (
     Opt("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),

@@ -17,8 +17,6 @@ from sizing.report.inputs import Asked, limits
 from sizing.request import GpuOption, Request
 from sizing.specs.workload import Objective
 
-UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words
-
 
 def told(found: ComparedPools, asked: Asked, sort: Objective, replaced: int | None = None) -> Told:
     """Return the line of a pair of pools; `replaced` is how many GPUs it is to take the place of."""
@@ -38,7 +36,6 @@ def _line(
     best = found.best
     options = (found.pools.prefill.options[0], found.pools.decode.options[0])
     tokens_per_s = None if best is None else best.requests_per_s * request.osl
-    binding = {"prefill": one.prefill, "decode": one.decode}.get(one.binding or "")
     means = {name: spread.mean if (spread := getattr(one, name)) is not None else None for name in LATENCIES}
     return CompareCandidate(
         gpu=" + ".join(dict.fromkeys(option.name for option in options)),
@@ -71,7 +68,7 @@ def _line(
         kwh_per_million_output_tokens=None
         if one.power_w is None or tokens_per_s is None
         else cost.kwh_per_million_tokens(one.power_w, tokens_per_s),
-        limit=binding.limit if binding is not None else UNSERVED,
+        limit=pools.binding_limit(one),
         reason=None if one.feasible else one.why,
         verified=one.sizes_tried is not None,
         assumed=sum(entry.kind == "assumed" for entry in rests_on) if best is not None else None,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the simulator need not be loaded to report
     from sizing.handover import Transfer as Way
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
 
@@ -66,6 +67,17 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
         needs=asked.facts.needs,
         rejected=rejected,
     )
+
+
+def binding_limit(one: Disaggregated) -> str:
+    """Return what ends the load of the pool that is nearer to its most; where no pair serves, that the pools do not."""
+    pool = {"prefill": one.prefill, "decode": one.decode}.get(one.binding or "")
+    return UNSERVED if pool is None else pool.limit
+
+
+def mean_ms(pair: Pooled, name: str) -> float:
+    """Return the mean of a latency in ms."""
+    return pair.latency_s(name)["mean"] / MILLI
 
 
 def shapes(pair: Pooled) -> PoolShapes:

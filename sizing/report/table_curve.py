@@ -23,7 +23,7 @@ LOADS = {
     "than under arrivals at a rate, for which estimate sizes (--arrivals poisson)",
     "poisson": "Poisson arrivals at the rate that keeps so many in flight on average, as estimate sizes",
 }
-NO_CLOSED_LOOP = "a closed loop is not simulated over two pools, so all lines are under Poisson arrivals; in flight on pools: over both"
+NO_CLOSED_LOOP = "a closed loop is not simulated over two pools, so all predicted lines are under Poisson arrivals; in flight on pools: over both"
 RATE, MARKS_OF_POINTS = "req/s /8 GPUs", "marks"
 LEGEND = (
     "C chosen, P Pareto set, K knee, F cache full, W more in flight than slots or any stable rate: requests wait; T, I, E over the limit on TTFT, "
