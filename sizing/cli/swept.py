@@ -31,6 +31,7 @@ from sizing.sweep import Axis, Searches, combination, size
 
 AT_ONCE = 32  # combinations that a process answers before it hands them over; of simulated ones each takes longer
 LENGTHS = ("isl", "osl")
+SHORT = 2  # tokens that stand in for a length that is varied: something decodes
 NEEDED = ("model", *LENGTHS)  # for any question
 FEW = 64  # combinations that are answered before another process has started
 
@@ -131,7 +132,7 @@ def _always_wrong(resolver: Resolver, axes: Sequence[Axis], values: Mapping[str,
     """
     combined = combination(axes, 0)
     first = set(map(str, resolver.faults({**values, **combined})))
-    stand_in = {name: 1 if name in LENGTHS else combined[name] for name in NEEDED if name in combined}
+    stand_in = {name: SHORT if name in LENGTHS else combined[name] for name in NEEDED if name in combined}
     return [fault for fault in resolver.faults({**values, **stand_in}) if str(fault) in first] if first else []
 
 
