@@ -73,12 +73,18 @@ def lines(
     found = disaggregation.search(of_budget, asked, (precision,), data)
     checked = None if tokens is None else verify(found, asked, tokens, seed=seed)
     best = found.confirmed(checked) or found.best
-    if best is None:  # points that break a limit are drawn too
-        best = disaggregation.search(replace(of_budget, limits=Limits()), asked, (precision,), data).best
+    if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
+        anyhow = disaggregation.search(replace(of_budget, limits=Limits()), asked, (precision,), data)
+        best = min(anyhow.ranked, key=lambda pair: _alone_s(pair, request), default=None)
     if best is None:
         return [Unpaired(found, asked, precision)]
     drawn = [PoolLine(asked, pair, tuple(in_flight or _loads(pair, request))) for pair in _ratios(best, request, asked)]
     return [*drawn] or [Unpaired(found, asked, precision)]
+
+
+def _alone_s(pair: Pooled, request: Request) -> float:
+    """Seconds of a request that is alone."""
+    return pair.prefill.load.solo_ttft_s + (request.osl - 1) * pair.decode.load.solo_itl_s
 
 
 def _ratios(best: Pooled, request: Request, asked: Asked) -> Iterator[Pooled]:

@@ -16,8 +16,9 @@ from sizing.report.pools_why import why_not
 from sizing.request import Request
 
 HELD = (
-    f"layouts and replicas of both pools. Those that --disaggregate leaves open are of the pair that serves the most within the "
-    f"limits on {BUDGET} GPUs: its layouts, and the {MOST_LINES} ratios of prefill to decode replicas nearest to its own"
+    "layouts and replicas of both pools. Those that --disaggregate leaves open are of the pair that serves the most within the "
+    f"limits on {BUDGET} GPUs (the fastest alone where none keeps them): its layouts, and the {MOST_LINES} ratios of prefill "
+    "to decode replicas nearest to its own"
 )
 
 
