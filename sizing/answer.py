@@ -1,4 +1,4 @@
-"""What every answer to a demand has, whether its replicas do all of a request or two pools a phase each, and what it is chosen by."""
+"""What every answer to a demand has, and what it is chosen by: replicas that do all of a request, or a pool for each phase."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def objective_key(found: Answer, objective: Objective) -> tuple[float, ...]:
 
 
 def throughput_first(found: Answer, request: Request) -> tuple[float, ...]:
-    """What comes before the objective where no demand is stated: the most requests/s of a budget, of offline work those of a GPU."""
+    """What comes before the objective without a demand: the most requests/s of a budget, of offline work those of a GPU."""
     if request.requests_per_s is not None or request.concurrency is not None:
         return ()
     return (-found.requests_per_s if request.gpu_budget is not None else -found.requests_per_s / found.gpus,)

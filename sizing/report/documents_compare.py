@@ -17,7 +17,9 @@ class Limited(NamedTuple):
 
 
 class CompareCandidate(NamedTuple):
-    """One GPU type and weight precision at its best, or a pair of pools of such; figures are null where it can't serve the demand, and `reason` says why.
+    """One GPU type and weight precision at its best, or a pair of pools; figures are null where it can't serve the demand.
+
+    Then `reason` says why.
 
     Latencies are means; `limited` holds each that has a limit in the limit's statistic. `bands` are by the name of a number,
     of `limited` ones as `limited.ttft_ms`. `assumed` counts the assumptions that the figures rest on; `borrowed_kernels`

@@ -108,7 +108,7 @@ class PoolShapes(NamedTuple):
 
 
 class StepPools(NamedTuple):
-    """The document of `llmsize step --disaggregate`: the step of each pool, null of one that has no work.
+    """The document of `llmsize step --disaggregate`: the step of each pool, null where it has no work.
 
     `kv_transfer_ms` is the time that the cache of the whole prompt, what was cached before included, takes on the link.
     """

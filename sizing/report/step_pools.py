@@ -1,4 +1,4 @@
-"""The document of `llmsize step --disaggregate`: a prompt's step in one pool, the way of its cache, a decode step in the other."""
+"""The document of `llmsize step --disaggregate`: a prompt's step in one pool, its cache on the way, a decode step in the other."""
 
 from __future__ import annotations
 

@@ -203,7 +203,8 @@ def _notes(document: Compare) -> Iterator[Line]:
         yield Line("no: latencies are the closed form's (--no-verify)", "Simulated")
     if any(line.disaggregated for line in document.candidates):
         yield Line(
-            "prefill and decode on GPUs of their own, of one GPU type unless --disaggregate prefill=GPU,decode=GPU names two; no error band",
+            "prefill and decode on GPUs of their own, of one GPU type unless --disaggregate prefill=GPU,decode=GPU names two; "
+            "no error band",
             "Pools",
         )
     if served:

@@ -24,7 +24,8 @@ def blocks_of(document: StepReport, pool: str = "") -> Iterator[Block]:
     yield Block(
         (
             Line(
-                f"{pool}{': ' if pool else ''}{number(document.total_s / MILLI, 4)} ms: GPU {number(document.gpu_s / MILLI, 4)}{launches}, host "
+                f"{pool}{': ' if pool else ''}{number(document.total_s / MILLI, 4)} ms: GPU "
+                f"{number(document.gpu_s / MILLI, 4)}{launches}, host "
                 f"{number(document.host_s / MILLI)} ({document.inputs['host']}); MFU {percent(document.mfu)}, MBU "
                 f"{percent(document.mbu)}",
                 style="bold",
