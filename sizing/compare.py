@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from sizing.answer import Answer, objective_key
 from sizing.request import GpuOption
-from sizing.search import Evaluated, Outcome, objective_key, within_budget
+from sizing.search import Evaluated, Outcome, within_budget
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:  # the simulator need not be loaded to compare
+    from sizing.pooled import Asked, Checked, Found, Pooled
     from sizing.verify import Verified
 
 
@@ -27,7 +29,22 @@ class Compared(NamedTuple):
         return self.outcome.best if passed and within_budget(self.outcome) else None
 
 
-def place(best: Evaluated | None, sort: Objective) -> tuple[float, ...]:
+class ComparedPools(NamedTuple):
+    """The same of separate pools, of which each has one GPU type."""
+
+    pools: Asked
+    precision: str | None
+    found: Found
+    checked: Checked | None
+
+    @property
+    def best(self) -> Pooled | None:
+        """The answer; None as of `Compared`."""
+        best, budget = self.found.confirmed(self.checked), self.found.request.gpu_budget
+        return best if best is not None and (budget is None or best.gpus <= budget) else None
+
+
+def place(best: Answer | None, sort: Objective) -> tuple[float, ...]:
     """Return the place of a candidate in the order: by GPUs, $ an hour or watts, then by the others; what is infeasible last.
 
     Where cost decides, those without a price come after all that have one.

@@ -110,7 +110,7 @@ def closed_form(line: Line, in_flight: Sequence[int], arrivals: Arrivals = "clos
         within = [n for n in in_flight if n <= load.slots]
         loads = np.array(within, dtype=float)
     if not within:
-        return [_unknown(n) for n in in_flight]
+        return [unknown(n) for n in in_flight]
     evaluate = steady_state.open_loop if arrivals == "poisson" else steady_state.closed_loop
     return _of_point(line, evaluate(load.curves, load.service, loads), in_flight, within)
 
@@ -146,10 +146,11 @@ def _of_point(line: Line, point: Point, in_flight: Sequence[int], within: Sequen
         )
         for i, n in enumerate(within)
     }
-    return [seen.get(n) or _unknown(n) for n in in_flight]
+    return [seen.get(n) or unknown(n) for n in in_flight]
 
 
-def _unknown(in_flight: int) -> Seen:
+def unknown(in_flight: int) -> Seen:
+    """Return what is seen where nothing is known of so many in flight."""
     return Seen(in_flight, {"ttft": {}, "itl": {}, "e2e": {}}, None, None, None, None, 0)
 
 
@@ -222,10 +223,10 @@ def _seen(run: Run) -> Seen:
     """Simulate one point."""
     in_flight = run.in_flight
     if run.traffic is None:
-        return _unknown(in_flight)
+        return unknown(in_flight)
     served = simulate(run.deployed, run.traffic, routing="round-robin")
     if not served.completed or not (served.stable or run.traffic.in_flight):
-        return _unknown(in_flight)
+        return unknown(in_flight)
     ttft, e2e = served.latencies_s["ttft"]["mean"], served.latencies_s["e2e"]["mean"]
     return Seen(
         in_flight=in_flight,

@@ -238,6 +238,8 @@ def _sized(pair: Pooled, prefill: Request, decode: Request, asked: Asked) -> Poo
     counts = [fixed or needed.replicas for fixed, needed in zip(given, (pair.prefill, pair.decode), strict=True)]
     if counts[0] < pair.prefill.replicas or counts[1] < pair.decode.replicas:
         return None
+    if counts == [pair.prefill.replicas, pair.decode.replicas]:
+        return pair
     return with_counts(pair, counts[0], counts[1], prefill, decode)
 
 
@@ -255,9 +257,10 @@ def _most_within(pair: Pooled, prefill: Request, decode: Request, asked: Asked) 
     budget = prefill.gpu_budget or 0
     each = pair.prefill.candidate.layout.gpus, pair.decode.candidate.layout.gpus
     rate, counts = 0.0, (0, 0)
-    for prefills in range(1, budget // each[0] + 1):
+    given = asked.prefill.pool.replicas
+    for prefills in range(1, budget // each[0] + 1) if given is None else (given,):
         decodes = (budget - prefills * each[0]) // each[1]
-        tried = asked.prefill.pool.replicas or prefills, asked.decode.pool.replicas or decodes
+        tried = prefills, asked.decode.pool.replicas or decodes
         if tried[0] * each[0] + tried[1] * each[1] > budget:
             continue
         carried = min(tried[0] * pair.prefill.most_requests_per_s, tried[1] * pair.decode.most_requests_per_s)

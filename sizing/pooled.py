@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from sizing import answer
 from sizing.architecture import SIZES
 from sizing.candidates import Rejected
-from sizing.handover import Handed, Transfer
+from sizing.handover import Handed, Transfer, transfer_of
 from sizing.load import Load
 from sizing.precision import PrecisionPlan
 from sizing.request import GpuOption, Request
@@ -69,6 +70,21 @@ class Pooled:
     served: Handed | None = None
 
     @property
+    def parts(self) -> dict[str, Evaluated]:
+        """Both pools by name."""
+        return {"prefill": self.prefill, "decode": self.decode}
+
+    @property
+    def most_requests_per_s(self) -> float:
+        """The most requests/s within the limits: of the pool that serves less."""
+        return min(pool.most_requests_per_s * pool.replicas for pool in self.parts.values())
+
+    @property
+    def most_per_gpu(self) -> float:
+        """The most requests/s of a GPU within the limits, with as many replicas of each pool."""
+        return self.most_requests_per_s / self.gpus
+
+    @property
     def gpus(self) -> int:
         """GPUs of both pools."""
         return self.prefill.gpus + self.decode.gpus
@@ -121,6 +137,15 @@ class Pooled:
 
 
 @dataclass(frozen=True, slots=True)
+class Checked:
+    """A disaggregated deployment that was simulated; `passed` is False where no size tried was confirmed."""
+
+    best: Pooled
+    passed: bool
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """Disaggregated deployments that meet the demand, best first, and the layouts of each pool that won't do.
 
@@ -140,6 +165,17 @@ class Found:
     def best(self) -> Pooled | None:
         """The answer, or None where there is none."""
         return self.ranked[0] if self.ranked else None
+
+    def confirmed(self, checked: Checked | None) -> Pooled | None:
+        """Return the answer as simulated, where there was a check; None where none was confirmed. It may exceed the budget."""
+        if checked is None:
+            return self.best
+        return checked.best if checked.passed else None
+
+
+def within_budget(pair: Pooled, request: Request) -> bool:
+    """Return whether an answer keeps the budget of GPUs, where there is one."""
+    return request.gpu_budget is None or pair.gpus <= request.gpu_budget
 
 
 def phase_requests(request: Request, asked: Asked, ttft_share: Limit | None) -> tuple[Request, Request]:
@@ -187,10 +223,36 @@ def delayed(load: Load, transfer: Transfer, prompt_tokens: int) -> Load:
 
 def preference(pair: Pooled, request: Request) -> tuple[float, ...]:
     """Order of what is asked: the objective; where only a GPU budget is given the most throughput."""
-    cost = math.inf if pair.usd_per_hour is None else pair.usd_per_hour
-    first = {"gpus": float(pair.gpus), "cost": cost, "energy": pair.power_w}[request.objective]
-    order = (first, pair.gpus, cost, pair.latency_s("e2e")["mean"])
-    return order if request.requests_per_s is not None else (-pair.requests_per_s, *order)
+    return (*answer.throughput_first(pair, request), *answer.objective_key(pair, request.objective))
+
+
+def by_type(asked: Asked, options: Iterable[GpuOption]) -> tuple[Asked, ...]:
+    """Return the same for each GPU type, which both pools are of unless they name their own; once where both do."""
+    found: dict[tuple[str, str], Asked] = {}
+    for option in options:
+        prefill, decode = (
+            side if side.pool.gpu is not None else replace(side, options=(option,))
+            for side in (asked.prefill, asked.decode)
+        )
+        of_both = (prefill.options[0].id, decode.options[0].id)
+        found.setdefault(of_both, replace(asked, prefill=prefill, decode=decode))
+    return tuple(found.values())
+
+
+def joined(pair: Pooled, request: Request, asked: Asked, *, within_node: bool) -> Pooled:
+    """Return a pair whose caches go over the link in a node, or over the network.
+
+    Raises UntimedError where a profile states no network.
+    """
+    transfer = transfer_of(
+        request.model,
+        (pair.prefill.candidate.layout, pair.undelayed.kernels),
+        (pair.decode.candidate.layout, pair.decode.load.kernels),
+        within_node=within_node,
+        by_layer=asked.facts.by_layer,
+    )
+    prefill = replace(pair.prefill, load=delayed(pair.undelayed, transfer, request.isl))
+    return replace(pair, prefill=prefill, transfer=transfer, within_node=within_node)
 
 
 def unlike(prefill: HasCache, decode: HasCache) -> str | None:

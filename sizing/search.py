@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sizing import capacity, spread
+from sizing import answer, capacity, spread
 from sizing.bands import region
 from sizing.candidates import Candidate, Rejected, candidates
 from sizing.errors import UntimedError
@@ -94,6 +94,16 @@ class Evaluated:
         if self.served is not None and self.served.latencies_s[name]:
             return self.served.latencies_s[name]
         return {statistic: float(values[0]) for statistic, values in getattr(self.point, f"{name}_s").items()}
+
+    @property
+    def parts(self) -> dict[str, Evaluated]:
+        """The replicas, which do all of a request."""
+        return {"": self}
+
+    @property
+    def most_per_gpu(self) -> float:
+        """The most requests/s of a GPU within the limits."""
+        return self.most_requests_per_s / self.candidate.layout.gpus
 
     @property
     def gpus(self) -> int:
@@ -257,22 +267,15 @@ def replicas(request: Request, candidate: Candidate, most: Most) -> int:
 
 def objective_key(found: Evaluated, objective: Objective) -> tuple[float, ...]:
     """Order of the objective: what is asked first, then GPUs, cost and latency as tie breakers."""
-    cost = math.inf if found.usd_per_hour is None else found.usd_per_hour
     latency = float(found.point.e2e_s["mean"][0])
     # Among equals the plainer layout: fewer pipeline stages, no expert parallelism.
     plain = (found.candidate.layout.pp, found.candidate.layout.ep)
-    first = {"gpus": float(found.gpus), "cost": cost, "energy": found.power_w}[objective]
-    return (first, found.gpus, cost, latency, *plain)
+    return (answer.spent(found, objective), found.gpus, answer.cost(found), latency, *plain)
 
 
 def preference(found: Evaluated, request: Request) -> tuple[float, ...]:
     """Order of what is asked: the objective; where only a GPU budget is given the most throughput; offline that per GPU."""
-    by_objective = objective_key(found, request.objective)
-    if request.requests_per_s is not None or request.concurrency is not None:
-        return by_objective
-    if request.gpu_budget is not None:
-        return (-found.requests_per_s, *by_objective)
-    return (-found.requests_per_s / found.gpus, *by_objective)
+    return (*answer.throughput_first(found, request), *objective_key(found, request.objective))
 
 
 def rank(found: Sequence[Evaluated], request: Request) -> tuple[Evaluated, ...]:

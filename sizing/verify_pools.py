@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sizing import handover
 from sizing.engine.rules import of_engine
 from sizing.errors import UntimedError
-from sizing.handover import Handed, transfer_of
-from sizing.pooled import Asked, Found, Pooled, delayed, fits_node, phase_requests, preference, with_counts
+from sizing.handover import Handed
+from sizing.pooled import Asked, Checked, Found, Pooled, fits_node, joined, phase_requests, preference, with_counts
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.simulation import Deployed, Traffic
@@ -35,15 +35,6 @@ from sizing.verify import (
 
 MOST_REPLICAS = 16  # simulated together: a part of larger pools is as good, and takes a part of the time
 MOST_TRIES = 24  # sizes simulated before giving up
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A disaggregated deployment that was simulated; `passed` is False where no size tried was confirmed."""
-
-    best: Pooled
-    passed: bool
-    tries: int
 
 
 def verify(found: Found, asked: Asked, tokens: Tokens, *, seed: int = 0, tries: int = MOST_TRIES) -> Checked | None:
@@ -116,17 +107,10 @@ def _larger(pair: Pooled, request: Request, asked: Asked) -> Pooled | None:
     if not pair.within_node or fits_node(grown):
         return grown
     try:
-        transfer = transfer_of(
-            request.model,
-            (pair.prefill.candidate.layout, pair.undelayed.kernels),
-            (pair.decode.candidate.layout, pair.decode.load.kernels),
-            within_node=False,
-            by_layer=asked.facts.by_layer,
-        )
+        apart = joined(grown, request, asked, within_node=False)
     except UntimedError:  # no network to grow over
         return None
-    apart = replace(grown.prefill, load=delayed(pair.undelayed, transfer, request.isl))
-    return replace(grown, prefill=apart.with_replicas(counts[0], prefill), transfer=transfer, within_node=False)
+    return replace(apart, prefill=apart.prefill.with_replicas(counts[0], prefill))
 
 
 def _lighter(pair: Pooled, request: Request, asked: Asked) -> Pooled:
@@ -136,9 +120,9 @@ def _lighter(pair: Pooled, request: Request, asked: Asked) -> Pooled:
 
 def simulated(pair: Pooled, request: Request, tokens: Tokens, *, seed: int = 0) -> Handed:
     """Simulate both pools under the demand, for longer where a limit is near."""
-    served = _simulated(pair, request, tokens, REQUESTS, seed)
+    served = driven(pair, request, tokens, REQUESTS, seed)
     if is_close(served.whole, limits_of(pair, request)):
-        return _simulated(pair, request, tokens, LONGER * REQUESTS, seed)
+        return driven(pair, request, tokens, LONGER * REQUESTS, seed)
     return served
 
 
@@ -165,7 +149,8 @@ def deployed(pool: Evaluated, replicas: int, request: Request) -> Deployed:
     )
 
 
-def _simulated(pair: Pooled, request: Request, tokens: Tokens, requests: int, seed: int) -> Handed:
+def driven(pair: Pooled, request: Request, tokens: Tokens, requests: int, seed: int) -> Handed:
+    """Simulate as many `requests` as are asked for, or a part of large pools under its part of the load (`part_of`)."""
     prefills, decodes, share = part_of(pair.prefill.replicas, pair.decode.replicas)
     isl, osl = lengths_of(tokens)
     rate = pair.requests_per_s * share

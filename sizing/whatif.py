@@ -1,26 +1,36 @@
 """What each optimisation would change, alone and together: the same search again, with it on.
 
 Trials come as options of the command line (`specs.optimisation_facts.Trial`); how options become a request, and a request an
-outcome, is the caller's. The closed form compares; the base and the best combination may be confirmed by simulation.
+answer, is the caller's. The closed form compares; the base and the best combination may be confirmed by simulation.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from sizing import architecture, drafts
+from sizing.answer import Answer, cost, spent, throughput_first
 from sizing.errors import InputError
 from sizing.request import Request
-from sizing.search import Evaluated, Outcome, preference
+from sizing.search import Outcome
 from sizing.specs.optimisation_facts import Trial
 
 Options = Mapping[str, Any]
-# Answers a question with options changed: an outcome. Raises InputError where they cannot be combined.
-Answer = Callable[[Options], Outcome]
 LEAST_GAIN = 0.01  # of a rate: what less brings is not worth what it needs, and within the model's own doubt
+
+
+class Solved(NamedTuple):
+    """What comes of a question: its answer, None where there is none, and then the nearest miss."""
+
+    best: Answer | None
+    why_not: str | None = None
+
+
+# Answers a question with options changed. Raises InputError where they cannot be combined.
+Solve = Callable[[Options], Solved]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +38,7 @@ class Varied:
     """What a trial brings where its assumption is off: the value assumed instead, and the answer, None where none."""
 
     value: float
-    best: Evaluated | None
+    best: Answer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +47,38 @@ class Tried:
 
     name: str
     trial: Trial
-    best: Evaluated | None
+    best: Answer | None
     why_not: str | None = None
     sensitivity: tuple[Varied, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The best of those put together: the trials in the order in which each was added, and the outcome."""
+    """The best of those put together: the trials in the order in which each was added, and the answer."""
 
     names: tuple[str, ...]
     options: Options
-    outcome: Outcome
+    best: Answer | None
 
 
-def order(found: Evaluated | None, request: Request) -> tuple[float, ...]:
+def solved(outcome: Outcome) -> Solved:
+    """Return what comes of a search for replicas that do all of a request."""
+    if outcome.best is not None:
+        return Solved(outcome.best)
+    nearest = min(outcome.rejected, key=lambda entry: entry.shortfall, default=None)
+    return Solved(None, "no layout meets the demand" if nearest is None else f"{nearest.layout}: {nearest.detail}")
+
+
+def order(found: Answer | None, request: Request) -> tuple[float, ...]:
     """Order of answers: what the request asks first (GPUs, unless told otherwise), cost, then the most served by a GPU."""
     if found is None:
         return (math.inf,)
-    first = preference(found, request)
-    cost = math.inf if found.usd_per_hour is None else found.usd_per_hour
-    return (first[0], cost, -found.most_requests_per_s / found.candidate.layout.gpus)
+    first, *_ = (*throughput_first(found, request), spent(found, request.objective))
+    return (first, cost(found), -found.most_per_gpu)
 
 
-def applicable(trial: Trial, base: Outcome, weight_bits: float, kv_bits: float) -> bool:
+def applicable(trial: Trial, request: Request, weight_bits: float, kv_bits: float) -> bool:
     """Return whether a trial changes anything of a request that is served with so many bits a weight and cached value."""
-    request = base.request
     if trial.optimisation is not None and trial.optimisation in request.optimisations.asked():
         return False
     if trial.attention is not None and architecture.attention_class(request.model) != trial.attention:
@@ -74,29 +90,24 @@ def applicable(trial: Trial, base: Outcome, weight_bits: float, kv_bits: float) 
     return weight_bits >= (trial.least_weight_bits or 0) and kv_bits >= (trial.least_kv_bits or 0)
 
 
-def alone(name: str, trial: Trial, answer: Answer) -> Tried:
+def alone(name: str, trial: Trial, solve: Solve) -> Tried:
     """Return what a trial brings by itself, and with what it assumes a step lower and higher."""
     try:
-        outcome = answer(trial.values())
+        best, why_not = solve(trial.values())
     except InputError as error:
         return Tried(name, trial, None, "; ".join(str(fault) for fault in error.faults))
-    if outcome.best is None:
-        return Tried(name, trial, None, _why_not(outcome))
-    return Tried(name, trial, outcome.best, None, tuple(_sensitivity(trial, answer)))
+    if best is None:
+        return Tried(name, trial, None, why_not)
+    return Tried(name, trial, best, None, tuple(_sensitivity(trial, solve)))
 
 
-def _why_not(outcome: Outcome) -> str:
-    nearest = min(outcome.rejected, key=lambda entry: entry.shortfall, default=None)
-    return "no layout meets the demand" if nearest is None else f"{nearest.layout}: {nearest.detail}"
-
-
-def _sensitivity(trial: Trial, answer: Answer) -> Iterable[Varied]:
+def _sensitivity(trial: Trial, solve: Solve) -> Iterable[Varied]:
     assumed = trial.assumed
     if assumed is None:
         return
     for value in (assumed.value - assumed.step, assumed.value + assumed.step):
         held = min(max(value, 0.0), 1.0)
-        yield Varied(held, answer(trial.values(held)).best)
+        yield Varied(held, solve(trial.values(held)).best)
 
 
 def ranked(tried: Iterable[Tried], request: Request) -> tuple[Tried, ...]:
@@ -104,20 +115,20 @@ def ranked(tried: Iterable[Tried], request: Request) -> tuple[Tried, ...]:
     return tuple(sorted(tried, key=lambda one: order(one.best, request)))
 
 
-def combined(base: Outcome, tried: Iterable[Tried], answer: Answer) -> Combination:
+def combined(base: Answer | None, tried: Iterable[Tried], request: Request, solve: Solve) -> Combination:
     """Put trials together that help alone, the one that helps most at a time, until none does any more; one of a group.
 
     Where none is feasible alone, the first of each group together may be. What comes out does not depend on the order in
     which trials are listed unless two of them help equally.
     """
     found, all_of_them = Combination((), {}, base), list(tried)
-    left = [one for one in all_of_them if is_better(one.best, base.best, base.request)]
-    if base.best is None and not left:
-        return _all_at_once(found, all_of_them, answer)
+    left = [one for one in all_of_them if is_better(one.best, base, request)]
+    if base is None and not left:
+        return _all_at_once(found, all_of_them, solve)
     while left:
-        steps = [step for one in left if (step := _with(found, one, answer)) is not None]
-        best = min(steps, key=lambda step: order(step.outcome.best, base.request), default=None)
-        if best is None or not is_better(best.outcome.best, found.outcome.best, base.request):
+        steps = [step for one in left if (step := _with(found, one, solve)) is not None]
+        best = min(steps, key=lambda step: order(step.best, request), default=None)
+        if best is None or not is_better(best.best, found.best, request):
             return found
         taken = next(one for one in left if one.name == best.names[-1])
         left = [one for one in left if one.trial.group != taken.trial.group]
@@ -125,26 +136,26 @@ def combined(base: Outcome, tried: Iterable[Tried], answer: Answer) -> Combinati
     return found
 
 
-def _all_at_once(found: Combination, tried: Iterable[Tried], answer: Answer) -> Combination:
+def _all_at_once(found: Combination, tried: Iterable[Tried], solve: Solve) -> Combination:
     """Return the first trial of each group together, where that is feasible."""
     firsts: dict[str, Tried] = {}
     for one in tried:
         firsts.setdefault(one.trial.group, one)
     together = found
     for one in firsts.values():
-        together = _with(together, one, answer) or together
-    return together if together.outcome.best is not None else found
+        together = _with(together, one, solve) or together
+    return together if together.best is not None else found
 
 
-def _with(found: Combination, one: Tried, answer: Answer) -> Combination | None:
+def _with(found: Combination, one: Tried, solve: Solve) -> Combination | None:
     options = {**found.options, **one.trial.values()}
     try:
-        return Combination((*found.names, one.name), options, answer(options))
+        return Combination((*found.names, one.name), options, solve(options).best)
     except InputError:
         return None
 
 
-def is_better(new: Evaluated | None, old: Evaluated | None, request: Request) -> bool:
+def is_better(new: Answer | None, old: Answer | None, request: Request) -> bool:
     """Return whether an answer comes before another one; by the most that a GPU serves only if that is enough more."""
     if new is None or old is None:
         return new is not None
@@ -153,8 +164,3 @@ def is_better(new: Evaluated | None, old: Evaluated | None, request: Request) ->
     if first != other:
         return first < other
     return -rate > -other_rate * (1 + LEAST_GAIN)
-
-
-def confirmed(found: Combination, outcome: Outcome) -> Combination:
-    """Return a combination with its outcome as simulated."""
-    return replace(found, outcome=outcome)

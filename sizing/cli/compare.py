@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sizing.cli.estimate import WORKLOAD_OPTIONS
+from sizing.cli.estimate import OPTIONS
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 
 
-@takes((*WORKLOAD_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
+@takes((*OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
 def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
@@ -30,6 +30,8 @@ def command(
     **values: Any,
 ) -> None:
     """Compare GPU types and weight precisions for one demand, each in its best layout; those that can't serve it stay, with why.
+
+    With --disaggregate separate pools for prefill and decode stand beside them: both of one GPU type, or of those that it names.
 
     Exit codes: 0 at least one candidate is feasible, 1 none is, 2 bad input.
     """

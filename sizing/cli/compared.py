@@ -5,24 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.catalog import workloads
 from sizing.catalog.names import Found
 from sizing.cli.collecting import Part
-from sizing.cli.estimate import WORKLOAD_OPTIONS, answer, to_simulate, to_size
+from sizing.cli.estimate import OPTIONS, WORKLOAD_OPTIONS, answer, to_simulate, to_size
 from sizing.cli.options import PEAK_OPTIONS
 from sizing.cli.output import chosen_format
 from sizing.cli.progress import Bar
 from sizing.cli.reading import Reader
 from sizing.cli.resolve import Question, question
 from sizing.cli.workers import cores, ordered
-from sizing.compare import Compared
+from sizing.compare import Compared, ComparedPools
 from sizing.errors import Fault, InputError
 from sizing.report import compare as report
 from sizing.report.documents_compare import Compare, Replaced
 from sizing.request import GpuOption
+from sizing.search import Outcome
 from sizing.specs.workload import Objective, Workload
+
+if TYPE_CHECKING:  # what sizes pools, and the simulator, are loaded where they are asked for
+    from sizing.pooled import Asked as Pools
+    from sizing.verify import Verified
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if (option.field or "").startswith("demand."))
@@ -54,18 +59,35 @@ class Asking(NamedTuple):
     jobs: int
 
 
+class Candidate(NamedTuple):
+    """What is compared: one GPU type and precision, serving as one or in pools, which may name types of their own."""
+
+    option: GpuOption
+    precision: str | None
+    pools: Pools | None = None
+
+
 @dataclass(frozen=True)
 class Candidates:
-    """What a process does with one GPU type and precision: answers the question with these alone."""
+    """What a process does with one candidate: answers the question with this alone."""
 
     question: Question
     values: Mapping[str, Any]
     sort: Objective
     replaced: int | None
 
-    def __call__(self, one: tuple[GpuOption, str | None]) -> report.Told:
+    def __call__(self, one: Candidate) -> report.Told:
         """Return the line of one candidate."""
-        return report.told(_answer(self.question, self.values, *one), self.question.asked, self.sort, self.replaced)
+        alone = self.question._replace(options=(one.option,), precisions=(one.precision,), pools=one.pools)
+        if one.pools is None:
+            found = Compared(one.option, one.precision, *_answer(alone, self.values))
+            return report.told(found, self.question.asked, self.sort, self.replaced)
+        from sizing.cli.pools import searched
+        from sizing.report import compare_pools
+
+        pair = searched(alone, to_size(alone, self.values), to_simulate(alone, self.values))
+        compared = ComparedPools(one.pools, one.precision, *pair)
+        return compare_pools.told(compared, self.question.asked, self.sort, self.replaced)
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
@@ -77,7 +99,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
     whose = workload if found.faults else found.value
     stands_in = replacing.faults or stated.faults or replacing.value is not None
     filled = {**values, **STAND_IN} if stands_in else values
-    asked = question(whose, WORKLOAD_OPTIONS, filled, output, sort, found, replacing, stated)
+    asked = question(whose, OPTIONS, filled, output, sort, found, replacing, stated, pooled=True)
     replaced = None
     if replacing.value is not None:
         rest = None if found.value is None else _without_demand(found.value)
@@ -86,7 +108,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
             "rps": replaced.requests_per_s,
             "headroom": values["headroom"] or "0",
         }  # growth, if any, as asked here
-        asked = question(rest, WORKLOAD_OPTIONS, {**values, **served})
+        asked = question(rest, OPTIONS, {**values, **served}, pooled=True)
     order = sort.value or asked.request.objective
     return Asking(asked, values, order, replaced, output.value, values["jobs"] or cores())
 
@@ -94,7 +116,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
 def compared(asking: Asking) -> Compare:
     """Answer the question for every candidate, and return the document."""
     asked, replaced = asking.question, asking.replaced
-    candidates = [(option, name) for option in asked.options for name in asked.precisions]
+    candidates = _candidates(asked)
     work = Candidates(asked, asking.values, asking.sort, replaced.gpus if replaced else None)
     lines: list[report.Told] = []
     with Bar("Comparing", len(candidates)) as bar:
@@ -104,10 +126,20 @@ def compared(asking: Asking) -> Compare:
     return report.build(lines, asked.asked, asked.request, asking.sort, replaced)
 
 
-def _answer(asked: Question, values: Mapping[str, Any], option: GpuOption, precision: str | None) -> Compared:
-    """Return what `estimate` finds with this GPU type and precision alone."""
-    alone = asked._replace(options=(option,), precisions=(precision,))
-    return Compared(option, precision, *answer(to_size(alone, values), alone, to_simulate(alone, values)))
+def _candidates(asked: Question) -> list[Candidate]:
+    """Return each GPU type and precision, and with each the pools, once where these name their own types."""
+    whole = [Candidate(option, name) for option in asked.options for name in asked.precisions]
+    if asked.pools is None:
+        return whole
+    from sizing.pooled import by_type
+
+    both = by_type(asked.pools, asked.options)
+    return [*whole, *(Candidate(one.prefill.options[0], name, one) for one in both for name in asked.precisions)]
+
+
+def _answer(alone: Question, values: Mapping[str, Any]) -> tuple[Outcome, Verified | None]:
+    """Return what `estimate` finds of one GPU type and precision."""
+    return answer(to_size(alone, values), alone, to_simulate(alone, values))
 
 
 def _sort(values: Mapping[str, Any]) -> Objective | None:
@@ -153,10 +185,10 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
     """Return what the GPUs to replace serve, as `estimate --gpus N` finds it. Raises InputError where that is nothing."""
     of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}
     try:
-        asked = question(found, WORKLOAD_OPTIONS, of_these)
+        asked = question(found, OPTIONS, of_these, pooled=True)  # what is there serves as one
     except InputError as error:  # all else was looked up before
         raise InputError([replace(fault, field="--replace") for fault in error.faults]) from None
-    outcome, checked = answer(to_size(asked, values), asked, to_simulate(asked, values))
+    outcome, checked = _answer(asked, values)
     both = Compared(asked.options[0], None, outcome, checked)
     served = report.replaced(both, asked.asked, replacing.gpus)
     if served is None:

@@ -8,6 +8,7 @@ import typer
 
 from sizing.cli.options import (
     DEMAND_OPTIONS,
+    DISAGGREGATION_OPTIONS,
     FORMAT_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
@@ -30,6 +31,7 @@ CURVE_OPTIONS = (
     *LIMIT_OPTIONS,
     *(option for option in SERVING_OPTIONS if option.name not in OWN),
     *OPTIMISATION_OPTIONS,
+    *DISAGGREGATION_OPTIONS,
 )
 CLOSED_FORM = (VERIFY_OPTIONS[0]._replace(help="Take every point from the closed form, none from simulation."),)
 
@@ -47,14 +49,14 @@ def command(
         str | None,
         typer.Option(
             "--concurrency",
-            help="Requests in flight on one replica: 1,8,64, doublings 1..512 (default), steps 10..100:10.",
+            help="Requests in flight on one replica: 1,8,64, doublings 1..512 (default), steps 10..100:10. On separate pools over both, by default up to the most that they hold.",
         ),
     ] = None,
     arrivals: Annotated[
         str | None,
         typer.Option(
             "--arrivals",
-            help="closed (default): so many in flight at any time, as benchmark tools hold it; poisson: on average, at a rate, as estimate sizes.",
+            help="closed (default): so many in flight at any time, as benchmark tools hold it; poisson (with --disaggregate always): on average, at a rate, as estimate sizes.",
         ),
     ] = None,
     x: Annotated[
@@ -119,6 +121,10 @@ def _built(asked: Asking) -> Curve:
     before = len(lines)
     if drawn is not None:
         lines += curve_predicted.lines(drawn.found, _seen(asked), drawn.request)
+        if drawn.pools:
+            from sizing.report import curve_pools
+
+            lines += curve_pools.lines(drawn.pools, _seen_of_pools(asked), drawn.request)
 
     def rests_on(number: int | None) -> Iterator[Assumption]:
         own = None if number is None or number < before else number - before
@@ -152,3 +158,22 @@ def _seen(asked: Asking) -> Any:
             each=partial(ordered, jobs=asked.jobs),
             progress=bar,
         )
+
+
+def _seen_of_pools(asked: Asking) -> Any:
+    """Return what is seen of each load of each pair of pools."""
+    from functools import partial
+
+    from sizing import pool_curve
+    from sizing.cli.progress import Bar
+    from sizing.cli.workers import ordered
+
+    assert asked.drawn is not None
+    drawn = asked.drawn
+    lines = [one for one in drawn.pools if isinstance(one, pool_curve.PoolLine)]
+    if not drawn.simulated:
+        return pool_curve.seen(lines, drawn.request, None)
+    with Bar("Simulating pools", sum(len(line.in_flight) for line in lines)) as bar:
+        each = partial(ordered, jobs=asked.jobs)
+        tokens = drawn.asked.workload.tokens
+        return pool_curve.seen(lines, drawn.request, tokens, seed=drawn.seed, each=each, progress=bar)

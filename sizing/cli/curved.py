@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.catalog import workloads
 from sizing.catalog.measured_csv import IN_FLIGHT
@@ -25,9 +25,14 @@ from sizing.errors import Fault, InputError
 from sizing.report.curve import METRICS
 from sizing.report.curve_inputs import Drawn, Measured
 from sizing.report.documents_curve import Metric
+from sizing.report.inputs import Asked
 from sizing.request import Data, Request
 from sizing.specs.workload import Limit, Limits, Workload
 from sizing.units import parse_limit
+
+if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
+    from sizing.pool_curve import PoolLine, Unpaired
+    from sizing.pooled import Asked as Pools
 
 TP, PP, LOADS = (1, 2, 4, 8), (1,), "1..512"
 MOST_PARALLEL = 4096
@@ -184,32 +189,28 @@ def _drawn(
     read = data()
     request = Part(lambda: _request(names, read), names.origin.by_field)
     gpu = Part(lambda: _check_gpu(filled, spec))
-    check(output, own, found, measured, gpu, *names.parts, request)
-    layouts = _layouts(own.value, request.value, known)
-    asked = asked_of(names, read, request.value.extras)
+    pools = Part(lambda: _pools(names), names.origin.at(("optimisations", "disaggregate")))
+    arrivals = Part(lambda: _arrivals(own.value, pooled=pools.value is not None))
+    check(output, own, found, measured, gpu, *names.parts, request, pools, arrivals)
+    # The loads of a curve are those of one replica, or one pair of pools, whatever comes to all.
+    undemanded = replace(request.value, gpu_budget=None)
+    layouts = _layouts(own.value, undemanded, known)
+    asked = asked_of(names, read, undemanded.extras)
     return Drawn(
         asked=asked,
-        request=request.value,
-        found=tuple(lines(request.value, asked.options, asked.precisions, layouts, read)),
+        request=undemanded,
+        found=tuple(lines(undemanded, asked.options, asked.precisions, layouts, read)),
         layouts=layouts,
         in_flight=own.value.loads or _loads(known),
-        arrivals=own.value.arrivals or ARRIVALS[0],
+        arrivals=arrivals.value,
         simulated=not values["no_verify"],
         seed=own.value.seed,
+        pools=tuple(_pool_lines(pools.value, asked, undemanded, read, own.value, simulated=not values["no_verify"])),
     )
 
 
 def _request(names: Named, read: Data) -> Request:
     """Return the request without its demand: the loads of a curve are those of one replica, whatever comes to all."""
-    pools = names.workload.value.optimisations.disaggregate
-    if pools is not None:
-        raise InputError(
-            Fault(
-                "a curve is of replicas that do all of a request",
-                field="optimisations.disaggregate",
-                allowed="estimate, simulate",
-            )
-        )
     prefix = names.workload.value.optimisations.prefix
     if prefix is not None and prefix.think_time_s is not None:
         raise InputError(
@@ -219,7 +220,38 @@ def _request(names: Named, read: Data) -> Request:
                 allowed="estimate, simulate",
             )
         )
-    return replace(request_of(names, read, gpu_budget=1, demanded=False), gpu_budget=None)
+    return request_of(names, read, gpu_budget=1, demanded=False)
+
+
+def _pools(names: Named) -> Pools | None:
+    """Return what is asked of separate pools; what draws them is loaded only where they are asked for."""
+    if names.workload.value.optimisations.disaggregate is None:
+        return None
+    from sizing.cli import pools
+
+    return pools.asked_of(names, (pools.decodes,))
+
+
+def _arrivals(own: _Own, *, pooled: bool) -> Arrivals:
+    """Return how loads arrive; beside pools as at pools, which no closed loop is simulated over."""
+    if pooled and own.arrivals == "closed":
+        raise InputError(Fault("a closed loop is not simulated over two pools", field="--arrivals", allowed="poisson"))
+    return own.arrivals or ("poisson" if pooled else "closed")
+
+
+def _pool_lines(
+    pools: Pools | None, asked: Asked, request: Request, read: Data, own: _Own, *, simulated: bool
+) -> Iterator[PoolLine | Unpaired]:
+    """Yield lines of pools for each GPU type, or the types that they name, and each precision."""
+    if pools is None:
+        return
+    from sizing import pool_curve
+    from sizing.pooled import by_type
+
+    for one in by_type(pools, asked.options):
+        for precision in asked.precisions:
+            tokens = asked.workload.tokens if simulated else None
+            yield from pool_curve.lines(request, one, precision, read, own.loads, tokens, own.seed)
 
 
 def _spec(found: Part[Found[Workload] | None]) -> Workload | None:
@@ -235,7 +267,7 @@ def _check_gpu(values: Mapping[str, Any], spec: Workload | None) -> None:
 def _layouts(own: _Own, request: Request, known: Measured | None) -> Layouts:
     """Return the sizes to draw: as asked, as the workload states, as was measured, or the usual ones."""
     serving = request.serving
-    as_measured = TP if known is None else tuple(sorted({line.tp for line in known.lines}))
+    as_measured = TP if known is None else tuple(sorted({line.tp for line in known.lines if line.tp is not None}))
     tp = own.tp or ((serving.tp,) if serving.tp is not None else as_measured)
     pp = own.pp or ((serving.pp,) if serving.pp is not None else PP)
     return Layouts(tp, pp)

@@ -22,7 +22,7 @@ from sizing.cli.resolve import (
 )
 from sizing.deployment import Resolved, resolve
 from sizing.errors import Fault, InputError
-from sizing.request import Data, Request
+from sizing.request import Data, GpuOption, Request
 from sizing.specs.workload import Serving
 
 # `override` validates a whole workload; these commands have no tokens of their own.
@@ -37,17 +37,20 @@ def deployment(options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Pa
 
     Raises InputError with all faults that can be known, those of `besides` too.
     """
-    names = named(None, options, values, single=True, tokens=PLACEHOLDER_TOKENS, no_model=NO_MODEL)
-    read = data()
+    names, read = named_alone(options, values), data()
     layout = Part(lambda: layout_of(names.workload.value.serving), names.origin.by_field)
-    request = Part(lambda: _request(names, read), names.origin.by_field)
+    request = Part(lambda: request_alone(names, read), names.origin.by_field)
     check(*besides, *names.parts, layout, request)
-    model = names.model.value
-    precision = names.precisions.value[0] or model.precision
-    return resolve(request.value, names.options[0], layout.value, precision, read, notes=notes_of(model))
+    return resolved(names, request.value, names.options[0], layout.value, read)
 
 
-def _request(names: Named, read: Data) -> Request:
+def named_alone(options: tuple[Opt, ...], values: Mapping[str, Any]) -> Named:
+    """Look up what options name that look at one model, one GPU type and one precision."""
+    return named(None, options, values, single=True, tokens=PLACEHOLDER_TOKENS, no_model=NO_MODEL)
+
+
+def request_alone(names: Named, read: Data) -> Request:
+    """Return the request of such options, which asks nothing but what a layout holds."""
     model, (engine, version) = names.model.value, names.engine.value
     workload = with_cache_of(names.workload.value, model)
     check_task(workload)
@@ -71,6 +74,13 @@ def check_one_cache(values: Mapping[str, Any]) -> None:
                 allowed="--max-model-len with the length of the last turn, --prefix-distinct with the prefixes of one replica",
             )
         )
+
+
+def resolved(names: Named, request: Request, option: GpuOption, layout: Layout, read: Data) -> Resolved:
+    """Return such a request on one layout of a GPU type; every part of the names must have been read."""
+    model = names.model.value
+    precision = names.precisions.value[0] or model.precision
+    return resolve(request, option, layout, precision, read, notes=notes_of(model))
 
 
 def check_all_new(values: Mapping[str, Any], instead: str) -> None:

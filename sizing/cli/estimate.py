@@ -153,19 +153,14 @@ def _with_pools(
     document: Estimate, asked: Question, request: Request, tokens: Tokens | None, aggregated: Outcome | None
 ) -> Estimate:
     """Return the document with what separate pools take for the same; `aggregated` is None where nothing serves it as one."""
-    from sizing import disaggregation
+    from sizing.cli.pools import searched
     from sizing.report import pools
     from sizing.report.check_command import simulate_pools
 
     assert asked.pools is not None
-    found = disaggregation.search(request, asked.pools, asked.precisions, asked.data)
-    checked = None
-    if tokens is not None:
-        from sizing.verify_pools import verify
-
-        checked = verify(found, asked.pools, tokens)
+    found, checked = searched(asked, request, tokens)
     beside = aggregated.best if aggregated is not None else None
-    best = found.best if checked is None else checked.best
+    best = found.confirmed(checked)
     built = pools.build(found, asked.pools, beside, checked)
     if built.feasible and best is not None:
         built = built._replace(simulate_command=simulate_pools(best, request, asked.asked, asked.pools))

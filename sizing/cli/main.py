@@ -28,7 +28,7 @@ from sizing.cli import (
     validate,
     whatif,
 )
-from sizing.cli.options import with_values
+from sizing.cli.options import DISAGGREGATE, POOLED, unpooled, with_values
 from sizing.cli.output import OutputError, complain, discard, flush_output
 from sizing.errors import Fault, InputError, nearest
 
@@ -110,6 +110,8 @@ def _run(arguments: Sequence[str]) -> int:
         if not asked[0].startswith("-") and asked[0] not in known:
             near = nearest(asked[0], known)
             raise InputError(Fault(f"{asked[0]!r} is no command", allowed=", ".join(known), nearest=near))
+        if any(word.partition("=")[0] == DISAGGREGATE for word in asked) and asked[0] in set(known) - set(POOLED):
+            raise InputError(unpooled(asked[0], DISAGGREGATE))
         code = command.main(asked, prog_name="llmsize", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except typer.Exit as exit_:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from sizing.errors import Fault
+
 
 class Opt(NamedTuple):
     """One option: parameter name, type, spellings, help, the workload field it sets (None: handled by the command)."""
@@ -35,6 +37,7 @@ OUTPUT = "Output"
 
 TEXT, WHOLE, NUMBER = str | None, int | None, float | None
 DISAGGREGATE, SEARCHED = "--disaggregate", "auto"
+POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")  # commands that take separate pools
 
 MODEL_OPTIONS = (
     Opt("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
@@ -84,6 +87,7 @@ ONE_LAYOUT_HELP = {
     "ep": "Expert parallelism (MoE), 1 by default.",
     "dp": "Attention data parallelism inside a replica, 1 by default.",
     "max_model_len": "Longest sequence to hold; the model's maximum by default.",
+    "disaggregate": "Separate pools, prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=2xh100-sxm:tp2,decode=h200-sxm:tp4; what is left out is one replica as -g, --tp ... say.",
 }
 # What takes memory alone says nothing of a step's time.
 MEMORY_ALONE = ("memory_fraction", "cuda_graphs_gib")
@@ -226,6 +230,11 @@ def _is_workload(word: str) -> bool:
     with suppress(InputError):
         return is_path(word) or bool(find(word, SHELF))
     return False
+
+
+def unpooled(command: str, field: str) -> Fault:
+    """Return the fault of separate pools asked of a command that has none."""
+    return Fault(f"{command} takes no separate pools", field=field, allowed=f"with {', '.join(POOLED)}")
 
 
 def takes(options: Iterable[Opt]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -2,40 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sizing import deployment
+from sizing.architecture import Layout
 from sizing.catalog import gpus, pools
-from sizing.cli.deploy import layout_of
+from sizing.cli.collecting import Part, check
+from sizing.cli.deploy import layout_of, named_alone, request_alone, resolved
 from sizing.cli.driving import OWN, Driving
 from sizing.cli.named import Named
+from sizing.cli.options import Opt
+from sizing.cli.resolve import data
 from sizing.deployment import Resolved
 from sizing.engine.rules import of_engine
 from sizing.errors import Fault, InputError
-from sizing.handover import transfer_of
-from sizing.pooled import ALIKE, Asked, Side, unlike
+from sizing.handover import Transfer, transfer_of
+from sizing.pooled import ALIKE, Asked, Checked, Found, Side, unlike
 from sizing.prices import typical_price
 from sizing.report.simulation import Split
-from sizing.request import GpuOption
+from sizing.report.step_pools import Both
+from sizing.request import GpuOption, Request
 from sizing.simulation import Deployed, Traffic
-from sizing.specs.pools import Disaggregate, read_pools
-from sizing.specs.workload import Serving, Workload
+from sizing.specs.pools import PHASES, Disaggregate, read_pools
+from sizing.specs.workload import Serving, Tokens, Workload
+
+if TYPE_CHECKING:
+    from sizing.cli.resolve import Question
 
 FIELD = "optimisations.disaggregate"
+Check = Callable[[Workload], Fault | None]
 
 
-def asked_of(names: Named, *, sized: bool = True) -> Asked | None:
+def asked_of(names: Named, checks: Sequence[Check]) -> Asked | None:
     """Return what is asked of each pool, None where a deployment serves as one.
 
-    Raises InputError for an unknown GPU type, and, where pools are to be `sized`, for work that says nothing of their sizes.
+    Raises InputError for an unknown GPU type, and for work that the checks find cannot be split.
     """
     workload = names.workload.value
     wanted = workload.optimisations.disaggregate
     if wanted is None:
         return None
     considered = names.options
-    faults = [*(_faults(workload) if sized else ()), *_of_turns(workload)]
+    faults = [fault for check in checks if (fault := check(workload)) is not None]
+    faults += _of_turns(workload)
     sides = {}
     for phase, pool in (("prefill", wanted.prefill), ("decode", wanted.decode)):
         try:
@@ -63,22 +73,32 @@ def _named(gpu: str, names: Named) -> tuple[GpuOption, ...]:
     return (GpuOption(found.id, found.spec, *priced),)
 
 
-def _faults(workload: Workload) -> Sequence[Fault]:
-    """Say what keeps work from being split: nothing to decode, or no rate to size by."""
-    if workload.tokens.osl == 1:
-        return (Fault("nothing decodes with OSL 1", field=FIELD, allowed="an output of two tokens and more"),)
+def decodes(workload: Workload) -> Fault | None:
+    """Say that there is nothing to decode."""
+    if workload.tokens.osl > 1:
+        return None
+    return Fault("nothing decodes with OSL 1", field=FIELD, allowed="an output of two tokens and more")
+
+
+def rated(workload: Workload) -> Fault | None:
+    """Say that there is no rate to size pools by."""
     demand = workload.demand
     if demand is not None and demand.concurrency is not None:
-        return (
-            Fault(
-                "pools are sized by a rate, and requests in flight state none",
-                field=FIELD,
-                allowed="with --rps or --dau",
-            ),
-        )
+        what = "pools are sized by a rate, and requests in flight state none"
+        return Fault(what, field=FIELD, allowed="with --rps or --dau")
     if demand is None and workload.mode == "offline":
-        return (Fault("pools are sized by a rate, which offline work has none of", field=FIELD, allowed="with --rps"),)
-    return ()
+        return Fault("pools are sized by a rate, which offline work has none of", field=FIELD, allowed="with --rps")
+    return None
+
+
+def searched(asked: Question, request: Request, tokens: Tokens | None) -> tuple[Found, Checked | None]:
+    """Return what a search of the pools that a question asks for finds, its best answer simulated where there are `tokens`."""
+    from sizing import disaggregation
+    from sizing.verify_pools import verify
+
+    assert asked.pools is not None
+    found = disaggregation.search(request, asked.pools, asked.precisions, asked.data)
+    return found, None if tokens is None else verify(found, asked.pools, tokens)
 
 
 # --- a deployment that is given, to be simulated ---------------------------------------------------------------------
@@ -142,9 +162,7 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
     layout = layout_of(side.serving(request.serving))
     precision = decode.plan.weight_format
     prefill = deployment.resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
-    apart = unlike(prefill, decode)
-    if apart is not None:
-        raise InputError(Fault(apart, field=FIELD, allowed=ALIKE))
+    transfer, within_node = way_between(asked, prefill, decode)
     deployed = Deployed(
         request.model,
         layout,
@@ -154,15 +172,55 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
         side.pool.replicas or 1,
         request.extras.cached.share,
     )
-    (decoding,) = policies.values()
-    gpus_of_both = deployed.replicas * layout.gpus + decoding.replicas * decode.layout.gpus
+    return Split(prefill, deployed, transfer, within_node, asked.facts)
+
+
+def way_between(asked: Asked, prefill: Resolved, decode: Resolved) -> tuple[Transfer, bool]:
+    """Return how caches go from one pool to the other, and whether both stand in one node.
+
+    Raises InputError for pools whose caches differ or that nothing joins.
+    """
+    apart = unlike(prefill, decode)
+    if apart is not None:
+        raise InputError(Fault(apart, field=FIELD, allowed=ALIKE))
+    pools = ((asked.prefill, prefill), (asked.decode, decode))
+    gpus_of_both = sum((side.pool.replicas or 1) * pool.layout.gpus for side, pool in pools)
     same = prefill.option.id == decode.option.id
     within_node = same and gpus_of_both <= prefill.option.gpu.datasheet.node.gpus
     transfer = transfer_of(
-        request.model,
-        (layout, deployed.kernels),
-        (decode.layout, decoding.kernels),
+        decode.request.model,
+        (prefill.layout, prefill.kernels()),
+        (decode.layout, decode.kernels()),
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )
-    return Split(prefill, deployed, transfer, within_node, asked.facts)
+    return transfer, within_node
+
+
+# --- one layout of each pool, without a load ---------------------------------------------------------------------------
+
+
+def both(options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Part[Any]) -> Both:
+    """Return the layouts of both pools that the options describe.
+
+    Raises InputError with all faults that can be known, those of `besides` too.
+    """
+    names, read = named_alone(options, {**values, "gpu": values["gpu"] or named_in(values["disaggregate"])}), data()
+    pools = Part(lambda: asked_of(names, ()), names.origin.at(("optimisations", "disaggregate")))
+
+    def layout(phase: str) -> Layout:
+        side: Side = getattr(pools.value, phase)
+        return layout_of(side.serving(names.workload.value.serving))
+
+    prefill, decode = (Part(lambda phase=phase: layout(phase), names.origin.by_field) for phase in PHASES)  # type: ignore[misc]
+    request = Part(lambda: request_alone(names, read), names.origin.by_field)
+    check(*besides, *names.parts, pools, prefill, decode, request)
+    asked = pools.value
+    assert asked is not None
+    one, other = (
+        resolved(names, request.value, side.options[0], each.value, read)
+        for side, each in ((asked.prefill, prefill), (asked.decode, decode))
+    )
+    way = Part(lambda: way_between(asked, one, other), names.origin.by_field)
+    check(way)
+    return Both(one, other, *way.value, asked.facts)

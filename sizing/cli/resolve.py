@@ -14,7 +14,7 @@ from sizing.catalog.models import FoundModel
 from sizing.catalog.names import Found
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import FILES, Catalog, Named, named
-from sizing.cli.options import Opt
+from sizing.cli.options import Opt, unpooled
 from sizing.drafts import Speculation
 from sizing.errors import Fault, InputError
 from sizing.extras import NOTHING, Extras
@@ -96,12 +96,10 @@ def _pools(names: Named, pooled: bool) -> Pools | None:
     if names.workload.value.optimisations.disaggregate is None:
         return None
     if not pooled:
-        raise InputError(
-            Fault("separate pools are sized by estimate and simulate alone", field="optimisations.disaggregate")
-        )
-    from sizing.cli.pools import asked_of
+        raise InputError(unpooled("this command", "optimisations.disaggregate"))
+    from sizing.cli.pools import asked_of, decodes, rated
 
-    return asked_of(names)
+    return asked_of(names, (decodes, rated))
 
 
 def told_apart(options: tuple[GpuOption, ...]) -> tuple[GpuOption, ...]:

@@ -35,7 +35,6 @@ HELP = {
     "rps": "Load in requests/s over all replicas.",
     "concurrency": "Load in requests in flight, over all replicas.",
     "dau": "Load in daily active users, at the peak.",
-    "disaggregate": "Separate pools, prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=2xh100-sxm:tp2,decode=h200-sxm:tp4; what is left out is one replica as -g, --tp ... say.",
 }
 # GPUs are --replicas times the layout here, no budget; --requests with no load is what a mode would say.
 SHARED = (

@@ -67,7 +67,7 @@ def question(
     given = {**values, **dict.fromkeys((*told, *unitless))}
     given["gpu"] = values["gpu"] or named_in(values["disaggregate"])
     names = named(workload, options, given, single=True, tokens=PLACEHOLDER_TOKENS if traced else None)
-    pools = Part(lambda: asked_of(names, sized=False), names.origin.at(("optimisations", "disaggregate")))
+    pools = Part(lambda: asked_of(names, ()), names.origin.at(("optimisations", "disaggregate")))
     against = Part(lambda: contradicted(pools.value, drive.value, values))
     serving = Part(lambda: decode_serving(names, pools.value))
     layout = Part(lambda: layout_of(serving.value), names.origin.by_field)

@@ -6,10 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
+from sizing.cli.options import DISAGGREGATION_OPTIONS, FORMAT_OPTIONS, STEP_OPTIONS, for_one_layout, takes
+
+OPTIONS = (*STEP_OPTIONS, *for_one_layout(DISAGGREGATION_OPTIONS))
 
 
-@takes((*STEP_OPTIONS, *FORMAT_OPTIONS))
+@takes((*OPTIONS, *FORMAT_OPTIONS))
 def command(
     decode: Annotated[int, typer.Option("--decode", min=0, max=1_000_000, help="Sequences that decode.")] = 0,
     context: Annotated[
@@ -23,7 +25,10 @@ def command(
     ] = 0,
     **values: Any,
 ) -> None:
-    """Time one step: decoding sequences, prompt tokens, or both, operation by operation."""
+    """Time one step: decoding sequences, prompt tokens, or both, operation by operation.
+
+    With --disaggregate the prompt is timed on the prefill pool's layout, the sequences on the decode pool's, and its cache between.
+    """
     from sizing.cli.collecting import Part
     from sizing.cli.deploy import check_all_new, deployment
     from sizing.cli.output import chosen_format, write
@@ -42,5 +47,12 @@ def command(
 
     output, batch = Part(lambda: chosen_format(values)), Part(check_batch)
     new = Part(lambda: check_all_new(values, "--prefill N --prior M: N tokens to compute of a prompt with M in cache"))
+    if values["disaggregate"] is not None:
+        from sizing.cli.pools import both
+        from sizing.report import step_pools
+
+        pools = both(OPTIONS, values, output, batch, new)
+        write(step_pools.build(pools, decode=decode, context=context, prefill=prefill, prior=prior), output.value)
+        return
     resolved = deployment(STEP_OPTIONS, values, output, batch, new)
     write(build(resolved, decode=decode, context=context, prefill=prefill, prior=prior), output.value)

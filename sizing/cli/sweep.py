@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizing.cli.estimate import WORKLOAD_OPTIONS
+from sizing.cli.estimate import OPTIONS
 from sizing.cli.options import FORMAT_OPTIONS, takes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ FORMATS = (
 )
 
 
-@takes((*WORKLOAD_OPTIONS, *FORMATS))
+@takes((*OPTIONS, *FORMATS))
 def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
@@ -38,6 +38,8 @@ def command(
     **values: Any,
 ) -> None:
     """Estimate every combination of the inputs varied, in order, the last one fastest; what can't be served is a row with its reason.
+
+    With --disaggregate a row is of the separate pools, not of serving as one.
 
     Exit codes: 0 at least one combination is feasible, 1 none is, 2 bad input.
     """

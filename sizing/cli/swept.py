@@ -12,7 +12,7 @@ from sizing.catalog import workloads
 from sizing.catalog.names import Found
 from sizing.cli import axes as reading
 from sizing.cli.collecting import Part, check
-from sizing.cli.estimate import WORKLOAD_OPTIONS, simulated, to_size
+from sizing.cli.estimate import OPTIONS, WORKLOAD_OPTIONS, simulated, to_size
 from sizing.cli.named import FILES, Catalog
 from sizing.cli.options import Opt
 from sizing.cli.output import FORMATS, chosen_format
@@ -31,6 +31,7 @@ from sizing.sweep import Axis, Searches, combination, size
 
 AT_ONCE = 32  # combinations that a process answers before it hands them over; of simulated ones each takes longer
 LENGTHS = ("isl", "osl")
+SHORT = 2  # tokens that stand in for a length that is varied: something decodes
 NEEDED = ("model", *LENGTHS)  # for any question
 FEW = 64  # combinations that are answered before another process has started
 
@@ -45,6 +46,12 @@ class Sweeping(NamedTuple):
     format: str
     jobs: int
 
+    @property
+    def slow(self) -> bool:
+        """Whether a row takes as long as many others: it is simulated, or of separate pools."""
+        stated = self.workload is not None and self.workload.spec.optimisations.disaggregate is not None
+        return self.verified or stated or self.values["disaggregate"] is not None
+
 
 class Resolver:
     """Resolves combinations; what they name is looked up once."""
@@ -57,7 +64,7 @@ class Resolver:
 
     def question(self, values: Mapping[str, Any]) -> Question:
         """Return the question of some values. Raises InputError where they are wrong."""
-        return question(self.workload, self.options, values, catalog=self.catalog, read=self.data)
+        return question(self.workload, self.options, values, catalog=self.catalog, read=self.data, pooled=True)
 
     def faults(self, values: Mapping[str, Any]) -> tuple[Fault, ...]:
         """Return what is wrong with some values, nothing where all is right."""
@@ -87,6 +94,13 @@ class Rows:
             request = to_size(asked, values)
         except InputError as error:
             return invalid(varied, error)
+        if asked.pools is not None:
+            from sizing.cli.pools import searched
+            from sizing.report import sweep_pools
+
+            tokens = asked.asked.workload.tokens if self.asking.verified else None
+            found, tried = searched(asked, request, tokens)
+            return sweep_pools.row(varied, found, asked.pools, tried)
         outcome = searches.search(request, asked.options, asked.precisions)
         checked = simulated(outcome, asked.asked.workload.tokens) if self.asking.verified else None
         return row(varied, outcome if checked is None else checked.outcome, asked.asked, checked)
@@ -107,7 +121,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
 def _resolver(workload: Found[Workload] | None, axes: Sequence[Axis]) -> Resolver:
     """Return what resolves combinations; its faults call what is varied by that."""
     varied = {axis.name for axis in axes}
-    options = (o._replace(flags=(reading.field_of(o),)) if o.name in varied else o for o in WORKLOAD_OPTIONS)
+    options = (o._replace(flags=(reading.field_of(o),)) if o.name in varied else o for o in OPTIONS)
     return Resolver(workload, tuple(options))
 
 
@@ -118,16 +132,16 @@ def _always_wrong(resolver: Resolver, axes: Sequence[Axis], values: Mapping[str,
     """
     combined = combination(axes, 0)
     first = set(map(str, resolver.faults({**values, **combined})))
-    stand_in = {name: 1 if name in LENGTHS else combined[name] for name in NEEDED if name in combined}
+    stand_in = {name: SHORT if name in LENGTHS else combined[name] for name in NEEDED if name in combined}
     return [fault for fault in resolver.faults({**values, **stand_in}) if str(fault) in first] if first else []
 
 
 def swept(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
     """Yield the rows in the order of the combinations, some at a time."""
     total = size(asking.axes)
-    each = 1 if asking.verified else AT_ONCE
+    each = 1 if asking.slow else AT_ONCE
     tasks = (range(start, min(start + each, total)) for start in range(0, total, each))
-    jobs = asking.jobs if total > (1 if asking.verified else FEW) else 1
+    jobs = asking.jobs if total > (1 if asking.slow else FEW) else 1
     if jobs == 1:
         collect()
     done = 0

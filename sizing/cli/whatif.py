@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizing.cli.estimate import WORKLOAD_OPTIONS
+from sizing.cli import estimate
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 
 if TYPE_CHECKING:
+    from sizing.answer import Answer
+    from sizing.cli.resolve import Question
     from sizing.report.whatif import Answered
-    from sizing.search import Outcome
-    from sizing.specs.workload import Tokens
+    from sizing.whatif import Options, Solved
 
 NOT_TAKEN = ("conservative",)  # sizes are compared as predicted
-OPTIONS = tuple(option for option in WORKLOAD_OPTIONS if option.name not in NOT_TAKEN)
+OPTIONS = tuple(option for option in estimate.OPTIONS if option.name not in NOT_TAKEN)
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
@@ -33,64 +34,73 @@ def command(
     from sizing.catalog.optimisations import load_facts
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, write
-    from sizing.cli.resolve import Question, question
-    from sizing.report.whatif import Answered, build
-    from sizing.search import search
+    from sizing.cli.resolve import question
+    from sizing.report.whatif import Answered, Bases, build
 
     output = Part(lambda: chosen_format(values))
-    asked = question(workload, OPTIONS, values, output)
-    base = _searched(asked)
+    asked = question(workload, OPTIONS, values, output, pooled=True)
+    request, base = asked.request, _solved(asked).best
 
-    def asking(options: whatif.Options) -> Question:
-        return question(workload, OPTIONS, {**values, **options})
+    def asking(options: Options) -> Question:
+        return question(workload, OPTIONS, {**values, **options}, pooled=True)
 
-    def answer(options: whatif.Options) -> Outcome:
-        other = asking(options)
-        return search(other.request, other.options, other.precisions, other.data)
+    def solve(options: Options) -> Solved:
+        return _solved(asking(options))
 
     weight_bits, kv_bits = _bits(asked, base)
     trials = [
         (name, trial)
         for name, trial in load_facts().spec.trials.items()
-        if whatif.applicable(trial, base, weight_bits, kv_bits)
+        if whatif.applicable(trial, request, weight_bits, kv_bits)
     ]
-    tried = whatif.ranked((whatif.alone(name, trial, answer) for name, trial in trials), base.request)
-    best = whatif.combined(base, tried, answer)
+    tried = whatif.ranked((whatif.alone(name, trial, solve) for name, trial in trials), request)
+    best = whatif.combined(base, tried, request, solve)
     simulated = not values["no_verify"]
-    before = _checked(base, asked.asked.workload.tokens) if simulated else Answered(base, False)
-    after = Answered(best.outcome, False)
-    if simulated and best.names:
-        after = _checked(best.outcome, asking(best.options).asked.workload.tokens)
+    before = _checked(asked) if simulated else Answered(base, False)
+    after = _checked(asking(best.options)) if simulated and best.names else Answered(best.best, False)
     flags = {option.name: option.flags[0] for option in OPTIONS}
-    document = build(asked.asked, before, tried, whatif.confirmed(best, after.outcome), after.verified, flags)
+    document = build(asked.asked, request, Bases(base, before), tried, best, after, flags)
     write(document, output.value)
     if document.base is None and document.best is None:
         raise typer.Exit(1)
 
 
-def _searched(asked: Any) -> Outcome:
-    from sizing.search import search
+def _solved(asked: Question) -> Solved:
+    """Return what the closed form answers, of separate pools where they are asked for."""
+    from sizing.whatif import Solved, solved
 
-    return search(asked.request, asked.options, asked.precisions, asked.data)
+    if asked.pools is None:
+        from sizing.search import search
+
+        return solved(search(asked.request, asked.options, asked.precisions, asked.data))
+    from sizing.cli.pools import searched
+    from sizing.report.pools_why import why_not
+
+    found, _ = searched(asked, asked.request, None)
+    return Solved(found.best, None if found.best is not None else why_not(found, asked.pools, None))
 
 
-def _checked(outcome: Outcome, tokens: Tokens) -> Answered:
-    """Return an outcome as simulated; one without an answer, or whose sizes all fail, stays the closed form's."""
+def _checked(asked: Question) -> Answered:
+    """Return the answer as simulated; without one there is none, and where all sizes fail the last one stays."""
     from sizing.report.whatif import Answered
-    from sizing.verify import verify
 
-    if outcome.best is None:
-        return Answered(outcome, False)
-    checked = verify(outcome, tokens)
-    return Answered(checked.outcome, checked.passed)
+    tokens = asked.asked.workload.tokens
+    if asked.pools is None:
+        outcome, checked = estimate.answer(asked.request, asked, tokens)
+        return Answered(outcome.best, checked is not None and checked.passed)
+    from sizing.cli.pools import searched
+
+    _, tried = searched(asked, asked.request, tokens)
+    return Answered(None, False) if tried is None else Answered(tried.best, tried.passed)
 
 
-def _bits(asked: Any, base: Outcome) -> tuple[float, float]:
+def _bits(asked: Question, base: Answer | None) -> tuple[float, float]:
     """Return the bits of a weight and of a cached value that the answer has; of the checkpoint where there is none."""
     from sizing import precision
 
-    if base.best is not None:
-        return base.best.candidate.plan.weight_bits, base.best.candidate.plan.kv_bits
+    if base is not None:
+        plan = next(iter(base.parts.values())).candidate.plan
+        return plan.weight_bits, plan.kv_bits
     quantisation = asked.request.model.quantisation
     formats = asked.data.formats
     weights = asked.precisions[0] or quantisation.precision

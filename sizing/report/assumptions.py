@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sizing import settings
+from sizing.answer import Replicas
 from sizing.architecture import is_moe
 from sizing.candidates import Candidate, deployment_of
 from sizing.demand import OF_USERS
@@ -77,6 +78,14 @@ def _of_setting(request: Request, chosen: Candidate, name: str) -> Assumption:
     unit = "GiB" if name == "non_torch_gib" else ""
     what = f"{request.engine.name} {request.engine_version} {name}"
     return Assumption(what, shown, unit, KIND_OF_EVIDENCE[row.evidence], row.source)
+
+
+def of_part(request: Request, asked: Asked, part: Replicas) -> Iterator[Assumption]:
+    """Yield what equal replicas of one layout rest on: memory, time, planning and price."""
+    chosen = part.candidate
+    yield from of_memory(request, chosen)
+    yield from of_time(request, chosen, part.load.kernels)
+    yield from of_planning(request, asked, chosen)
 
 
 def of_time(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[Assumption]:

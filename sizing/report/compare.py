@@ -109,6 +109,8 @@ def _line(one: Estimate, found: Compared, replaced: int | None) -> CompareCandid
         assumed=sum(a.kind == "assumed" for a in one.assumptions) if one.feasible else None,
         borrowed_kernels=any(choice.borrowed_from for choice in best.load.kernels.used.values()) if best else None,
         notes=best.candidate.plan.notes if best else (),
+        disaggregated=False,
+        pools=None,
     )
 
 

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing import frontier
+from sizing.report import table_pools
 from sizing.report.documents import Assumption, plain
 from sizing.report.documents_curve import Curve, CurveAxis, CurveLimiting, CurveLine, CurvePoint, Metric, Percentiles
 from sizing.report.lines import milliseconds
+from sizing.report.table_layouts import layout_in
 from sizing.specs.workload import Limits
 from sizing.units import MILLI
 
@@ -71,7 +73,7 @@ def build(
         pareto=_flat(shown, "pareto"),
         knees=_flat(shown, "knee"),
         cache_full=tuple(_cache_full(line) for line in shown if line.cache_holds is not None),
-        assumptions=tuple(assumptions(rests_on)),
+        assumptions=tuple(dict.fromkeys(assumptions(rests_on))),
     )
 
 
@@ -157,6 +159,18 @@ def weights(precision: str) -> str:
     return precision.upper() or "weights not stated,"
 
 
+def shape(line: CurveLine) -> str:
+    """Write what a line runs: a replica's layout, or both pools."""
+    return shape_of(line._asdict())
+
+
+def shape_of(labels: Mapping[str, Any]) -> str:
+    """Write the same of a point with the keys of its line."""
+    if labels["pools"] is not None:
+        return table_pools.shapes(labels["pools"])
+    return "separate pools" if labels["tp"] is None else layout_in(labels)
+
+
 def labels(line: CurveLine) -> dict[str, Any]:
     """Return what a point of a line is of."""
     return {name: value for name, value in line._asdict().items() if name not in OF_LINES}
@@ -182,7 +196,7 @@ def limiting(lines: Sequence[CurveLine], limits: Limits) -> CurveLimiting:
     points = [(line, point) for line in lines for point in line.points if point.requests_per_s is not None]
     if not points:
         reasons = [
-            f"{line.gpu} {weights(line.weight_precision)} TP{line.tp}: {line.reason}" for line in lines if line.reason
+            f"{line.gpu} {weights(line.weight_precision)} {shape(line)}: {line.reason}" for line in lines if line.reason
         ]
         detail = f"no layout fits; {reasons[0]}" if reasons else "no point has a throughput"
         return CurveLimiting(None, detail, None, None)
@@ -199,7 +213,7 @@ def limiting(lines: Sequence[CurveLine], limits: Limits) -> CurveLimiting:
     value_ms = getattr(getattr(point.latency_ms, name), limit.statistic)
     detail = (
         f"no point keeps {limit.statistic} {name.upper()} <= {milliseconds(limit.seconds / MILLI)}; the nearest is "
-        f"{weights(line.weight_precision)} TP{line.tp} on {line.gpu} with {point.concurrency:,} in flight: "
+        f"{weights(line.weight_precision)} {shape(line)} on {line.gpu} with {point.concurrency:,} in flight: "
         f"{milliseconds(value_ms)}"
     )
     return CurveLimiting(name, detail, excess, flat(line, point))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sizing.candidates import Rejected
+from sizing.candidates import Candidate, Rejected
 from sizing.curve import Arrivals, Layouts, Line
-from sizing.report import assumptions
+from sizing.load import Load
+from sizing.pool_curve import PoolLine, Unpaired
+from sizing.report import assumptions, curve_pools, pools
 from sizing.report.curve_measured import Benchmark
 from sizing.report.documents import Assumption
 from sizing.report.documents_curve import CurveLine
@@ -28,6 +30,7 @@ class Drawn(NamedTuple):
     arrivals: Arrivals
     simulated: bool
     seed: int
+    pools: tuple[PoolLine | Unpaired, ...] = ()
 
 
 class Measured(NamedTuple):
@@ -73,7 +76,17 @@ def inputs(drawn: Drawn | None, measured: Measured | None) -> dict[str, Any]:
         "simulated": drawn.simulated,
         "rounds": ROUNDS if drawn.simulated and drawn.arrivals == "closed" else None,
         "seed": drawn.seed if drawn.simulated else None,
+        "optimisations": request.optimisations.asked(),
+        "pools": _of_pools(drawn.pools) if drawn.pools else None,
         "measured": of_file,
+    }
+
+
+def _of_pools(found: Sequence[PoolLine | Unpaired]) -> dict[str, Any]:
+    """Return what is fixed along lines of pools, and the loads of each in requests in flight over both pools."""
+    return {
+        "fixed": curve_pools.HELD,
+        "concurrency": [list(one.in_flight) for one in found if isinstance(one, PoolLine)],
     }
 
 
@@ -99,17 +112,29 @@ def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None)
     yield from assumptions.of_model(request, drawn.asked.notes)
     yield _driven(drawn)
     yield from assumptions.of_limits(request)
-    line = _line(drawn.found, number)
-    if line is not None:
-        yield from assumptions.of_memory(request, line.candidate)
-        yield from assumptions.of_time(request, line.candidate, line.load.kernels)
+    line = _line((*drawn.found, *drawn.pools), number)
+    if isinstance(line, PoolLine):
+        for part in line.pair.parts.values():
+            yield from _of_layout(request, part.candidate, part.load)
+        yield curve_pools.held()
+        yield from pools.assumptions(line.asked.facts)
+    elif line is not None:
+        yield from _of_layout(request, line.candidate, line.load)
 
 
-def _line(found: Sequence[Line | Rejected], number: int | None) -> Line | None:
+def _of_layout(request: Request, chosen: Candidate, load: Load) -> Iterator[Assumption]:
+    yield from assumptions.of_memory(request, chosen)
+    yield from assumptions.of_time(request, chosen, load.kernels)
+
+
+def _line(found: Sequence[Line | Rejected | PoolLine | Unpaired], number: int | None) -> Line | PoolLine | None:
     """Return the line that a result rests on: the one of the number, else the first that fits."""
-    lines = [one for one in found if isinstance(one, Line)]
-    at = found[number] if number is not None else None
-    return at if isinstance(at, Line) else next(iter(lines), None)
+    at = None if number is None else found[number]
+    return (
+        at
+        if isinstance(at, (Line, PoolLine))
+        else next((one for one in found if isinstance(one, (Line, PoolLine))), None)
+    )
 
 
 def _driven(drawn: Drawn) -> Assumption:

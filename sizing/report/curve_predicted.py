@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from sizing import step as step_model
 from sizing.bands import find, region
-from sizing.candidates import Rejected
+from sizing.candidates import Candidate, Rejected
 from sizing.curve import Line, Seen
 from sizing.extras import NOTHING
+from sizing.load import Load
 from sizing.report.bands import known
 from sizing.report.documents import ErrorBand, Statistics
 from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
@@ -87,9 +88,21 @@ def _refused(found: Rejected, request: Request) -> CurveLine:
 
 def point(line: Line, seen: Seen, request: Request, bands: Sequence[Band]) -> CurvePoint:
     """Return the figures of one load; limits and marks are for the whole document to add."""
-    gpus, rate = line.candidate.layout.gpus, seen.requests_per_s
-    mbu, mfu = _decode_share(line, seen, request)
-    found = CurvePoint(
+    mbu, mfu = decode_share(line.candidate, line.load, seen.decoding, request)
+    found = figures(seen, line.candidate.layout.gpus, request)._replace(
+        mbu=mbu,
+        mfu=mfu,
+        memory_used_gib=_memory_used_gib(line, seen),
+        beyond_slots=seen.in_flight > line.load.slots,
+        cache_full=is_full(line, seen),
+    )
+    return found._replace(bands=_bands(found, line, request, bands))
+
+
+def figures(seen: Seen, gpus: int, request: Request) -> CurvePoint:
+    """Return what any deployment of so many GPUs has of one load."""
+    rate = seen.requests_per_s
+    return CurvePoint(
         concurrency=seen.in_flight,
         ttft_ms=_mean_ms(seen, "ttft"),
         itl_ms=_mean_ms(seen, "itl"),
@@ -100,19 +113,18 @@ def point(line: Line, seen: Seen, request: Request, bands: Sequence[Band]) -> Cu
         requests_per_s_per_8_gpus=per_gpus(rate, gpus, GPUS_COMPARED),
         output_tokens_per_s_per_gpu=None if rate is None else rate * request.output_tokens / gpus,
         output_tokens_per_s_per_user=None if rate is None else rate * request.output_tokens / seen.in_flight,
-        mbu=mbu,
-        mfu=mfu,
+        mbu=None,
+        mfu=None,
         kv_cache_utilisation=seen.cache_used,
-        memory_used_gib=_memory_used_gib(line, seen),
+        memory_used_gib=None,
         waiting=seen.waiting,
-        beyond_slots=seen.in_flight > line.load.slots,
-        cache_full=is_full(line, seen),
+        beyond_slots=None,
+        cache_full=None,
         limits_met={},
         feasible=True,
         latency_ms=Percentiles(*(_statistics(seen.latencies_s[name]) for name in ("ttft", "itl", "e2e"))),
         bands={},
     )
-    return found._replace(bands=_bands(found, line, request, bands))
 
 
 def per_gpus(requests_per_s: float | None, gpus: int, of: int) -> float | None:
@@ -145,13 +157,15 @@ def _memory_used_gib(line: Line, seen: Seen) -> float | None:
     return fixed + seen.cache_used * used.kv_cache_gib
 
 
-def _decode_share(line: Line, seen: Seen, request: Request) -> tuple[float | None, float | None]:
-    """Return MBU and MFU of a step in which the sequences that decode at this load do so at their mean context."""
-    if seen.decoding is None or request.osl <= 1:
+def decode_share(
+    chosen: Candidate, load: Load, decoding: float | None, request: Request
+) -> tuple[float | None, float | None]:
+    """Return MBU and MFU of a step in which the sequences that decode on a replica do so at their mean context."""
+    if decoding is None or request.osl <= 1:
         return None, None
-    micro = max(1.0, seen.decoding / line.load.service.pp)
+    micro = max(1.0, decoding / load.service.pp)
     batch = Batch(decode_sequences=micro, decode_context_tokens=request.isl + request.osl / 2)
-    timed = step_model.step(request.model, line.candidate.layout, line.load.kernels, batch)
+    timed = step_model.step(request.model, chosen.layout, load.kernels, batch)
     return timed.mbu, timed.mfu
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sizing.report.documents import Assumption, ErrorBand
+from sizing.report.documents_pools import PoolShapes
 
 
 class Limited(NamedTuple):
@@ -16,15 +17,19 @@ class Limited(NamedTuple):
 
 
 class CompareCandidate(NamedTuple):
-    """One GPU type and weight precision at its best; figures are null where it can't serve the demand, and `reason` says why.
+    """One GPU type and weight precision at its best, or a pair of pools; figures are null where it can't serve the demand.
+
+    Then `reason` says why.
 
     Latencies are means; `limited` holds each that has a limit in the limit's statistic. `bands` are by the name of a number,
     of `limited` ones as `limited.ttft_ms`. `assumed` counts the assumptions that the figures rest on; `borrowed_kernels`
     tells that kernel efficiencies of another GPU stand in for this one's. `gpus_per_replaced_gpu` is null where none are replaced.
+    Where prefill and decode are `disaggregated`, `pools` has the layouts, and what a replica alone has is null: its layout, an id
+    or a price of two GPU types, bands; `limit` is then what ends the load of the pool nearer to its most, `pools` without any.
     """
 
     gpu: str
-    gpu_id: str
+    gpu_id: str | None
     weight_precision: str
     feasible: bool
     gpus: int | None
@@ -59,6 +64,8 @@ class CompareCandidate(NamedTuple):
     assumed: int | None
     borrowed_kernels: bool | None
     notes: tuple[str, ...]
+    disaggregated: bool
+    pools: PoolShapes | None
 
 
 class Replaced(NamedTuple):

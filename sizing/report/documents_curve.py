@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from sizing.report.documents import Assumption, ErrorBand, Statistics
+from sizing.report.documents_pools import PoolShapes
 
 Origin = Literal["predicted", "measured"]
 Metric = Literal["ttft", "itl", "e2e"]
@@ -68,20 +69,21 @@ class CurveLine(NamedTuple):
 
     `slots` are the requests that the engine runs at once, `cache_holds` those of mean length that its cache holds. One that
     does not fit has a reason and no points. `source` is where a measured line is from, whose weight precision may be empty:
-    not stated.
+    not stated. Of separate `pools` the GPUs are those of both, `concurrency` is over both, and what one replica alone has (its
+    layout, slots, cache) is null; MBU, MFU and the cache in use of their points are the decode pool's.
     """
 
     origin: Origin
     gpu: str
     weight_precision: str
     kv_precision: str | None
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
-    gpus: int
+    tp: int | None
+    pp: int | None
+    ep: int | None
+    dp: int | None
+    cp: int | None
+    dcp: int | None
+    gpus: int | None
     engine: str
     engine_version: str | None
     fits: bool
@@ -91,6 +93,7 @@ class CurveLine(NamedTuple):
     cache_holds: float | None
     source: str | None
     points: tuple[CurvePoint, ...]
+    pools: PoolShapes | None = None
 
 
 class CurveLimiting(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sizing.report.documents import RejectedLayout, Statistics
+from sizing.report.documents import Assumption, RejectedLayout, Statistics, StepReport
 
 
 class PoolFigures(NamedTuple):
@@ -86,6 +86,44 @@ class Disaggregated(NamedTuple):
     needs: str
     rejected: dict[str, tuple[RejectedLayout, ...]]
     simulate_command: str | None = None
+
+
+class PoolShape(NamedTuple):
+    """What to run of one pool."""
+
+    gpu: str
+    gpu_id: str
+    replicas: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    gpus: int
+
+
+class PoolShapes(NamedTuple):
+    """Both pools where they stand beside other deployments; `kv_transfer_ms` delays the first token of a mean prompt."""
+
+    prefill: PoolShape
+    decode: PoolShape
+    kv_transfer_ms: float
+
+
+class StepPools(NamedTuple):
+    """The document of `llmsize step --disaggregate`: the step of each pool, null where it has no work.
+
+    `kv_transfer_ms` is the time that the cache of the whole prompt, what was cached before included, takes on the link.
+    """
+
+    inputs: dict[str, Any]
+    prefill: StepReport | None
+    decode: StepReport | None
+    kv_transfer_ms: float | None
+    kv_transfer: Transfer | None
+    assumptions: tuple[Assumption, ...]
+    schema: str = "llmsize.step_pools/1"
 
 
 class SimulatedPool(NamedTuple):

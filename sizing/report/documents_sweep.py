@@ -13,7 +13,8 @@ class SweepRow(NamedTuple):
     """One combination: the values varied, and what `estimate` finds for them; figures are null where nothing serves it.
 
     Latencies are means. `limit` is what ends a replica's load; where nothing serves it, what stands in the way (`input`: the
-    combination itself), with the `detail`.
+    combination itself), with the `detail`. Of separate `pools` the layouts are text, and that of one replica is null; `limit` is
+    then what ends the load of the pool nearer to its most, `pools` where nothing serves it.
     """
 
     varied: dict[str, Any]
@@ -28,6 +29,7 @@ class SweepRow(NamedTuple):
     dp: int | None
     cp: int | None
     dcp: int | None
+    pools: str | None
     requests_per_s: float | None
     requests_per_s_per_gpu: float | None
     ttft_ms: float | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from sizing.report.curve import METRICS
+from sizing.report.curve import METRICS, shape
 from sizing.report.documents import Statistics
 from sizing.report.documents_curve import Curve, CurveLine, CurvePoint, Metric
 from sizing.report.documents_report import RateLine, RatePoint, Report
@@ -106,7 +106,8 @@ def _latency_ms(point: CurvePoint | RatePoint, metric: Metric) -> Statistics:
 
 
 def _name(line: CurveLine | RateLine) -> str:
-    parts = (line.gpu, (line.weight_precision or "").upper(), layout(line))
+    runs = shape(line) if isinstance(line, CurveLine) else layout(line)
+    parts = (line.gpu, (line.weight_precision or "").upper(), runs)
     return ", ".join(part for part in parts if part)
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.report.curve import shape
 from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
 from sizing.report.lines import milliseconds, number
 from sizing.report.plots import BLACK, GREY, Style, figure, limit_line, log_ticks, rendered, style, title, words
 from sizing.report.table_curve import PER_8, axis_label, told_apart
 from sizing.report.table_curve import drawn as has_place
-from sizing.report.table_layouts import layout
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -204,7 +204,7 @@ def _title(document: Curve) -> tuple[str, ...]:
     i, shown = document.inputs, [line for line in document.lines if line.points]
     loads = [point.concurrency for line in shown for point in line.points]
     precisions = "/".join(dict.fromkeys((line.weight_precision or "unstated").upper() for line in shown))
-    layouts = ", ".join(dict.fromkeys(layout(line) for line in shown))
+    layouts = ", ".join(dict.fromkeys(shape(line) for line in shown))
     gpus = ", ".join(dict.fromkeys(line.gpu for line in shown))
     engines = ", ".join(dict.fromkeys(f"{line.engine} {line.engine_version or ''}".rstrip() for line in shown))
     told = (

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from sizing.pooled import Asked, Found, Pooled
+from sizing.answer import spent
+from sizing.pooled import Asked, Checked, Found, Pooled, within_budget
 from sizing.report import estimate
 from sizing.report.documents import Assumption, Statistics
-from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, Transfer
+from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, PoolShape, PoolShapes, Transfer
 from sizing.report.lines import limit_words, number, percent, plural
-from sizing.report.pools_why import LATENCIES, limit_of, pools_of, why_not
+from sizing.report.pools_why import LATENCIES, limit_of, why_not
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.specs.pools import HandOver
-from sizing.specs.workload import Objective
 from sizing.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
     from sizing.handover import Transfer as Way
-    from sizing.verify_pools import Checked
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
 
@@ -32,10 +31,10 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
     `aggregated` is the confirmed answer that serves as one, None where there is none.
     """
     request = found.request
-    best = found.best if checked is None else checked.best if checked.passed else None
-    if best is not None and request.gpu_budget is not None and best.gpus > request.gpu_budget:
+    best = found.confirmed(checked)
+    if best is not None and not within_budget(best, request):
         over, best = best, None
-        why = f"both pools take {plural(over.gpus, 'GPU')}, the budget is {request.gpu_budget:,}"
+        why = f"both pools take {plural(over.gpus, 'GPU')}, the budget is {request.gpu_budget or 0:,}"
     elif best is None:
         why = why_not(found, asked, checked)
     beside = None if aggregated is None else _aggregated(aggregated)
@@ -70,6 +69,38 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
     )
 
 
+def binding_limit(one: Disaggregated) -> str:
+    """Return what ends the load of the pool that is nearer to its most; where no pair serves, that the pools do not."""
+    pool = {"prefill": one.prefill, "decode": one.decode}.get(one.binding or "")
+    return UNSERVED if pool is None else pool.limit
+
+
+def mean_ms(pair: Pooled, name: str) -> float:
+    """Return the mean of a latency in ms."""
+    return pair.latency_s(name)["mean"] / MILLI
+
+
+def shapes(pair: Pooled) -> PoolShapes:
+    """Return what both pools run."""
+    return PoolShapes(_shape(pair.prefill), _shape(pair.decode), pair.transfer_s / MILLI)
+
+
+def _shape(pool: Evaluated) -> PoolShape:
+    option, layout = pool.candidate.option, pool.candidate.layout
+    return PoolShape(
+        option.name,
+        option.id,
+        pool.replicas,
+        layout.tp,
+        layout.pp,
+        layout.ep,
+        layout.dp,
+        layout.cp,
+        layout.dcp,
+        pool.gpus,
+    )
+
+
 def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
     """Return what the hand-over rests on."""
     way = "layer by layer while later layers are computed" if facts.by_layer else "whole, when prefill is over"
@@ -85,12 +116,7 @@ def beats(pooled: Pooled, aggregated: Evaluated, request: Request) -> bool:
     """Return whether pools do better by what is asked: fewer GPUs (dollars, watts), or of a budget more requests/s."""
     if request.requests_per_s is None:
         return pooled.requests_per_s > aggregated.requests_per_s
-    return _spent(pooled, request.objective) < _spent(aggregated, request.objective)
-
-
-def _spent(answer: Pooled | Evaluated, objective: Objective) -> float:
-    cost = math.inf if answer.usd_per_hour is None else answer.usd_per_hour
-    return {"gpus": float(answer.gpus), "cost": cost, "energy": answer.power_w}[objective]
+    return spent(pooled, request.objective) < spent(aggregated, request.objective)
 
 
 def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
@@ -108,7 +134,7 @@ def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
         if aggregated.binding == "ttft":
             return f"serving as one reaches the TTFT limit at {most}; prefill replicas have no decode steps to wait for"
         return "each pool runs in the layout that suits it"
-    pools = pools_of(pooled)
+    pools = pooled.parts
     used = {name: pool.requests_per_s / (pool.replicas * pool.most_requests_per_s) for name, pool in pools.items()}
     idle = [f"{name} carries {percent(share)}" for name, share in used.items() if share < IDLE]
     if idle:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sizing.candidates import Rejected
-from sizing.pooled import Asked, Found, Pooled
+from sizing.pooled import Asked, Checked, Found, Pooled
 from sizing.report.lines import limit_words, milliseconds, number, plural
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.units import MILLI
-
-if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.verify_pools import Checked
 
 LATENCIES = ("ttft", "itl", "e2e")
 
@@ -61,12 +56,12 @@ def _too_few(found: Found, asked: Asked) -> str:
         """GPUs of a pair whose pools have what is given, and at least so many replicas as they need times `least`."""
         return sum(
             max(given[name] or 1, least * pool.replicas) * pool.candidate.layout.gpus
-            for name, pool in pools_of(pair).items()
+            for name, pool in pair.parts.items()
         )
 
     if request.requests_per_s is None:
         nearest = min(found.short, key=lambda pair: gpus(pair, 0))
-        shapes = (_shape(pool, given[name], name) for name, pool in pools_of(nearest).items())
+        shapes = (_shape(pool, given[name], name) for name, pool in nearest.parts.items())
         taken = plural(gpus(nearest, 0), "GPU")
         return f"{' and '.join(shapes)} take {taken}, the budget is {request.gpu_budget or 0:,}; nearest: --gpus {gpus(nearest, 0)}"
     nearest = min(found.short, key=lambda pair: gpus(pair, 1))
@@ -74,14 +69,9 @@ def _too_few(found: Found, asked: Asked) -> str:
         f"{_shape(pool, count, name)} carries at most {number(count * pool.most_requests_per_s)} of "
         f"{number(request.requests_per_s)} requests/s, ended by {limit_of(pool, name)}; nearest: "
         f"{plural(pool.replicas, f'{name} replica')}"
-        for name, pool in pools_of(nearest).items()
+        for name, pool in nearest.parts.items()
         if (count := given[name]) is not None and count < pool.replicas
     )
-
-
-def pools_of(pair: Pooled) -> dict[str, Evaluated]:
-    """Return both pools by name."""
-    return {"prefill": pair.prefill, "decode": pair.decode}
 
 
 def _shape(pool: Evaluated, count: int | None, name: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sizing.report import table_pools
 from sizing.report.documents import plain
 from sizing.report.documents_compare import Compare, CompareCandidate
 from sizing.report.rows import LABELS, Rows
 
-FIGURES = tuple(
-    name for name in CompareCandidate._fields if name not in ("limited", "bands", "limit", "reason", "notes")
-)
+OWN = ("limited", "bands", "limit", "reason", "notes", "pools")  # written in columns of their own
+FIGURES = tuple(name for name in CompareCandidate._fields if name not in OWN)
 LIMITED = ("ttft_ms", "itl_ms", "e2e_ms")
 BANDS = (*LIMITED, "requests_per_s", "max_requests_per_s")
 
@@ -29,6 +29,7 @@ def of(document: Compare) -> Rows:
         "limit",
         "reason",
         "notes",
+        "pools",
     )
     rows = tuple(tuple(plain([*shared, *_cells(line, limits)])) for line in document.candidates)
     return Rows("compare", columns, rows)
@@ -43,4 +44,4 @@ def _cells(line: CompareCandidate, limits: dict[str, str]) -> Iterator[Any]:
     for name in BANDS:
         band = line.bands.get(name)
         yield from (band.low, band.high) if band is not None else (None, None)
-    yield from (line.limit, line.reason, "; ".join(line.notes))
+    yield from (line.limit, line.reason, "; ".join(line.notes), table_pools.shapes(line.pools) if line.pools else None)

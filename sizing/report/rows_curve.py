@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sizing.report import table_pools
 from sizing.report.curve import METRICS, OF_POINTS
 from sizing.report.documents import plain
 from sizing.report.documents_curve import Curve, CurvePoint, Percentiles
@@ -21,11 +22,16 @@ def of(document: Curve) -> Rows:
     """Return the points of all lines, each with the labels that its numbers are of."""
     quantiles = tuple(f"{metric}_{statistic}_ms" for metric in METRICS for statistic in QUANTILES)
     met = tuple(f"{name}_limit_met" for name, limit in document.limits.items() if limit is not None)
-    columns = ("model", "isl", "osl", *OF_LINE, *FIGURES, *quantiles, *met, "pareto", "knee", "chosen", "row", "reason")
+    pools = ("pools",) if any(line.pools is not None for line in document.lines) else ()
+    columns = (
+        "model", "isl", "osl", *OF_LINE, *pools, *FIGURES, *quantiles, *met, "pareto", "knee", "chosen", "row", "reason"
+    )  # fmt: skip
     shared = tuple(document.inputs[name] for name in ("model", "isl", "osl"))
     rows: list[Row] = []
     for line in document.lines:
         start = (*shared, *(getattr(line, name) for name in OF_LINE))
+        if pools:
+            start = (*start, table_pools.shapes(line.pools) if line.pools is not None else None)
         rows += [(*start, *_cells(point, document)) for point in line.points]
         if not line.points:
             rows.append((*start, *[None] * (len(columns) - len(start) - 1), line.reason))

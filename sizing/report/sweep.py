@@ -25,7 +25,7 @@ def row(varied: dict[str, Any], outcome: Outcome, asked: Asked, checked: Verifie
     best = outcome.best
     if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
         nearest = unmet(outcome, (), checked)
-        return _without_answer(varied, nearest.limit, nearest.detail)
+        return without_answer(varied, nearest.limit, nearest.detail)
     layout, rates, money = best.candidate.layout, throughput(best, outcome), cost_figures(best, outcome, asked)
     return SweepRow(
         varied=varied,
@@ -40,6 +40,7 @@ def row(varied: dict[str, Any], outcome: Outcome, asked: Asked, checked: Verifie
         dp=layout.dp,
         cp=layout.cp,
         dcp=layout.dcp,
+        pools=None,
         requests_per_s=best.requests_per_s,
         requests_per_s_per_gpu=rates.requests_per_s_per_gpu,
         ttft_ms=_mean_ms(best, "ttft"),
@@ -55,10 +56,11 @@ def row(varied: dict[str, Any], outcome: Outcome, asked: Asked, checked: Verifie
 
 def invalid(varied: dict[str, Any], error: InputError) -> SweepRow:
     """Return the row of a combination that is wrong in itself, with what is wrong."""
-    return _without_answer(varied, INPUT, "; ".join(map(str, error.faults)))
+    return without_answer(varied, INPUT, "; ".join(map(str, error.faults)))
 
 
-def _without_answer(varied: dict[str, Any], limit: str, detail: str) -> SweepRow:
+def without_answer(varied: dict[str, Any], limit: str, detail: str) -> SweepRow:
+    """Return the row of a combination that nothing serves, with what stands in the way."""
     return SweepRow(varied, False, **dict.fromkeys(NUMBERS), limit=limit, detail=detail)
 
 

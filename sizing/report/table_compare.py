@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from sizing.report import table_pools
 from sizing.report.documents_compare import Compare, CompareCandidate
 from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, lengths, milliseconds, money, number, percent, plural, rounded_usd
@@ -21,8 +22,8 @@ LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
 
 
 def called(c: CompareCandidate) -> str:
-    """Write which candidate it is: GPU type and weight precision."""
-    return f"{c.gpu} {c.weight_precision.upper()}"
+    """Write which candidate it is: GPU type and weight precision, and whether prefill and decode have pools of their own."""
+    return f"{c.gpu} {c.weight_precision.upper()}{', pools' if c.disaggregated else ''}"
 
 
 OF: Column = ("GPU, weights", False, called)
@@ -50,8 +51,9 @@ def _verdict(document: Compare) -> Iterator[Line]:
         yield Line("Infeasible: no candidate meets the demand within the limits", style="bold")
     else:
         price = f"{money(best.usd_per_hour)}/h" if best.usd_per_hour is not None else "no price known"
+        gpus = f"{best.gpus} x" if best.gpu_id is not None else f"{plural(best.gpus or 0, 'GPU')},"
         yield Line(
-            f"{best.gpus} x {called(best)} = {_shape(best)}, {price}: "
+            f"{gpus} {called(best)} = {_shape(best)}, {price}: "
             f"the {SORTED[document.sort]} of {plural(len(document.candidates), 'candidate')}",
             style="bold",
         )
@@ -70,6 +72,8 @@ def _verdict(document: Compare) -> Iterator[Line]:
 
 
 def _shape(c: CompareCandidate) -> str:
+    if c.pools is not None:
+        return table_pools.shapes(c.pools)
     if c.replicas is None or c.tp is None:
         return "-"
     return f"{c.replicas:,} x {layout(c)}"
@@ -197,5 +201,11 @@ def _notes(document: Compare) -> Iterator[Line]:
         yield Line("every size above, by the engine's scheduler", "Simulated")
     elif served:
         yield Line("no: latencies are the closed form's (--no-verify)", "Simulated")
+    if any(line.disaggregated for line in document.candidates):
+        yield Line(
+            "prefill and decode on GPUs of their own, of one GPU type unless --disaggregate prefill=GPU,decode=GPU names two; "
+            "no error band",
+            "Pools",
+        )
     if served:
         yield Line("llmsize estimate -g GPU --precision WEIGHTS gives each in full", "More")

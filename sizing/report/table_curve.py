@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sizing.report.curve import weights
+from sizing.report.curve import shape, shape_of, weights
 from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
 from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, lengths, milliseconds, number, percent, plural
-from sizing.report.table_layouts import layout, layout_in
 from sizing.report.text_plot import LIMIT, MARKS, SPECIAL, Dots, rows
 
 PER_8 = "requests/s per 8 GPUs"
@@ -24,6 +23,7 @@ LOADS = {
     "than under arrivals at a rate, for which estimate sizes (--arrivals poisson)",
     "poisson": "Poisson arrivals at the rate that keeps so many in flight on average, as estimate sizes",
 }
+NO_CLOSED_LOOP = "a closed loop is not simulated over two pools, so all predicted lines are under Poisson arrivals; in flight on pools: over both"
 RATE, MARKS_OF_POINTS = "req/s /8 GPUs", "marks"
 LEGEND = (
     "C chosen, P Pareto set, K knee, F cache full, W more in flight than slots or any stable rate: requests wait; T, I, E over the limit on TTFT, "
@@ -49,7 +49,7 @@ def blocks(document: Curve) -> Iterator[Block]:
 
 def name(line: CurveLine) -> str:
     """Write what a line is: precision and layout, and whether it was measured."""
-    told = f"{weights(line.weight_precision)} {layout(line)}"
+    told = f"{weights(line.weight_precision)} {shape(line)}"
     return f"{told}, measured" if line.origin == "measured" else told
 
 
@@ -74,9 +74,10 @@ def verdict(document: Curve) -> Iterator[Line]:
         detail = document.limiting.detail if document.limiting is not None else "no point"
         yield Line(detail[0].upper() + detail[1:], style="bold")
         return
-    at = f"{weights(c['weight_precision'])} {layout_in(c)} on {c['gpu']}"
+    at = f"{weights(c['weight_precision'])} {shape_of(c)} on {c['gpu']}"
+    where, of = ("", "pair of pools") if c["pools"] is not None else (" on a replica", "replica")
     yield Line(
-        f"{number(c['requests_per_s_per_8_gpus'])} {PER_8}: {at} with {c['concurrency']:,} in flight on a replica",
+        f"{number(c['requests_per_s_per_8_gpus'])} {PER_8}: {at} with {c['concurrency']:,} in flight{where}",
         style="bold",
     )
     within = "within the limits" if any(document.limits.values()) else "no limit is set"
@@ -86,7 +87,7 @@ def verdict(document: Curve) -> Iterator[Line]:
     point = next(point for line in document.lines for point in line.points if point.chosen)
     yield Line("; ".join(_latencies(point, document)), "Latency")
     rates = (
-        f"{number(c['requests_per_s'])} requests/s per replica of {plural(c['gpus'], 'GPU')}, "
+        f"{number(c['requests_per_s'])} requests/s per {of} of {plural(c['gpus'], 'GPU')}, "
         f"{number(c['requests_per_s_per_gpu'])} per GPU"
     )
     tokens = (
@@ -133,6 +134,9 @@ def _setup(document: Curve) -> Iterator[Line]:
     ]
     yield Line(", ".join(limits) or "none", "Limits")
     yield Line(LOADS[i.get("arrivals", "closed")], "Load")
+    if i.get("pools") is not None:
+        yield Line(NO_CLOSED_LOOP, " ")
+        yield Line(f"fixed along a line: {i['pools']['fixed']}", "Pools")
 
 
 def _plot(document: Curve) -> Block:
@@ -229,7 +233,7 @@ def _refused(document: Curve, *, several: bool) -> Block:
 
 def _at(entry: dict[str, Any], *, several: bool = False) -> str:
     where = f" on {entry['gpu']}" if several else ""
-    return f"{weights(entry['weight_precision'])} {layout_in(entry)}{where}"
+    return f"{weights(entry['weight_precision'])} {shape_of(entry)}{where}"
 
 
 def _pareto(document: Curve) -> Iterator[Line]:

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from sizing.report.documents import Statistics
-from sizing.report.documents_pools import Disaggregated, PoolFigures, SimulatedPool, SimulatedPools, Transfer
+from sizing.report.documents_pools import (
+    Disaggregated,
+    PoolFigures,
+    PoolShape,
+    PoolShapes,
+    SimulatedPool,
+    SimulatedPools,
+    Transfer,
+)
 from sizing.report.lines import Block, Line, limit_words, milliseconds, money, number, percent, plural
 from sizing.report.table_layouts import layout
 
@@ -63,16 +71,24 @@ def states(found: SimulatedPools) -> Iterator[Line]:
             f"{percent(pool.kv_utilisation_mean)} full on average, {percent(pool.kv_utilisation_max)} at most",
             name,
         )
-    yield Line(f"{milliseconds(found.kv_transfer_ms)} on average, in TTFT: {_way(found.kv_transfer)}", "KV transfer")
+    yield Line(f"{milliseconds(found.kv_transfer_ms)} on average, in TTFT: {way(found.kv_transfer)}", "KV transfer")
 
 
-def _way(way: Transfer) -> str:
-    where = f"{way.link} within the node" if way.within_node else f"{way.link} between nodes"
-    how = ", layer by layer" if way.by_layer else ""
-    return f"{number(way.gb_per_gpu)} GB per GPU at {number(way.gb_per_s_per_gpu)} GB/s over {where}{how}"
+def way(found: Transfer) -> str:
+    """Write what a prompt's cache goes over."""
+    where = f"{found.link} within the node" if found.within_node else f"{found.link} between nodes"
+    how = ", layer by layer" if found.by_layer else ""
+    return f"{number(found.gb_per_gpu)} GB per GPU at {number(found.gb_per_s_per_gpu)} GB/s over {where}{how}"
 
 
-def _shape(pool: PoolFigures | SimulatedPool, *, named: bool) -> str:
+def shapes(found: PoolShapes) -> str:
+    """Write what both pools run."""
+    named = found.prefill.gpu != found.decode.gpu
+    pools = (("prefill", found.prefill), ("decode", found.decode))
+    return " + ".join(f"{name} {_shape(pool, named=named)}" for name, pool in pools)
+
+
+def _shape(pool: PoolFigures | PoolShape | SimulatedPool, *, named: bool) -> str:
     gpu = f" {pool.gpu}" if named else ""
     return f"{pool.replicas} x {layout(pool)}{gpu}"
 
@@ -99,12 +115,12 @@ def _against(found: Disaggregated) -> str:
 
 
 def _figures(found: Disaggregated) -> Iterator[Line]:
-    prefill, decode, way = found.prefill, found.decode, found.kv_transfer
-    assert prefill and decode and way
+    prefill, decode, transfer = found.prefill, found.decode, found.kv_transfer
+    assert prefill and decode and transfer
     yield Line(f"{_used(prefill)}; TTFT alone {milliseconds(prefill.solo_ms)}", "Prefill pool")
     yield Line(f"{_used(decode)}; ITL alone {milliseconds(decode.solo_ms)}", "Decode pool")
     yield Line(f"the {found.binding} pool is nearer to its most", "Binds")
-    yield Line(f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {_way(way)}", "KV transfer")
+    yield Line(f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {way(transfer)}", "KV transfer")
     tried = found.sizes_tried
     yield Line("no (--no-verify)" if tried is None else f"both pools, {plural(tried, 'size')} tried", "Simulated")
     yield Line(found.needs, "Needs")

@@ -13,12 +13,19 @@ from sizing.units import GIGA, MEGA, MICRO, MILLI
 
 def blocks(document: StepReport) -> Iterator[Block]:
     """Yield the blocks of a step report."""
+    yield from blocks_of(document)
+    yield assumed(document.assumptions, sources=False)
+
+
+def blocks_of(document: StepReport, pool: str = "") -> Iterator[Block]:
+    """Yield the blocks of one step, under the name of its pool where there are two, and not what it rests on."""
     batch = document.inputs["batch"]
     launches = f", launches {number(document.launch_s / MILLI)} (beside it)" if document.launch_s else ""
     yield Block(
         (
             Line(
-                f"{number(document.total_s / MILLI, 4)} ms: GPU {number(document.gpu_s / MILLI, 4)}{launches}, host "
+                f"{pool}{': ' if pool else ''}{number(document.total_s / MILLI, 4)} ms: GPU "
+                f"{number(document.gpu_s / MILLI, 4)}{launches}, host "
                 f"{number(document.host_s / MILLI)} ({document.inputs['host']}); MFU {percent(document.mfu)}, MBU "
                 f"{percent(document.mbu)}",
                 style="bold",
@@ -46,4 +53,3 @@ def blocks(document: StepReport) -> Iterator[Block]:
     ]
     columns = ("operation", "times", "us in all", "share", "GFLOP", "MB", "MB sent", "bound")
     yield Block(columns=columns, right=(False, True, True, True, True, True, True, False), rows=tuple(rows))
-    yield assumed(document.assumptions, sources=False)

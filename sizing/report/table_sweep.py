@@ -76,6 +76,8 @@ def _value(name: str) -> Cell:
 
 
 def _shape(row: dict[str, Any]) -> str:
+    if row["pools"] is not None:
+        return str(row["pools"])
     return f"{row['replicas']:,} x {layout_in(row)}" if row["feasible"] else "-"
 
 

@@ -17,16 +17,17 @@ RIGHT = (False, False, True, True, True, True, True)
 
 def blocks(document: WhatIfReport) -> Iterator[Block]:
     """Yield the blocks of the report."""
-    i = document.inputs
+    i, base = document.inputs, document.base
+    weights = i["weight_precision"] if base is None else base.weight_precision
+    cache = i["kv_precision"] if base is None else base.kv_precision
     yield Block((Line(_verdict(document), style="bold"),))
     yield Block(
         (
-            Line(
-                f"{i['model']}, {i['weight_precision'].upper()} weights, {i['kv_precision'].upper()} KV cache", "Model"
-            ),
+            Line(f"{i['model']}, {weights.upper()} weights, {cache.upper()} KV cache", "Model"),
             Line(lengths(i), "Workload"),
             Line(f"{i['engine_title']} {i['engine_version']}", "Engine"),
             *optimised(i),
+            *_layouts(document),
         )
     )
     rows = tuple(_rows(document))
@@ -51,6 +52,14 @@ def blocks(document: WhatIfReport) -> Iterator[Block]:
     if told:
         yield Block(tuple(told))
     yield assumed(document.assumptions, sources=False)
+
+
+def _layouts(document: WhatIfReport) -> Iterator[Line]:
+    """Yield what runs before and after."""
+    if document.base is not None:
+        yield Line(document.base.layout, "As it is")
+    if document.best is not None:
+        yield Line(document.best.answer.layout, "Best together")
 
 
 def _verdict(document: WhatIfReport) -> str:

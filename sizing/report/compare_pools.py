@@ -1,0 +1,123 @@
+"""The line of a comparison that is of separate pools: every figure is that of `estimate --disaggregate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sizing import cost
+from sizing.compare import ComparedPools, place
+from sizing.pooled import Asked as Pools
+from sizing.pooled import Pooled
+from sizing.report import assumptions, pools
+from sizing.report.compare import LATENCIES, Told
+from sizing.report.documents import Assumption
+from sizing.report.documents_compare import CompareCandidate, Limited
+from sizing.report.documents_pools import Disaggregated
+from sizing.report.inputs import Asked, limits
+from sizing.request import GpuOption, Request
+from sizing.specs.workload import Objective
+
+
+def told(found: ComparedPools, asked: Asked, sort: Objective, replaced: int | None = None) -> Told:
+    """Return the line of a pair of pools; `replaced` is how many GPUs it is to take the place of."""
+    request, best = found.found.request, found.best
+    one = pools.build(found.found, found.pools, None, found.checked)
+    rests_on = () if best is None else tuple(dict.fromkeys(_assumptions(best, request, asked, found.pools)))
+    return Told(place(best, sort), _line(one, found, request, replaced, rests_on), rests_on)
+
+
+def _line(
+    one: Disaggregated,
+    found: ComparedPools,
+    request: Request,
+    replaced: int | None,
+    rests_on: tuple[Assumption, ...],
+) -> CompareCandidate:
+    best = found.best
+    options = (found.pools.prefill.options[0], found.pools.decode.options[0])
+    tokens_per_s = None if best is None else best.requests_per_s * request.osl
+    means = {name: spread.mean if (spread := getattr(one, name)) is not None else None for name in LATENCIES}
+    return CompareCandidate(
+        gpu=" + ".join(dict.fromkeys(option.name for option in options)),
+        gpu_id=_shared(options, "id"),
+        weight_precision=_precision(found, request),
+        feasible=one.feasible,
+        gpus=one.gpus,
+        replicas=None,
+        gpus_per_replica=None,
+        tp=None,
+        pp=None,
+        ep=None,
+        dp=None,
+        cp=None,
+        dcp=None,
+        gpus_per_replaced_gpu=one.gpus / replaced if one.gpus and replaced else None,
+        requests_per_s=one.requests_per_s,
+        requests_per_s_per_gpu=one.requests_per_s_per_gpu,
+        concurrency=None if best is None else best.requests_per_s * best.latency_s("e2e")["mean"],
+        max_requests_per_s=None if best is None else best.most_requests_per_s,
+        headroom=None if best is None else max(0.0, best.most_requests_per_s / best.requests_per_s - 1),
+        **means,
+        limited=dict(_limited(one, request)),
+        bands={},
+        usd_per_hour=one.usd_per_hour,
+        usd_per_million_output_tokens=_per_million(one.usd_per_hour, tokens_per_s),
+        usd_per_million_tokens=_per_million(
+            one.usd_per_hour, None if best is None else best.requests_per_s * (request.isl + request.osl)
+        ),
+        price_source=_shared(options, "price_source") if best is not None else None,
+        power_w=one.power_w,
+        kwh_per_million_output_tokens=None
+        if one.power_w is None or tokens_per_s is None
+        else cost.kwh_per_million_tokens(one.power_w, tokens_per_s),
+        limit=pools.binding_limit(one),
+        reason=None if one.feasible else one.why,
+        verified=one.sizes_tried is not None,
+        assumed=sum(entry.kind == "assumed" for entry in rests_on) if best is not None else None,
+        borrowed_kernels=None if best is None else _borrows(best),
+        notes=()
+        if best is None
+        else tuple(dict.fromkeys(n for p in best.parts.values() for n in p.candidate.plan.notes)),
+        disaggregated=True,
+        pools=None if best is None else pools.shapes(best),
+    )
+
+
+def _shared(options: tuple[GpuOption, GpuOption], name: str) -> str | None:
+    """Return what both GPU types have, None where they differ."""
+    one, other = (getattr(option, name) for option in options)
+    return str(one) if one == other and one is not None else None
+
+
+def _precision(found: ComparedPools, request: Request) -> str:
+    best = found.best
+    if best is None:
+        return found.precision or request.model.quantisation.precision
+    return best.decode.candidate.plan.weight_format
+
+
+def _limited(one: Disaggregated, request: Request) -> Iterator[tuple[str, Limited | None]]:
+    """Yield each latency that has a limit in the limit's statistic; None of those without."""
+    for name, limit in limits(request).items():
+        spread = getattr(one, name)
+        value = None if limit is None or spread is None else getattr(spread, limit["statistic"])
+        yield name, None if limit is None else Limited(limit["statistic"], value, limit["ms"])
+
+
+def _per_million(usd_per_hour: float | None, tokens_per_s: float | None) -> float | None:
+    if usd_per_hour is None or tokens_per_s is None:
+        return None
+    return cost.usd_per_million_tokens(usd_per_hour, tokens_per_s)
+
+
+def _borrows(best: Pooled) -> bool:
+    used = (choice for part in best.parts.values() for choice in part.load.kernels.used.values())
+    return any(choice.borrowed_from for choice in used)
+
+
+def _assumptions(best: Pooled, request: Request, asked: Asked, sides: Pools) -> Iterator[Assumption]:
+    yield from assumptions.of_model(request, asked.notes)
+    for part in best.parts.values():
+        yield from assumptions.of_part(request, asked, part)
+    yield from assumptions.of_limits(request)
+    yield from pools.assumptions(sides.facts)

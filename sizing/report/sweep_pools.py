@@ -1,0 +1,47 @@
+"""The row of `llmsize sweep` for a combination that asks for separate pools: figures are those of `estimate --disaggregate`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sizing import cost
+from sizing.pooled import Asked, Checked, Found
+from sizing.report import pools
+from sizing.report.answers import gpus_called, shape, weights_called
+from sizing.report.documents_sweep import SweepRow
+from sizing.report.pools import UNSERVED
+from sizing.report.sweep import without_answer
+
+
+def row(varied: dict[str, Any], found: Found, asked: Asked, checked: Checked | None = None) -> SweepRow:
+    """Return the row; `checked` is the simulation of its answer, None without one."""
+    one, best = pools.build(found, asked, None, checked), found.confirmed(checked)
+    if not one.feasible or best is None:
+        return without_answer(varied, UNSERVED, one.why)
+    usd, tokens_per_s = best.usd_per_hour, best.requests_per_s * found.request.osl
+    ttft_ms, itl_ms, e2e_ms = (pools.mean_ms(best, name) for name in ("ttft", "itl", "e2e"))
+    return SweepRow(
+        varied=varied,
+        feasible=True,
+        gpu=gpus_called(best),
+        weight_precision=weights_called(best),
+        gpus=best.gpus,
+        replicas=None,
+        tp=None,
+        pp=None,
+        ep=None,
+        dp=None,
+        cp=None,
+        dcp=None,
+        pools=shape(best),
+        requests_per_s=best.requests_per_s,
+        requests_per_s_per_gpu=best.requests_per_s / best.gpus,
+        ttft_ms=ttft_ms,
+        itl_ms=itl_ms,
+        e2e_ms=e2e_ms,
+        usd_per_hour=usd,
+        usd_per_million_output_tokens=None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s),
+        power_w=best.power_w,
+        limit=pools.binding_limit(one),
+        detail="",
+    )
