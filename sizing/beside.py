@@ -17,7 +17,7 @@ from sizing.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
 from sizing.drafts import Draft, module_model
 from sizing.extras import Adapters, Extras
 from sizing.images import Encoder
-from sizing.operations import ACTIVATION_BYTES, Operation, gemm
+from sizing.operation import ACTIVATION_BYTES, Operation, expected_experts, gemm
 from sizing.precision import LINEAR, PrecisionPlan
 from sizing.specs.engine import EngineSettings
 from sizing.specs.model import Model, MoeMlp
@@ -192,7 +192,7 @@ def adapter_operations(model: Model, layout: Layout, adapters: Adapters, tokens:
             if matrix.role == "expert":
                 rank_tokens = tokens * _experts_per_token(model, index) / layout.ep
             several = adapters.slots * matrix.copies
-            hit = operations.expected_experts(several, 1, rank_tokens) if several > 1 else np.minimum(rank_tokens, 1)
+            hit = expected_experts(several, 1, rank_tokens) if several > 1 else np.minimum(rank_tokens, 1)
             values = adapters.rank * width
             found.append(
                 Operation(

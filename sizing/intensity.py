@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sizing import step as steps
 from sizing.architecture import Layout
 from sizing.kernels import Kernels
-from sizing.operations import Operation
+from sizing.operation import Operation
 from sizing.specs.model import Model
 from sizing.step import Batch
 

@@ -18,7 +18,7 @@ from sizing import network, roofline
 from sizing.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric
 from sizing.errors import Fault, UntimedError
 from sizing.extras import NOTHING, Extras
-from sizing.operations import Operation
+from sizing.operation import Operation
 from sizing.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.specs.engine import EngineSettings, VectorAttention
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, EfficiencyRow, Gpu

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing import architecture, beside, memory, operations
+from sizing import architecture, beside, exchange, memory, operations
 from sizing.architecture import Layout
 from sizing.attention.terms import Numeric
 from sizing.kernels import Kernels
-from sizing.operations import Operation
+from sizing.operation import Operation
 from sizing.specs.engine import EngineSettings, FrontEnd, HostTime
 from sizing.specs.model import Model
 from sizing.units import GIGA, MICRO, MILLI
@@ -122,7 +122,7 @@ def batch_operations(model: Model, layout: Layout, kernels: Kernels, batch: Batc
         found += operations.decode_attention(
             model, layout, plan, batch.decode_sequences, batch.decode_context_tokens, extras.verified
         )
-        found += operations.parts_joined(model, layout, batch.decode_sequences, extras.verified)
+        found += exchange.parts_joined(model, layout, batch.decode_sequences, extras.verified)
     if np.any(np.asarray(batch.prefill_sequences) > 0):
         found += operations.prefill_attention(
             model, layout, plan, batch.prefill_sequences, batch.prefill_tokens, batch.prefill_prior_tokens
@@ -306,7 +306,7 @@ def joined_s(
     """Seconds in which GPUs with parts of one cache exchange what they found of so many sequences; None where caches are whole."""
     if layout.cache_parts == 1:
         return None
-    found = operations.parts_joined(model, layout, sequences, kernels.extras.verified)
+    found = exchange.parts_joined(model, layout, sequences, kernels.extras.verified)
     return np.zeros_like(sequences) + gpu_seconds(found, kernels)
 
 
@@ -338,7 +338,7 @@ def front_end(model: Model, layout: Layout, kernels: Kernels) -> FrontEnd:
 
 def at_depth(split: Curves, model: Model, layout: Layout, kernels: Kernels) -> Curves:
     """Return the curves of a layout from those of its split at one stage: a pipeline adds its sends and uneven stages."""
-    sends_s = gpu_seconds(operations.pipeline_sends(model, layout, split.grid), kernels)
+    sends_s = gpu_seconds(exchange.pipeline_sends(model, layout, split.grid), kernels)
     largest, last = architecture.stage_shares(model, layout.pp, kernels.settings.pp_remainder)
     return replace(split, body_s=split.body_s + sends_s, largest_stage=largest, last_stage=last)
 

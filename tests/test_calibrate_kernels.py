@@ -27,7 +27,7 @@ from sizing.calibrate.kernel_tables import FILES, load_tables
 from sizing.catalog import benchmarks, gpus
 from sizing.catalog.names import Found as Loaded
 from sizing.errors import InputError
-from sizing.operations import Operation
+from sizing.operation import Operation
 from sizing.specs.gpu import Gpu, PrefillAttentionRow
 from tests.builders import kernels_for, real_gpu, toy_model
 

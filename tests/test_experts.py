@@ -11,12 +11,12 @@ from builders import ask, kernels_for, real_gpu, real_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing import network, operations
+from sizing import network, operation, operations
 from sizing.architecture import Layout
 from sizing.candidates import resolve_settings
 from sizing.cli.main import run
 from sizing.kernels import Kernels
-from sizing.operations import Operation
+from sizing.operation import Operation
 
 V3 = real_model("deepseek-v3")
 BACKENDS = ("allgather", "low_latency", "high_throughput")
@@ -48,7 +48,7 @@ def test_a_stated_imbalance_is_that_of_the_busiest_rank() -> None:
         experts, _ = of_layer(layout, 256.0, expert_imbalance=stated)["experts"]
         assert experts.flops == pytest.approx(2 * pairs * weights)
     drawn, _ = of_layer(layout, 256.0)["experts"]
-    assert drawn.flops == pytest.approx(2 * float(operations.busiest(256.0, 8)) * weights)
+    assert drawn.flops == pytest.approx(2 * float(operation.busiest(256.0, 8)) * weights)
 
 
 def test_experts_on_every_rank_have_no_busiest_one() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sizing import operations, step
 from sizing.architecture import Layout
 from sizing.engine.batch import Batch, Piece
-from sizing.operations import busiest
+from sizing.operation import busiest
 from sizing.specs.engine import EngineSettings, HostTime
 from sizing.step import Batch as StepBatch
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builders import ask, data, engine_of, kernels_for, option, real_gpu, real_model, settings_for
 
-from sizing import architecture, network, operations, search
+from sizing import architecture, exchange, network, operation, search
 from sizing import step as step_model
 from sizing.architecture import Layout
 from sizing.candidates import Candidate, candidates
@@ -111,7 +111,7 @@ def test_stages_in_different_nodes_send_over_the_network() -> None:
     model = real_model("llama-3.1-70b")
     for layout, bytes_per_s, alpha_s in ((Layout(tp=8, pp=2), 36e9, 20e-6), (Layout(tp=4, pp=2), 270e9, 4.9e-6)):
         kernels = kernels_for(model, real_gpu("h100-sxm"), layout)
-        (send,) = operations.pipeline_sends(model, layout, 1000.0)
+        (send,) = exchange.pipeline_sends(model, layout, 1000.0)
         message = 1000 * 8192 * 2 / layout.tp
         expected_s = network.send_s(message, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
         assert float(np.asarray(kernels.seconds(send))) == pytest.approx(expected_s, rel=1e-6)
@@ -195,16 +195,16 @@ def test_a_collective_over_nodes_is_one_within_each_and_one_over_the_network() -
     kernels = kernels_for(model, real_gpu("h100-sxm"), Layout(tp=16))
     message = 16 * 2**20
     one, two = (
-        float(kernels.seconds(operations.Operation("r", "all_reduce", 1, message_bytes=message, gpus=gpus)))
+        float(kernels.seconds(operation.Operation("r", "all_reduce", 1, message_bytes=message, gpus=gpus)))
         for gpus in (8, 16)
     )
     assert two - one == pytest.approx(2 * 2**20 / 36e9 + 2 * 20e-6)
     # A gather over four nodes: 3/4 of 2 MiB and two messages, for a tree of four has two levels.
-    four = float(kernels.seconds(operations.Operation("g", "all_gather", 1, message_bytes=message, gpus=32)))
-    here = float(kernels.seconds(operations.Operation("g", "all_gather", 1, message_bytes=message, gpus=8)))
+    four = float(kernels.seconds(operation.Operation("g", "all_gather", 1, message_bytes=message, gpus=32)))
+    here = float(kernels.seconds(operation.Operation("g", "all_gather", 1, message_bytes=message, gpus=8)))
     assert four - here == pytest.approx(0.75 * 2 * 2**20 / 36e9 + 2 * 20e-6)
     # A group with one GPU in each node has the network alone.
-    apart = operations.Operation("g", "all_gather", 1, message_bytes=message, gpus=2, apart=8)
+    apart = operation.Operation("g", "all_gather", 1, message_bytes=message, gpus=2, apart=8)
     assert float(kernels.seconds(apart)) == pytest.approx(0.5 * message / 36e9 + 20e-6)
 
 
@@ -213,11 +213,11 @@ def test_a_collective_over_nodes_is_one_within_each_and_one_over_the_network() -
 
 def test_the_busiest_rank_of_experts_sets_the_time() -> None:
     """Random routing of m pairs a rank: m + sqrt(2 m ln n). 64 pairs over 8 ranks: 64 + sqrt(128 * 2.079) = 80.3, 1.25 of the mean."""
-    assert operations.busiest(64.0, 8) == pytest.approx(64 + math.sqrt(2 * 64 * math.log(8)))
-    assert operations.busiest(64.0, 8) / 64 == pytest.approx(1.25, abs=0.01)
-    assert operations.busiest(1e6, 8) / 1e6 == pytest.approx(1.002, abs=1e-3)  # large batches even out
-    assert operations.busiest(64.0, 1) == 64.0  # one rank has it all
-    assert operations.busiest(0.01, 8) == pytest.approx(0.08)  # never more than there is
+    assert operation.busiest(64.0, 8) == pytest.approx(64 + math.sqrt(2 * 64 * math.log(8)))
+    assert operation.busiest(64.0, 8) / 64 == pytest.approx(1.25, abs=0.01)
+    assert operation.busiest(1e6, 8) / 1e6 == pytest.approx(1.002, abs=1e-3)  # large batches even out
+    assert operation.busiest(64.0, 1) == 64.0  # one rank has it all
+    assert operation.busiest(0.01, 8) == pytest.approx(0.08)  # never more than there is
 
 
 def test_random_routing_drawn_agrees_with_the_busiest_rank() -> None:
@@ -225,7 +225,7 @@ def test_random_routing_drawn_agrees_with_the_busiest_rank() -> None:
     rng = np.random.default_rng(0)
     for mean in (16, 64, 512):
         drawn = rng.multinomial(mean * 8, [1 / 8] * 8, size=2000).max(axis=1).mean()
-        assert drawn <= operations.busiest(float(mean), 8) <= 1.10 * drawn
+        assert drawn <= operation.busiest(float(mean), 8) <= 1.10 * drawn
 
 
 def test_attention_data_parallelism_spares_the_latent_cache() -> None:

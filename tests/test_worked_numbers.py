@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builders import ask, data, engine_of, memory_of, option, real_gpu, real_model, sequence_bytes
 
-from sizing import architecture, capacity, cost, network, operations, request, roofline, search, steady_state
+from sizing import architecture, capacity, cost, network, operation, request, roofline, search, steady_state
 from sizing.architecture import Layout
 from sizing.attention.terms import causal_pairs, windowed_pairs
 from sizing.catalog import workloads
@@ -74,8 +74,8 @@ def test_cache_of_a_batch(batch: int, gib: float) -> None:
 )
 def test_expected_distinct_experts(experts: int, hit: int, tokens: int, distinct: float) -> None:
     """N (1-(1-k/N)^T): 8 (1 - 0.75^3) = 4.625. https://github.com/inference-sim/inference-sim/issues/789"""
-    assert operations.expected_experts(experts, hit, tokens) == pytest.approx(distinct, rel=0.001)
-    assert operations.expected_experts(experts, hit, 1) == pytest.approx(hit)
+    assert operation.expected_experts(experts, hit, tokens) == pytest.approx(distinct, rel=0.001)
+    assert operation.expected_experts(experts, hit, 1) == pytest.approx(hit)
 
 
 # --- demand, cost, energy -------------------------------------------------------------------------

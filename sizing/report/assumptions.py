@@ -133,7 +133,7 @@ def _of_layout(request: Request, chosen: Candidate) -> Iterator[Assumption]:
         if serving.expert_imbalance is not None:
             yield Assumption(what, serving.expert_imbalance, "", "assumed", "as asked")
         else:
-            yield Assumption(what, "that of random routing", "", "assumed", "sizing.operations.busiest")
+            yield Assumption(what, "that of random routing", "", "assumed", "sizing.operation.busiest")
     if layout.token_ranks > 1 and is_moe(request.model) and serving.all2all_backend is None:
         yield _of_setting(request, chosen, "all2all_backend")
     for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
