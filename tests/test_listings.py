@@ -10,7 +10,7 @@ import pytest
 from sizing.catalog.engines import load_engine
 from sizing.catalog.gpus import load_gpu
 from sizing.cli.main import run
-from sizing.report.documents import Entry
+from sizing.report.documents_listing import Entry
 from sizing.report.table_entry import blocks
 
 

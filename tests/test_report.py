@@ -20,7 +20,8 @@ from sizing.cli.resolve import question
 from sizing.report import csv as csv_format
 from sizing.report import json as json_format
 from sizing.report import markdown, table
-from sizing.report.documents import Alternative, Entry, Estimate, Listing
+from sizing.report.documents import Alternative, Estimate
+from sizing.report.documents_listing import Entry, Listing
 from sizing.report.estimate import build, within_budget
 from sizing.report.layout import rows
 from sizing.report.lines import Block, Line, milliseconds, money, number, stated

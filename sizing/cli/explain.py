@@ -17,7 +17,7 @@ def command(
     from sizing.catalog.topics import load_topic, topic_names
     from sizing.cli.collecting import Part, check
     from sizing.cli.output import chosen_format, write
-    from sizing.report.documents import Listing
+    from sizing.report.documents_listing import Listing
     from sizing.report.documents_topic import TopicReport
 
     output = Part(lambda: chosen_format(values))

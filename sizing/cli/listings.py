@@ -16,14 +16,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON in place of a table."
 
 def _list(title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]], as_json: bool) -> None:
     from sizing.cli.output import write
-    from sizing.report.documents import Listing
+    from sizing.report.documents_listing import Listing
 
     write(Listing(title, columns, tuple(rows)), "json" if as_json else "table")
 
 
 def _show(title: str, path: Any, entry: dict[str, Any], as_json: bool) -> None:
     from sizing.cli.output import write
-    from sizing.report.documents import Entry
+    from sizing.report.documents_listing import Entry
 
     write(Entry(title, str(path), entry), "json" if as_json else "table")
 

@@ -8,15 +8,8 @@ from typing import NamedTuple
 from sizing.bands import AS_PREDICTED, LATENCIES, Situation, find, region
 from sizing.catalog import benchmarks
 from sizing.extras import NOTHING
-from sizing.report.documents import (
-    ErrorBand,
-    Explanation,
-    Latency,
-    LoadFigures,
-    MemoryFigures,
-    SimulatedRun,
-    Throughput,
-)
+from sizing.report.documents import ErrorBand, Explanation, Latency, LoadFigures, MemoryFigures, Throughput
+from sizing.report.documents_simulation import SimulatedRun
 from sizing.search import Evaluated, Outcome
 from sizing.specs.bands import Band, BandMetric
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sizing.report.documents import Assumption, RejectedLayout, Statistics, StepReport
+from sizing.report.documents import Assumption, RejectedLayout, Statistics
+from sizing.report.documents_step import StepReport
 
 
 class PoolFigures(NamedTuple):

@@ -5,14 +5,7 @@ from __future__ import annotations
 from sizing import step as step_model
 from sizing.attention.terms import Numeric
 from sizing.memory import MemoryUse
-from sizing.report.documents import (
-    Latency,
-    LoadFigures,
-    MemoryFigures,
-    Statistics,
-    Throughput,
-    Utilisation,
-)
+from sizing.report.documents import Latency, LoadFigures, MemoryFigures, Statistics, Throughput, Utilisation
 from sizing.search import Evaluated, Outcome
 from sizing.step import Batch, Step
 from sizing.units import MILLI

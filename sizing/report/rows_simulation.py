@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sizing.report.documents import SimulationReport, TickReport, plain
+from sizing.report.documents import plain
+from sizing.report.documents_simulation import SimulationReport, TickReport
 from sizing.report.rows import Rows, labels
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sizing.report.documents import StepReport, plain
+from sizing.report.documents import plain
+from sizing.report.documents_step import StepReport
 from sizing.report.rows import Rows
 
 COLUMNS = ("name", "count", "flops", "bytes", "message_bytes", "seconds", "share", "bound")

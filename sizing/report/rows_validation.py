@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sizing.report.documents import ValidationReport, plain
+from sizing.report.documents import plain
+from sizing.report.documents_validation import ValidationReport
 from sizing.report.rows import Rows
 from sizing.validation.errors import ErrorFigures
 

@@ -12,17 +12,9 @@ from sizing.engine.load import Lengths
 from sizing.engine.run import Routing
 from sizing.handover import Handed, Transfer
 from sizing.report import assumptions, bands, deployed, memory, pools
-from sizing.report.documents import (
-    NO_ITL,
-    Assumption,
-    Extent,
-    MemoryReport,
-    QueueFigures,
-    SimulatedRun,
-    SimulationReport,
-    Spread,
-)
+from sizing.report.documents import NO_ITL, Assumption, MemoryReport
 from sizing.report.documents_pools import SimulatedPool, SimulatedPools
+from sizing.report.documents_simulation import Extent, QueueFigures, SimulatedRun, SimulationReport, Spread
 from sizing.simulation import Deployed, Served, Traffic
 from sizing.specs.pools import HandOver
 from sizing.specs.workload import Limits

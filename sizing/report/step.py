@@ -10,7 +10,7 @@ from sizing.deployment import Resolved
 from sizing.errors import Fault, InputError
 from sizing.report import assumptions
 from sizing.report.deployed import candidate_of, inputs
-from sizing.report.documents import StepOperation, StepReport
+from sizing.report.documents_step import StepOperation, StepReport
 from sizing.step import Batch, TimedOperation
 
 OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # the others are the layout's

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sizing.report.documents import Entry
+from sizing.report.documents_listing import Entry
 from sizing.report.lines import Block, Line, percent
 from sizing.report.table_listing import cell
 

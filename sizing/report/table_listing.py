@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sizing.report.documents import Listing
+from sizing.report.documents_listing import Listing
 from sizing.report.lines import Block, stated
 
 UNLISTED = ("aliases",)  # wide, and in the entry itself and in JSON

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sizing.report import documents, table_bands, table_pools
-from sizing.report.documents import SimulatedRun, SimulationReport, TickFigures, TickReport
+from sizing.report.documents_simulation import SimulatedRun, SimulationReport, TickFigures, TickReport
 from sizing.report.footnotes import NO_ITL, assumed
 from sizing.report.lines import Block, Line, milliseconds, number, percent, plural, stated
 from sizing.report.table_memory import memory_line, setup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sizing.report.documents import StepReport
+from sizing.report.documents_step import StepReport
 from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, number, percent
 from sizing.report.table_memory import setup

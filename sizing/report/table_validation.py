@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from sizing.report.documents import Named, ValidationReport
+from sizing.report.documents_validation import Named, ValidationReport
 from sizing.report.lines import Block, Line, plural
 from sizing.validation.errors import ErrorFigures
 

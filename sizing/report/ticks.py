@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sizing.engine.tick_run import TickResult
-from sizing.report.documents import TickFigures, TickReport
+from sizing.report.documents_simulation import TickFigures, TickReport
 from sizing.report.timeline_text import slot_rows
 
 
