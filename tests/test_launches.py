@@ -121,3 +121,26 @@ def test_a_prompt_in_flight_is_not_slowed_by_what_it_waits_for_outside() -> None
     run_open(replica_of(of, requests))
     step_alone_s, _ = of.clock.step([Piece(0, 4096.0, 0.0)], Batch(), False)
     assert requests.first_token[0] == pytest.approx(step_alone_s + of.clock.outside(4096))
+
+
+def test_small_kernels_of_recurrent_layers_by_hand() -> None:
+    """Qwen3-Next: 36 layers with 16 key and 32 value heads of 128, so a convolution over 2 * 2,048 + 4,096 = 8,192 values.
+
+    A token of TP2 at 16 bit: convolution 2 * 4,096 * 2 B, decay and update of 16 heads 2 * 2 * 16 * 2 B, gated norm
+    3 * 2,048 * 2 B. The 12 other layers gate 16 heads of 256: 3 * 2,048 * 2 B.
+    """
+    model, gpu, layout = real_model("qwen3-next-80b-a3b"), real_gpu("h100-sxm"), Layout(tp=2)
+    settings = settings_for(model, gpu, layout)
+    plan = plan_for(model, gpu, settings)
+    found = {o.name: o for o in operations.split_body(model, layout, settings, plan, 10.0)}
+    for name, count, of_token in (
+        ("short_conv", 36, 16_384),
+        ("gates", 36, 128),
+        ("gated_norm", 36, 12_288),
+        ("output_gate", 12, 12_288),
+    ):
+        assert (found[name].count, found[name].bytes) == (count, 10 * of_token), name
+    plain = real_model("llama-3.1-8b")
+    settings = settings_for(plain, gpu, layout)
+    names = {o.name for o in operations.split_body(plain, layout, settings, plan_for(plain, gpu, settings), 10.0)}
+    assert not names & {"short_conv", "gates", "gated_norm", "output_gate"}

@@ -30,6 +30,12 @@ class Kind(Protocol):
     ) -> Work:
         """Return the work of `tokens` new prompt tokens in each of `sequences` prompts with `prior_tokens` cached."""
 
+    def beside(self, mixer: Any, tp: int) -> tuple[tuple[str, float], ...]:
+        """Return the small kernels of one layer on one GPU beside projections and attention: names, values moved a token.
+
+        Rotary embedding and cache write are every kind's own and not among them.
+        """
+
     def exchanged(self, mixer: Any) -> tuple[int, int, int]:
         """Return (query heads, values of a query, of an output) that GPUs with parts of one cache exchange in decode.
 

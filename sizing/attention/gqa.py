@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sizing.attention.terms import (
     FLOPS_PER_MAC,
+    GATE_PASSES,
     KEY_AND_VALUE,
     Cache,
     Matrix,
@@ -90,6 +91,11 @@ def prefill(
         head_dim=mixer.head_dim,
         prompt_tokens=tokens + prior_tokens,
     )
+
+
+def beside(mixer: Grouped, tp: int) -> tuple[tuple[str, float], ...]:
+    """Return the small kernels of one layer beside attention: an output gate reads two tensors and writes one."""
+    return (("output_gate", GATE_PASSES * mixer.q_heads * mixer.head_dim / tp),) if mixer.output_gate else ()
 
 
 def exchanged(mixer: Grouped) -> tuple[int, int, int]:

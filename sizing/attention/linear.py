@@ -5,11 +5,12 @@ State and update follow Gated DeltaNet (arXiv:2412.06464) and Kimi Linear (arXiv
 
 from __future__ import annotations
 
-from sizing.attention.terms import FLOPS_PER_MAC, Cache, Matrix, Numeric, Work
+from sizing.attention.terms import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
 from sizing.specs.model import LinearAttention
 
 STATE_PASSES = 3  # decay and write, delta correction, read: three products of key x value size a token
 READ_AND_WRITE = 2
+GATES = 2  # a head's decay and its update
 ACTIVATION_BYTES = 2
 
 
@@ -77,6 +78,16 @@ def prefill(
         rule="state",
         flops=sequences * tokens * _flops_per_token(mixer, tp),
         bytes=sequences * (READ_AND_WRITE * _state_bytes(mixer, tp) + streamed),
+    )
+
+
+def beside(mixer: LinearAttention, tp: int) -> tuple[tuple[str, float], ...]:
+    """Return the small kernels of one layer: short convolution, decay and update gates, norm of the output with its gate."""
+    key_width, value_width = _widths(mixer, tp)
+    return (
+        ("short_conv", READ_AND_WRITE * (2 * key_width + value_width)),
+        ("gates", GATES * READ_AND_WRITE * mixer.value_heads / tp),
+        ("gated_norm", GATE_PASSES * value_width),
     )
 
 

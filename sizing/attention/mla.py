@@ -11,6 +11,7 @@ import numpy as np
 
 from sizing.attention.terms import (
     FLOPS_PER_MAC,
+    GATE_PASSES,
     KEY_AND_VALUE,
     Cache,
     Matrix,
@@ -104,6 +105,11 @@ def prefill(
         head_dim=mixer.v_head_dim,
         prompt_tokens=seen,
     )
+
+
+def beside(mixer: MlaAttention, tp: int) -> tuple[tuple[str, float], ...]:
+    """Return the small kernels of one layer beside attention: an output gate reads two tensors and writes one."""
+    return (("output_gate", GATE_PASSES * mixer.q_heads * mixer.v_head_dim / tp),) if mixer.output_gate else ()
 
 
 def exchanged(mixer: MlaAttention) -> tuple[int, int, int]:

@@ -55,6 +55,11 @@ def prefill(
     )
 
 
+def beside(mixer: SlidingWindowAttention, tp: int) -> tuple[tuple[str, float], ...]:
+    """Return the small kernels of one layer beside attention."""
+    return gqa.beside(mixer, tp)
+
+
 def exchanged(mixer: SlidingWindowAttention) -> tuple[int, int, int]:
     """Return query heads, values of a query and of an output that GPUs with parts of one cache exchange in decode."""
     return gqa.exchanged(mixer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sizing.attention.terms import FLOPS_PER_MAC, Cache, Matrix, Numeric, Work
+from sizing.attention.terms import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
 from sizing.specs.model import SsmAttention
 
 STATE_PASSES = 3  # decay and input, accumulate, read out
@@ -60,6 +60,15 @@ def prefill(
         rule="state",
         flops=sequences * tokens * STATE_PASSES * FLOPS_PER_MAC * inner * mixer.state_size,
         bytes=sequences * (READ_AND_WRITE * _state_bytes(mixer, tp) + streamed),
+    )
+
+
+def beside(mixer: SsmAttention, tp: int) -> tuple[tuple[str, float], ...]:
+    """Return the small kernels of one layer: short convolution, norm of the output with its gate."""
+    inner = _inner_width(mixer, tp)
+    return (
+        ("short_conv", READ_AND_WRITE * (inner + 2 * _group_width(mixer, tp))),
+        ("gated_norm", GATE_PASSES * inner),
     )
 
 

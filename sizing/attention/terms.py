@@ -13,6 +13,7 @@ Numeric = float | NDArray[np.float64]
 
 FLOPS_PER_MAC = 2  # one multiply and one add
 KEY_AND_VALUE = 2
+GATE_PASSES = 3  # a gate reads its values and what it scales, and writes that
 
 
 @dataclass(frozen=True, slots=True)
