@@ -13,6 +13,7 @@ import pytest
 from engine_builders import StubClock, run_open, store, stub_replica
 from numpy.typing import NDArray
 
+from sizing.engine.load import Lengths
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules, with_policy
 from sizing.engine.ticks import TickClock
@@ -130,3 +131,11 @@ def test_a_closed_population_on_one_tick_clock_is_bounded_by_its_bottleneck() ->
         replica.units = lambda _: 2.0
         done = run_open(replica)
         assert 600 / done.ended == pytest.approx(expected, rel=0.01)
+
+def test_spread_lengths_keep_their_mean_however_few() -> None:
+    """Ten lengths from 0.8 to 1.0 of 1,000: 810, 830 ... 990 in some order, 900 on average; two of 0 to 400: 100 and 300."""
+    lengths = Lengths(1000, shape="spread", low_share=0.8)
+    drawn = lengths.draw(10, np.random.default_rng(5))
+    assert sorted(drawn) == list(range(810, 1000, 20))
+    assert list(drawn) != sorted(drawn)
+    assert sorted(Lengths(400, shape="spread", low_share=0.0).draw(2, np.random.default_rng(0))) == [100, 300]

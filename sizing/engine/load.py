@@ -19,12 +19,13 @@ class Lengths:
     """A distribution of whole lengths, at least 1: fixed, normal, lognormal (mean and standard deviation), uniform range.
 
     `low_share` of a uniform range is the share of the mean's nominal length where it starts (0.8: 80 to 100 %). Turns of
-    conversations are each as likely, of the lengths `among` which they are.
+    conversations are each as likely, of the lengths `among` which they are. A `spread` range is uniform too, but its lengths
+    are points that fill it evenly, in random order: however few they are, their mean is that of the range.
     """
 
     mean: float
     std: float = 0.0
-    shape: Literal["fixed", "normal", "lognormal", "uniform", "turns"] = "fixed"
+    shape: Literal["fixed", "normal", "lognormal", "uniform", "spread", "turns"] = "fixed"
     low_share: float = 1.0
     longest: int | None = None
     among: tuple[int, ...] = ()
@@ -38,6 +39,9 @@ class Lengths:
             drawn = rng.lognormal(math.log(self.mean) - sigma**2 / 2, sigma, count)
         elif self.shape == "uniform":
             return _apart(rng).integers(max(1, int(self.low_share * self.mean)), int(self.mean) + 1, count)
+        elif self.shape == "spread":
+            low = self.low_share * self.mean
+            drawn = low + (self.mean - low) * (_apart(rng).permutation(count) + 0.5) / count
         elif self.shape == "turns":
             drawn = _apart(rng).choice(self.among, count).astype(float)
         else:

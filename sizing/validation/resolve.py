@@ -220,10 +220,13 @@ def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> 
 
 
 def _lengths(row: MeasuredRow, facts: NoteFacts) -> tuple[Lengths, Lengths]:
-    """Uniform between shares of the lengths that the notes tell, or from the stated share of the nominal one; else equal."""
+    """Uniform between shares of the lengths that the notes tell, or from the stated share of the nominal one; else equal.
+
+    Notes tell means of what was drawn, which the few requests of a run have to keep.
+    """
     if facts.lengths is not None:
         low, high = facts.lengths
-        return tuple(Lengths(high * n, shape="uniform", low_share=low / high) for n in (row.isl, row.osl))  # type: ignore[return-value]
+        return tuple(Lengths(high * n, shape="spread", low_share=low / high) for n in (row.isl, row.osl))  # type: ignore[return-value]
     ratio = row.length_ratio_min
     if ratio is not None and ratio < 1 and row.mode == "closed_loop":
         return tuple(Lengths(n, shape="uniform", low_share=ratio) for n in (row.isl, row.osl))  # type: ignore[return-value]
