@@ -15,8 +15,10 @@ from sizing.specs.workload import Limit, Limits
 
 MOST_RELAXED = 3.0  # times a limit: further off, another limit is no longer the same service
 THRESHOLD_STEP = 1.005  # how near the threshold is found, before it is rounded up
+MOST_CONFIRMED = 4  # times that a threshold is raised until a simulation keeps it
 LEGIBLE_SHARE = 0.01  # of a figure, that rounding it up to one that is easy to read may add
 STABLE_UTILISATION = 0.8  # suggested in place of one set lower
+TIMES_ALONE = (1.0, 1.5, 2.5)  # of what a lone request meets: limits that are tried where a tighter one cannot be met
 LATENCIES = ("ttft", "itl", "e2e")
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # what turned a layout down that a looser limit may let serve
 # Confirms an outcome (by simulation, or as it is), perhaps at a larger size, or returns None.
@@ -74,7 +76,13 @@ def relaxation(
     if size is None or size.gpus >= best.gpus:
         return None
     seconds = max(seconds, legible(size.latency_s(name)[limit.statistic] * getattr(size.load.edge, name)))
-    return Relaxation(name, seconds, size.gpus, size.candidate.option.name)
+    for _ in range(MOST_CONFIRMED):
+        asked = _with_limit(request, name, seconds / limit.seconds)
+        again = confirm(replace(outcome, request=asked, ranked=rank(tuple(_resized((size,), asked)), asked)))
+        if again is not None and again.best is not None and again.best.gpus < best.gpus:
+            return Relaxation(name, seconds, again.best.gpus, again.best.candidate.option.name)
+        seconds = legible(seconds * (1 + LEGIBLE_SHARE))  # a longer run, near its limit, measured a little more
+    return None
 
 
 def _with_limit(request: Request, name: str, factor: float) -> Request:
@@ -153,19 +161,31 @@ def relaxed(limits: Limits, name: str, factor: float) -> Limits:
 
 
 def nearest_miss(outcome: Outcome) -> Rejected | None:
-    """Return the rejected layout that came closest, or None when nothing was rejected."""
-    return min(outcome.rejected, key=lambda r: (r.shortfall, r.layout.gpus), default=None)
+    """Return the rejected layout that came closest, or None when nothing was rejected.
+
+    One that fits and misses a limit is nearer than any that does not fit: the limit is what keeps it from serving.
+    """
+    return min(outcome.rejected, key=lambda r: (r.reason not in LIMITED, r.shortfall, r.layout.gpus), default=None)
 
 
 def suggestions(
     outcome: Outcome, options: Sequence[GpuOption], precisions: Sequence[str | None], data: Data, confirm: Confirm
 ) -> tuple[Suggestion, ...]:
-    """Return the single changes that would make an infeasible request feasible, each found by searching again."""
-    found = []
-    for change, request, names in _changes(outcome, precisions):
+    """Return the single changes that would make an infeasible request feasible, each found by searching again.
+
+    Of several values of one limit the tightest that does.
+    """
+    found, done = [], set()
+    for of_what, change, request, names in (
+        *((change, change, request, names) for change, request, names in _changes(outcome, precisions)),
+        *_looser(outcome, precisions),
+    ):
+        if of_what in done:
+            continue
         confirmed = confirm(search(request, options, names, data))
         best = confirmed.best if confirmed is not None else None
         if best is not None and _within_budget(best, request):
+            done.add(of_what)
             found.append(Suggestion(change, best.gpus, best.candidate.option.name, str(best.candidate.layout)))
     return tuple(found)
 
@@ -204,16 +224,23 @@ def _changes(outcome: Outcome, precisions: Sequence[str | None]) -> Iterator[tup
         yield "--kv-precision fp8", replace(request, kv_precision="fp8"), precisions
     if request.gpu_budget is not None and (request.requests_per_s or request.concurrency):
         yield "a larger budget of GPUs", replace(request, gpu_budget=None), precisions
+
+
+def _looser(
+    outcome: Outcome, precisions: Sequence[str | None]
+) -> Iterator[tuple[str, str, Request, Sequence[str | None]]]:
+    """Yield (limit, change in words, changed request, precisions): of each limit what a lone request meets, and some times that.
+
+    Under a load requests wait for each other, so what one alone meets may not do.
+    """
+    request = outcome.request
     for name in LATENCIES:
         limit = getattr(request.limits, name)
-        if limit is not None:
-            seconds = _attainable_s(outcome, name, limit.seconds)
+        for times in TIMES_ALONE if limit is not None else ():
+            seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
             limits = relaxed(request.limits, name, seconds / limit.seconds)
-            yield (
-                f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms",
-                replace(request, limits=limits),
-                precisions,
-            )
+            what = f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms"
+            yield name, what, replace(request, limits=limits), precisions
 
 
 def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:

@@ -27,6 +27,9 @@ class Replicas(Protocol):
     def load(self) -> Load:
         """Step times and slots of one."""
 
+    def asked(self, request: Request) -> Request:
+        """Return a request with what its optimisations are on this layout, at this number of replicas."""
+
 
 class Answer(Protocol):
     """A deployment that meets a demand within its limits."""

@@ -81,6 +81,9 @@ def applicable(trial: Trial, request: Request, weight_bits: float, kv_bits: floa
     """Return whether a trial changes anything of a request that is served with so many bits a weight and cached value."""
     if trial.optimisation is not None and trial.optimisation in request.optimisations.asked():
         return False
+    cached = request.extras.cached
+    if trial.of_caches and (cached.affinity or (cached.talk is None and cached.prefixes == 1)):
+        return False
     if trial.attention is not None and architecture.attention_class(request.model) != trial.attention:
         return False
     if trial.of_checkpoint and not drafts.has_modules(request.model):

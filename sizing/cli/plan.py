@@ -140,15 +140,16 @@ def _stated(asked: PlanQuestion) -> dict[str, Any]:
 def _answer(name: str, question: Question, pool: Sharing, rules: Rules, *, verified: bool) -> Answer:
     """Return what the search finds for a workload, confirmed by simulation: as `llmsize estimate` does.
 
-    Of GPUs of its own the layout is that which takes the fewest with the reserves; a pool has one reserve for all.
+    The layout is that which takes the fewest GPUs with its reserves, in a shared pool too: that has one reserve for all, as large
+    as the largest of them.
     """
     from dataclasses import replace
 
     from sizing.plan.size import order_with
     from sizing.report.plan import Answer
-    from sizing.search import preference, search
+    from sizing.search import search
 
-    order = order_with(rules) if pool == "separate" else preference
+    order = order_with(rules)
     outcome = search(question.request, question.options, question.precisions, question.data)
     outcome = replace(outcome, ranked=tuple(sorted(outcome.ranked, key=lambda one: order(one, outcome.request))))
     checked = None

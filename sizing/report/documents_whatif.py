@@ -86,10 +86,14 @@ class NotTried(NamedTuple):
 
 
 class WhatIfReport(NamedTuple):
-    """The answer to `llmsize whatif`; `base` is null where nothing meets the demand without."""
+    """The answer to `llmsize whatif`; `base` is null where nothing meets the demand without.
+
+    Options are held against `base_closed_form`, null where `base` is not simulated and so is it.
+    """
 
     inputs: dict[str, Any]
     base: Sized | None
+    base_closed_form: Sized | None
     options: tuple[OptionReport, ...]
     best: Together | None
     not_possible: tuple[NotTried, ...]

@@ -11,7 +11,8 @@ from sizing.report.table_optimised import optimised
 
 COLUMNS = ("optimisation", "GPU", "GPUs", "req/s/GPU", "TTFT", "ITL", "$/M tokens")
 NOTE = "req/s/GPU is the most that a GPU serves within the limits; latencies are means at the demand"
-SIMULATED = "; the first and the last line are simulated, the others the closed form's"
+SIMULATED = "; as it is and best together are simulated, the others the closed form's, held against its own"
+NOTHING = "-"
 RIGHT = (False, False, True, True, True, True, True)
 
 
@@ -34,7 +35,8 @@ def blocks(document: WhatIfReport) -> Iterator[Block]:
     if rows:
         several = len(i["gpus_considered"]) > 1
         note = NOTE + (SIMULATED if document.base is not None and document.base.verified else "")
-        kept = [k for k, name in enumerate(COLUMNS) if several or name != "GPU"]
+        columns = [k for k, name in enumerate(COLUMNS) if several or name != "GPU"]
+        kept = [k for k in columns if any(row[k] != NOTHING for row in rows)]
         yield Block(
             (Line(note, style="dim"),),
             tuple(COLUMNS[k] for k in kept),
@@ -78,6 +80,9 @@ def _verdict(document: WhatIfReport) -> str:
 def _rows(document: WhatIfReport) -> Iterator[tuple[str, ...]]:
     if document.base is not None:
         yield ("as it is", *_figures(document.base))
+    closed = document.base_closed_form
+    if document.base is not None and closed is not None and closed.gpus != document.base.gpus:
+        yield ("closed form", *_figures(closed))  # which the others are held against
     for option in document.options:
         yield (option.name, *_figures(option))
     if document.best is not None:

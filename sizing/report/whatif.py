@@ -45,8 +45,11 @@ def build(
     rests_on = before if before is not None else after.best
     whole = None if before is None else before.parts.get("")  # whose layout is that of the question
     return WhatIfReport(
-        inputs=inputs(asked, request, whole.candidate if whole is not None else None),
+        inputs=inputs(asked, request, None) if whole is None else inputs(asked, whole.asked(request), whole.candidate),
         base=None if before is None else _sized(before, request.output_tokens, base.shown.verified),
+        base_closed_form=None
+        if base.compared is None or not base.shown.verified
+        else _sized(base.compared, request.output_tokens, verified=False),
         options=tuple(_option(one, one.best, base.compared, request, flags) for one in tried if one.best is not None),
         best=None
         if after.best is None or not best.names

@@ -132,7 +132,8 @@ class Trial(Spec):
 
     `{value}` in a value stands for what is `assumed`. Of one `group` at most one is in a combination. It is tried where the
     workload does not ask for its `optimisation` already, where weights and cache have at least so many bits a value, and
-    where the model has modules for multi-token prediction if it needs them, and attention of a kind.
+    where the model has modules for multi-token prediction if it needs them, attention of a kind, and, `of_caches`, where turns or several
+    prefixes come to caches at random.
     """
 
     group: Text
@@ -143,6 +144,7 @@ class Trial(Spec):
     least_weight_bits: Positive | None = None
     least_kv_bits: Positive | None = None
     of_checkpoint: bool = False
+    of_caches: bool = False
     attention: Literal["mla", "hybrid", "other"] | None = None
     needs: Text
     risk: Text
