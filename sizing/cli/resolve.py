@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing import drafts, extras, images
+from sizing import architecture, drafts, extras, images
 from sizing import request as requests
 from sizing.catalog import gpus, models, workloads
 from sizing.catalog.models import FoundModel
@@ -28,6 +28,8 @@ from sizing.specs.workload import RESULTS, Workload
 if TYPE_CHECKING:  # what pools need is loaded where they are asked for
     from sizing.pooled import Asked as Pools
     from sizing.specs.optimisation_facts import Facts
+
+OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of experts, beside their number of ranks
 
 
 class Question(NamedTuple):
@@ -114,6 +116,7 @@ def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bo
     if not demanded:
         stated = stated.model_copy(update={"demand": None})
     check_task(stated)
+    check_experts(stated, model.spec)
     beside = extras_of(stated, model.spec)
     whole = as_served(stated, beside)
     check_images(whole, beside, model.spec)
@@ -226,6 +229,20 @@ def check_task(workload: Workload) -> None:
         )
     if faults:
         raise InputError(faults)
+
+
+def check_experts(workload: Workload, model: Model) -> None:
+    """Raise InputError for what is said of experts where a model has none."""
+    if architecture.is_moe(model):
+        return
+    given = [name for name in OF_EXPERTS if getattr(workload.serving, name) is not None]
+    if given:
+        raise InputError(
+            [
+                Fault(f"{model.name} has no experts", field=f"serving.{name}", allowed="a model with experts")
+                for name in given
+            ]
+        )
 
 
 def check_prefix(extras: Extras, isl: int) -> None:

@@ -26,6 +26,7 @@ from sizing.cli.pools import asked_of, contradicted, decode_serving, named_in, o
 from sizing.cli.reading import MOST
 from sizing.cli.resolve import (
     as_served,
+    check_experts,
     check_images,
     check_prefix,
     check_task,
@@ -173,6 +174,7 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
         longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
         serving = serving.model_copy(update={"max_model_len": longest})
     check_task(asked)
+    check_experts(asked, model.spec)
     extras = extras_of(asked, model.spec).over(driven.replicas * layout.dp)
     whole = as_served(asked, extras)
     if trace is None:

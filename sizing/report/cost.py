@@ -31,7 +31,7 @@ LOADS_ASSUMED: dict[Load, str] = {
     "as_sized": "full use of the replicas sized, around the clock",
 }
 YEAR = "a year of 365 days"
-BY_GPU = "counted by the GPU, as llmsize estimate does; an instance may hold several"
+BY_GPU = "counted by the GPU, as llmsize estimate does, though an instance may hold several"
 
 
 class Rental(NamedTuple):

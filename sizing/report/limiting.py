@@ -75,6 +75,8 @@ def _capacity_words(best: Evaluated, request: Request) -> str:
             f"stable utilisation ({percent(request.max_utilisation)}{of}) {at}: beyond it queues grow in bursts; "
             "--max-utilisation"
         )
+    if request.osl == 1:  # whose slots and cache hold no more than the prompts of a step
+        return f"prefill, {at}: more GPUs, a faster type or FP8 take more prompts"
     if best.binding == "kv_cache":
         return f"KV cache, full {at}: more memory per GPU, a larger TP or an FP8 cache holds more sequences"
     most = best.candidate.settings.max_num_seqs

@@ -37,7 +37,22 @@ def of_estimate(document: Estimate) -> Line:
         shown.append(Headline("requests/s", "load.requests_per_s", number))
     elif document.conservative is None or "load.max_requests_per_s" in document.bands:
         shown.append(Headline("most requests/s", "load.max_requests_per_s", number))
-    return line(document.bands, shown, "runs", _bias(document, shown))
+    return line(document.bands, shown, "runs", _bias(document, shown) + _missed(document))
+
+
+def _missed(document: Estimate) -> str:
+    """Say what the whole of a range misses: the demand, or a limit on a mean."""
+    found = []
+    most = document.bands.get("load.max_requests_per_s")
+    asked = document.load.requests_per_s if document.load is not None and document.inputs["demand"]["stated"] else None
+    if most is not None and asked is not None and most.high < asked:
+        found.append(f"most requests/s is below the {number(asked)} asked")
+    for name in ("ttft", "itl", "e2e"):
+        limit, band = document.inputs["limits"][f"{name}_ms"], document.bands.get(f"latency.{name}_ms.mean")
+        if limit is not None and band is not None and limit["statistic"] == "mean" and band.low > limit["ms"]:
+            found.append(f"{name.upper()} is over its limit")
+    wary = "" if document.conservative else ": --conservative sizes on that"
+    return f". Over the whole range {' and '.join(found)}{wary}" if found else ""
 
 
 def _bias(document: Estimate, shown: Sequence[Headline]) -> str:

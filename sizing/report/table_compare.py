@@ -59,9 +59,10 @@ def _verdict(document: Compare) -> Iterator[Line]:
         )
         beyond = tuple(_beyond(best, document.inputs["limits"]))
         if beyond:
-            yield Line(
-                f"Not sure to keep its limits: published runs like it put {' and '.join(beyond)}; --conservative sizes on that"
-            )
+            missed = any(wholly for _, wholly in beyond)
+            sure = "Likely to miss its limits" if missed else "Not sure to keep its limits"
+            ranges = " and ".join(text for text, _ in beyond)
+            yield Line(f"{sure}: published runs like it put {ranges}; --conservative sizes on that")
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
         shape = f"{old.weight_precision.upper()}, {old.replicas} x {layout(old)}{left}"
@@ -170,12 +171,14 @@ def _is_biased(line: CompareCandidate) -> bool:
     return any(band is not None and not band.low <= value <= band.high for value, band in values)
 
 
-def _beyond(line: CompareCandidate, limits: dict[str, Any]) -> Iterator[str]:
-    """Yield each mean latency whose range reaches beyond the limit on it."""
+def _beyond(line: CompareCandidate, limits: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield each mean latency whose range reaches beyond the limit on it, and whether all of the range is beyond."""
     for name in LATENCIES:
         limit, band = limits.get(name), line.bands.get(name)
         if limit is not None and band is not None and limit["statistic"] == "mean" and band.high > limit["ms"]:
-            yield f"{name.removesuffix('_ms').upper()} up to {milliseconds(band.high)}, limit {milliseconds(limit['ms'])}"
+            span = f"at {milliseconds(band.low)} to" if band.low > limit["ms"] else "up to"
+            text = f"{name.removesuffix('_ms').upper()} {span} {milliseconds(band.high)}, limit {milliseconds(limit['ms'])}"
+            yield text, band.low > limit["ms"]
 
 
 def _notes(document: Compare) -> Iterator[Line]:

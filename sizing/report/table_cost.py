@@ -36,7 +36,7 @@ def blocks(document: CostReport) -> Iterator[Block]:
     yield Block(tuple(_notes(document)))
     yield Block(tuple(line for pair in document.break_even for line in _break_even(pair)))
     if document.energy is not None:
-        yield Block(tuple(_energy(document.energy, _at(document))))
+        yield Block(tuple(_energy(document.energy, _at(document), decodes=document.inputs["osl"] > 1)))
     yield Block(tuple(_prices(document)))
     yield assumed(document.assumptions, sources=False)
 
@@ -229,14 +229,16 @@ def _break_even(pair: BreakEven) -> Iterator[Line]:
     yield Line(text, "Break-even")
 
 
-def _energy(energy: Energy, at: str) -> Iterator[Line]:
+def _energy(energy: Energy, at: str, *, decodes: bool) -> Iterator[Line]:
     def both(loads: Loads, unit: str) -> str:
         return f"{number(loads.full_use)} {unit} at full use, {number(loads.at_load)} at {at}"
 
     a_year = energy.kwh_per_year
+    tokens = both(energy.kwh_per_million_tokens, "kWh per million tokens")
+    if decodes:
+        tokens = both(energy.kwh_per_million_output_tokens, "kWh per million output tokens")
     megawatt_hours = Loads(a_year.full_use / KWH_PER_MWH, a_year.at_load / KWH_PER_MWH)
     yield Line(
-        f"{energy.of}: {both(energy.kwh_per_million_output_tokens, 'kWh per million output tokens')}; "
-        f"{both(megawatt_hours, 'MWh a year')}; PUE {energy.pue:g}",
+        f"{energy.of}: {tokens}; {both(megawatt_hours, 'MWh a year')}; PUE {energy.pue:g}",
         "Energy",
     )

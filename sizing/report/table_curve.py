@@ -195,7 +195,7 @@ def _table(line: CurveLine, document: Curve) -> Block:
         "cache %": [_percent(p.kv_cache_utilisation) for p in points],
         MARKS_OF_POINTS: [marks(p) for p in points],
     }
-    told = {title: cells for title, cells in columns.items() if any(cell not in ("", "-") for cell in cells)}
+    told = {title: cells for title, cells in columns.items() if any(cell not in ("", "-", "0") for cell in cells)}
     return Block(
         columns=tuple(told),
         right=tuple(title != MARKS_OF_POINTS for title in told),
