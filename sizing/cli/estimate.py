@@ -166,7 +166,11 @@ def _with_pools(
         built = built._replace(simulate_command=simulate_pools(best, request, asked.asked, asked.pools))
     return document._replace(
         disaggregated=built,
-        assumptions=(*document.assumptions, *pools.assumptions(asked.pools.facts)),
+        assumptions=(
+            *document.assumptions,
+            *pools.assumptions(asked.pools.facts),
+            *pools.of_turns(asked.request, asked.pools.facts),
+        ),
     )
 
 

@@ -26,6 +26,7 @@ class PoolFigures(NamedTuple):
     cp: int
     dcp: int
     gpus_per_replica: int
+    nodes_per_replica: int
     gpus: int
     weight_precision: str
     utilisation: float

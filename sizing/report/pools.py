@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sizing.answer import spent
+from sizing.candidates import island_gpus
 from sizing.pooled import Asked, Checked, Found, Pooled, within_budget
 from sizing.report import estimate
 from sizing.report.documents import Assumption, Statistics
@@ -101,6 +102,17 @@ def _shape(pool: Evaluated) -> PoolShape:
     )
 
 
+def of_turns(request: Request, facts: HandOver) -> tuple[Assumption, ...]:
+    """Return what else it rests on where prompts hold answers, whose cache the decode pool has made."""
+    if request.extras.cached.talk is None:
+        return ()
+    return (
+        Assumption(
+            "caches of earlier answers", "back in the prefill pool by the next turn", "", "assumed", facts.source
+        ),
+    )
+
+
 def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
     """Return what the hand-over rests on."""
     way = "layer by layer while later layers are computed" if facts.by_layer else "whole, when prefill is over"
@@ -172,6 +184,7 @@ def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None
         cp=layout.cp,
         dcp=layout.dcp,
         gpus_per_replica=layout.gpus,
+        nodes_per_replica=-(-layout.gpus // island_gpus(chosen.option.gpu)),
         gpus=pool.gpus,
         weight_precision=chosen.plan.weight_format,
         utilisation=_utilisation(pool),

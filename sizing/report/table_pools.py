@@ -41,11 +41,21 @@ def _answer(found: Disaggregated, limits: dict[str, Any]) -> Iterator[Line]:
     yield Line(f"{gpus} = {pools}, {price}", style="bold")
     yield Line(
         f"Serves {number(found.requests_per_s)} requests/s ({number(found.requests_per_s_per_gpu)} per GPU); GPUs of prefill to "
-        f"those of decode {prefill.gpus} : {decode.gpus}"
+        f"those of decode {prefill.gpus} : {decode.gpus}{_nodes(prefill, decode)}"
     )
     spreads = {"ttft": found.ttft_ms, "itl": found.itl_ms, "e2e": found.e2e_ms}
     yield Line(", ".join(_latency(name, spread, limits[f"{name}_ms"]) for name, spread in spreads.items()))
     yield Line(_against(found))
+
+
+def _nodes(prefill: PoolFigures, decode: PoolFigures) -> str:
+    """Say which pool's replicas span several nodes."""
+    wide = [
+        f"a {name} replica over {pool.nodes_per_replica} nodes"
+        for name, pool in (("prefill", prefill), ("decode", decode))
+        if pool.nodes_per_replica > 1
+    ]
+    return f"; {', '.join(wide)}" if wide else ""
 
 
 def simulated(found: SimulatedPools) -> str:
