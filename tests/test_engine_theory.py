@@ -132,6 +132,7 @@ def test_a_closed_population_on_one_tick_clock_is_bounded_by_its_bottleneck() ->
         done = run_open(replica)
         assert 600 / done.ended == pytest.approx(expected, rel=0.01)
 
+
 def test_spread_lengths_keep_their_mean_however_few() -> None:
     """Ten lengths from 0.8 to 1.0 of 1,000: 810, 830 ... 990 in some order, 900 on average; two of 0 to 400: 100 and 300."""
     lengths = Lengths(1000, shape="spread", low_share=0.8)

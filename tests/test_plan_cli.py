@@ -505,3 +505,16 @@ def test_requests_in_flight_of_a_fleet_are_told(tmp_path: Path, capsys: pytest.C
     path.write_text("fleet: [{workload: agentic, gpu: h100-sxm}]\n")
     assert "agentic: " in (text := " ".join(out_of(capsys, "plan", str(path), "--no-verify").split()))
     assert "requests in flight (as stated)" in text
+
+
+def test_a_shared_pool_never_takes_more_than_its_workloads_apart(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One reserve for all saves GPUs: layouts that would only do without a reserve must not win for it."""
+    text = "fleet:\n  - {{name: assistant, workload: chat, profile: office, gpu: h100-sxm{0}}}\n  - {{name: search, workload: rag, gpu: h100-sxm{0}}}\nplanning: {{spare: 1, headroom: 20%}}\n"
+    gpus = {}
+    for pool in ("", ", pool: shared"):
+        path = tmp_path / f"fleet{len(pool)}.yaml"
+        path.write_text(text.format(pool), encoding="utf-8")
+        gpus[pool] = json.loads(out_of(capsys, "plan", str(path), "--no-verify", "--json"))["gpus"]
+    assert gpus[", pool: shared"] < gpus[""]

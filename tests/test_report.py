@@ -15,6 +15,7 @@ import pytest
 from sizing import __version__, advice
 from sizing.catalog import gpus, models
 from sizing.cli.estimate import WORKLOAD_OPTIONS
+from sizing.cli.main import run
 from sizing.cli.output import encodable
 from sizing.cli.resolve import question
 from sizing.report import csv as csv_format
@@ -477,3 +478,32 @@ def test_markdown_is_a_table_of_equal_rows(name: str) -> None:
     csv_head = csv_format.render(found).splitlines()[0].split(",")
     shown = [cell.strip() for cell in head.strip("|").split("|")]
     assert shown == [name for name in csv_head if name in shown]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("-m", "llama-3.1-70b", "--precision", "fp8", "--isl", "2000", "--osl", "300", "--rps", "20", "--ttft", "p95:800ms", "--itl", "25ms"),
+        ("-m", "llama-3.1-70b", "--precision", "fp8", "--isl", "1155", "--osl", "211", "--rps", "21", "--ttft", "p95:1s", "--itl", "50ms"),
+    ],
+)  # fmt: skip
+def test_a_promised_limit_keeps_its_promise(asked: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """`A limit from X on takes N GPUs`: asked with X, the answer takes N."""
+    assert run(["estimate", "-g", "h100-sxm", *asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    limiting = found["limiting"]
+    assert limiting["relaxed_gpus"] < found["deployment"]["gpus"]
+    place = asked.index(f"--{limiting['limit']}") + 1
+    statistic = "p95:" if asked[place].startswith("p95:") else ""
+    promised = [*asked[:place], f"{statistic}{limiting['relaxed_limit_ms']}ms", *asked[place + 1 :]]
+    assert run(["estimate", "-g", "h100-sxm", *promised, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["deployment"]["gpus"] <= limiting["relaxed_gpus"]
+
+
+def test_a_layout_that_fits_is_the_nearest_miss(capsys: pytest.CaptureFixture[str]) -> None:
+    """DeepSeek-V3 on TP8 answers alone within some 110 ms; layouts that lack a few GiB are no way to 50."""
+    asked = ("estimate", "-m", "deepseek-v3", "-g", "h200-sxm", "--isl", "2000", "--osl", "500", "--rps", "5")
+    assert run([*asked, "--ttft", "p95:50ms", "--no-verify", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["limiting"]["limit"] == "ttft"
+    assert any(change.startswith("TTFT limit") for change in found["limiting"]["suggestions"])

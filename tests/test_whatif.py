@@ -196,3 +196,56 @@ def test_what_none_does_alone_all_together_may() -> None:
     assert (found["base"], found["options"]) == (None, [])
     assert {"fp8-weights", "sparsity", "prefix-caching"} <= set(found["best"]["names"])
     assert found["best"]["answer"]["ttft_ms"] <= 100
+
+
+def test_trials_are_held_against_the_closed_form_that_is_shown_beside_the_simulated_base() -> None:
+    """One that changes nothing saves nothing, whatever the simulation of the base adds."""
+    asked = (
+        "-m",
+        "qwen3-8b",
+        "--task",
+        "embed",
+        "-g",
+        "h100-sxm",
+        "--isl",
+        "512",
+        "--rps",
+        "200",
+        "--ttft",
+        "p95:100ms",
+    )
+    found = whatif(*asked)
+    closed = found["base_closed_form"]
+    assert found["base"]["verified"]
+    assert not closed["verified"]
+    assert closed["gpus"] == printed(["estimate", *asked, "--no-verify", "--json"], 0)["deployment"]["gpus"]
+    for option in found["options"]:
+        assert option["gpus_saved"] == closed["gpus"] - option["gpus"], option["name"]
+    assert whatif(*asked, "--no-verify")["base_closed_form"] is None
+
+
+def test_a_router_that_knows_caches_is_tried_where_turns_come_at_random() -> None:
+    turns = (
+        "-m",
+        "llama-3.1-70b",
+        "-g",
+        "h100-sxm",
+        "--precision",
+        "fp8",
+        "--isl",
+        "600",
+        "--osl",
+        "250",
+        "--rps",
+        "20",
+    )
+    turns = (*turns, "--turns", "8", "--no-verify")
+    found = whatif(*turns)
+    (affinity,) = [option for option in found["options"] if option["name"] == "affinity"]
+    asked = printed(["estimate", *turns, "--prefix-routing", "affinity", "--json"], 0)
+    assert affinity["gpus"] == asked["deployment"]["gpus"] < found["base"]["gpus"]
+    assert found["inputs"]["conversation"]["hit"] == pytest.approx(
+        printed(["estimate", *turns, "--json"], 0)["inputs"]["conversation"]["hit"]
+    )
+    others = whatif(*turns, "--prefix-routing", "affinity"), whatif(*RAG)
+    assert all(option["name"] != "affinity" for other in others for option in other["options"])
