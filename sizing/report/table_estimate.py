@@ -71,7 +71,9 @@ def _caution(document: Estimate) -> Iterator[Line]:
         said = f"{number(load.requests_per_s)} requests/s instead of {number(c.requests_per_s_without)}"
     else:
         said = f"{plural(d.gpus, 'GPU')} instead of {c.gpus_without:,} ({c.extra_gpus:+,})"
-    yield Line(f"Conservative: {said}, sized on the worse edges of the error bands")
+    # Bands of latencies stand beside them only where published runs were like this one.
+    of = "" if any(path.startswith("latency.") for path in document.bands) else " of plain serving"
+    yield Line(f"Conservative: {said}, sized on the worse edges of the error bands{of}")
 
 
 def shell_lines(command: str) -> Iterator[Line]:
