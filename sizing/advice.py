@@ -222,6 +222,10 @@ def _changes(outcome: Outcome, precisions: Sequence[str | None]) -> Iterator[tup
         yield "--precision int4 (weight-only)", request, ("int4",)
     if request.kv_precision != "fp8":
         yield "--kv-precision fp8", replace(request, kv_precision="fp8"), precisions
+    cached = request.extras.cached
+    if not cached.affinity and (cached.talk is not None or cached.prefixes > 1):
+        routed = replace(request, extras=replace(request.extras, cached=replace(cached, affinity=True)))
+        yield "--prefix-routing affinity", routed, precisions
     if request.gpu_budget is not None and (request.requests_per_s or request.concurrency):
         yield "a larger budget of GPUs", replace(request, gpu_budget=None), precisions
 

@@ -41,9 +41,9 @@ class Side:
     pool: Pool
 
     def serving(self, of: Serving) -> Serving:
-        """Return how this pool's engine is run: the sizes given for it, else those of the workload."""
-        sizes = {name: size for name in SIZES if (size := getattr(self.pool, name)) is not None}
-        return of.model_copy(update=sizes)
+        """Return how this pool's engine is run: in the layout given for it, else in that of the workload."""
+        sizes = {name: getattr(self.pool, name) for name in SIZES}
+        return of.model_copy(update=sizes) if any(sizes.values()) else of
 
 
 @dataclass(frozen=True, slots=True)

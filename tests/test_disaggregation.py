@@ -26,7 +26,7 @@ from sizing.handover import Handed, Link, Transfer
 from sizing.pooled import Asked, Pooled, Side
 from sizing.simulation import Deployed, Traffic, simulate
 from sizing.specs.pools import Disaggregate, Pool
-from sizing.specs.workload import Tokens, Workload
+from sizing.specs.workload import Serving, Tokens, Workload
 from sizing.steady_state import Service
 
 NO_TIME = Link("none", math.inf, 0.0)
@@ -573,3 +573,38 @@ def test_a_mistake_is_one_line(arguments: list[str], said: str, capsys: pytest.C
     assert run(arguments) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and said in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("prefil=tp2", "did you mean prefill?"),
+        ("prefill=tp2,prefill=tp3", "prefill is named twice"),
+        ("prefill=0xtp2", "'0xtp2' counts 0 replicas, from 1 to 4,096"),
+        ("prefill=tp9999,decode=tp1", "'tp9999' has tp 9999, from 1 to 1,024"),
+        ("prefill=,decode=tp1", "prefill has no pool"),
+    ],
+)
+def test_a_pool_that_cannot_be_read_says_which(asked: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "600", "--osl", "250", "--rps", "2"]
+    assert run([*arguments, "--disaggregate", asked]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("llmsize: --disaggregate: ")
+    assert words in line
+
+
+def test_one_turn_over_pools_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["estimate", "-m", "llama-3.1-70b", "-g", "h100-sxm", "--isl", "2000", "--osl", "200", "--rps", "8"]
+    asked = [*asked, "--disaggregate", "--no-verify", "--json"]
+    gpus = []
+    for turns in ([], ["--turns", "1", "--think-time", "30s"]):
+        assert run([*asked, *turns]) == 0
+        gpus.append(json.loads(capsys.readouterr().out)["disaggregated"]["gpus"])
+    assert gpus[0] == gpus[1]
+
+
+def test_a_pool_with_a_layout_takes_none_of_the_others_sizes() -> None:
+    """Its own TP4 is not TP4 CP2 because those that serve as one are."""
+    pool = Side((), Pool(tp=4)).serving(Serving(tp=8, cp=2))
+    assert (pool.tp, pool.cp) == (4, None)
+    assert Side((), Pool()).serving(Serving(tp=8, cp=2)).cp == 2

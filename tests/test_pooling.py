@@ -233,3 +233,19 @@ def test_one_layout_may_be_looked_at(capsys: pytest.CaptureFixture[str], command
     assert (of["inputs"]["task"], base["inputs"]["task"]) == ("embed", "generate")
     assert any(one["what"] == "output head" for one in of["assumptions"])
     assert of != base
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (("estimate", "--isl", "500", "--rps", "3", "--osl-max", "10"), "--osl-max"),
+        (("simulate", "--isl", "500", "--rps", "3", "--osl-std", "10"), "--osl-std"),
+        (("step", "--decode", "5", "--context", "100"), "--decode"),
+    ],
+)
+def test_nothing_is_generated_whatever_asks_for_it(
+    arguments: tuple[str, ...], field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments, "-m", "qwen3-8b", "-g", "h100-sxm", "--task", "embed"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith(f"llmsize: {field}: embed ")

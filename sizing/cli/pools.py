@@ -60,7 +60,7 @@ def asked_of(names: Named, checks: Sequence[Check]) -> Asked | None:
 def _of_turns(workload: Workload) -> Sequence[Fault]:
     """Say what of conversations depends on the replicas of one pool and the load of the other."""
     prefix = workload.optimisations.prefix
-    if prefix is None or prefix.turns is None or (prefix.routing == "affinity" and prefix.think_time_s is None):
+    if prefix is None or (prefix.turns or 1) == 1 or (prefix.routing == "affinity" and prefix.think_time_s is None):
         return ()
     message = "turns over separate pools are sized where each finds its cache, without a think time"
     return (Fault(message, field="optimisations.prefix.turns", allowed="--prefix-routing affinity; or --prefix-hit"),)

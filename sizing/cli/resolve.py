@@ -219,7 +219,11 @@ def check_task(workload: Workload) -> None:
     if not workload.pooled:
         return
     faults = []
-    if workload.tokens.osl != RESULTS:
+    tokens = workload.tokens
+    for name in ("osl_max", "osl_std"):
+        if getattr(tokens, name) not in (None, RESULTS):
+            faults.append(Fault(f"{workload.task} gives no tokens", field=f"tokens.{name}", allowed="none"))
+    if tokens.osl != RESULTS:
         faults.append(
             Fault(f"{workload.task} gives no tokens", field="tokens.osl", allowed="1, for its result, or none")
         )

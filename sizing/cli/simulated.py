@@ -174,6 +174,8 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
         longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
         serving = serving.model_copy(update={"max_model_len": longest})
     check_task(asked)
+    if asked.pooled and driven.osl_std is not None:
+        raise InputError(Fault(f"{asked.task} gives no tokens", field="--osl-std", allowed="none"))
     check_experts(asked, model.spec)
     extras = extras_of(asked, model.spec).over(driven.replicas * layout.dp)
     whole = as_served(asked, extras)

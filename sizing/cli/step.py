@@ -34,6 +34,7 @@ def command(
     from sizing.cli.output import chosen_format, write
     from sizing.errors import Fault, InputError
     from sizing.report.step import build
+    from sizing.specs.workload import GENERATE
 
     def check_batch() -> None:
         if decode == 0 and prefill == 0:
@@ -44,6 +45,9 @@ def command(
             raise InputError(Fault("is that of decoding sequences", field="--context", allowed="with --decode"))
         if prior and prefill == 0:
             raise InputError(Fault("is that of a prompt", field="--prior", allowed="with --prefill"))
+
+        if decode and (values["task"] or GENERATE).strip().lower() != GENERATE:
+            raise InputError(Fault(f"{values['task']} decodes nothing", field="--decode", allowed="--prefill alone"))
 
     output, batch = Part(lambda: chosen_format(values)), Part(check_batch)
     new = Part(lambda: check_all_new(values, "--prefill N --prior M: N tokens to compute of a prompt with M in cache"))

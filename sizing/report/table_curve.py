@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sizing.report.curve import shape, shape_of, weights
+from sizing.report.documents import NO_ITL
 from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
 from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, lengths, milliseconds, number, percent, plural
@@ -132,6 +133,8 @@ def _setup(document: Curve) -> Iterator[Line]:
         for name_, limit in document.limits.items()
         if limit is not None
     ]
+    if NO_ITL in document.assumptions:
+        limits.append("that on ITL does not apply")
     yield Line(", ".join(limits) or "none", "Limits")
     yield Line(LOADS[i.get("arrivals", "closed")], "Load")
     if i.get("pools") is not None:

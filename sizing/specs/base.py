@@ -13,6 +13,8 @@ NonNegative = Annotated[float, Field(ge=0, le=MOST, strict=True)]
 Fraction = Annotated[float, Field(gt=0, le=1, strict=True)]
 PositiveInt = Annotated[int, Field(gt=0, le=int(MOST), strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=int(MOST), strict=True)]
+MOST_GROUP = 1024  # GPUs that share a layer, a prompt or experts: those of a large cluster
+GroupSize = Annotated[int, Field(gt=0, le=MOST_GROUP, strict=True)]
 Text = Annotated[str, Field(min_length=1, strict=True)]
 
 Kind = Literal["measured", "datasheet", "derived", "assumed"]

@@ -7,13 +7,15 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from sizing.specs.base import Spec, Text
+from sizing.errors import nearest
+from sizing.specs.base import MOST_GROUP, GroupSize, Spec, Text
 
 SEARCHED = "auto"  # both pools as the search finds them
 POOLS_FORM = (
     "auto, or prefill=POOL,decode=POOL with POOL = [COUNTx][GPU][:LAYOUT], as prefill=h100-sxm:tp2,decode=h200-sxm:tp4 "
     "or prefill=3xtp2,decode=tp4pp2"
 )
+MOST_REPLICAS = 4096
 PHASES = ("prefill", "decode")
 _COUNTED = re.compile(r"(\d+)x(.*)", re.DOTALL)
 _LAYOUT = re.compile(r"(?:(?:tp|pp|ep|dp|cp|dcp)\d+)+")
@@ -26,6 +28,8 @@ def _pool(text: str) -> dict[str, Any]:
     rest = text.strip()
     if counted := _COUNTED.fullmatch(rest):
         found["replicas"], rest = int(counted[1]), counted[2]
+        if not 0 < found["replicas"] <= MOST_REPLICAS:
+            raise ValueError(f"{text.strip()!r} counts {counted[1]} replicas, from 1 to {MOST_REPLICAS:,} are possible")
     name, _, layout = rest.rpartition(":")
     if not name and not layout:
         return found
@@ -36,6 +40,9 @@ def _pool(text: str) -> dict[str, Any]:
     sizes = _SIZE.findall(layout.lower())
     if len({size for size, _ in sizes}) < len(sizes):
         raise ValueError(f"{layout!r} states a size twice; the form is {POOLS_FORM}")
+    for size, count in sizes:
+        if not 0 < int(count) <= MOST_GROUP:
+            raise ValueError(f"{text.strip()!r} has {size} {count}, from 1 to {MOST_GROUP:,} are possible")
     found |= {size: int(count) for size, count in sizes}
     return found | ({"gpu": name.strip()} if name.strip() else {})
 
@@ -50,26 +57,29 @@ def read_pools(value: Any) -> Any:
     for part in value.split(","):
         phase, marked, pool = part.partition("=")
         phase = phase.strip().lower()
-        if not marked or phase not in PHASES or phase in found:
-            raise ValueError(f"{part.strip()!r} names no pool; the form is {POOLS_FORM}")
+        if phase in found:
+            raise ValueError(f"{phase} is named twice; the form is {POOLS_FORM}")
+        if not marked or phase not in PHASES:
+            near = nearest(phase, PHASES)
+            meant = f", did you mean {near}?" if near else ""
+            raise ValueError(f"{part.strip()!r} names no pool{meant}; the form is {POOLS_FORM}")
+        if not pool.strip():
+            raise ValueError(f"{phase} has no pool; the form is {POOLS_FORM}")
         found[phase] = _pool(pool)
     return found
-
-
-Size = Annotated[int, Field(gt=0, le=1024, strict=True)]
 
 
 class Pool(Spec):
     """One pool: GPU type and layout of its replicas, and how many; the search picks what is absent."""
 
     gpu: Text | None = None
-    replicas: Annotated[int, Field(gt=0, le=4096, strict=True)] | None = None
-    tp: Size | None = None
-    pp: Size | None = None
-    ep: Size | None = None
-    dp: Size | None = None
-    cp: Size | None = None
-    dcp: Size | None = None
+    replicas: Annotated[int, Field(gt=0, le=MOST_REPLICAS, strict=True)] | None = None
+    tp: GroupSize | None = None
+    pp: GroupSize | None = None
+    ep: GroupSize | None = None
+    dp: GroupSize | None = None
+    cp: GroupSize | None = None
+    dcp: GroupSize | None = None
 
 
 class Disaggregate(Spec):

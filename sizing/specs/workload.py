@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from sizing.specs import ranges
-from sizing.specs.base import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
+from sizing.specs.base import Fraction, GroupSize, NonNegative, Positive, PositiveInt, Spec, Text
 from sizing.specs.demand import Demand, RequestsEach
 from sizing.specs.engine import All2All, Imbalance
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
@@ -169,12 +169,12 @@ class Serving(Spec):
     """
 
     engine: Text = "vllm"
-    tp: PositiveInt | None = None
-    pp: PositiveInt | None = None
-    ep: PositiveInt | None = None
-    dp: PositiveInt | None = None
-    cp: PositiveInt | None = None
-    dcp: PositiveInt | None = None
+    tp: GroupSize | None = None
+    pp: GroupSize | None = None
+    ep: GroupSize | None = None
+    dp: GroupSize | None = None
+    cp: GroupSize | None = None
+    dcp: GroupSize | None = None
     all2all_backend: Annotated[All2All, BeforeValidator(_backend)] | None = None
     expert_imbalance: Imbalance | None = None
     memory_fraction: Fraction | None = None
