@@ -15,6 +15,8 @@ from sizing.specs.workload import Limit, Limits
 
 MOST_RELAXED = 3.0  # times a limit: further off, another limit is no longer the same service
 THRESHOLD_STEP = 1.005  # how near the threshold is found, before it is rounded up
+# How far above its mean in one run a limit is kept in a longer one too: steps are many in any run, waits for a first token are not.
+SURE = {"itl": 1.02, "e2e": 1.02}
 MOST_CONFIRMED = 4  # times that a threshold is raised until a simulation keeps it
 LEGIBLE_SHARE = 0.01  # of a figure, that rounding it up to one that is easy to read may add
 STABLE_UTILISATION = 0.8  # suggested in place of one set lower
@@ -75,7 +77,10 @@ def relaxation(
     size = confirmed.best if confirmed is not None else None
     if size is None or size.gpus >= best.gpus:
         return None
-    seconds = max(seconds, legible(size.latency_s(name)[limit.statistic] * getattr(size.load.edge, name)))
+    measured_s = size.latency_s(name)[limit.statistic] * getattr(size.load.edge, name)
+    if name in SURE and limit.statistic == "mean":
+        return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, size.candidate.option.name)
+    seconds = max(seconds, legible(measured_s))
     for _ in range(MOST_CONFIRMED):
         asked = _with_limit(request, name, seconds / limit.seconds)
         again = confirm(replace(outcome, request=asked, ranked=rank(tuple(_resized((size,), asked)), asked)))
