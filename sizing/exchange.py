@@ -8,7 +8,7 @@ from sizing import architecture
 from sizing.architecture import Layout
 from sizing.attention import pick
 from sizing.attention.terms import Numeric
-from sizing.operation import ACTIVATION_BYTES, Operation, busiest_load
+from sizing.operation import ACTIVATION_BYTES, Operation, busiest_load, dispatches
 from sizing.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings
 from sizing.specs.model import Attention, LayerKind, Model, MoeMlp
@@ -47,10 +47,10 @@ def of_layer(
     if layout.tp > 1 and kind.mixer is not None and not (model.parallel_blocks and kind.mlps):
         found.append(all_reduce("mixer_all_reduce", model, layout.tp, rank_tokens, count))
     if layout.token_ranks > 1 and routed:
-        if settings.all2all_backend == "allgather" or layout.ep < layout.stage_gpus:
-            found += _gathered(model, layout, tokens, count)
-        else:
+        if dispatches(layout, settings):
             found += _dispatched(model, routed[0], layout, settings, plan, tokens, count)
+        else:
+            found += _gathered(model, layout, tokens, count)
     elif layout.tp > 1 and kind.mlps:
         found.append(all_reduce("mlp_all_reduce", model, layout.tp, rank_tokens, count))
     return found
@@ -110,7 +110,13 @@ def parts_joined(model: Model, layout: Layout, sequences: Numeric, queries: int 
     tokens = sequences * queries / layout.dp
     groups = (
         ("dcp", layout.dcp, 1, tokens / layout.cp, layout.tp // layout.dcp),
-        ("cp", layout.cp, layout.tp, tokens, layout.tp),
+        (
+            "cp",
+            layout.cp,
+            layout.tp,
+            tokens,
+            layout.tp // layout.dcp,
+        ),  # with the heads that a part of a cache is read for
     )
     for name, gpus, apart, of_group, heads_over in groups if layout.cache_parts > 1 else ():
         for index, count in architecture.whole(model).layers if gpus > 1 else ():

@@ -100,7 +100,11 @@ def weight_bytes(model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan
 
 
 def forward_bytes(model: Model, layout: Layout, settings: EngineSettings, tokens: int) -> float:
-    """Peak of the forward pass at `tokens` tokens: hidden states and MLP buffers, and the experts' workspace."""
+    """Peak of the forward pass at `tokens` tokens: hidden states and MLP buffers, and the experts' workspace.
+
+    All attention-data ranks together: kernels of experts work in chunks, and a published log of eight ranks (MF32 of
+    tests/data/memory_cases.yaml) has no more than so many tokens of workspace.
+    """
     rule = settings.forward_activation
     rank_tokens = max(1, tokens // layout.token_ranks)
     widest = max(
@@ -247,9 +251,7 @@ def _reserve_fraction(gpu: Gpu, settings: EngineSettings, layout: Layout, mla: b
     memory = gpu.datasheet.memory
     memory_mib = memory.nvidia_smi_mib or memory.cuda_visible_gib * GIB / MIB
     graph_batch = settings.graph_sizes.most if settings.graph_sizes else 0
-    return static_fraction(
-        settings.reserve, memory_mib, settings.max_num_batched_tokens, graph_batch, layout.tp * layout.pp, mla
-    )
+    return static_fraction(settings.reserve, memory_mib, settings.max_num_batched_tokens, graph_batch, layout.gpus, mla)
 
 
 def use(

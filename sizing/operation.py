@@ -76,6 +76,12 @@ def gemm(matrix: Matrix, tokens: Numeric, count: float, plan: PrecisionPlan) -> 
     )
 
 
+def dispatches(layout: Layout, settings: EngineSettings) -> bool:
+    """Return whether tokens go to the ranks of their experts alone: where several ranks of attention share whole experts."""
+    whole = layout.token_ranks > 1 and layout.ep == layout.stage_gpus
+    return whole and settings.all2all_backend != "allgather"
+
+
 def moe(
     mlp: MoeMlp,
     hidden_size: int,
@@ -89,6 +95,7 @@ def moe(
     experts = architecture.expert_matrices(mlp, hidden_size, layout)
     weights_per_expert = sum(matrix.inputs * matrix.outputs for matrix in experts)
     pairs = busiest_load(tokens * mlp.experts_per_token / layout.ep, layout, settings)
+    rows = pairs if dispatches(layout, settings) else tokens  # that a rank gets: its own, or all that were gathered
     hit = expected_experts(mlp.experts, mlp.experts_per_token, pairs * layout.ep / mlp.experts_per_token) / layout.ep
     return Operation(
         name="experts",
@@ -96,7 +103,7 @@ def moe(
         count=count,
         flops=FLOPS_PER_MAC * pairs * weights_per_expert,
         bytes=hit * weights_per_expert * plan.weight_bytes("expert")
-        + 2 * tokens * (mlp.latent or hidden_size) * ACTIVATION_BYTES,
+        + 2 * rows * (mlp.latent or hidden_size) * ACTIVATION_BYTES,
         role="expert",
     )
 

@@ -21,7 +21,7 @@ from sizing.request import Data, Request
 from sizing.steady_state import Point, decoding_limit
 
 MOST_REPLICAS = 4096  # tried for a layout that so many did not help
-KEPT_ROUNDS, KEPT_CLOSE = 8, 1e-3  # of a share that falls as what is found less slows replicas down
+KEPT_ROUNDS, KEPT_CLOSE = 24, 1e-3  # of a share that falls as what is found less slows replicas down
 
 
 class Trial(NamedTuple):
@@ -60,14 +60,24 @@ Trials = Generator[Trial, Reply, Trial | None]
 
 def at(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
     """Try so many replicas, with as much of the histories as they then keep, at most `kept`."""
+    before: float | None = None
     for _ in range(KEPT_ROUNDS if cached.think_time_s is not None else 0):
         trial = Trial(replicas, kept)
         reply = yield trial
         if reply.needed is None or reply.needed > replicas or reply.kept >= kept - KEPT_CLOSE:
             return trial, reply
-        kept = reply.kept
+        limit = _limit(before, kept, reply.kept)
+        before, kept = (kept, reply.kept) if limit is None else (None, limit)
     trial = Trial(replicas, 0.0 if cached.think_time_s is not None else 1.0)
     return trial, (yield trial)
+
+
+def _limit(before: float | None, kept: float, after: float) -> float | None:
+    """Return where a falling share heads for by three of its values (Aitken's delta-squared); None where they do not tell."""
+    if before is None or (kept - after) >= (before - kept):
+        return None
+    first, second = kept - before, after - kept
+    return max(0.0, before - first * first / (second - first))
 
 
 def fewest(cached: Cached) -> Trials:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sizing import architecture, drafts
+from sizing.advice import nearest_miss
 from sizing.answer import Answer, cost, spent, throughput_first
 from sizing.errors import InputError
 from sizing.request import Request
@@ -65,7 +66,7 @@ def solved(outcome: Outcome) -> Solved:
     """Return what comes of a search for replicas that do all of a request."""
     if outcome.best is not None:
         return Solved(outcome.best)
-    nearest = min(outcome.rejected, key=lambda entry: entry.shortfall, default=None)
+    nearest = nearest_miss(outcome)
     return Solved(None, "no layout meets the demand" if nearest is None else f"{nearest.layout}: {nearest.detail}")
 
 

@@ -190,11 +190,12 @@ def test_layouts_of_several_edges_are_solved_apart() -> None:
 
 
 def test_a_relaxed_limit_is_no_less_than_what_was_measured_at_its_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 ms measured, 1.5 times that at the edge, 2 % for another run: 45.9 ms, told as 46."""
     request = asked(demand={"requests_per_s": 60.0}, limits={"itl": "10ms"})
     outcome = found(request, (band("itl", 0.9, 1.5),))
     monkeypatch.setattr(Evaluated, "latency_s", lambda self, name: {"mean": 0.03})  # as if simulated
     relaxed = relaxation(outcome, [option("h100-sxm")], [None], data(), lambda other: other)
-    assert relaxed is not None and relaxed.seconds == pytest.approx(0.045)
+    assert relaxed is not None and relaxed.seconds == pytest.approx(0.046)
 
 
 # --- the command -----------------------------------------------------------------------------------------------

@@ -309,7 +309,7 @@ def test_one_part_is_no_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert document(capsys, 0, *asked) == document(capsys, 0, *asked, "--cp", "1", "--dcp", "1")
 
 
-def test_names_of_a_layout_are_the_operations_own() -> None:
+def test_windows_bound_what_is_gathered() -> None:
     """Prefill of a model with windows gathers the window of what is cached, not all of it."""
     model, layout = real_model("gpt-oss-120b"), Layout(tp=4, cp=2)
     kernels = kernels_for(model, real_gpu(H100), layout, engine=ENGINE)

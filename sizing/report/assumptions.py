@@ -11,6 +11,7 @@ from sizing.candidates import Candidate, deployment_of
 from sizing.demand import OF_USERS
 from sizing.extras import Cached
 from sizing.kernels import Kernels
+from sizing.operation import dispatches
 from sizing.report.documents import NO_ITL, Assumption
 from sizing.report.inputs import Asked
 from sizing.request import Request
@@ -134,7 +135,15 @@ def _of_layout(request: Request, chosen: Candidate) -> Iterator[Assumption]:
             yield Assumption(what, serving.expert_imbalance, "", "assumed", "as asked")
         else:
             yield Assumption(what, "that of random routing", "", "assumed", "sizing.operation.busiest")
-    if layout.token_ranks > 1 and is_moe(request.model) and serving.all2all_backend is None:
+    if is_moe(request.model) and serving.all2all_backend is not None:
+        used = dispatches(layout, chosen.settings) or (
+            layout.token_ranks > 1 and serving.all2all_backend == "allgather"
+        )
+        why = (
+            "experts are cut by width, so tokens are gathered" if layout.token_ranks > 1 else "attention is on one rank"
+        )
+        yield Assumption("all2all_backend", "as asked" if used else f"not used: {why}", "", "derived", "the layout")
+    elif layout.token_ranks > 1 and is_moe(request.model):
         yield _of_setting(request, chosen, "all2all_backend")
     for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
         if size > 1:
