@@ -316,3 +316,17 @@ def test_windows_bound_what_is_gathered() -> None:
     found = operations.prefill_attention(model, layout, kernels.plan, 1.0, 512.0, 100_000.0)
     # 8 KV heads of 64 over TP4: 2 heads * 64 * 2 * 2 bytes = 512 a token; windows of 128 tokens.
     assert sorted({o.message_bytes for o in found if o.name == "cp_keys"}) == [512 * 640, 512 * 100_512]
+
+
+def test_cp_and_dcp_together_exchange_what_all_their_gpus_need() -> None:
+    """Llama-3.1-70B, TP16 CP2 DCP2: a GPU reads a quarter of each cache for 8 of 64 heads, of 128.
+
+    64 sequences over CP2 are 32 on a rank. DCP gathers 8 heads of these, 32 * 8 * 128 * 2 = 65,536 bytes; CP then those of both
+    ranks, 131,072, which is what the GPU needs for all 64.
+    """
+    layout = Layout(tp=16, cp=2, dcp=2)
+    found = {o.operation.name: o.operation for o in timed("llama-3.1-70b", layout, decoding(64, 4000)).operations}
+    assert found["dcp_queries"].message_bytes == 65_536
+    assert found["cp_queries"].message_bytes == found["cp_outputs"].message_bytes == 131_072
+    assert found["cp_sums"].message_bytes == 64 * 8 * 4
+    assert found["decode_gqa"].q_heads == 8

@@ -430,3 +430,15 @@ def test_a_sweep_sizes_as_an_estimate_does(capsys: pytest.CaptureFixture[str]) -
         alone = answer(capsys, "estimate", *arguments, *asked_for, "--no-verify")
         assert row["gpus"] == alone["deployment"]["gpus"]
         assert row["ttft_ms"] == pytest.approx(alone["latency"]["ttft_ms"]["mean"])
+
+
+def test_a_share_that_falls_slowly_settles() -> None:
+    """Caches asked to keep k of the histories keep 0.06 + 0.8 k: a fifth of the way to 0.3 each time, where it settles."""
+    tried: list[float] = []
+
+    def reply(trial: Trial) -> tuple[float, Reply]:
+        tried.append(trial.kept)
+        return trial.kept, Reply(3, 0.06 + 0.8 * trial.kept)
+
+    assert spread.at_once(3, Cached(think_time_s=35.0), reply) == pytest.approx(0.3, abs=0.005)
+    assert len(tried) < 8

@@ -209,3 +209,30 @@ def test_what_is_said_of_experts_is_refused_where_there_are_none(capsys: pytest.
         lines = capsys.readouterr().err.strip().splitlines()
         assert [line.split(":")[1].strip() for line in lines] == ["--all2all-backend", "--expert-imbalance"]
         assert all("has no experts" in line for line in lines)
+
+
+def test_a_rank_moves_the_tokens_that_come_to_it() -> None:
+    """2,048 tokens gathered are all read and written on each of 16 ranks; dispatched, its 1,024 pairs of token and expert."""
+    layout = Layout(dp=16, ep=16)
+    gathered, sent = (
+        of_layer(layout, 2048.0, all2all_backend=way, expert_imbalance=1.0)["experts"][0] for way in BACKENDS[:2]
+    )
+    assert gathered.bytes - sent.bytes == pytest.approx(2 * (2048 - 1024) * 7168 * 2)
+    assert gathered.flops == sent.flops
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        (("--tp", "1", "--dp", "8", "--ep", "8"), "as asked"),
+        (("--tp", "1", "--dp", "8", "--ep", "4"), "not used: experts are cut by width"),
+        (("--tp", "8", "--ep", "8"), "not used: attention is on one rank"),
+    ],
+)
+def test_a_backend_without_effect_is_said(
+    layout: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["step", "-m", "deepseek-r1", "-g", "h200-sxm", "--decode", "64", "--context", "2000", "--json", *layout]
+    assert run([*asked, "--all2all-backend", "low_latency"]) == 0
+    (said,) = [a for a in json.loads(capsys.readouterr().out)["assumptions"] if a["what"] == "all2all_backend"]
+    assert str(said["value"]).startswith(words)
