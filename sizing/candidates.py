@@ -49,12 +49,6 @@ class Rejected:
     sized: Candidate | None = None
 
 
-def island_gpus(gpu: Gpu) -> int:
-    """GPUs that tensor parallelism may span: the link's domain, or the node over PCIe, whichever is larger."""
-    sheet = gpu.datasheet
-    return max(sheet.node.gpus, sheet.link.domain_gpus if sheet.link else 1)
-
-
 def splits(request: Request, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
     """Yield the ways to split a layer (at pp 1): every tp within an island, expert parallelism on and off for MoE.
 
@@ -63,7 +57,7 @@ def splits(request: Request, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
     serving = request.serving
     most = defaults.max_gpus_per_replica
     given = Layout(dp=serving.dp or 1, cp=serving.cp or 1, dcp=serving.dcp or 1)
-    widest = max(1, min(island_gpus(gpu), most) // given.token_ranks)
+    widest = max(1, min(gpu.datasheet.island_gpus, most) // given.token_ranks)
     for tp in [serving.tp] if serving.tp else range(1, widest + 1):
         for ep in _expert_sizes(request, tp * given.token_ranks):
             yield replace(given, tp=tp, ep=ep)
@@ -209,7 +203,7 @@ def refusals(
 
 def _nodes_why_not(gpu: Gpu, layout: Layout) -> Iterator[str]:
     """Yield why a replica cannot be laid out over nodes: without a network, or with a group that is cut across nodes."""
-    island = island_gpus(gpu)
+    island = gpu.datasheet.island_gpus
     if layout.gpus > island and gpu.datasheet.node.inter_node_gbit_per_s_per_gpu is None:
         yield f"{layout.gpus} GPUs need a network between nodes, which the profile does not state"
     elif layout.stage_gpus > island and (layout.stage_gpus % island or (layout.tp % island and island % layout.tp)):

@@ -324,12 +324,6 @@ class Kernels:
         busy = row.t0_us * MICRO + np.maximum(compute_s, memory_s)
         return np.where(np.asarray(operation.flops) > 0, busy, 0.0)
 
-    @property
-    def island_gpus(self) -> int:
-        """GPUs that reach each other without the network between nodes: a node, or a larger link domain."""
-        sheet = self.gpu.datasheet
-        return max(sheet.node.gpus, sheet.link.domain_gpus if sheet.link else 1)
-
     def link(self, gpus: int) -> tuple[str, float, float]:
         """Return (kind, bytes/s per direction at its usual share, alpha in s) of the narrowest link among `gpus`."""
         sheet, assumed = self.gpu.datasheet, self.assumptions
@@ -356,9 +350,9 @@ class Kernels:
 
     def spread(self, operation: Operation) -> tuple[int, int]:
         """Return over how many GPUs of a node, and how many nodes, the group of an operation is spread."""
-        if operation.gpus * operation.apart <= self.island_gpus:
+        if operation.gpus * operation.apart <= self.gpu.datasheet.island_gpus:
             return operation.gpus, 1
-        within = max(1, self.island_gpus // operation.apart)
+        within = max(1, self.gpu.datasheet.island_gpus // operation.apart)
         return within, -(-operation.gpus // within)
 
     def _collective(self, operation: Operation) -> Numeric:
@@ -428,6 +422,6 @@ class Kernels:
         )
 
     def _send(self, operation: Operation) -> Numeric:
-        crosses = operation.gpus * (operation.count + 1) > self.island_gpus
+        crosses = operation.gpus * (operation.count + 1) > self.gpu.datasheet.island_gpus
         _, bytes_per_s, alpha_s = self.inter_node_link() if crosses else self.link(operation.gpus * 2)
         return network.send_s(operation.message_bytes, alpha_s=alpha_s, bytes_per_s=bytes_per_s)

@@ -112,7 +112,7 @@ def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[
             yield Assumption(label, f"borrowed from {choice.borrowed_from}", "", "assumed", row.source)
         else:
             yield Assumption(label, f"{row.engine} {row.version}", "", "measured", row.source)
-    if chosen.layout.gpus > kernels.island_gpus:
+    if chosen.layout.gpus > sheet.island_gpus:
         _, bytes_per_s, alpha_s = kernels.inter_node_link()
         each = f"{bytes_per_s / GIGA:.3g} GB/s per GPU, {alpha_s / MICRO:.3g} us a message"
         yield Assumption("network between a replica's nodes", each, "", "derived", kernels.assumptions.source)

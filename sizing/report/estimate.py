@@ -10,7 +10,7 @@ import numpy as np
 
 from sizing import cost, memory
 from sizing.advice import Relaxation, Suggestion, nearest_miss
-from sizing.candidates import Candidate, Rejected, island_gpus
+from sizing.candidates import Candidate, Rejected
 from sizing.report import assumptions, bands, check_command, explain, talks
 from sizing.report.documents import (
     Alternative,
@@ -165,7 +165,7 @@ def deployment(best: Evaluated) -> Deployment:
         dp=layout.dp,
         cp=layout.cp,
         dcp=layout.dcp,
-        nodes_per_replica=-(-layout.gpus // island_gpus(best.candidate.option.gpu)),
+        nodes_per_replica=-(-layout.gpus // best.candidate.option.gpu.datasheet.island_gpus),
     )
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from sizing import deployment as deployments
 from sizing.architecture import Layout
-from sizing.candidates import island_gpus
 from sizing.deployment import Resolved
 from sizing.report import assumptions, bands, explain
 from sizing.report.deployed import candidate_of, inputs
@@ -56,7 +55,7 @@ def _suggestions(resolved: Resolved) -> list[str]:
     longest = resolved.longest_that_fits()
     if resolved.refused is None and longest > 0 and resolved.request.extras.cached.within(longest):
         found.append(f"--max-model-len {longest:,}".replace(",", ""))
-    for tp in range(resolved.layout.tp + 1, island_gpus(resolved.option.gpu) + 1):
+    for tp in range(resolved.layout.tp + 1, resolved.option.gpu.datasheet.island_gpus + 1):
         if _fits(resolved, layout=replace(resolved.layout, tp=tp)):
             found.append(f"--tp {tp}")
             break

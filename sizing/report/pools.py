@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sizing.answer import spent
-from sizing.candidates import island_gpus
 from sizing.pooled import Asked, Checked, Found, Pooled, within_budget
 from sizing.report import estimate
 from sizing.report.documents import Assumption, Statistics
@@ -184,7 +183,7 @@ def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None
         cp=layout.cp,
         dcp=layout.dcp,
         gpus_per_replica=layout.gpus,
-        nodes_per_replica=-(-layout.gpus // island_gpus(chosen.option.gpu)),
+        nodes_per_replica=-(-layout.gpus // chosen.option.gpu.datasheet.island_gpus),
         gpus=pool.gpus,
         weight_precision=chosen.plan.weight_format,
         utilisation=_utilisation(pool),

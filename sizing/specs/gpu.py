@@ -139,6 +139,11 @@ class Datasheet(Spec):
     date: Text
     note: Text | None = None
 
+    @property
+    def island_gpus(self) -> int:
+        """GPUs that reach each other without the network between nodes: a node, or a larger link domain."""
+        return max(self.node.gpus, self.link.domain_gpus if self.link else 1)
+
 
 class _Measured(Spec):
     """Where a row of constants comes from and how well it fits: engine and version, points, error, source."""
