@@ -202,6 +202,7 @@ def adapter_operations(model: Model, layout: Layout, adapters: Adapters, tokens:
                     flops=FLOPS_PER_MAC * rank_tokens * values / adapters.facts.kernels_per_matrix,
                     bytes=(hit * values * adapters.facts.value_bytes + rank_tokens * width * ACTIVATION_BYTES)
                     / adapters.facts.kernels_per_matrix,
+                    of_all=matrix.role == "expert",
                 )
             )
     return tuple(found)

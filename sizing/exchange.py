@@ -60,8 +60,8 @@ def _gathered(model: Model, layout: Layout, tokens: Numeric, count: int) -> list
     """Every GPU gets all tokens of the stage and adds up what its experts made of them."""
     message = tokens * model.hidden_size * ACTIVATION_BYTES
     return [
-        Operation("experts_all_gather", "all_gather", count, message_bytes=message, gpus=layout.stage_gpus),
-        Operation("experts_reduce_scatter", "reduce_scatter", count, message_bytes=message, gpus=layout.stage_gpus),
+        Operation(name, rule, count, message_bytes=message, gpus=layout.stage_gpus, of_all=True)
+        for name, rule in (("experts_all_gather", "all_gather"), ("experts_reduce_scatter", "reduce_scatter"))
     ]
 
 
@@ -76,7 +76,7 @@ def _dispatched(
 ) -> list[Operation]:
     """Each token goes to the ranks of its experts, in their precision, and comes back from each at 16 bit.
 
-    The busiest rank binds. GPUs of a tensor-parallel group send a part of its tokens each, and gather them after.
+    The busiest rank binds, of those that send and those that get: what one has to send it gets back. GPUs of a tensor-parallel group send a part of its tokens each, and gather them after.
     """
     own = tokens / layout.stage_gpus
     mean = tokens * mlp.experts_per_token / layout.ep

@@ -7,6 +7,7 @@ TTFT is over when its cache has arrived, since the decode replica answers from t
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -142,7 +143,7 @@ def simulate(
         return _driven(of, store, traffic, longest, routing=routing, limit_s=limit_s, handed=handed)
 
     first = driven(prefill, requests, handed=False)
-    arrived = _arrivals(first, [osl for *_, osl in taken], transfer)
+    arrived = _arrivals(first, [osl for *_, osl in taken], transfer, prefill.layout.dp)
     second = driven(decode, arrived.requests, handed=True)
     refused = [n for replica in first.replicas for n in replica.refused]
     refused_later = [arrived.numbers[n] for replica in second.replicas for n in replica.refused]
@@ -194,7 +195,6 @@ def _driven(
         requests,
         replicas,
         routing=routing,
-        ranks=of.layout.dp,
         seed=traffic.seed + handed,  # a router that draws does so anew
         limit=limit_s,
         watched=watched(traffic),
@@ -213,8 +213,8 @@ class _Arrivals:
     taken_s: list[float]
 
 
-def _arrivals(first: Run, osl: list[int], transfer: Transfer) -> _Arrivals:
-    """Send each prompt's cache when its prefill is over; a replica's link carries one prompt after another."""
+def _arrivals(first: Run, osl: list[int], transfer: Transfer, ranks: int) -> _Arrivals:
+    """Send each prompt's cache when its prefill is over; the link of each of a replica's ranks carries one after another."""
     requests, replicas = first.requests, first.replicas
 
     def outside_s(number: int) -> float:
@@ -225,15 +225,15 @@ def _arrivals(first: Run, osl: list[int], transfer: Transfer) -> _Arrivals:
         for n in range(len(requests))
         if osl[n] > 1 and not math.isnan(requests.finished[n])
     ]
-    free_at = [0.0] * len(replicas)
+    free_at = [[0.0] * ranks for _ in replicas]
     found: list[tuple[float, int]] = []
     taken_s: list[float] = []
     for done, number in sorted(ended):
         place, isl = first.placed[number], requests.isl[number]
         link_s = float(transfer.seconds(isl))
         exposed_s = float(transfer.exposed_s(isl, done - requests.admitted[number]))
-        arrives = max(done + exposed_s, free_at[place] + link_s)
-        free_at[place] = arrives
+        arrives = max(done + exposed_s, free_at[place][0] + link_s)
+        heapq.heapreplace(free_at[place], arrives)  # the rank whose link is free first
         found.append((arrives, number))
         taken_s.append(arrives - done)
     found.sort()

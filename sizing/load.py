@@ -70,7 +70,8 @@ class Load:
     def phases_s(self, decoding: float) -> tuple[float, float]:
         """Seconds that a replica is busy with one request's prefill, and with its decoding beside `decoding` - 1 others."""
         service = self.service
-        prefill_s = float(service.chunks * steady_state.prefill_step_s(self.curves, service, 0.0) / service.ranks)
+        full_s = steady_state.prefill_step_s(self.curves, service, 0.0, service.dp)  # each rank has a prompt
+        prefill_s = float(service.chunks * full_s / (service.stages * service.dp))
         together = max(1.0, decoding)
         step_s = float(steady_state.decode_step_s(self.curves, service, together)) if service.osl > 1 else 0.0
         return prefill_s, (service.osl - 1) * step_s / together

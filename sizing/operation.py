@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ class Operation:
 
     `rule` names how it is timed; `role` whose weights it reads; `gpus` how many take part in a collective, one of every
     `apart` GPUs of a stage, and `fan_out` to how many experts a token goes;
+    `of_all` says that it works on the tokens of all attention-data ranks together, others on those of one's own;
     `input_values` is how many values enter a product; `head_dim`, `q_heads`, `prompt_tokens` choose the measured row of attention.
     """
 
@@ -41,6 +43,19 @@ class Operation:
     kv_heads: int = 0
     prompt_tokens: Numeric = 0.0
     context_tokens: Numeric = 0.0
+    of_all: bool = False
+
+
+def unevenly(
+    build: Callable[[Numeric], tuple[Operation, ...]], tokens: Numeric, fullest: Numeric, ranks: int
+) -> tuple[Operation, ...]:
+    """Return the operations on `tokens` of a replica of which its fullest attention-data rank has `fullest`.
+
+    `build` makes them for tokens that are spread evenly over the ranks. All ranks meet at the experts of every layer, so
+    each operation takes what it takes on the fullest one, as if all were as full, but for those that share all tokens.
+    """
+    as_full, together = build(fullest * ranks), build(tokens)
+    return tuple(every if own.of_all else own for own, every in zip(as_full, together, strict=True))
 
 
 def expected_experts(experts: float, experts_per_token: int, tokens: Numeric) -> Numeric:
@@ -105,6 +120,7 @@ def moe(
         bytes=hit * weights_per_expert * plan.weight_bytes("expert")
         + 2 * rows * (mlp.latent or hidden_size) * ACTIVATION_BYTES,
         role="expert",
+        of_all=True,
     )
 
 

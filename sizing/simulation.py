@@ -151,7 +151,6 @@ def simulate(
         requests,
         replicas,
         routing=routing,
-        ranks=deployed.layout.dp,
         seed=traffic.seed,
         limit=limit_s,
         watched=watched(traffic),

@@ -24,7 +24,7 @@ class Stack(NamedTuple):
 def shared(curves: Curves, service: Service) -> Hashable:
     """Return what layouts must have in common to be stacked: the host's part, lengths, chunks, order of steps."""
     own = (curves.host, curves.front_end_s, curves.launch_s, curves.captured_tokens)
-    has = (curves.again_s is None, curves.joined_s is None)
+    has = (curves.again_s is None, curves.joined_s is None, curves.shared_s is None)
     return *own, curves.verified, *has, replace(service, pp=1, dp=1, even_stages=None)
 
 
@@ -42,6 +42,7 @@ def stack(curves: Sequence[Curves], services: Sequence[Service]) -> Stack:
             last_stage=column([one.last_stage for one in curves]),
             again_s=_rows([one.again_s for one in curves]),
             joined_s=_rows([one.joined_s for one in curves]),
+            shared_s=_rows([one.shared_s for one in curves]),
         ),
         replace(
             services[0],

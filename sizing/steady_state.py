@@ -11,7 +11,9 @@ it. A prompt lengthens the steps of the sequences beside it by p = (i/c)(m-d)/k 
     S = d(b) + b*p/(o-1),    X = b/((o-1)*S).
 
 A request's ITL is a little more than S, since it decodes beside itself and those it came with (`_seen_step_s`). All is
-explicit in b; arrays over b go through unchanged. Waiting under Poisson arrivals (`_waits`): the rest of the step in
+explicit in b; arrays over b go through unchanged. Attention-data ranks step together, as long as the fullest needs: b and
+the prompts of a step are those of all ranks, each prompt on one, so that k prompts take a step as long as one does but for
+the experts' work, up to one prompt a rank. Waiting under Poisson arrivals (`_waits`): the rest of the step in
 progress, those who share the next one, and, where the budget is short, the prompts ahead as M/D/1 (Pollaczek-Khinchine). In
 a closed loop whose requests start together and have equal lengths they stay grouped, so a prompt waits for half of the
 group's prefill on average. Percentiles follow from the same picture (lognormal wait, exponential queue, normal ITL) and are
@@ -30,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.attention.terms import Numeric
-from sizing.step import Curves, launched_s, lookup, pipelined_s, with_host_s
+from sizing.step import Curves, launched_s, lookup, of_rank, pipelined_s, with_host_s
 
 Array = NDArray[np.float64]
 WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognormal says nothing
@@ -88,14 +90,19 @@ class Service:
         return 0.0 if self.prefilled else 1 + (self.chunks - 1) / self.stages
 
     @property
-    def most_together(self) -> float:
-        """Prompts that fit one step's budget, 1 where a prompt takes several steps."""
+    def on_rank(self) -> float:
+        """Prompts that fit one step's budget on a rank, 1 where a prompt takes several steps."""
         return max(1.0, self.budget_tokens / self.isl)
 
     @property
-    def ranks(self) -> Numeric:
-        """Prompts that are prefilled at once by different GPUs: one a pipeline stage and attention-data rank."""
-        return self.stages * self.dp
+    def flat(self) -> bool:
+        """Whether a step with prompts is of another kind than a decode step, however many there are: of their own, or on many ranks."""
+        return self.prefill_only or bool(np.any(np.asarray(self.dp) > 1))
+
+    @property
+    def most_together(self) -> Numeric:
+        """Prompts that share one step at most, those of all attention-data ranks."""
+        return self.dp * self.on_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,49 +130,53 @@ def decode_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeri
     each microbatch.
     """
     micro = np.maximum(np.asarray(decoding, dtype=float) / service.pp, 1.0)
+    own = of_rank(micro, service.dp)
     microbatches = np.clip(decoding, 1.0, service.pp)
     gpu_s = pipelined_s(
-        lookup(curves.grid, curves.body_s, micro * curves.verified)
+        lookup(curves.grid, curves.body_s, own * curves.verified)
+        + _table_s(curves, curves.shared_s, micro * curves.verified)
         + curves.decode_floor_s
-        + curves.decode_slope_s * micro
-        + _of_decoding(curves, curves.joined_s, micro),
-        lookup(curves.grid, curves.head_s, micro * curves.verified),
+        + curves.decode_slope_s * own
+        + _table_s(curves, curves.joined_s, own),
+        lookup(curves.grid, curves.head_s, own * curves.verified),
         microbatches,
         curves.largest_stage,
         curves.last_stage,
     )
-    gpu_s = gpu_s + _of_decoding(curves, curves.again_s, micro) * microbatches
-    return with_host_s(gpu_s, curves.host, micro, microbatches)
+    gpu_s = gpu_s + _table_s(curves, curves.again_s, own) * microbatches
+    return with_host_s(gpu_s, curves.host, own, microbatches)
 
 
-def _of_decoding(curves: Curves, table: NDArray[np.float64] | None, sequences: Numeric) -> Numeric:
-    """Seconds of a table over decoding sequences; none where a layout has no such table."""
-    return 0.0 if table is None else lookup(curves.grid, table, sequences)
+def _table_s(curves: Curves, table: NDArray[np.float64] | None, at: Numeric) -> Numeric:
+    """Seconds of a table over tokens or sequences; none where a layout has no such table."""
+    return 0.0 if table is None else lookup(curves.grid, table, at)
 
 
 def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
     """Seconds of a step that carries prefill, with `decoding` sequences beside it (0: prefill only).
 
-    `together` prompts share the step on every attention-data rank (a step lasts as long as its fullest rank); where a
+    `together` prompts share the step, spread over the attention-data ranks (it lasts as long as its fullest one); where a
     prompt takes several chunks, one of them. Where prompts come prefilled, no step carries any.
     """
     if service.prefilled:
         return decode_step_s(curves, service, decoding)
     micro = np.asarray(decoding, dtype=float) / service.pp
     # The floor is paid where anything decodes; on average that is less than always below one sequence.
-    attention_s = curves.decode_floor_s * np.minimum(micro, 1.0) + curves.decode_slope_s * micro
-    verified = micro * curves.verified
-    tokens = verified + service.dp * service.chunk_tokens * together
+    own, prompts = of_rank(micro, service.dp), of_rank(together, service.dp)
+    attention_s = curves.decode_floor_s * np.minimum(micro, 1.0) + curves.decode_slope_s * own
+    verified = own * curves.verified
+    tokens = verified + service.chunk_tokens * prompts
     gpu_s = (
         lookup(curves.grid, curves.body_s, tokens)
-        + lookup(curves.grid, curves.head_s, np.maximum(verified + service.dp * together / service.chunks, 1.0))
+        + lookup(curves.grid, curves.head_s, np.maximum(verified + prompts / service.chunks, 1.0))
         + attention_s
-        + curves.prompt_attention_s / service.chunks * together
+        + curves.prompt_attention_s / service.chunks * prompts
+        + _table_s(curves, curves.shared_s, micro * curves.verified + service.chunk_tokens * together)
     )
     for table in (curves.again_s, curves.joined_s):
-        gpu_s = gpu_s + _of_decoding(curves, table, np.maximum(micro, 1.0)) * np.minimum(micro, 1.0)
-    busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens / service.dp)
-    return with_host_s(busy_s, curves.host, micro + together)
+        gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0)) * np.minimum(micro, 1.0)
+    busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens)
+    return with_host_s(busy_s, curves.host, own + prompts)
 
 
 def solo_ttft_s(curves: Curves, service: Service) -> Numeric:
@@ -218,11 +229,12 @@ def _beside(service: Service, decoding: Array) -> Array:
 
 def _pace(curves: Curves, service: Service, decoding: Array) -> _Pace:
     decode_s = np.asarray(decode_step_s(curves, service, decoding))
-    # Of Poisson arrivals with a mean m within a step on each rank and stage, a step that has any has m/(1 - exp(-m)).
-    within = np.maximum(decoding / (service.decode_steps * service.ranks), TINY)
+    # Of Poisson arrivals with a mean m within a step on each stage, a step that has any has m/(1 - exp(-m)); of several
+    # ranks those are in prefill together that came within all the steps that one takes.
+    within = np.maximum(decoding * service.chunks / (service.decode_steps * service.stages), TINY)
     together = np.clip(within / -np.expm1(-within), 1.0, service.most_together)
     pace = _paced(curves, service, decoding, decode_s, together)
-    if service.prefill_only:
+    if service.flat:
         for _ in range(PACKING_ROUNDS):
             together = _packed(service, pace)
             pace = _paced(curves, service, decoding, decode_s, together)
@@ -232,7 +244,7 @@ def _pace(curves: Curves, service: Service, decoding: Array) -> _Pace:
 def _paced(curves: Curves, service: Service, decoding: Array, decode_s: Array, together: Array) -> _Pace:
     chunk_s = np.asarray(prefill_step_s(curves, service, _beside(service, decoding), together))
     hit_s = chunk_s if service.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
-    delay_s = service.chunks * hit_s / together / service.ranks
+    delay_s = service.chunks * hit_s / together / service.stages
     step_s = decode_s + decoding * delay_s / service.decode_steps
     return _Pace(step_s, decode_s, chunk_s, together, hit_s, decoding / (service.decode_steps * step_s))
 
@@ -243,7 +255,7 @@ def _packed(service: Service, pace: _Pace) -> Array:
     Poisson arrivals of a mean m within a prefill step call for one more with 1 - exp(-m), so exp(m) follow each other. The
     first of them takes what came within a decode step, where anything did.
     """
-    per_s = pace.requests_per_s * service.chunks / service.ranks
+    per_s = pace.requests_per_s * service.chunks / service.stages
     within_decode, within_prefill = per_s * pace.decode_s, per_s * pace.chunk_s
     first = within_decode / -np.expm1(-np.maximum(within_decode, TINY))
     together: Array = np.clip(first * np.exp(-within_prefill) + within_prefill, 1.0, service.most_together)
@@ -253,7 +265,7 @@ def _packed(service: Service, pace: _Pace) -> Array:
 def _rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
     step_s, decode_s, chunk_s, together, hit_s, requests_per_s = _pace(curves, service, decoding)
     full_s = np.asarray(prefill_step_s(curves, service, _beside(service, decoding), service.most_together))
-    steps_per_s = requests_per_s * service.chunks / service.ranks
+    steps_per_s = requests_per_s * service.chunks / service.stages
     return _Rates(
         step_s=step_s,
         decode_s=decode_s,
@@ -272,13 +284,13 @@ def _prefill_rates(curves: Curves, service: Service, utilisation: Array) -> _Rat
     """The same where nothing decodes (OSL 1): `utilisation` is the share of the capacity that full budgets have."""
     nothing = np.zeros_like(utilisation)
     full_s = np.asarray(prefill_step_s(curves, service, nothing, service.most_together))
-    requests_per_s = utilisation * service.most_together * service.ranks / (service.chunks * full_s)
-    per_rank = requests_per_s * service.chunks / service.ranks
+    requests_per_s = utilisation * service.most_together * service.stages / (service.chunks * full_s)
+    per_stage = requests_per_s * service.chunks / service.stages
     together = np.ones_like(utilisation)
     chunk_s = full_s
     for _ in range(PACKING_ROUNDS):  # prompts that arrive within a step share the next one
         chunk_s = np.asarray(prefill_step_s(curves, service, nothing, together))
-        together = np.clip(per_rank * chunk_s, 1.0, service.most_together)
+        together = np.clip(per_stage * chunk_s, 1.0, service.most_together)
     return _Rates(
         step_s=nothing,
         decode_s=nothing,
@@ -288,7 +300,7 @@ def _prefill_rates(curves: Curves, service: Service, utilisation: Array) -> _Rat
         another_s=chunk_s,
         hits=nothing,
         requests_per_s=requests_per_s,
-        in_prefill=np.minimum(1.0, per_rank * chunk_s / together),
+        in_prefill=np.minimum(1.0, per_stage * chunk_s / together),
         busy=utilisation,
     )
 
@@ -345,10 +357,10 @@ def _prefill_pool(curves: Curves, service: Service, utilisation: Array, quantile
     rates, nothing = _prefill_rates(curves, service, utilisation), np.zeros_like(utilisation)
     one_s = np.asarray(prefill_step_s(curves, service, nothing, 1.0))
     full_s = np.asarray(prefill_step_s(curves, service, nothing, service.most_together))
-    more = service.most_together - 1
-    another_s = service.chunks * ((full_s - one_s) / more if more > 0 else one_s)
+    more = np.asarray(service.most_together - 1)
+    another_s = service.chunks * np.where(more > 0, (full_s - one_s) / np.maximum(more, TINY), one_s)
     first_s = np.maximum(service.chunks * one_s - another_s, 0.0)
-    per_s = rates.requests_per_s / service.ranks
+    per_s = rates.requests_per_s / service.stages
     load, floor = np.minimum(per_s * another_s, HEAVIEST_LOAD), per_s * first_s
     together = np.ones_like(load)
     for _ in range(PACKING_ROUNDS):
@@ -405,25 +417,25 @@ def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.
     they queue one after another instead: M/D/1. Where prefill has steps of its own, the step met is one of two kinds. A
     pipeline's first stage is free again after a pp-th of a step.
     """
-    per_rank = rates.requests_per_s / service.ranks
+    per_stage = rates.requests_per_s / service.stages
     lengthening_s = rates.another_s
-    load = np.minimum(per_rank * lengthening_s, 1 - rates.decode_s / np.maximum(rates.step_s, 1e-300))
+    load = np.minimum(per_stage * lengthening_s, 1 - rates.decode_s / np.maximum(rates.step_s, 1e-300))
     load = np.clip(load, 0.0, 0.999)
-    variance_s2 = lengthening_s**2 * per_rank * rates.step_s / (1 - load**2)
+    variance_s2 = lengthening_s**2 * per_stage * rates.step_s / (1 - load**2)
     at_all = 1 - np.exp(-decoding)
     share = np.minimum(rates.in_prefill, 1.0)
     either_s = (1 - share) * at_all * rates.decode_s + share * rates.chunk_s
     mixed_s = rates.step_s + variance_s2 / np.maximum(rates.step_s, 1e-300)
-    met_s = either_s if service.prefill_only else mixed_s
-    shares = min(1.0, service.most_together - 1)
-    together_s = lengthening_s * per_rank * met_s
+    met_s = either_s if service.flat else mixed_s
+    shares = np.minimum(1.0, service.most_together - 1)
+    together_s = lengthening_s * per_stage * met_s
     single_s = either_s / 2
     rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / service.stages
     if service.osl <= 1:  # nothing decodes, so a step is there only while prompts are
         rest_s, together_s = single_s / service.stages, np.zeros_like(single_s)
     busy = np.where(stable, rates.busy, 0.0)
     spread_s2 = (
-        met_s**2 / 12 + lengthening_s**2 * per_rank * met_s + (0.5 + per_rank * lengthening_s) ** 2 * variance_s2
+        met_s**2 / 12 + lengthening_s**2 * per_stage * met_s + (0.5 + per_stage * lengthening_s) ** 2 * variance_s2
     )
     return _Waits(
         shared_s=rest_s + shares * together_s,
@@ -494,10 +506,10 @@ def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Q
     The group is prefilled prompt after prompt, as many in a step as the budget takes, then decodes together; early
     prompts wait for late ones while they decode. Little's law gives the throughput: X = n/E2E.
     """
-    together = np.floor(service.most_together)
-    per_rank = np.maximum(in_flight / service.ranks, 1.0)
-    rounds = np.ceil(per_rank / together)
-    batch = np.minimum(per_rank, together)
+    together = service.dp * np.floor(service.on_rank)
+    per_stage = np.maximum(in_flight / service.stages, 1.0)
+    rounds = np.ceil(per_stage / together)
+    batch = np.minimum(per_stage, together)
     round_s = _prompts_step_s(curves, service, batch)
     after_first = max(service.osl - 1, 0)
     prefill_s = rounds * round_s
@@ -538,12 +550,12 @@ def _per_token(seconds: Array, after_first: float) -> Array:
 def decoding_limit(service: Service, running: float) -> float:
     """Most sequences that can decode at once: `running` slots, and what prefill can replenish.
 
-    A full budget finishes most_together/chunks prompts a step on each rank and stage, and sequences leave after osl-1
+    A full budget finishes most_together/chunks prompts a step on each stage, and sequences leave after osl-1
     steps. With OSL 1 the limit is the utilisation 1.
     """
     if service.osl <= 1:
         return 1.0
     if service.prefilled:
         return float(running)
-    replenished = service.most_together / service.chunks * service.decode_steps * service.ranks
+    replenished = service.most_together / service.chunks * service.decode_steps * service.stages
     return float(running) if service.prefill_only else float(min(running, replenished))

@@ -6,6 +6,7 @@ layout, so that closed form and simulator can look a step up; both read the same
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from sizing import architecture, beside, exchange, memory, operations
 from sizing.architecture import Layout
 from sizing.attention.terms import Numeric
 from sizing.kernels import Kernels
-from sizing.operation import Operation
+from sizing.operation import Operation, unevenly
 from sizing.specs.engine import EngineSettings, FrontEnd, HostTime
 from sizing.specs.model import Model
 from sizing.units import GIGA, MICRO, MILLI
@@ -24,12 +25,19 @@ GRID_POINTS_PER_OCTAVE = 8
 GRID_OCTAVES = 17  # 1 .. 131,072 tokens in a step
 
 
+def of_rank(sequences: Numeric, dp: Numeric) -> Numeric:
+    """Sequences on the fullest of `dp` ranks that they are spread over: the mean, or the one that a rank has at least."""
+    fullest: Numeric = np.maximum(sequences / dp, np.minimum(sequences, 1.0))
+    return fullest
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What a step works on, over one replica: decoding sequences at a mean context, prompts with new and cached tokens.
 
     `prefill_tokens` are new tokens in each of `prefill_sequences`; `finishing` of them end their prompt in this step
-    and so get logits. All may be arrays of one shape.
+    and so get logits. All may be arrays of one shape. Attention-data ranks step together: a step takes as long as the
+    fullest of them, and each prompt is on one.
     """
 
     decode_sequences: Numeric = 0.0
@@ -46,6 +54,15 @@ class Batch:
     def rows(self, verified: int = 1) -> Numeric:
         """Rows that get logits."""
         return self.decode_sequences * verified + self.finishing
+
+    def fullest(self, dp: int) -> Batch:
+        """Return what the fullest of `dp` attention-data ranks works on."""
+        return replace(
+            self,
+            decode_sequences=of_rank(self.decode_sequences, dp),
+            prefill_sequences=of_rank(self.prefill_sequences, dp),
+            finishing=of_rank(self.finishing, dp),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,40 +131,45 @@ def front_end_s(front_end: FrontEnd, prompt_tokens: Numeric) -> Numeric:
 
 def batch_operations(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> tuple[Operation, ...]:
     """Return every operation of the model in a step over one replica, in the order of the four builders, then adapters."""
-    plan, settings, extras = kernels.plan, kernels.settings, kernels.extras
-    tokens = batch.tokens(extras.verified)
-    found = operations.body(model, layout, settings, plan, tokens)
-    found += operations.head(model, layout, settings, plan, batch.rows(extras.verified))
+    plan, settings, extras, dp = kernels.plan, kernels.settings, kernels.extras, layout.dp
+    rank, tokens = batch.fullest(dp), batch.tokens(extras.verified)
+    on_rank = rank.tokens(extras.verified)
+    found = unevenly(lambda n: operations.body(model, layout, settings, plan, n), tokens, on_rank, dp)
+    found += operations.head(model, layout, settings, plan, rank.rows(extras.verified) * dp)
+    decoding, prompts = rank.decode_sequences * dp, rank.prefill_sequences * dp
     if np.any(np.asarray(batch.decode_sequences) > 0):
         found += operations.decode_attention(
-            model, layout, plan, batch.decode_sequences, batch.decode_context_tokens, extras.verified
+            model, layout, plan, decoding, batch.decode_context_tokens, extras.verified
         )
-        found += exchange.parts_joined(model, layout, batch.decode_sequences, extras.verified)
+        found += exchange.parts_joined(model, layout, decoding, extras.verified)
     if np.any(np.asarray(batch.prefill_sequences) > 0):
         found += operations.prefill_attention(
-            model, layout, plan, batch.prefill_sequences, batch.prefill_tokens, batch.prefill_prior_tokens
+            model, layout, plan, prompts, batch.prefill_tokens, batch.prefill_prior_tokens
         )
     if extras.adapters is not None:
-        found += beside.adapter_operations(model, layout, extras.adapters, tokens)
+        adapters = extras.adapters
+        found += unevenly(lambda n: beside.adapter_operations(model, layout, adapters, n), tokens, on_rank, dp)
     if extras.encoder is not None and np.any(np.asarray(batch.prefill_sequences) > 0):
-        found += beside.encoder_operations(extras.encoder, plan, batch.prefill_sequences / layout.dp)
+        found += beside.encoder_operations(extras.encoder, plan, rank.prefill_sequences)
     return found
 
 
 def draft_operations(layout: Layout, kernels: Kernels, batch: Batch) -> tuple[Operation, ...]:
     """Return every operation of what drafts in a step, to be timed by the draft's own kernels; none without one."""
-    draft, plan, settings = kernels.extras.draft, kernels.plan.draft, kernels.settings
+    draft, plan, settings, dp = kernels.extras.draft, kernels.plan.draft, kernels.settings, layout.dp
     if draft is None or plan is None:
         return ()
-    found = beside.draft_body(draft, layout, settings, plan, batch.tokens(kernels.extras.verified))
+    rank, verified = batch.fullest(dp), kernels.extras.verified
+    found = unevenly(
+        lambda n: beside.draft_body(draft, layout, settings, plan, n), batch.tokens(verified), rank.tokens(verified), dp
+    )
+    decoding, prompts = rank.decode_sequences * dp, rank.prefill_sequences * dp
     if np.any(np.asarray(batch.decode_sequences) > 0):
-        found += beside.draft_again(draft, layout, settings, plan, batch.decode_sequences)
-        found += beside.draft_attention(
-            draft, layout, settings, plan, batch.decode_sequences, batch.decode_context_tokens
-        )
+        found += beside.draft_again(draft, layout, settings, plan, decoding)
+        found += beside.draft_attention(draft, layout, settings, plan, decoding, batch.decode_context_tokens)
     if np.any(np.asarray(batch.prefill_sequences) > 0):
         found += beside.draft_prefill(
-            draft, layout, settings, plan, batch.prefill_sequences, batch.prefill_tokens, batch.prefill_prior_tokens
+            draft, layout, settings, plan, prompts, batch.prefill_tokens, batch.prefill_prior_tokens
         )
     return found
 
@@ -160,10 +182,11 @@ def step(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> Step:
     timed = tuple(_timed(operation, by) for found, by in parts for operation in found)
     gpu_s = sum(operation.seconds for operation in timed)
     prefills = bool(np.any(np.asarray(batch.prefill_sequences) > 0))
-    of_rank, captured = batch.tokens(kernels.extras.verified) / layout.dp, kernels.settings.captured_prefill_tokens
-    launching_s = launch_s(model, kernels.settings) if prefills and of_rank > captured else 0.0
-    busy_s = launched_s(gpu_s, launching_s, captured, of_rank)
-    sequences = batch.decode_sequences + batch.prefill_sequences
+    rank, captured = batch.fullest(layout.dp), kernels.settings.captured_prefill_tokens
+    on_rank = rank.tokens(kernels.extras.verified)
+    launching_s = launch_s(model, kernels.settings) if prefills and on_rank > captured else 0.0
+    busy_s = launched_s(gpu_s, launching_s, captured, on_rank)
+    sequences = rank.decode_sequences + rank.prefill_sequences
     host = kernels.settings.host
     total_s = float(with_host_s(busy_s, host, sequences))
     # A pass runs on one stage after another, so the peaks of pp stages are not all offered at once.
@@ -210,10 +233,12 @@ def gpu_seconds(found: tuple[Operation, ...], kernels: Kernels) -> Numeric:
 class Curves:
     """Step time of one layout, tabulated: `body_s` over tokens and `head_s` over rows on `grid`, attention in parts.
 
+    All are of the fullest attention-data rank but for `shared_s`, over the tokens of all ranks: what they do together
+    (None where a replica is one rank, whose `body_s` is of everything).
     Decode attention is a floor and a slope a sequence at the stated context (it is linear in sequences); prefill
     attention is that of one whole prompt of the stated length, and `front_end_s` its time outside the steps. A sequence that
     decodes has `verified` tokens in a step, all of them rows; what drafts adds `again_s` over sequences on the same grid, and GPUs
-    with parts of one cache `joined_s`. Between grid
+    with parts of one cache `joined_s`, as if all ranks had as many. Between grid
     points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. `largest_stage` and `last_stage`
     are the shares of the layers that these stages of a pipeline hold, 0 without one. Of stacked layouts the tables have a row
     each, and attention is a column.
@@ -232,6 +257,7 @@ class Curves:
     verified: int = 1
     again_s: NDArray[np.float64] | None = None
     joined_s: NDArray[np.float64] | None = None
+    shared_s: NDArray[np.float64] | None = None
     largest_stage: Numeric = 0.0
     last_stage: Numeric = 0.0
 
@@ -258,9 +284,10 @@ def curves(
     """
     plan, settings = kernels.plan, kernels.settings
     grid = token_grid()
-    body_s = np.asarray(gpu_seconds(operations.split_body(model, layout, settings, plan, grid), kernels))
-    body_s = body_s + beside_s(model, layout, kernels, grid)
-    head_s = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid), kernels))
+    body_s, shared_s = body_tables(
+        model, layout, kernels, grid, lambda n: operations.split_body(model, layout, settings, plan, n)
+    )
+    head_s = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid * layout.dp), kernels))
     decode_floor_s, decode_slope_s = _decode_s(model, layout, kernels, context_tokens)
     return Curves(
         grid=grid,
@@ -275,19 +302,42 @@ def curves(
         launch_s=launch_s(model, settings),
         captured_tokens=settings.captured_prefill_tokens,
         verified=kernels.extras.verified,
-        again_s=again_s(layout, kernels, grid),
-        joined_s=joined_s(model, layout, kernels, grid),
+        again_s=again_s(layout, kernels, grid * layout.dp),
+        joined_s=joined_s(model, layout, kernels, grid * layout.dp),
+        shared_s=shared_s,
     )
 
 
-def beside_s(model: Model, layout: Layout, kernels: Kernels, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds that adapters and the first pass of what drafts add to a step of so many tokens."""
+def body_tables(
+    model: Model,
+    layout: Layout,
+    kernels: Kernels,
+    tokens: NDArray[np.float64],
+    build: Callable[[NDArray[np.float64]], tuple[Operation, ...]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return the seconds of a body that `build` makes, and of what runs beside it: a rank's own, over its tokens, and those that all
+    ranks share, over the tokens of all. One rank has everything in the first; there is no second.
+    """
+    if layout.dp == 1:
+        return np.asarray(gpu_seconds(build(tokens), kernels)) + beside_s(model, layout, kernels, tokens), None
+    own = tuple(o for o in build(tokens * layout.dp) if not o.of_all)
+    shared = tuple(o for o in build(tokens) if o.of_all)
+    own_s = np.asarray(gpu_seconds(own, kernels)) + beside_s(model, layout, kernels, tokens * layout.dp, of_all=False)
+    return own_s, beside_s(model, layout, kernels, tokens, of_all=True) + gpu_seconds(shared, kernels)
+
+
+def beside_s(
+    model: Model, layout: Layout, kernels: Kernels, tokens: NDArray[np.float64], of_all: bool | None = None
+) -> NDArray[np.float64]:
+    """Seconds that adapters and the first pass of what drafts add to a step of so many tokens; or of it what is `of_all` or not."""
     extras, total = kernels.extras, np.zeros_like(tokens)
     if extras.adapters is not None:
-        total = total + gpu_seconds(beside.adapter_operations(model, layout, extras.adapters, tokens), kernels)
+        found = beside.adapter_operations(model, layout, extras.adapters, tokens)
+        total = total + gpu_seconds(tuple(o for o in found if of_all in (None, o.of_all)), kernels)
     if extras.draft is not None:
         by = kernels.draft
-        total = total + gpu_seconds(beside.draft_body(extras.draft, layout, by.settings, by.plan, tokens), by)
+        found = beside.draft_body(extras.draft, layout, by.settings, by.plan, tokens)
+        total = total + gpu_seconds(tuple(o for o in found if of_all in (None, o.of_all)), by)
     return total
 
 
@@ -338,15 +388,15 @@ def front_end(model: Model, layout: Layout, kernels: Kernels) -> FrontEnd:
 
 def at_depth(split: Curves, model: Model, layout: Layout, kernels: Kernels) -> Curves:
     """Return the curves of a layout from those of its split at one stage: a pipeline adds its sends and uneven stages."""
-    sends_s = gpu_seconds(exchange.pipeline_sends(model, layout, split.grid), kernels)
+    sends_s = gpu_seconds(exchange.pipeline_sends(model, layout, split.grid * layout.dp), kernels)
     largest, last = architecture.stage_shares(model, layout.pp, kernels.settings.pp_remainder)
     return replace(split, body_s=split.body_s + sends_s, largest_stage=largest, last_stage=last)
 
 
 def _decode_s(model: Model, layout: Layout, kernels: Kernels, context_tokens: float) -> tuple[float, float]:
-    """Return decode attention's floor and its slope a sequence."""
+    """Return decode attention's floor and its slope a sequence of a rank."""
     sequences = np.array([1e-9, 1.0])
-    taken_s = decode_attention_s(model, layout, kernels, sequences, context_tokens)
+    taken_s = decode_attention_s(model, layout, kernels, sequences * layout.dp, context_tokens)
     floor_s, one_s = np.broadcast_to(np.asarray(taken_s), sequences.shape)
     return float(floor_s), float(one_s - floor_s)
 
@@ -386,7 +436,7 @@ def _prompt_s(
     chunk_tokens: float,
     cached_tokens: float,
 ) -> float:
-    """Attention seconds of what is to be prefilled of one prompt, summed over its chunks."""
+    """Attention seconds of what is to be prefilled of one prompt, summed over its chunks, on the rank that it is on."""
     starts = np.arange(cached_tokens, prompt_tokens, chunk_tokens)
     sizes = np.minimum(chunk_tokens, prompt_tokens - starts)
     return float(np.sum(prefill_attention_s(model, layout, kernels, 1.0 * layout.dp, sizes, starts)))

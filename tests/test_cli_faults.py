@@ -351,8 +351,8 @@ def test_a_step_is_no_more_than_the_engine_runs(
 ) -> None:
     (line,) = faults(capsys, "step", *LLAMA, *batch, *extra)
     assert words in line
-    # Each attention group has limits of its own: two of them run twice as much.
-    if extra and extra[0].startswith("--max-num"):
+    # Each attention group has limits of its own: two of them run twice as much, but a prompt is on one of them.
+    if extra and extra[0].startswith("--max-num") and "513" not in batch:
         document(capsys, 0, "step", *LLAMA, *batch, *extra, "--dp", "2")
 
 

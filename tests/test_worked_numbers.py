@@ -306,14 +306,14 @@ def test_the_wait_of_a_pipeline_is_that_of_its_slowest_stage(busy: float) -> Non
     assert point.ttft_s["mean"][0] == pytest.approx(alone + rate * alone**2 / (4 * (2 - rate * alone)))
 
 
-def test_the_wait_of_attention_ranks_is_that_of_separate_queues() -> None:
-    """Two ranks with half of the arrivals each: M/D/1 at the same utilisation, and with the whole service
-    time.
+def test_attention_ranks_that_step_together_share_a_queue() -> None:
+    """Steps of 0.1 s take a prompt a rank, so two ranks carry twice the rate of one at the same utilisation; a prompt waits
+    no longer than behind one rank alone with half of the arrivals (M/D/1: 0.2 s at 0.8), and for half of a step that runs.
     """
     one = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=1), np.array([0.8]))
     two = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=1, dp=2), np.array([0.8]))
     assert two.requests_per_s[0] == pytest.approx(2 * one.requests_per_s[0])
-    assert two.ttft_s["mean"][0] == pytest.approx(one.ttft_s["mean"][0])
+    assert 0.1 + 0.8 * 0.1 / 2 < two.ttft_s["mean"][0] < one.ttft_s["mean"][0]
 
 
 def test_the_closed_form_worked_by_hand() -> None:

@@ -161,7 +161,7 @@ COST_OPTIONS = (
 SIMULATION_OPTIONS = (
     Opt("policy", TEXT, ("--policy",), "engine, static, dynamic, inflight, one-prefill, chunked; several with commas run side by side. Default: the engine's own (inflight in ticks).", SIMULATION),
     Opt("replicas", WHOLE, ("--replicas",), "Engine instances, 1 by default.", SIMULATION),
-    Opt("slots", WHOLE, ("--slots",), "Most requests running at once on a replica; caps --max-num-seqs.", SIMULATION),
+    Opt("slots", WHOLE, ("--slots",), "Most requests running at once on a replica (on each attention group of it); caps --max-num-seqs.", SIMULATION),
     Opt("batch_size", WHOLE, ("--batch-size",), "Dynamic batching: requests that make a batch. Default: every slot.", SIMULATION),
     Opt("batch_window", TEXT, ("--batch-window",), "Dynamic batching: the longest wait for a batch, 100ms (ticks: a number).", SIMULATION),
     Opt("requests", WHOLE, ("--requests",), "Requests to send; with no rate and no concurrency, all at once.", SIMULATION),

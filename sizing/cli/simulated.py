@@ -89,7 +89,7 @@ def question(
     load = Part(lambda: _traffic(resolved, asked, driven, trace, policies), names.origin.by_field)
     split = Part(lambda: split_of(pools.value, resolved, policies, load.value), names.origin.by_field)
     check(load, split)
-    _check_share(load.value, driven.replicas * resolved.layout.dp)
+    _check_share(load.value, driven.replicas)
     return Simulated(
         resolved=resolved,
         policies=policies,
@@ -270,7 +270,7 @@ def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, Deploy
     alone = replace(traffic, isl=Lengths(traffic.isl.mean), osl=Lengths(traffic.osl.mean))
     ends_s = [
         simulation.simulate(
-            replace(deployed, replicas=1), replace(alone, in_flight=deployed.layout.dp, count=deployed.layout.dp)
+            replace(deployed, replicas=1), replace(alone, in_flight=1, count=1)
         ).latencies_s["e2e"]
         for deployed in policies.values()
     ]
@@ -302,12 +302,12 @@ def _longest(asked: Workload, traffic: Traffic, request: Request) -> int:
     return request.model.max_position if endless else request.max_model_len
 
 
-def _check_share(traffic: Traffic, engines: int) -> None:
-    if traffic.in_flight is not None and traffic.in_flight < engines:
+def _check_share(traffic: Traffic, replicas: int) -> None:
+    if traffic.in_flight is not None and traffic.in_flight < replicas:
         raise InputError(
             Fault(
-                f"{traffic.in_flight} in flight leave some of {engines} replicas idle",
+                f"{traffic.in_flight} in flight leave some of {replicas} replicas idle",
                 field="--concurrency",
-                allowed=f"at least {engines}",
+                allowed=f"at least {replicas}",
             )
         )

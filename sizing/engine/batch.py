@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 
 class Piece(NamedTuple):
-    """Part of a prompt that a step prefills: request, new units, units done before; whether it is the prompt's `first`."""
+    """Part of a prompt that a step prefills: request, new units, units done before; whether it is the prompt's `first`, and the
+    attention-data `rank` that it is on.
+    """
 
     request: int
     units: float
     prior: float
     first: bool = False
+    rank: int = 0
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The cache pool of one rank: blocks held by running sequences, and when the next step would find none free.
+"""The cache pool of one replica: blocks held by running sequences, and when the next step would find none free.
 
 A sequence of c tokens holds ceil(c/block) blocks and a fixed part (states, filled windows). While sequences decode, each
 asks for a block every `block` steps; when, depends on c modulo block alone. Counting sequences by that phase tells how

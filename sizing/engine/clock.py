@@ -23,7 +23,7 @@ from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model
 from sizing.step import (
     again_s,
-    beside_s,
+    body_tables,
     decode_attention_s,
     encoder_s,
     front_end,
@@ -116,7 +116,10 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepClock:
-    """Seconds of steps of one rank. Tables are indexed by whole tokens and rows; `slopes_s` by window (last: all).
+    """Seconds of steps of one replica. Tables are indexed by whole tokens and rows; `slopes_s` by window (last: all).
+
+    Its `dp` attention-data ranks step together, as long as the fullest one takes: tables and slopes are of its tokens and
+    sequences, but for `shared_s`, of the tokens of all ranks, which share the work on experts. What decodes is spread evenly.
 
     With a pipeline, sequences are spread over its microbatches, and a prompt delays the others by the largest stage's share of
     its step (a pp-th where stages are even) while its own first token waits for the whole pass. A sequence that decodes has `verified` tokens in a step and gets
@@ -146,6 +149,8 @@ class StepClock:
     encoder_s: float = 0.0
     largest_stage: float = 0.0
     last_stage: float = 0.0
+    dp: int = 1
+    shared_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     def outside(self, prompt_tokens: int) -> float:
         """Return the seconds that a request takes outside the steps."""
@@ -155,23 +160,29 @@ class StepClock:
         host_s = (self.host_step_s + self.host_sequence_s * sequences) * microbatches
         return max(gpu_s, host_s) if self.overlapped else gpu_s + host_s
 
+    def _own(self, micro: float) -> float:
+        """Sequences on the fullest rank, of a microbatch of at least one."""
+        return max(micro / self.dp, 1.0)
+
     def _decode_parts(self, batch: Batch) -> tuple[float, float]:
         """Return (GPU seconds of a decode step now, growth from one step to the next)."""
         micro, microbatches = max(batch.size / self.pp, 1.0), min(batch.size, self.pp)
-        share = micro / batch.size
+        own = self._own(micro)
+        share = own / batch.size
         layers_s = (
-            _at(self.body_s, micro * self.verified)
-            + _at(self.joined_s, micro)
+            _at(self.body_s, own * self.verified)
+            + _at(self.shared_s, micro * self.verified)
+            + _at(self.joined_s, own)
             + self.decode_floor_s
-            + self.per_sequence_s * micro
+            + self.per_sequence_s * own
             + self.slope_s * batch.context * share
             + self.tail_slope_s * batch.context / batch.size
         )
-        growth = self.slope_s * micro + self.tail_slope_s
+        growth = self.slope_s * own + self.tail_slope_s
         for slope_s, window in zip(self.window_slopes_s, batch.windows, strict=True):
             layers_s += slope_s * window.attended * share
             growth += slope_s * window.growing * share
-        head_s = _at(self.head_s, micro * self.verified) + _at(self.again_s, micro)
+        head_s = _at(self.head_s, own * self.verified) + _at(self.again_s, own)
         pass_s = layers_s + head_s * microbatches
         if (
             self.pp > 1
@@ -188,7 +199,32 @@ class StepClock:
         """Return (seconds that a step with prefill takes, extra seconds until its first tokens are out)."""
         beside = batch.size if decodes else 0
         micro = max(beside / self.pp, 1.0) if beside else 0.0
-        verified = micro * self.verified
+        own = self._own(micro) if beside else 0.0
+        verified = own * self.verified
+        gpu_s, new, prompts = max(self._rank_s(of_rank, verified) for of_rank in self._by_rank(pieces))
+        gpu_s += _at(self.shared_s, sum(piece.units for piece in pieces) + micro * self.verified)
+        if beside:
+            decode_s, _ = self._decode_parts(batch)
+            gpu_s += decode_s - _at(self.body_s, verified) - _at(self.head_s, verified)
+            gpu_s -= _at(self.shared_s, micro * self.verified)
+        if new + verified > self.captured_tokens:
+            gpu_s = max(gpu_s, self.launch_s)
+        microbatches = max(1.0, min(beside, self.pp))
+        whole_s = self._host(gpu_s, own + prompts, microbatches)
+        if self.pp == 1:
+            return whole_s, 0.0
+        alone_s = self._host(self._decode_parts(batch)[0], own, microbatches) if beside else 0.0
+        taken_s = alone_s + max(whole_s - alone_s, 0.0) * (self.largest_stage or 1 / self.pp)
+        return taken_s, whole_s - taken_s
+
+    def _by_rank(self, pieces: Sequence[Piece]) -> list[Sequence[Piece]]:
+        """Return the pieces of each rank that has any."""
+        if self.dp == 1:
+            return [pieces]
+        return [[piece for piece in pieces if piece.rank == rank] for rank in {piece.rank for piece in pieces}]
+
+    def _rank_s(self, pieces: Sequence[Piece], verified: float) -> tuple[float, float, int]:
+        """Return (GPU seconds of a rank's own pieces beside `verified` tokens of what decodes, new tokens, prompts)."""
         new = sum(piece.units for piece in pieces)
         gpu_s = _at(self.body_s, new + verified) + _at(self.head_s, max(1.0, verified + len(pieces)))
         gpu_s += self.prefill.floor_s
@@ -196,23 +232,12 @@ class StepClock:
             gpu_s += self.prefill.seconds(piece.units, piece.prior)
             if piece.first:
                 gpu_s += self.encoder_s
-        if beside:
-            decode_s, _ = self._decode_parts(batch)
-            gpu_s += decode_s - _at(self.body_s, verified) - _at(self.head_s, verified)
-        if new + verified > self.captured_tokens:
-            gpu_s = max(gpu_s, self.launch_s)
-        microbatches = max(1.0, min(beside, self.pp))
-        whole_s = self._host(gpu_s, micro + len(pieces), microbatches)
-        if self.pp == 1:
-            return whole_s, 0.0
-        alone_s = self._host(self._decode_parts(batch)[0], micro, microbatches) if beside else 0.0
-        taken_s = alone_s + max(whole_s - alone_s, 0.0) * (self.largest_stage or 1 / self.pp)
-        return taken_s, whole_s - taken_s
+        return gpu_s, new, len(pieces)
 
     def _series(self, batch: Batch) -> Series:
         first_s, growth_s = self._decode_parts(batch)
         micro = max(batch.size / self.pp, 1.0)
-        host_s = (self.host_step_s + self.host_sequence_s * micro) * min(batch.size, self.pp)
+        host_s = (self.host_step_s + self.host_sequence_s * self._own(micro)) * min(batch.size, self.pp)
         return Series(first_s, growth_s, host_s) if self.overlapped else Series(first_s + host_s, growth_s, 0.0)
 
     def stretch(self, batch: Batch, steps: int) -> float:
@@ -249,22 +274,20 @@ def windows_of(model: Model) -> tuple[float, ...]:
 
 
 def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClock:
-    """Build the clock of one rank of a layout, for steps of up to `most_tokens` tokens and `most_rows` sequences."""
+    """Build the clock of a layout, for steps of up to `most_tokens` tokens and `most_rows` sequences on each rank."""
     plan, settings = kernels.plan, kernels.settings
     grid = token_grid()
-    body = np.asarray(gpu_seconds(operations.body(model, layout, settings, plan, grid), kernels))
-    body = body + beside_s(model, layout, kernels, grid)
-    extras, again, joined = (
-        kernels.extras,
-        again_s(layout, kernels, grid),
-        joined_s(model, layout, kernels, grid),
+    body, shared = body_tables(
+        model, layout, kernels, grid, lambda n: operations.body(model, layout, settings, plan, n)
     )
+    every, extras = grid * layout.dp, kernels.extras
+    again, joined = again_s(layout, kernels, every), joined_s(model, layout, kernels, every)
     largest, last = architecture.stage_shares(model, layout.pp, settings.pp_remainder)
-    head = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid), kernels))
+    head = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, every), kernels))
     floor_s, constant_s, slope_s, tail_slope_s, window_slopes = _decode_slopes(model, layout, kernels)
     return StepClock(
-        body_s=_table(grid, body, layout.dp, most_tokens),
-        head_s=_table(grid, head, layout.dp, most_rows * extras.verified),
+        body_s=_table(grid, body, most_tokens),
+        head_s=_table(grid, head, most_rows * extras.verified),
         decode_floor_s=floor_s,
         per_sequence_s=constant_s,
         slope_s=slope_s,
@@ -282,15 +305,17 @@ def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: i
         last_stage=last,
         verified=extras.verified,
         tokens_per_step=extras.tokens_per_step,
-        again_s=[0.0, 0.0] if again is None else _table(grid, again, layout.dp, most_rows),
-        joined_s=[0.0, 0.0] if joined is None else _table(grid, joined, layout.dp, most_rows),
+        again_s=[0.0, 0.0] if again is None else _table(grid, again, most_rows),
+        joined_s=[0.0, 0.0] if joined is None else _table(grid, joined, most_rows),
         encoder_s=encoder_s(layout, kernels),
+        dp=layout.dp,
+        shared_s=[0.0, 0.0] if shared is None else _table(grid, shared, min(most_tokens * layout.dp, int(grid[-1]))),
     )
 
 
-def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64], dp: int, most: int) -> list[float]:
-    """Seconds for 0 .. most + 1 tokens of a rank; the other attention-data ranks are as busy. Zero tokens cost as one."""
-    tokens = np.maximum(np.arange(most + 2), 1) * dp
+def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64], most: int) -> list[float]:
+    """Seconds for 0 .. most + 1 tokens; zero tokens cost as one."""
+    tokens = np.maximum(np.arange(most + 2), 1)
     return [float(value) for value in np.asarray(lookup(grid, seconds, tokens.astype(float)))]
 
 

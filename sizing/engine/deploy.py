@@ -1,4 +1,4 @@
-"""From a deployment to replicas that can be simulated: clock, rules, pool and batch of each attention-data rank."""
+"""From a deployment to replicas that can be simulated: clock, rules, pool and batch of each."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def pool(model: Model, layout: Layout, kernels: Kernels, used: MemoryUse, longes
 
 
 def clock(model: Model, layout: Layout, kernels: Kernels, rules: Rules) -> StepClock:
-    """Return the clock of a layout for the steps that the rules allow."""
+    """Return the clock of a layout for the steps that the rules of one of its attention-data ranks allow."""
     most = int(min(rules.budget + rules.slots * rules.tokens_per_decode, MOST_TABLED))
     return step_clock(model, layout, kernels, most_tokens=most, most_rows=min(rules.slots, MOST_TABLED) + 1)
 
@@ -77,20 +77,22 @@ def replicas(
     one_by_one: bool = False,
     handed: bool = False,
 ) -> tuple[Replica, ...]:
-    """Return `count` replicas, each attention-data rank as one of its own (it has its own scheduler and pool).
+    """Return `count` replicas, given the rules of one attention-data rank and the memory of one GPU.
 
-    What is `handed` over to them has been in a front end before.
+    A replica has the slots and the cache of all of its ranks in one: what each rank's own scheduler would turn away while
+    another has room is not seen. What is `handed` over to them has been in a front end before.
     """
     ticking = clock(model, layout, kernels, rules)
     if handed:
         ticking = replace(ticking, front_end=FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0))
-    template = pool(model, layout, kernels, used, longest)
+    of_rank = pool(model, layout, kernels, used, longest)
+    template = replace(of_rank, size_bytes=of_rank.size_bytes * layout.dp)
     windows = windows_of(model)
     return tuple(
         Replica(
             requests,
             ticking,
-            rules,
+            rules.over(layout.dp),
             replace(template),
             Batch(windows),
             prefix_hit=prefix_hit,
@@ -99,5 +101,5 @@ def replicas(
             one_by_one=one_by_one,
             handed=handed,
         )
-        for _ in range(count * layout.dp)
+        for _ in range(count)
     )

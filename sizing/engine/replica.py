@@ -63,6 +63,10 @@ class Watch:
 class Replica:
     """The state of one replica. `observer`, where given, is called after each step with what it did.
 
+    Attention-data ranks of a replica step together: each prompt is prefilled on one of them (`ranks`), that with the fewest
+    tokens when it is let in, and what decodes is spread evenly. Slots and cache are those of all ranks in one, so that none
+    is full while another has room.
+
     Requests that are `handed` over come with the cache of their prompt and their first token: they are let in where there
     is a slot and cache, and decode from the next step on; one that was preempted is computed again here.
     """
@@ -79,6 +83,7 @@ class Replica:
     one_by_one: bool = False
     queue: deque[int] = field(default_factory=deque)
     prefilling: list[int] = field(default_factory=list)
+    ranks: dict[int, int] = field(default_factory=dict)
     landing: deque[tuple[float, int]] = field(default_factory=deque)
     done_units: dict[int, float] = field(default_factory=dict)
     units: Callable[[int], float] | None = None
@@ -113,7 +118,8 @@ class Replica:
     def submit(self, request: int) -> None:
         """Queue a request that has arrived. One whose cache can never fit is refused, and counted."""
         total = self.requests.isl[request] + self.requests.osl[request]
-        if self.pool.need(total, self.requests.isl[request]) > self.pool.size_bytes * (1 + 1e-12):
+        of_rank = self.pool.size_bytes / self.rules.ranks
+        if self.pool.need(total, self.requests.isl[request]) > of_rank * (1 + 1e-12):
             self.refused.append(request)
             return
         self.queue.append(request)
@@ -182,6 +188,9 @@ class Replica:
             if self.handed and not self.requests.preemptions[request]:
                 self._next_token(request, self.requests.arrival[request])
                 continue
+            if rules.ranks > 1:
+                left = self._left()
+                self.ranks[request] = left.index(max(left))
             self.prefilling.append(request)
             if request not in self.done_units:
                 self.done_units[request] = 0.0
@@ -198,7 +207,7 @@ class Replica:
 
     def _fills_hold(self) -> bool:
         waiting = sum(self._total_units(request) for request in self.queue)
-        return waiting + self.batch.size >= self.rules.hold_ratio * self.rules.budget
+        return waiting + self.batch.size >= self.rules.hold_ratio * self.rules.budget * self.rules.ranks
 
     def _total_units(self, request: int) -> float:
         """Units to prefill: the prompt less its cached prefix, and what was generated before a preemption."""
@@ -212,14 +221,23 @@ class Replica:
         return cached_tokens(prompt, self.prefix_hit) if self.finds is None else self.finds(request, prompt)
 
     def _budget_left(self) -> float:
-        """Units of the next step that prefilling requests (and decodes, where they share it) leave."""
+        """Units of the next step that are left on the rank that has most of them."""
+        return max(self._left())
+
+    def _left(self) -> list[float]:
+        """Units of the next step that prefilling requests (and decodes, where they share it) leave of each rank's budget."""
         rules = self.rules
-        left = rules.budget - (self.batch.size * rules.tokens_per_decode if rules.shared_budget else 0)
-        if math.isinf(left):
+        left = [rules.budget - (self._decoding_on_rank() if rules.shared_budget else 0)] * rules.ranks
+        if math.isinf(rules.budget):
             return left
         for request in self.prefilling:
-            left -= min(rules.units_per_request, self._total_units(request) - self.done_units[request])
+            taken = min(rules.units_per_request, self._total_units(request) - self.done_units[request])
+            left[self.ranks.get(request, 0)] -= taken
         return left
+
+    def _decoding_on_rank(self) -> float:
+        """Units of a rank's budget that decoding sequences take."""
+        return self.batch.size * self.rules.tokens_per_decode / self.rules.ranks
 
     def _fits_budget(self, request: int) -> bool:
         """A prompt that may not be cut must fit what is left, unless it is alone in the step.
@@ -260,16 +278,17 @@ class Replica:
         decodes = rules.mixed and self.batch.size > 0
         if decodes and not self._make_room(1):
             decodes = rules.mixed and self.batch.size > 0
-        left = rules.budget - (self.batch.size * rules.tokens_per_decode if rules.shared_budget and decodes else 0)
-        left = max(left, 1.0)
+        left = rules.budget - (self._decoding_on_rank() if rules.shared_budget and decodes else 0)
+        left_on = [max(left, 1.0)] * rules.ranks
         pieces: list[Piece] = []
         for request in self.prefilling:
-            units = min(rules.units_per_request, self._total_units(request) - self.done_units[request], left)
+            rank, remaining = self.ranks.get(request, 0), self._total_units(request) - self.done_units[request]
+            units = min(rules.units_per_request, remaining, left_on[rank])
             if units <= 0:
                 continue
-            pieces.append(Piece(request, units, self._prior(request), self.done_units[request] == 0))
-            left -= units
-            if left <= 0:
+            pieces.append(Piece(request, units, self._prior(request), self.done_units[request] == 0, rank))
+            left_on[rank] -= units
+            if max(left_on) <= 0:
                 break
         taken, extra = self.clock.step(pieces, self.batch, decodes)
         self._pass(taken, 1, decodes, pieces)
@@ -293,6 +312,7 @@ class Replica:
                 continue
             self.prefilling.remove(request)
             del self.done_units[request]
+            self.ranks.pop(request, None)
             if extra > 0:
                 behind = self.landing[-1][0] if self.landing else 0.0  # a pipeline keeps the order
                 self.landing.append((max(self.now + extra, behind), request))

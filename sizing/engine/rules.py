@@ -28,7 +28,7 @@ class Rules:
     says what must be free in the cache to let a request in: the first chunk, the prompt, prompt and output, or SGLang's
     estimate. `hold_steps` and `hold_ratio`: prompts wait for others while anything decodes, until prompts and decodes fill
     that share of the budget or so many steps have passed. `poll_steps`: arrivals are looked at only every so many decode
-    steps.
+    steps. Of several attention-data `ranks`, which step together, `slots` are those of all, `budget` is each one's.
     """
 
     slots: int
@@ -47,6 +47,17 @@ class Rules:
     hold_steps: int = 0
     hold_ratio: float = 0.0
     poll_steps: int = 0
+    ranks: int = 1
+
+    def over(self, ranks: int) -> Rules:
+        """Return the rules of so many ranks together that each have these."""
+        return replace(
+            self,
+            slots=self.slots * ranks,
+            batch_size=self.batch_size * ranks,
+            most_prefilling=self.most_prefilling * ranks,
+            ranks=ranks,
+        )
 
 
 def of_engine(settings: EngineSettings, slots: int | None = None, *, verified: int = 1) -> Rules:

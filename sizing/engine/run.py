@@ -38,7 +38,6 @@ def open_loop(
     replicas: Sequence[Replica],
     *,
     routing: Routing = "random",
-    ranks: int = 1,
     seed: int = 0,
     limit: float = math.inf,
     watched: tuple[int, int] | None = None,
@@ -46,12 +45,9 @@ def open_loop(
 ) -> Run:
     """Drive requests that are all known with their arrival times, ascending, until all have ended or a limit.
 
-    Each `ranks` neighbours are one deployment to the router, which hands its requests to them in turn. `watched` limits
-    the integrals to the time from the arrival of one request to that of another.
+    `watched` limits the integrals to the time from the arrival of one request to that of another.
     """
     rng = np.random.default_rng(seed)
-    groups = [replicas[first : first + ranks] for first in range(0, len(replicas), ranks)]
-    turns = [0] * len(groups)
     placed: list[int] = []
     watches: tuple[Watch, ...] = ()
     for number, arrival in enumerate(requests.arrival):
@@ -63,11 +59,8 @@ def open_loop(
         if routing in ("least-requests", "power-of-two"):
             for replica in replicas:
                 _advance(replica, arrival)
-        group = _route(groups, routing, number, rng)
-        rank = turns[group] % ranks
-        chosen = groups[group][rank]
-        placed.append(group * ranks + rank)
-        turns[group] += 1
+        placed.append(_route(replicas, routing, number, rng))
+        chosen = replicas[placed[-1]]
         _advance(chosen, arrival)
         chosen.submit(number)
         if progress is not None and number % 1024 == 0:
@@ -94,18 +87,18 @@ def _watch_anew(replicas: Sequence[Replica], now: float) -> tuple[Watch, ...]:
     return watches
 
 
-def _route(groups: Sequence[Sequence[Replica]], routing: Routing, number: int, rng: np.random.Generator) -> int:
-    """Choose a deployment: at random, in turn, the one with the fewest requests, or the better of two drawn at random."""
-    if len(groups) == 1:
+def _route(replicas: Sequence[Replica], routing: Routing, number: int, rng: np.random.Generator) -> int:
+    """Choose a replica: at random, in turn, the one with the fewest requests, or the better of two drawn at random."""
+    if len(replicas) == 1:
         return 0
     if routing == "random":
-        return int(rng.integers(len(groups)))
+        return int(rng.integers(len(replicas)))
     if routing == "round-robin":
-        return number % len(groups)
-    among = list(range(len(groups)))
+        return number % len(replicas)
+    among = list(range(len(replicas)))
     if routing == "power-of-two":
-        among = [int(index) for index in rng.choice(len(groups), 2, replace=False)]
-    return min(among, key=lambda index: sum(replica.in_flight for replica in groups[index]))
+        among = [int(index) for index in rng.choice(len(replicas), 2, replace=False)]
+    return min(among, key=lambda index: replicas[index].in_flight)
 
 
 def _advance(replica: Replica, until: float) -> None:

@@ -142,8 +142,8 @@ def _load(best: Evaluated, request: Request) -> dict[str, str]:
     share = count / best.replicas
     replicas = {"--replicas": str(count)} if count > 1 else {}
     if request.concurrency is not None:
-        engines = count * best.candidate.layout.dp  # none of which may stay idle
-        return {**replicas, "--concurrency": str(max(engines, math.ceil(request.concurrency * share)))}
+        # None of the replicas may stay idle.
+        return {**replicas, "--concurrency": str(max(count, math.ceil(request.concurrency * share)))}
     if request.offline and request.requests_per_s is None:
         return {**replicas, "--concurrency": str(count * best.load.slots)}
     return {**replicas, "--rps": f"{best.requests_per_s * share:.6g}"}

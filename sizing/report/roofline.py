@@ -99,8 +99,8 @@ def _faults(resolved: Resolved, sizes: Sizes) -> Iterator[Fault]:
 def _usual(resolved: Resolved, sizes: Sizes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Return context, batches and prompts: those asked for, else the usual ones that the engine takes."""
     settings, longest = resolved.settings, resolved.request.max_model_len
-    tokens = settings.max_num_batched_tokens * resolved.layout.dp
-    most = min(MOST_BATCH, settings.max_num_seqs * resolved.layout.dp, tokens)
+    tokens, groups = settings.max_num_batched_tokens, resolved.layout.dp  # a prompt is on one group
+    most = min(MOST_BATCH, settings.max_num_seqs * groups, tokens * groups)
     usual_batches = tuple(2**power for power in range(most.bit_length()))
     usual_prompts = tuple(length for length in PROMPT_TOKENS if length <= min(tokens, longest))
     return (

@@ -89,7 +89,8 @@ def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Ite
 
 
 def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[str, str]) -> Iterator[Fault]:
-    """Yield what an engine's replica would not run in one step: each of its attention groups has limits of its own.
+    """Yield what an engine's replica would not run in one step: each of its attention groups has limits of its own, and a
+    prompt is on one of them.
 
     `options` name what states the sequences and what states the tokens.
     """
@@ -106,4 +107,10 @@ def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[s
                 f"{amount:,} {noun} are more than the engine takes in a step ({held})",
                 field=option,
                 allowed=f"at most {most * groups:,}, or a larger --{name}",
+            )
+        elif noun == "tokens" and prefill > most:
+            yield Fault(
+                f"a prompt's {prefill:,} tokens are more than its attention group takes in a step ({most:,})",
+                field=option,
+                allowed=f"at most {most:,}, or a larger --{name}",
             )

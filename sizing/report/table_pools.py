@@ -69,7 +69,7 @@ def simulated(found: SimulatedPools) -> str:
 
 def in_flight(found: SimulatedPools) -> float:
     """Return the requests in flight in both pools, running and queued; those whose cache is on its way are in neither."""
-    return sum(pool.batch_mean * pool.replicas * pool.dp + pool.queue_mean for pool in (found.prefill, found.decode))
+    return sum(pool.batch_mean * pool.replicas + pool.queue_mean for pool in (found.prefill, found.decode))
 
 
 def states(found: SimulatedPools) -> Iterator[Line]:

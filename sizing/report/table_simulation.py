@@ -86,7 +86,7 @@ def _answer(document: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
 def _of_run(document: SimulationReport) -> Iterator[Line]:
     """Return the state over time, of each pool where prefill and decode are separate."""
     pools = document.disaggregated
-    return _state(document.runs[0]) if pools is None else table_pools.states(pools)
+    return _state(document.runs[0], document.inputs["replicas"]) if pools is None else table_pools.states(pools)
 
 
 def _miss(document: SimulationReport, run: SimulatedRun, name: str) -> str:
@@ -135,14 +135,15 @@ def _asked(document: SimulationReport) -> Iterator[Line]:
     yield from optimised
     policies = ", ".join("the engine's own" if name == "engine" else name for name in i["policies"])
     window = f", batches of {i['batch_size']:,} or after {i['batch_window_s']:g} s" if "batch_size" in i else ""
+    each = f" on each of {i['dp']} attention groups" if i["dp"] > 1 else ""
     routing = f", {i['routing']} routing" if i["routing"] else ""
-    yield Line(f"{policies}; up to {i['slots']:,} at once{window}{routing}", "Policy")
+    yield Line(f"{policies}; up to {i['slots']:,} at once{window}{each}{routing}", "Policy")
 
 
 def _in_flight(run: SimulatedRun, inputs: dict[str, Any]) -> float:
     """Requests in flight on average, running and queued, over all replicas."""
-    engines = inputs["replicas"] * inputs["dp"]
-    return float(inputs["load"]["concurrency"] or (run.batch.mean or 0.0) * engines + (run.queue.mean or 0.0))
+    running = (run.batch.mean or 0.0) * inputs["replicas"]
+    return float(inputs["load"]["concurrency"] or running + (run.queue.mean or 0.0))
 
 
 def _length(inputs: dict[str, Any], name: str) -> str:
@@ -176,11 +177,12 @@ def _load(inputs: dict[str, Any]) -> str:
     return text + f", seed {inputs['seed']}" + (f", until {inputs['limit_s']:g} s" if inputs["limit_s"] else "")
 
 
-def _state(run: SimulatedRun) -> Iterator[Line]:
+def _state(run: SimulatedRun, replicas: int) -> Iterator[Line]:
+    everywhere, each = (" in all", " a replica") if replicas > 1 else ("", "")
     preempted = plural(run.preemptions or 0, "preemption")
     yield Line(
-        f"running {number(run.batch.mean)} (at most {number(run.batch.max)}) a replica, queued {_rounded(run.queue.mean)} "
-        f"(at most {number(run.queue.max)}, {number(run.queue.end)} at the end)",
+        f"running {number(run.batch.mean)} (at most {number(run.batch.max)}) a replica, queued {_rounded(run.queue.mean)}"
+        f"{everywhere} (at most {number(run.queue.max)}{each}, {number(run.queue.end)}{everywhere} at the end)",
         "Requests",
     )
     yield Line(

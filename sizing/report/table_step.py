@@ -17,6 +17,14 @@ def blocks(document: StepReport) -> Iterator[Block]:
     yield assumed(document.assumptions, sources=False)
 
 
+def _spread(document: StepReport) -> str:
+    """Say where the batch is where attention groups share it."""
+    groups = document.inputs["dp"]
+    if groups == 1:
+        return ""
+    return f"; sequences spread over {groups} attention groups, the prompt on one, times of the fullest"
+
+
 def blocks_of(document: StepReport, pool: str = "") -> Iterator[Block]:
     """Yield the blocks of one step, under the name of its pool where there are two, and not what it rests on."""
     batch = document.inputs["batch"]
@@ -33,7 +41,7 @@ def blocks_of(document: StepReport, pool: str = "") -> Iterator[Block]:
             *setup(document.inputs),
             Line(
                 f"{batch['decode']:,} decoding at {batch['context']:,} tokens; {batch['prefill']:,} new prompt tokens "
-                f"after {batch['prior']:,} cached",
+                f"after {batch['prior']:,} cached{_spread(document)}",
                 "Batch",
             ),
         )
