@@ -3,7 +3,8 @@
 Let b sequences decode, each with o-1 tokens to come after its first. At X requests/s and S seconds a step, b = X*(o-1)*S:
 so b/(o-1) prompts finish in a step. A prompt takes i/c chunks of c tokens (the budget of a step); where the budget takes
 several prompts, those of Poisson arrivals that came within a step share it, at least one and at most what the budget holds
-(with a = b/(o-1) of them a step on average, k = a/(1-exp(-a)); where prefill goes first, those within the step before). Let d
+(with a = b/(o-1) of them a step on average, k = a/(1-exp(-a)); where prefill goes first, or several attention-data ranks
+take prompts at once, those within the step before). Let d
 be a decode step and m a step that carries such a chunk, which lasts at least as long as its launches where no CUDA graph holds
 it. A prompt lengthens the steps of the sequences beside it by p = (i/c)(m-d)/k seconds
 (mixed steps; the whole of m for prefill-only steps), so
