@@ -269,9 +269,7 @@ def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, Deploy
     assert traffic.in_flight is not None
     alone = replace(traffic, isl=Lengths(traffic.isl.mean), osl=Lengths(traffic.osl.mean))
     ends_s = [
-        simulation.simulate(
-            replace(deployed, replicas=1), replace(alone, in_flight=1, count=1)
-        ).latencies_s["e2e"]
+        simulation.simulate(replace(deployed, replicas=1), replace(alone, in_flight=1, count=1)).latencies_s["e2e"]
         for deployed in policies.values()
     ]
     shortest_s = min((end["mean"] for end in ends_s if end), default=limit_s)

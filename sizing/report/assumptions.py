@@ -147,7 +147,9 @@ def _of_layout(request: Request, chosen: Candidate) -> Iterator[Assumption]:
         yield _of_setting(request, chosen, "all2all_backend")
     if layout.dp > 1:
         spread = "step together; sequences spread evenly, each prompt on one, caches as one pool"
-        yield Assumption(f"the {layout.dp} attention groups of a replica", spread, "", "assumed", "sizing.engine.deploy")
+        yield Assumption(
+            f"the {layout.dp} attention groups of a replica", spread, "", "assumed", "sizing.engine.deploy"
+        )
     for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
         if size > 1:
             yield _of_setting(request, chosen, name)
