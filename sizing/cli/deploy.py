@@ -11,10 +11,9 @@ from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
 from sizing.cli.options import OPTIMISATION_OPTIONS, Opt
 from sizing.cli.resolve import (
-    check_experts,
+    check_asked,
     check_images,
     check_prefix,
-    check_task,
     data,
     extras_of,
     notes_of,
@@ -54,8 +53,7 @@ def request_alone(names: Named, read: Data) -> Request:
     """Return the request of such options, which asks nothing but what a layout holds."""
     model, (engine, version) = names.model.value, names.engine.value
     workload = with_cache_of(names.workload.value, model)
-    check_task(workload)
-    check_experts(workload, model.spec)
+    check_asked(workload, model.spec)
     extras = extras_of(workload, model.spec)
     request = requests.without_demand(workload, model.spec, engine, version, read.defaults, extras=extras)
     check_images(with_images(workload, extras), extras, model.spec)

@@ -115,8 +115,7 @@ def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bo
     model, (engine, version), stated = names.model.value, names.engine.value, names.workload.value
     if not demanded:
         stated = stated.model_copy(update={"demand": None})
-    check_task(stated)
-    check_experts(stated, model.spec)
+    check_asked(stated, model.spec)
     beside = extras_of(stated, model.spec)
     whole = as_served(stated, beside)
     check_images(whole, beside, model.spec)
@@ -214,7 +213,13 @@ def _conversation(workload: Workload, of_images: int) -> Conversation | None:
     return Conversation(asked.turns, first, shared, tokens.osl)
 
 
-def check_task(workload: Workload) -> None:
+def check_asked(workload: Workload, model: Model) -> None:
+    """Raise InputError for what a task or a model has nothing of."""
+    _check_task(workload)
+    _check_experts(workload, model)
+
+
+def _check_task(workload: Workload) -> None:
     """Raise InputError for what a task without tokens has none of: outputs, and drafts of them."""
     if not workload.pooled:
         return
@@ -235,7 +240,7 @@ def check_task(workload: Workload) -> None:
         raise InputError(faults)
 
 
-def check_experts(workload: Workload, model: Model) -> None:
+def _check_experts(workload: Workload, model: Model) -> None:
     """Raise InputError for what is said of experts where a model has none."""
     if architecture.is_moe(model):
         return

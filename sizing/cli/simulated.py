@@ -26,10 +26,9 @@ from sizing.cli.pools import asked_of, contradicted, decode_serving, named_in, o
 from sizing.cli.reading import MOST
 from sizing.cli.resolve import (
     as_served,
-    check_experts,
+    check_asked,
     check_images,
     check_prefix,
-    check_task,
     data,
     extras_of,
     notes_of,
@@ -173,10 +172,9 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
     if trace is not None and serving.max_model_len is None:
         longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
         serving = serving.model_copy(update={"max_model_len": longest})
-    check_task(asked)
+    check_asked(asked, model.spec)
     if asked.pooled and driven.osl_std is not None:
         raise InputError(Fault(f"{asked.task} gives no tokens", field="--osl-std", allowed="none"))
-    check_experts(asked, model.spec)
     extras = extras_of(asked, model.spec).over(driven.replicas * layout.dp)
     whole = as_served(asked, extras)
     if trace is None:
