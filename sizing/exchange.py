@@ -108,17 +108,9 @@ def parts_joined(model: Model, layout: Layout, sequences: Numeric, queries: int 
     """
     found = []
     tokens = sequences * queries / layout.dp
-    groups = (
-        ("dcp", layout.dcp, 1, tokens / layout.cp, layout.tp // layout.dcp),
-        (
-            "cp",
-            layout.cp,
-            layout.tp,
-            tokens,
-            layout.tp // layout.dcp,
-        ),  # with the heads that a part of a cache is read for
-    )
-    for name, gpus, apart, of_group, heads_over in groups if layout.cache_parts > 1 else ():
+    heads_over = layout.tp // layout.dcp  # a part of a cache is read for the heads of all GPUs that DCP joins
+    groups = (("dcp", layout.dcp, 1, tokens / layout.cp), ("cp", layout.cp, layout.tp, tokens))
+    for name, gpus, apart, of_group in groups if layout.cache_parts > 1 else ():
         for index, count in architecture.whole(model).layers if gpus > 1 else ():
             mixer = model.kinds[index].mixer
             for what, rule, values_bytes in _exchanged(mixer) if mixer is not None else ():

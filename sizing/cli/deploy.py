@@ -63,17 +63,12 @@ def request_alone(names: Named, read: Data) -> Request:
 
 def check_one_cache(values: Mapping[str, Any]) -> None:
     """Raise InputError for what says how requests come to one of several caches: here is one, and no lengths of turns."""
-    given = [
-        option for option in OPTIMISATION_OPTIONS if option.name in OF_TALKS and values.get(option.name) is not None
-    ]
-    if given:
-        raise InputError(
-            Fault(
-                "has nothing to act on: here is one replica, which holds all prefixes, and no ISL that grows",
-                field=", ".join(option.flags[0] for option in given),
-                allowed="--max-model-len with the length of the last turn, --prefix-distinct with the prefixes of one replica",
-            )
-        )
+    _refuse(
+        OF_TALKS,
+        values,
+        "has nothing to act on: here is one replica, which holds all prefixes, and no ISL that grows",
+        "--max-model-len with the length of the last turn, --prefix-distinct with the prefixes of one replica",
+    )
 
 
 def resolved(names: Named, request: Request, option: GpuOption, layout: Layout, read: Data) -> Resolved:
@@ -85,17 +80,14 @@ def resolved(names: Named, request: Request, option: GpuOption, layout: Layout, 
 
 def check_all_new(values: Mapping[str, Any], instead: str) -> None:
     """Raise InputError for what spares a prompt's tokens, in a step that works on the tokens it is given."""
-    spared = [
-        option for option in OPTIMISATION_OPTIONS if option.name in SPARING and values.get(option.name) is not None
-    ]
-    if spared:
-        raise InputError(
-            Fault(
-                "changes which tokens a step gets, not the step",
-                field=", ".join(option.flags[0] for option in spared),
-                allowed=instead,
-            )
-        )
+    _refuse(SPARING, values, "changes which tokens a step gets, not the step", instead)
+
+
+def _refuse(names: tuple[str, ...], values: Mapping[str, Any], why: str, instead: str) -> None:
+    """Raise InputError where any of the options of these names is given."""
+    given = [option for option in OPTIMISATION_OPTIONS if option.name in names and values.get(option.name) is not None]
+    if given:
+        raise InputError(Fault(why, field=", ".join(option.flags[0] for option in given), allowed=instead))
 
 
 def layout_of(serving: Serving) -> Layout:

@@ -129,7 +129,7 @@ class StepPools(NamedTuple):
 
 
 class SimulatedPool(NamedTuple):
-    """One pool in a simulation: what ran, and its state over time; batch and cache are of one replica's rank on average."""
+    """One pool in a simulation: what ran, and its state over time; batch and cache are of one replica on average."""
 
     gpu: str
     gpu_id: str
