@@ -12,18 +12,19 @@ from engine_builders import run_open, store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sizing import candidates, operations, steady_state
-from sizing import step as exact
-from sizing.architecture import Layout
 from sizing.cli.main import run
-from sizing.engine import deploy, rules
+from sizing.engine import rules, simulation
 from sizing.engine.batch import Batch, Piece
 from sizing.engine.clock import step_clock, windows_of
-from sizing.engine.load import arrival_times
-from sizing.engine.replica import Replica
-from sizing.engine.requests import Requests
-from sizing.load import Load
-from sizing.step import gpu_seconds, of_rank
+from sizing.engine.requests import Requests, arrival_times
+from sizing.engine.scheduler import Scheduler
+from sizing.model import operations
+from sizing.model.architecture import Layout
+from sizing.replica import batching
+from sizing.replica import replica as candidates
+from sizing.replica import step as exact
+from sizing.replica.capacity import Load
+from sizing.replica.step import gpu_seconds, of_rank
 
 OSS = real_model("gpt-oss-120b")
 H100 = real_gpu("h100-sxm")
@@ -44,17 +45,17 @@ def prompts(layout: Layout, count: float, tokens: float) -> float:
 
 def candidate_of(
     engine: str, isl: int, osl: int, backend: str = "allgather", dp: int = 4
-) -> tuple[candidates.Candidate, Load]:
+) -> tuple[candidates.Replica, Load]:
     request = ask(
         OSS, engine=engine, isl=isl, osl=osl, serving={"tp": 1, "dp": dp, "ep": dp, "all2all_backend": backend}
     )
     found = candidates.candidates(request, option("h100-sxm"), None, data())
-    candidate = next(one for one in found if isinstance(one, candidates.Candidate))
+    candidate = next(one for one in found if isinstance(one, candidates.Replica))
     return candidate, Load.of(candidate, request, data())
 
 
-def replica_of(candidate: candidates.Candidate, load: Load, requests: Requests, longest: int) -> Replica:
-    (replica,) = deploy.replicas(
+def replica_of(candidate: candidates.Replica, load: Load, requests: Requests, longest: int) -> Scheduler:
+    (replica,) = simulation.schedulers(
         OSS,
         candidate.layout,
         load.kernels,
@@ -157,11 +158,11 @@ def test_closed_form_and_simulator_agree_under_load(engine: str, isl: int) -> No
     count, osl = 2500, 300
     candidate, load = candidate_of(engine, isl, osl)
     most = load.highest_per_s
-    ceiling = steady_state.decoding_limit(load.service, load.slots)
+    ceiling = batching.decoding_limit(load.service, load.slots)
     for share, (ttft_parts, itl_parts) in PARTS.items():
         rate = share * most
         grid = np.geomspace(1e-3, ceiling, 4000)
-        point = steady_state.open_loop(load.curves, load.service, grid)
+        point = batching.open_loop(load.curves, load.service, grid)
         at = int(np.searchsorted(point.requests_per_s, rate))
         times = arrival_times(count, rate, "poisson", np.random.default_rng(1)).tolist()
         requests = store(times, [isl] * count, [osl] * count)
@@ -179,10 +180,10 @@ def test_prompts_of_any_rank_hold_up_what_decodes_on_all(dp: int) -> None:
     """ITL is never below the decode step of the same sequences, and more prompts for as many of them make it longer."""
     _, load = candidate_of("vllm:0.19.0", 2000, 300, dp=dp)
     decoding = np.geomspace(0.01, 400.0, 60)
-    bare_s = steady_state.decode_step_s(load.curves, load.service, decoding)
-    point = steady_state.open_loop(load.curves, load.service, decoding)
+    bare_s = batching.decode_step_s(load.curves, load.service, decoding)
+    point = batching.open_loop(load.curves, load.service, decoding)
     assert np.all(point.itl_s["mean"] >= bare_s)
-    some_s = steady_state.prefill_step_s(load.curves, load.service, 0.0, np.arange(1.0, dp + 1))
+    some_s = batching.prefill_step_s(load.curves, load.service, 0.0, np.arange(1.0, dp + 1))
     assert np.all(np.diff(some_s) >= 0) and some_s[-1] < dp * some_s[0]
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import yaml
 
-from sizing.calibrate import fit
-from sizing.calibrate.bands import Ratio, bands_of, quantiles, tail_of
-from sizing.calibrate.observe import Constant
-from sizing.calibrate.profile_rows import Refitted, rewritten
-from sizing.catalog import benchmarks
+from sizing.calibration import fit
+from sizing.calibration.bands import Ratio, bands_of, quantiles, tail_of
+from sizing.calibration.fit import Constant
+from sizing.calibration.profiles import Refitted, engine_rewritten
+from sizing.catalog import shelf
 from sizing.specs.calibration import BandRules, Calibration, Fitted
 
 pytest.importorskip("scipy")
@@ -24,7 +24,7 @@ FRONT = Constant("vllm", "front_end", 0, "per_request_ms")
 
 
 def calibration(**changes: float) -> Calibration:
-    return benchmarks.load_calibration().spec.model_copy(update=changes)
+    return shelf.load_calibration().spec.model_copy(update=changes)
 
 
 def rule(constant: Constant, most: float = 1000.0) -> Fitted:
@@ -100,7 +100,7 @@ NEW = Refitted({"per_step_us": 123.456, "per_sequence_us": 1e-20}, 42, 0.0512, '
 
 
 def test_a_row_is_rewritten_and_all_else_stays() -> None:
-    text = rewritten(PROFILE, "host", {0: NEW})
+    text = engine_rewritten(PROFILE, "host", {0: NEW})
     row = yaml.safe_load(text)["settings"]["host"][0]
     assert row["value"] == {"per_step_us": 123, "overlapped": True, "per_sequence_us": 0, "points": 42, "spread": 0.0512}  # fmt: skip
     assert (row["since"], row["until"], row["when"]) == ("0.1", "0.9", {"min_pp": 2})
@@ -112,7 +112,7 @@ def test_a_row_is_rewritten_and_all_else_stays() -> None:
 @pytest.mark.parametrize(("setting", "row"), [("host", 2), ("hosts", 0)])
 def test_a_row_that_is_not_there_is_said(setting: str, row: int) -> None:
     with pytest.raises(ValueError):
-        rewritten(PROFILE, setting, {row: NEW})
+        engine_rewritten(PROFILE, setting, {row: NEW})
 
 
 def test_quantiles_count_weights() -> None:
@@ -124,7 +124,7 @@ def test_quantiles_count_weights() -> None:
 
 def ratios(rng: np.random.Generator, spread: float, groups: int = 60) -> list[Ratio]:
     """Rows of groups that differ from each other as much as rows within one do."""
-    from sizing.bands import Situation
+    from sizing.specs.bands import Situation
 
     found = []
     for group in range(groups):
@@ -165,10 +165,10 @@ def test_a_class_of_few_groups_falls_back() -> None:
 def test_the_tail_covers_groups_left_out() -> None:
     tail, covered = tail_of(ratios(np.random.default_rng(7), 0.2), calibration())
     assert 0.75 <= covered <= 0.85
-    assert tail in benchmarks.load_calibration().spec.bands.tails
+    assert tail in shelf.load_calibration().spec.bands.tails
 
 
-@pytest.mark.parametrize("module", ["sizing.calibrate", "sizing.calibrate.bands"])
+@pytest.mark.parametrize("module", ["sizing.calibration", "sizing.calibration.bands"])
 @pytest.mark.parametrize(("content", "said"), [(None, "not found"), ("", "column"), ("a,b\n1,2\n", "column")])
 def test_wrong_input_is_a_line_and_exit_2(module: str, content: str | None, said: str, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"

@@ -15,26 +15,26 @@ import numpy as np
 import pytest
 import yaml
 
-from sizing import network, roofline
-from sizing.calibrate import kernel_fit, kernel_refits
-from sizing.calibrate.kernel_keys import Key, why_kept
-from sizing.calibrate.kernel_points import Point, Summary
-from sizing.calibrate.kernel_published import Published, differences, restated
-from sizing.calibrate.kernel_refits import Found, Refitted, refits, write
-from sizing.calibrate.kernel_report import not_read
-from sizing.calibrate.kernel_rows import rewritten, written
-from sizing.calibrate.kernel_tables import FILES, load_tables
-from sizing.catalog import benchmarks, gpus
-from sizing.catalog.names import Found as Loaded
-from sizing.errors import InputError
-from sizing.operation import Operation
+from sizing.calibration import kernel_fit, kernel_refits
+from sizing.calibration.kernel_points import Key, Point, Summary, why_kept
+from sizing.calibration.kernel_published import Published, differences, restated
+from sizing.calibration.kernel_refits import Found, Refitted, refits, write
+from sizing.calibration.kernel_tables import FILES, load_tables
+from sizing.calibration.kernels import not_read
+from sizing.calibration.profiles import gpu_rewritten, written
+from sizing.catalog import gpus, shelf
+from sizing.catalog.shelf import Found as Loaded
+from sizing.model.operation import Operation
+from sizing.replica import roofline
+from sizing.replica import roofline as network
+from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu, PrefillAttentionRow
 from tests.builders import kernels_for, real_gpu, toy_model
 
 pytest.importorskip("scipy")
 
 GPU, PEAK, BANDWIDTH = "h100-sxm", 989.4e12, 3350e9  # its 16-bit peak and bandwidth, by its datasheet
-CALIBRATION = benchmarks.load_calibration().spec
+CALIBRATION = shelf.load_calibration().spec
 TERMS = kernel_fit.Terms(CALIBRATION.kernels.bounds, CALIBRATION.loss_scale, CALIBRATION.folds)
 PRODUCT = {"t0_us": 9.0, "compute": 0.5, "memory": 0.6, "p": 2.0}
 EXPERTS = {"t0_us": 30.0, "compute": 0.3, "memory": 0.7, "p": 1.5}
@@ -301,7 +301,7 @@ def test_only_numbers_of_rows_that_help_are_written(
         row = gpu.efficiency[one.number]
         assert kernel_fit.constants_of(row) == kernel_fit.constants_of(one.fit.row)
         assert (row.version, row.points) == ("9.9.9", one.fit.points)
-        assert row.source.endswith("refitted by sizing.calibrate.kernels")
+        assert row.source.endswith("refitted by sizing.calibration.kernels")
     mxfp4 = of(found, "moe", "mxfp4_bf16")
     assert gpu.efficiency[mxfp4.number] == mxfp4.row
 
@@ -319,18 +319,18 @@ prices:
 
 def test_a_row_is_rewritten_and_columns_stay() -> None:
     first = {"version": "12", "t0_us": 6.8, "p": 1.0, "points": 52.0, "source": 'of "x"'}
-    text = rewritten(PROFILE, {0: first, 1: {"us": (4.0, 7.5), "p90_error": 0.2}})
+    text = gpu_rewritten(PROFILE, {0: first, 1: {"us": (4.0, 7.5), "p90_error": 0.2}})
     lines = text.splitlines()
     assert lines[3] == '  - {operation: gemm, version: "12",  t0_us: 6.8,   p: 1,    points: 52,    source: "of \\"x\\"",         date: "x"}  # kept'  # fmt: skip
     assert lines[4] == '  - {operation: all_reduce, kib: [16, 128], us: [4, 7.5],    points: 23, p90_error: 0.2, source: "y", date: "x"}'  # fmt: skip
     assert [*lines[:3], *lines[5:]] == [*PROFILE.splitlines()[:3], *PROFILE.splitlines()[5:]]
-    assert rewritten(PROFILE, {}) == PROFILE
+    assert gpu_rewritten(PROFILE, {}) == PROFILE
 
 
 @pytest.mark.parametrize(("text", "row"), [(PROFILE, 2), ("name: some\n", 0)])
 def test_a_row_that_is_not_there_is_said(text: str, row: int) -> None:
     with pytest.raises(ValueError):
-        rewritten(text, {row: {"p": 1.0}})
+        gpu_rewritten(text, {row: {"p": 1.0}})
 
 
 def test_numbers_are_written_as_profiles_write_them() -> None:
@@ -384,7 +384,7 @@ def test_names_that_are_not_known_are_said(folder: Path, tmp_path: Path) -> None
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sizing.calibrate.kernels", *arguments]
+    command = [sys.executable, "-m", "sizing.calibration.kernels", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

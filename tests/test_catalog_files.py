@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizing.catalog.files import MAX_FILE_BYTES, Document, read_json, read_yaml, validate
-from sizing.catalog.yaml_text import MAX_DEPTH
-from sizing.errors import InputError
+from sizing.catalog.yaml import MAX_DEPTH
+from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.workload import Workload
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from sizing.catalog.checkpoint_names import candidates, load_rules, parsed
-from sizing.catalog.models import SHELF, by_part, load_model, model_names
-from sizing.catalog.names import Entry, entries, matched_from
-from sizing.errors import InputError
+from sizing.catalog.models import SHELF, by_part, candidates, load_model, load_rules, model_names, parsed
+from sizing.catalog.shelf import Entry, entries, matched_from
+from sizing.specs.errors import InputError
 
 
 def entry(stem: str, name: str, *aliases: str) -> Entry:

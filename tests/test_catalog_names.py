@@ -10,8 +10,8 @@ import yaml
 
 from sizing.catalog import engines, gpus, models, workloads
 from sizing.catalog.files import data_folder, read_yaml
-from sizing.catalog.names import Entry, Shelf, by_stem, entries, ids, match, matched_from
-from sizing.errors import InputError
+from sizing.catalog.shelf import Entry, Shelf, by_stem, entries, ids, match, matched_from
+from sizing.specs.errors import InputError
 
 SHELF = Shelf("GPU", "hardware_profiles", "gpus", "llmsize gpus")
 A100_40 = Entry("a100-sxm-40gb", Path("a"), "A100 SXM 40GB", ("A100 40GB",))

@@ -8,8 +8,8 @@ import pytest
 
 from sizing.catalog.models import load_model
 from sizing.catalog.workloads import load_defaults, load_workload, override, workload_names
-from sizing.errors import InputError
-from sizing.request import demand_of
+from sizing.question.question import demand_of
+from sizing.specs.errors import InputError
 from sizing.specs.workload import Workload
 
 OPTIONS = {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sizing import __version__
-from sizing.advice import legible
+from sizing.answers.advice import legible
 from sizing.cli.main import run
 
 ROOT = Path(__file__).parents[1]

@@ -10,13 +10,13 @@ import pytest
 import yaml
 from builders import data, engine_of, real_gpu, real_model
 
-from sizing import precision, settings
 from sizing.catalog.engines import load_engine
 from sizing.catalog.gpus import load_gpu
 from sizing.cli import options
 from sizing.cli.main import run
-from sizing.errors import InputError, UntimedError
-from sizing.kernels import stand_ins
+from sizing.model import precision, settings
+from sizing.replica.kernels import stand_ins
+from sizing.specs.errors import InputError, UntimedError
 from sizing.specs.workload import Precision
 
 LLAMA = ["-m", "llama-3.1-8b", "-g", "h100-sxm"]

@@ -13,15 +13,14 @@ from builders import ask, data, option, real_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.advice import relaxation
-from sizing.bands import AS_PREDICTED, Edge, worse_edge
+from sizing.answers.advice import relaxation
+from sizing.answers.search import Evaluated, Outcome, search
+from sizing.answers.verify import limits_of, simulated, verify
 from sizing.cli.main import run
-from sizing.load import most_of
-from sizing.request import Request
-from sizing.search import Evaluated, Outcome, search
-from sizing.specs.bands import Band
+from sizing.question.question import Request
+from sizing.replica.capacity import most_of
+from sizing.specs.bands import AS_PREDICTED, Band, Edge, worse_edge
 from sizing.specs.workload import Limit, Limits, Tokens
-from sizing.verify import limits_of, simulated, verify
 
 SHARED = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
 Capture = pytest.CaptureFixture[str]

@@ -23,14 +23,19 @@ from builders import (
     toy_model,
 )
 
-from sizing import architecture, candidates, capacity, cost, precision, request, search
-from sizing.architecture import Layout
-from sizing.candidates import Candidate, Rejected
+from sizing.answers import search
 from sizing.catalog import gpus, models
-from sizing.errors import InputError
+from sizing.model import architecture, precision
+from sizing.model.architecture import Layout
+from sizing.planning import cost
+from sizing.question import question
+from sizing.replica import replica
+from sizing.replica.replica import Refusal, Replica
+from sizing.specs import demand
+from sizing.specs.errors import InputError
 from sizing.specs.model import DenseMlp, GqaAttention, Model, Quantisation
+from sizing.specs.units import GIB
 from sizing.specs.workload import Workload
-from sizing.units import GIB
 
 
 def refusal(
@@ -212,7 +217,7 @@ def test_on_old_versions_graphs_come_on_top_of_the_budget() -> None:
 # --- input that is refused ------------------------------------------------------------------------
 
 
-def _resolve(name: str, isl: int, osl: int, **serving: int) -> request.Request:
+def _resolve(name: str, isl: int, osl: int, **serving: int) -> question.Request:
     spec, version = engine_of("vllm:0.19.0")
     workload = Workload.model_validate(
         {
@@ -222,7 +227,7 @@ def _resolve(name: str, isl: int, osl: int, **serving: int) -> request.Request:
             "serving": serving,
         }
     )
-    return request.resolve(workload, real_model(name), spec, version, data().defaults)
+    return question.resolve(workload, real_model(name), spec, version, data().defaults)
 
 
 def test_lengths_beyond_the_models_positions_are_refused_with_the_limit() -> None:
@@ -291,7 +296,7 @@ def test_an_unset_fraction_is_the_engine_versions_own() -> None:
     assert settings_for(model, gpu, Layout(), "vllm:0.19.0").memory_fraction == 0.90
     assert settings_for(model, gpu, Layout(), "vllm:0.22.0").memory_fraction == 0.92
     stated = ask(model, engine="vllm:0.22.0", serving={"memory_fraction": 0.5})
-    assert candidates.resolve_settings(stated, gpu, Layout()).memory_fraction == 0.5
+    assert replica.resolve_settings(stated, gpu, Layout()).memory_fraction == 0.5
 
 
 # --- units ----------------------------------------------------------------------------------------
@@ -352,29 +357,29 @@ def test_no_profile_states_a_sparse_peak() -> None:
 
 def test_peak_rate_of_users() -> None:
     """1000 users x 10 requests / 28,800 s x 2 = 0.694 requests/s."""
-    assert capacity.requests_per_s(1000, 10, 8, 2.0) == pytest.approx(0.6944, abs=5e-5)
+    assert demand.requests_per_s(1000, 10, 8, 2.0) == pytest.approx(0.6944, abs=5e-5)
 
 
 def test_replicas_are_whole_and_forgive_floating_point() -> None:
     """10 requests/s with 20 % headroom at 3 a replica: 12/3 = 4, whatever binary fractions say."""
-    assert capacity.replicas_for(10 * 1.2, 3) == 4
-    assert capacity.replicas_for(0.1 + 0.2, 0.1) == 3  # 0.30000000000000004
-    assert capacity.replicas_for(12.001, 3) == 5
-    assert capacity.replicas_for(0.001, 3) == 1
+    assert demand.replicas_for(10 * 1.2, 3) == 4
+    assert demand.replicas_for(0.1 + 0.2, 0.1) == 3  # 0.30000000000000004
+    assert demand.replicas_for(12.001, 3) == 5
+    assert demand.replicas_for(0.001, 3) == 1
     for nothing in (0.0, -1.0):
         with pytest.raises(ValueError, match="serves nothing"):
-            capacity.replicas_for(10, nothing)
+            demand.replicas_for(10, nothing)
 
 
 def test_gpus_are_replicas_times_gpus_of_a_replica() -> None:
     """13 in flight on each of 5 replicas of 8 GPUs: 65 in flight on 40 GPUs."""
-    assert capacity.replicas_for(65, 13) * Layout(tp=8).gpus == 40
+    assert demand.replicas_for(65, 13) * Layout(tp=8).gpus == 40
     assert Layout(tp=2, pp=3, dp=4, ep=8).gpus == 24  # ep shares the GPUs of tp and dp
 
 
 def test_gpus_over_a_trace() -> None:
     """ceil(rate/mu) x GPUs a replica at each step: rates 3, 8, 20, 1 at mu = 4 on TP2."""
-    gpus = [capacity.replicas_for(rate, 4.0) * Layout(tp=2).gpus for rate in (3.0, 8.0, 20.0, 1.0)]
+    gpus = [demand.replicas_for(rate, 4.0) * Layout(tp=2).gpus for rate in (3.0, 8.0, 20.0, 1.0)]
     assert gpus == [2, 4, 10, 2]
 
 
@@ -395,7 +400,7 @@ def test_a_candidate_is_never_offered_without_room_for_one_sequence() -> None:
             osl=100,
             serving={"tp": 1, "pp": 1},
         )
-        (verdicts[length],) = candidates.candidates(asked, option("h100-sxm"), None, data())
-    assert isinstance(verdicts[16_000], Candidate)
-    assert isinstance(verdicts[32_000], Rejected)
+        (verdicts[length],) = replica.candidates(asked, option("h100-sxm"), None, data())
+    assert isinstance(verdicts[16_000], Replica)
+    assert isinstance(verdicts[32_000], Refusal)
     assert verdicts[32_000].reason == "memory"

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from builders import ask, data, kernels_for, memory_of, option, real_gpu, real_model, settings_for
 
-from sizing import architecture, operations, search
-from sizing.architecture import Layout
-from sizing.candidates import Candidate, candidates
+from sizing.answers import search
 from sizing.cli.main import run
-from sizing.step import Batch, Step, step
+from sizing.model import architecture, operations
+from sizing.model.architecture import Layout
+from sizing.replica.replica import Replica, candidates
+from sizing.replica.step import Batch, Step, step
 
 ENGINE = "vllm:0.33.0"
 H100 = "h100-sxm"
@@ -226,12 +227,12 @@ def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
     """Closed form and simulator look up what `step` adds up, exchange included, in a decode step of a pipeline too."""
     from sizing.engine.batch import Batch as Decoding
     from sizing.engine.clock import step_clock
-    from sizing.load import Load
-    from sizing.steady_state import decode_step_s
+    from sizing.replica.batching import decode_step_s
+    from sizing.replica.capacity import Load
 
     for serving in ({"tp": 2, "cp": 4}, {"tp": 2, "cp": 2, "pp": 2}):
         request = ask(real_model("llama-3.1-8b"), engine=ENGINE, isl=4000, osl=500, serving=serving)
-        (chosen,) = [c for c in candidates(request, option(H100), None, data()) if isinstance(c, Candidate)]
+        (chosen,) = [c for c in candidates(request, option(H100), None, data()) if isinstance(c, Replica)]
         load = Load.of(chosen, request, data())
         context = load.service.isl + load.service.osl / 2
         exact = timed("llama-3.1-8b", chosen.layout, decoding(16, round(context))).total_s

@@ -14,17 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing import reuse, spread
+from sizing.answers import counts
+from sizing.answers.counts import Reply, Trial
+from sizing.answers.search import Evaluated, search
+from sizing.answers.verify import simulated
 from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.main import run
 from sizing.cli.resolve import Question, question
-from sizing.engine.load import Lengths
-from sizing.extras import Cached
-from sizing.reuse import Conversation, Finding
-from sizing.search import Evaluated, search
-from sizing.spread import Reply, Trial
-from sizing.units import GIB
-from sizing.verify import simulated
+from sizing.engine.requests import Lengths
+from sizing.model.extras import Cached
+from sizing.model.extras import prefixes as reuse
+from sizing.model.extras.prefixes import Conversation, Finding
+from sizing.specs.units import GIB
 
 TALK = Conversation(turns=8, first=500, shared=0, osl=300)
 MODEL = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--tp", "1", "--isl", "500", "--osl", "300")
@@ -136,7 +137,7 @@ def test_what_requests_draw_is_what_is_expected(engines: int, kept: float) -> No
 
 def tried(cached: Cached, needed: Callable[[int], int | None]) -> tuple[int | None, int]:
     """The replicas that a search comes to, and its trials, where so many are needed with what a number of them finds."""
-    trials = spread.fewest(cached)
+    trials = counts.fewest(cached)
     trial: Trial = next(trials)
     count = 0
     while True:
@@ -261,11 +262,11 @@ def test_longer_thinking_never_finds_more() -> None:
 def test_no_more_is_taken_as_kept_than_the_answer_has_room_for() -> None:
     asking = asked(turns=8, rps=24.0, prefix_routing="affinity", think_time="2min")
     found = best(asking)
-    alive = spread.alive(found.candidate, found.asked(asking.request), found.point, found.replicas)
+    alive = counts.alive(found.candidate, found.asked(asking.request), found.point, found.replicas)
     kept = found.load.kernels.extras.cached.kept
     assert alive is not None
     assert kept < 1
-    assert kept <= alive.kept + spread.KEPT_CLOSE
+    assert kept <= alive.kept + counts.KEPT_CLOSE
 
 
 def test_a_cache_that_is_too_small_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -440,5 +441,5 @@ def test_a_share_that_falls_slowly_settles() -> None:
         tried.append(trial.kept)
         return trial.kept, Reply(3, 0.06 + 0.8 * trial.kept)
 
-    assert spread.at_once(3, Cached(think_time_s=35.0), reply) == pytest.approx(0.3, abs=0.005)
+    assert counts.at_once(3, Cached(think_time_s=35.0), reply) == pytest.approx(0.3, abs=0.005)
     assert len(tried) < 8

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing import break_even, cost, prices
-from sizing.break_even import CostCurve, crossing, payback_months
-from sizing.catalog import gpus, servers
-from sizing.cost import OwnServer
-from sizing.errors import InputError
+from sizing.catalog import gpus, prices, servers
+from sizing.planning import break_even, cost
+from sizing.planning.break_even import CostCurve, crossing, payback_months
+from sizing.planning.cost import OwnServer
 from sizing.report.cost_options import ApiPrices, api, own, rented
 from sizing.report.cost_pairs import compared
 from sizing.report.cost_service import Service
 from sizing.report.documents_cost import Loads
+from sizing.specs.errors import InputError
 
 # NVIDIA's example: $320,000 over 4 years, $3,000 hosting, $4,500 licence for each of 8 GPUs; power is in the hosting.
 EXAMPLE = OwnServer(

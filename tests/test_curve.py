@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing import frontier
+from sizing.answers import curve
 from sizing.cli.main import run
 from sizing.cli.ranges import MOST_VALUES, numbers, whole_numbers
 from sizing.report.text_plot import HEIGHT, LABEL, WIDTH, Dots, rows
@@ -99,7 +99,7 @@ coordinate = st.one_of(st.integers(1, 6).map(float), st.just(float("nan")))
 @given(st.lists(st.tuples(coordinate, coordinate), max_size=30))
 def test_the_pareto_set_is_all_that_nothing_dominates(points: list[tuple[float, float]]) -> None:
     x, y = (np.array([point[axis] for point in points], dtype=float) for axis in (0, 1))
-    marked = frontier.pareto(x, y)
+    marked = curve.pareto(x, y)
     for i in range(len(points)):
         known = np.isfinite(x[i]) and np.isfinite(y[i])
         dominated = any(x[j] <= x[i] and y[j] >= y[i] and (x[j] < x[i] or y[j] > y[i]) for j in range(len(points)))
@@ -110,9 +110,9 @@ def test_the_knee_is_furthest_above_the_chord() -> None:
     # In base 10 the points are (0,0), (1,1.8), (2,1.9), (3,2); the chord is y = 2/3 x, so the second lies 1.133 above it
     # (times cos), the third 0.567.
     latency, throughput = 10.0 ** np.arange(4), 10.0 ** np.array([0, 1.8, 1.9, 2])
-    assert frontier.knee(latency, throughput) == 1
-    assert frontier.knee(latency * 1e-3, throughput * 7) == 1  # whatever the units
-    assert frontier.knee(latency[::-1], throughput[::-1]) == 2  # whatever the order
+    assert curve.knee(latency, throughput) == 1
+    assert curve.knee(latency * 1e-3, throughput * 7) == 1  # whatever the units
+    assert curve.knee(latency[::-1], throughput[::-1]) == 2  # whatever the order
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_the_knee_is_furthest_above_the_chord() -> None:
     [([1.0, 2.0], [1.0, 2.0]), ([1.0, 10.0, 100.0], [1.0, 10.0, 100.0]), ([1.0, 10.0, 100.0], [1.0, 2.0, 100.0])],
 )
 def test_a_straight_or_sagging_line_has_no_knee(latency: list[float], throughput: list[float]) -> None:
-    assert frontier.knee(np.array(latency), np.array(throughput)) is None
+    assert curve.knee(np.array(latency), np.array(throughput)) is None
 
 
 def test_the_best_point_is_allowed_and_of_equals_the_fastest() -> None:
     latency, throughput = np.array([3.0, 2.0, 1.0, 9.0]), np.array([5.0, 5.0, 1.0, 9.0])
-    assert frontier.best_within(latency, throughput, np.array([True, True, True, False])) == 1
-    assert frontier.best_within(latency, throughput, np.zeros(4, dtype=bool)) is None
+    assert curve.best_within(latency, throughput, np.array([True, True, True, False])) == 1
+    assert curve.best_within(latency, throughput, np.zeros(4, dtype=bool)) is None
 
 
 # What was measured

@@ -12,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import poisson as reference
 
-from sizing import capacity, demand, poisson
-from sizing.catalog.profiles import load_profile, profile_names
+from sizing.catalog.shelf import load_profile, profile_names
 from sizing.catalog.workloads import load_workload, override
 from sizing.cli.main import run
-from sizing.demand import Demanded
-from sizing.errors import InputError
-from sizing.request import demand_of
+from sizing.question import demand
+from sizing.question import demand as poisson
+from sizing.question.demand import Demanded
+from sizing.question.question import demand_of
+from sizing.specs import demand as capacity
+from sizing.specs.errors import InputError
 from sizing.specs.workload import Workload
 
 MODEL = {"model": "llama-3.1-8b", "tokens": {"isl": 100, "osl": 10}}

@@ -14,20 +14,25 @@ import numpy as np
 import pytest
 from builders import ask, data, kernels_for, option, real_gpu, real_model, settings_for
 
-from sizing import disaggregation, handover, memory, network, pooled, steady_state, verify_pools
-from sizing.architecture import Layout
-from sizing.catalog import benchmarks
-from sizing.catalog import pools as pools_data
+from sizing.answers import pools as disaggregation
+from sizing.answers import pools as pooled
+from sizing.answers import verify_pools
+from sizing.answers.pools import Asked, Pooled, Side
+from sizing.catalog import shelf
+from sizing.catalog import shelf as pools_data
 from sizing.cli.main import run
 from sizing.cli.options import with_values
-from sizing.engine.load import Lengths
+from sizing.engine import transfer
+from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
-from sizing.handover import Handed, Link, Transfer
-from sizing.pooled import Asked, Pooled, Side
-from sizing.simulation import Deployed, Traffic, simulate
-from sizing.specs.pools import Disaggregate, Pool
+from sizing.engine.simulation import Deployed, Traffic, simulate
+from sizing.engine.transfer import Handed, Link, Transfer
+from sizing.model import memory
+from sizing.model.architecture import Layout
+from sizing.replica import batching, roofline
+from sizing.replica.batching import Service
+from sizing.specs.optimisations import Disaggregate, Pool
 from sizing.specs.workload import Serving, Tokens, Workload
-from sizing.steady_state import Service
 
 NO_TIME = Link("none", math.inf, 0.0)
 INSTANT = Transfer(131_072.0, 0.0, NO_TIME)
@@ -61,9 +66,9 @@ def traffic(count: int, rate: float, isl: int = 2000, osl: int = 300, **changes:
 def test_a_prompt_of_2000_tokens_takes_5_ms_at_50_gb_per_s() -> None:
     """Llama-3-8B in bf16: 32 layers * 8 heads * 128 * 2 * 2 B = 131,072 B a token; * 2,000 = 0.262 GB; / 50 GB/s = 5.24 ms."""
     model, layout = real_model("llama-3.1-8b"), Layout()
-    per_token, fixed = handover.cache_rates(model, layout, kernels_for(model, real_gpu("h100-sxm")))
+    per_token, fixed = transfer.cache_rates(model, layout, kernels_for(model, real_gpu("h100-sxm")))
     assert (per_token, fixed) == (131_072, 0)
-    assert network.send_s(per_token * 2000, alpha_s=0.0, bytes_per_s=50e9) == pytest.approx(5.24e-3, rel=1e-3)
+    assert roofline.send_s(per_token * 2000, alpha_s=0.0, bytes_per_s=50e9) == pytest.approx(5.24e-3, rel=1e-3)
 
 
 def test_the_gpu_with_the_most_to_send_or_take_bounds_the_transfer() -> None:
@@ -72,7 +77,7 @@ def test_the_gpu_with_the_most_to_send_or_take_bounds_the_transfer() -> None:
 
     def per_token(name: str, prefill: int, decode: int) -> float:
         one, other = ((Layout(tp=tp), kernels_for(real_model(name), gpu, Layout(tp=tp))) for tp in (prefill, decode))
-        found = handover.transfer_of(real_model(name), one, other, within_node=True, by_layer=False)
+        found = transfer.transfer_of(real_model(name), one, other, within_node=True, by_layer=False)
         return found.bytes_per_token
 
     assert per_token("llama-3.1-8b", 1, 4) == 131_072
@@ -83,12 +88,12 @@ def test_the_gpu_with_the_most_to_send_or_take_bounds_the_transfer() -> None:
 def test_within_a_node_the_cache_goes_over_nvlink_else_over_the_network() -> None:
     """H100: 0.6 of 450 GB/s; 0.72 of 400 Gbit/s = 36 GB/s. L40S has no NVLink: PCIe 4, 0.6 of 32 GB/s."""
     h100 = kernels_for(real_model("llama-3.1-8b"), real_gpu("h100-sxm"))
-    assert handover.link_between(h100, h100, within_node=True).bytes_per_s == pytest.approx(0.6 * 450e9)
-    between = handover.link_between(h100, h100, within_node=False)
+    assert transfer.link_between(h100, h100, within_node=True).bytes_per_s == pytest.approx(0.6 * 450e9)
+    between = transfer.link_between(h100, h100, within_node=False)
     assert (between.kind, between.bytes_per_s) == ("network", pytest.approx(0.72 * 50e9))
     l40s = kernels_for(real_model("llama-3.1-8b"), real_gpu("l40s"))
-    assert handover.link_between(l40s, l40s, within_node=True).kind == "PCIe"
-    assert handover.link_between(h100, l40s, within_node=False).bytes_per_s <= between.bytes_per_s
+    assert transfer.link_between(l40s, l40s, within_node=True).kind == "PCIe"
+    assert transfer.link_between(h100, l40s, within_node=False).bytes_per_s <= between.bytes_per_s
 
 
 def test_layer_by_layer_only_what_prefill_does_not_hide_is_left() -> None:
@@ -127,9 +132,9 @@ def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Pooled) -
     curves = replace(
         load.curves, front_end_s=0.0, largest_stage=1.0, last_stage=1.0
     )  # whole, whatever layout was found
-    prompt_s = float(np.asarray(steady_state.prefill_step_s(curves, service, 0.0)))
+    prompt_s = float(np.asarray(batching.prefill_step_s(curves, service, 0.0)))
     for share in (0.3, 0.6, 0.8):
-        point = steady_state.open_loop(curves, service, np.array([share]))
+        point = batching.open_loop(curves, service, np.array([share]))
         rate = float(point.requests_per_s[0])
         assert rate * prompt_s == pytest.approx(share, rel=1e-6)
         expected_s = prompt_s + rate * prompt_s**2 / (2 * (1 - rate * prompt_s))
@@ -140,21 +145,21 @@ def test_prompts_that_share_a_step_wait_for_each_other(pair: Pooled) -> None:
     """Where a budget holds many prompts and a step takes as long as all of them, all end with the last: longer than M/D/1."""
     service = replace(pair.undelayed.service, pp=1, dp=1, even_stages=None)
     load = np.array([0.6])
-    several = steady_state.open_loop(pair.undelayed.curves, service, load).ttft_s["mean"][0]
+    several = batching.open_loop(pair.undelayed.curves, service, load).ttft_s["mean"][0]
     single = replace(service, budget_tokens=service.isl)
-    assert several > steady_state.open_loop(pair.undelayed.curves, single, load).ttft_s["mean"][0]
+    assert several > batching.open_loop(pair.undelayed.curves, single, load).ttft_s["mean"][0]
 
 
 def test_decode_steps_of_a_prefilled_service_carry_no_prompt(pair: Pooled) -> None:
     """ITL of the decode pool is the decode step at its batch, whatever the prompts' length."""
     load = pair.decode.load
     b = np.array([1.0, 8.0, 64.0])
-    point = steady_state.open_loop(load.curves, load.service, b)
+    point = batching.open_loop(load.curves, load.service, b)
     assert np.allclose(
-        point.requests_per_s * load.service.decode_steps * steady_state.decode_step_s(load.curves, load.service, b), b
+        point.requests_per_s * load.service.decode_steps * batching.decode_step_s(load.curves, load.service, b), b
     )
     assert not point.prefill_share.any()
-    assert np.allclose(point.itl_s["mean"], steady_state.decode_step_s(load.curves, load.service, b + 1), rtol=0.02)
+    assert np.allclose(point.itl_s["mean"], batching.decode_step_s(load.curves, load.service, b + 1), rtol=0.02)
 
 
 def test_pools_are_the_least_whole_replicas_that_carry_the_demand(pair: Pooled) -> None:
@@ -246,13 +251,13 @@ def test_a_budget_of_gpus_serves_the_most_that_both_pools_pass(pair: Pooled) -> 
 @pytest.fixture(scope="module")
 def busy() -> Handed:
     """Two prefill replicas and one that decodes, 24 requests/s, no time between them."""
-    return handover.simulate(deployed(2), deployed(1), INSTANT, traffic(3000, 24.0))
+    return transfer.simulate(deployed(2), deployed(1), INSTANT, traffic(3000, 24.0))
 
 
 def test_alone_ttft_is_the_prefill_and_itl_the_decode_step() -> None:
     """A request a minute, a link without delay: TTFT as in a run that serves as one; ITL of decode steps alone."""
     quiet = traffic(20, 1 / 60, arrivals="even")
-    apart = handover.simulate(deployed(), deployed(), INSTANT, quiet)
+    apart = transfer.simulate(deployed(), deployed(), INSTANT, quiet)
     as_one = simulate(deployed(), quiet)
     for name in ("ttft", "itl", "e2e"):
         assert apart.whole.latencies_s[name]["mean"] == pytest.approx(as_one.latencies_s[name]["mean"], rel=1e-9)
@@ -261,8 +266,8 @@ def test_alone_ttft_is_the_prefill_and_itl_the_decode_step() -> None:
 def test_ttft_grows_by_the_transfer_and_itl_stays() -> None:
     quiet = traffic(20, 1 / 60, arrivals="even")
     way = Transfer(131_072.0, 0.0, Link("network", 50e9, 0.0))
-    without = handover.simulate(deployed(), deployed(), INSTANT, quiet).whole.latencies_s
-    found = handover.simulate(deployed(), deployed(), way, quiet)
+    without = transfer.simulate(deployed(), deployed(), INSTANT, quiet).whole.latencies_s
+    found = transfer.simulate(deployed(), deployed(), way, quiet)
     assert found.transfer_s == pytest.approx(2000 * 131_072 / 50e9)
     assert found.whole.latencies_s["ttft"]["mean"] - without["ttft"]["mean"] == pytest.approx(found.transfer_s)
     assert found.whole.latencies_s["itl"]["mean"] == pytest.approx(without["itl"]["mean"], rel=1e-9)
@@ -301,14 +306,14 @@ def test_a_link_carries_one_prompt_after_another() -> None:
     """Ten prompts prefilled in one step, 0.1 s each on the link: the last arrives 1 s after the step's end."""
     way = Transfer(1e5, 0.0, Link("network", 1e8, 0.0))  # 100 tokens: 0.1 s
     at_once = Traffic(Lengths(100), Lengths(50), 10)
-    found = handover.simulate(deployed(), deployed(), way, at_once)
+    found = transfer.simulate(deployed(), deployed(), way, at_once)
     first = sorted(found.whole.requests.first_token)
     assert np.allclose(np.diff(first), 0.1)
     assert found.transfer_s == pytest.approx(0.55)  # (0.1 + ... + 1.0)/10
 
 
 def test_outputs_of_one_token_never_reach_the_decode_pool() -> None:
-    found = handover.simulate(deployed(), deployed(), INSTANT, traffic(50, 5.0, osl=1))
+    found = transfer.simulate(deployed(), deployed(), INSTANT, traffic(50, 5.0, osl=1))
     assert found.whole.completed == 50
     assert not found.decode.completed
     assert found.whole.latencies_s["ttft"]["mean"] == found.whole.latencies_s["e2e"]["mean"]
@@ -317,14 +322,14 @@ def test_outputs_of_one_token_never_reach_the_decode_pool() -> None:
 def test_what_is_preempted_in_the_decode_pool_is_computed_again_there() -> None:
     small = deployed()
     small = replace(small, memory=replace(small.memory, kv_cache_gib=2.0))  # 16,384 tokens: seven requests at their end
-    found = handover.simulate(deployed(), small, INSTANT, traffic(60, 20.0))
+    found = transfer.simulate(deployed(), small, INSTANT, traffic(60, 20.0))
     assert found.decode.preemptions > 0
     assert found.whole.completed == 60
     assert sum(found.whole.requests.generated) == 60 * 300
 
 
 def test_equal_seeds_give_equal_runs(busy: Handed) -> None:
-    again = handover.simulate(deployed(2), deployed(1), INSTANT, traffic(3000, 24.0))
+    again = transfer.simulate(deployed(2), deployed(1), INSTANT, traffic(3000, 24.0))
     assert again.whole.requests.finished == busy.whole.requests.finished
 
 
@@ -356,7 +361,7 @@ def test_verified_pools_keep_the_limits() -> None:
 
 def test_pools_sized_with_caution_are_checked_at_the_same_edges() -> None:
     """Each limit is divided by its own factor once, though both pools have edges."""
-    cautious = replace(tight(), pessimistic=benchmarks.load_bands().spec.bands)
+    cautious = replace(tight(), pessimistic=shelf.load_bands().spec.bands)
     found = disaggregation.search(cautious, asked(), (None,), data()).best
     assert found is not None
     limits, prefill, decode = verify_pools.limits_of(found, cautious), found.prefill.load.edge, found.decode.load.edge

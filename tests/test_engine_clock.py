@@ -10,9 +10,9 @@ from engine_builders import served
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing import step as exact
 from sizing.engine.batch import Batch, Piece
 from sizing.engine.clock import StepClock, windows_of
+from sizing.replica import step as exact
 
 TABLE_TOLERANCE = 0.005
 MODELS = (

@@ -14,10 +14,11 @@ import pytest
 from builders import ask, data, option, real_model
 from engine_builders import run_open, store
 
-from sizing import candidates, steady_state
-from sizing.engine import deploy, rules
-from sizing.engine.load import Arrivals, arrival_times
-from sizing.load import Load, Most
+from sizing.engine import rules, simulation
+from sizing.engine.requests import Arrivals, arrival_times
+from sizing.replica import batching
+from sizing.replica import replica as candidates
+from sizing.replica.capacity import Capacity, Load
 
 MODELS = (("llama-3.1-8b", None, 1), ("llama-3.1-70b", "fp8", 4))
 ENGINES = ("vllm:0.19.0", "sglang:0.5.9", "tensorrt-llm:1.2.0")
@@ -38,18 +39,18 @@ REQUESTS = 2500
 class Compared:
     """One deployment's closed form with its highest stable rate."""
 
-    candidate: candidates.Candidate
+    candidate: candidates.Replica
     load: Load
     isl: int
     osl: int
     model_name: str
 
     @property
-    def most(self) -> Most:
-        ceiling = steady_state.decoding_limit(self.load.service, self.load.slots)
-        full = steady_state.open_loop(self.load.curves, self.load.service, np.array([ceiling]))
+    def most(self) -> Capacity:
+        ceiling = batching.decoding_limit(self.load.service, self.load.slots)
+        full = batching.open_loop(self.load.curves, self.load.service, np.array([ceiling]))
         rate = float(full.requests_per_s[0]) / max(1.0, float(full.prefill_share[0]))
-        return Most(rate, rate, ceiling, "")
+        return Capacity(rate, rate, ceiling, "")
 
     def predicted(self, rate: float) -> tuple[float, float]:
         """Mean TTFT and ITL of the closed form."""
@@ -65,7 +66,7 @@ class Compared:
         """Mean TTFT and ITL of the simulator, ramp and drain left out."""
         times = arrival_times(REQUESTS, rate, arrivals, np.random.default_rng(1)).tolist()
         requests = store(times, [self.isl] * REQUESTS, [self.osl] * REQUESTS)
-        (replica,) = deploy.replicas(
+        (replica,) = simulation.schedulers(
             real_model(self.model_name),
             self.candidate.layout,
             self.load.kernels,
@@ -89,7 +90,7 @@ def compared(model: tuple[str, str | None, int], engine: str, lengths: tuple[int
     isl, osl = lengths
     request = ask(real_model(name), engine=engine, isl=isl, osl=osl, serving={"tp": tp})
     found = candidates.candidates(request, option("h100-sxm"), precision, data())
-    candidate = next(one for one in found if isinstance(one, candidates.Candidate))
+    candidate = next(one for one in found if isinstance(one, candidates.Replica))
     return Compared(candidate, Load.of(candidate, request, data()), isl, osl, name)
 
 

@@ -9,26 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_builders import (
-    Served,
-    StubClock,
-    poisson,
-    repeated,
-    replica_of,
-    run_open,
-    served,
-    store,
-    stub_replica,
-)
+from engine_builders import Served, StubClock, poisson, repeated, replica_of, run_open, served, store, stub_replica
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.engine import run
-from sizing.engine.batch import Batch, Piece
-from sizing.engine.cache import Pool
-from sizing.engine.replica import Replica
+from sizing.engine.batch import Batch, Piece, Pool
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
+from sizing.engine.scheduler import Scheduler
 from sizing.engine.ticks import TickClock
 from sizing.specs.engine import FrontEnd
 
@@ -66,7 +55,7 @@ class Scenario:
         model, engine, tp, pp = self.deployment
         return served(model, engine, tp=tp, pp=pp)
 
-    def run(self, one_by_one: bool = False) -> tuple[Requests, Replica]:
+    def run(self, one_by_one: bool = False) -> tuple[Requests, Scheduler]:
         of = self.served
         isl, osl = [i for i, _ in self.lengths], [o for _, o in self.lengths]
         longest = max(i + o for i, o in self.lengths)
@@ -155,7 +144,7 @@ def test_jumping_is_exact_in_ticks(
     outcomes = []
     for one_by_one in (False, True):
         requests = store(poisson(len(lengths), rate, 0), [1] * len(lengths), lengths)
-        replica = Replica(
+        replica = Scheduler(
             requests,
             TickClock(2.0, 1.5, chunks),
             Rules(slots, units_per_request=1.0, most_prefilling=most_prefilling, budget=budget),
@@ -219,7 +208,7 @@ def test_at_any_moment_all_that_arrived_is_somewhere(scenario: Scenario, share: 
     assert arrived == ended + replica.in_flight + len(replica.refused)
 
 
-def fresh(scenario: Scenario, requests: Requests) -> Replica:
+def fresh(scenario: Scenario, requests: Requests) -> Scheduler:
     """A replica of a scenario that nothing has run on."""
     longest = max(i + o for i, o in scenario.lengths)
     changes = dict(scenario.rules)
@@ -330,7 +319,7 @@ def test_reserving_prompt_and_output_never_preempts(scenario: Scenario) -> None:
     assert scenario.run()[1].preempted == 0
 
 
-def observed(replica: Replica) -> list[tuple[float, float, list[Piece], int]]:
+def observed(replica: Scheduler) -> list[tuple[float, float, list[Piece], int]]:
     """Every step of a run, one by one."""
     steps: list[tuple[float, float, list[Piece], int]] = []
     replica.one_by_one = True

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.catalog.engines import load_engine
-from sizing.errors import InputError
-from sizing.memory import static_fraction
-from sizing.settings import Deployment, check_version, is_within, parse_version, resolve, source_of
+from sizing.model.memory import static_fraction
+from sizing.model.settings import Deployment, check_version, is_within, parse_version, resolve, source_of
 from sizing.specs.engine import Engine, EngineSettings, GraphSizes, Reserve
+from sizing.specs.errors import InputError
 
 FOLDER = Path(__file__).parents[1] / "hardware_profiles" / "engines"
 FILES = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}

@@ -13,8 +13,7 @@ import pytest
 from engine_builders import StubClock, run_open, store, stub_replica
 from numpy.typing import NDArray
 
-from sizing.engine.load import Lengths
-from sizing.engine.requests import Requests
+from sizing.engine.requests import Lengths, Requests
 from sizing.engine.rules import Rules, with_policy
 from sizing.engine.ticks import TickClock
 

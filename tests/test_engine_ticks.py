@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.engine.rules import Rules, with_policy
-from sizing.engine.tick_run import TickResult, simulate
-from sizing.engine.ticks import TickClock
+from sizing.engine.ticks import TickClock, TickResult, simulate
 
 PREFILL, ITL = 2.0, 1.0
 # policy, load, chunks, osl, std, limit, slots -> completed, end, E2E, TTFT, ITL, requests/1k, tokens/1k, queue at the end

@@ -11,12 +11,13 @@ from builders import ask, kernels_for, real_gpu, real_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing import network, operation, operations
-from sizing.architecture import Layout
-from sizing.candidates import resolve_settings
 from sizing.cli.main import run
-from sizing.kernels import Kernels
-from sizing.operation import Operation
+from sizing.model import operation, operations
+from sizing.model.architecture import Layout
+from sizing.model.operation import Operation
+from sizing.replica import roofline
+from sizing.replica.kernels import Kernels
+from sizing.replica.replica import resolve_settings
 
 V3 = real_model("deepseek-v3")
 BACKENDS = ("allgather", "low_latency", "high_throughput")
@@ -72,11 +73,11 @@ def test_more_imbalance_is_never_faster(one: float, other: float, backend: str) 
 
 def test_places_reached_are_what_draws_show() -> None:
     """8 experts over 8 ranks: 8 * (1 - (7/8)^8) = 5.25 of them; drawn with replacement."""
-    assert network.reached(8, 8) == pytest.approx(5.2511, abs=1e-4)
-    assert network.reached(1, 8) == 1.0
+    assert roofline.reached(8, 8) == pytest.approx(5.2511, abs=1e-4)
+    assert roofline.reached(1, 8) == 1.0
     drawn = np.random.default_rng(1).integers(0, 32, size=(20_000, 8))
     different = np.mean([len(set(row)) for row in drawn])
-    assert network.reached(32, 8) == pytest.approx(different, rel=0.005)
+    assert roofline.reached(32, 8) == pytest.approx(different, rel=0.005)
 
 
 def test_bytes_to_experts_by_hand() -> None:
@@ -94,7 +95,7 @@ def test_bytes_to_experts_by_hand() -> None:
     assert direct["experts_combine"][1] == pytest.approx(20e-6 + 2 * message * 6.4522 / 2 / 36e9, rel=1e-4)
     by_node = of_layer(layout, 2048.0, all2all_backend="high_throughput", expert_imbalance=1.0)
     kernels = kernels_of(layout)
-    here = Operation("here", "all_to_all", 1, message_bytes=message * network.reached(16, 8), gpus=8)
+    here = Operation("here", "all_to_all", 1, message_bytes=message * roofline.reached(16, 8), gpus=8)
     expected_s = float(kernels.seconds(here)) + 20e-6 + message * 1.9922 / 2 / 36e9
     assert by_node["experts_dispatch"][1] == pytest.approx(expected_s, rel=1e-4)
 

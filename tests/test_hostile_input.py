@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from sizing.catalog import paths
-from sizing.catalog.config import read_model
+from sizing.catalog.config.model import read_model
 from sizing.catalog.files import MAX_DIGITS, read_json, read_text, read_yaml, validate
 from sizing.catalog.gpus import load_gpu
 from sizing.catalog.models import load_checkpoint_rules, load_model
@@ -21,10 +21,9 @@ from sizing.catalog.traces import load_trace
 from sizing.catalog.workloads import load_workload
 from sizing.cli.main import run
 from sizing.cli.options import comma_separated
-from sizing.errors import InputError
+from sizing.specs.errors import InputError
+from sizing.specs.units import lognormal_mean_below, on_one_line, parse_duration_s, printable
 from sizing.specs.workload import MOST_GPU_TYPES, Workload
-from sizing.text import on_one_line, printable
-from sizing.units import lognormal_mean_below, parse_duration_s
 
 LONG = "x" * 400  # no file system takes a name of more than 255 bytes
 ASKED = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optimised_builders import extras_for, laid
 
-from sizing import images
-from sizing.catalog.config import read_model
-from sizing.catalog.optimisations import load_facts
+from sizing.catalog.config.model import read_model
+from sizing.catalog.shelf import load_facts
 from sizing.cli.main import run
-from sizing.errors import InputError
-from sizing.images import Encoder
+from sizing.model.extras import images
+from sizing.model.extras.images import Encoder
+from sizing.specs.errors import InputError
 from sizing.specs.model import Vision
 
 PACKAGED = Path(__file__).parents[1] / "workloads" / "models"

@@ -11,12 +11,13 @@ from engine_builders import replica_of, run_open, served, store
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing import operations, step
-from sizing.architecture import Layout
 from sizing.engine.batch import Batch, Piece
-from sizing.operation import busiest
+from sizing.model import operations
+from sizing.model.architecture import Layout
+from sizing.model.operation import busiest
+from sizing.replica import step
+from sizing.replica.step import Batch as StepBatch
 from sizing.specs.engine import EngineSettings, HostTime
-from sizing.step import Batch as StepBatch
 
 
 def with_host(settings: EngineSettings, **changes: float) -> EngineSettings:

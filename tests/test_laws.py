@@ -29,16 +29,18 @@ from builders import (
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sizing import architecture, candidates, memory, operations, precision, roofline, search, steady_state
-from sizing.architecture import Layout
-from sizing.candidates import Candidate
+from sizing.answers import search
+from sizing.answers.search import Evaluated, Outcome
 from sizing.catalog import engines, gpus
-from sizing.errors import InputError
-from sizing.kernels import Kernels
-from sizing.load import Load
-from sizing.search import Evaluated, Outcome
+from sizing.model import architecture, memory, operations, precision
+from sizing.model.architecture import Layout
+from sizing.replica import batching, replica, roofline
+from sizing.replica.capacity import Load
+from sizing.replica.kernels import Kernels
+from sizing.replica.replica import Replica
+from sizing.replica.step import Batch, gpu_seconds, lookup, step
+from sizing.specs.errors import InputError
 from sizing.specs.model import Model
-from sizing.step import Batch, gpu_seconds, lookup, step
 
 MODELS = ("llama-3.1-8b", "gpt-oss-120b", "deepseek-v2-lite", "qwen3-30b-a3b", "qwen3-next-80b-a3b")
 GPUS = ("a100-sxm-80gb", "h100-sxm", "b200", "l40s", "mi300x")
@@ -338,9 +340,9 @@ def test_the_longest_sequence_that_fits_is_the_longest(engine: str) -> None:
 
 
 @cache
-def load_of(model: str, gpu: str, tp: int, engine: str, isl: int = 1000, osl: int = 200) -> tuple[Load, Candidate]:
+def load_of(model: str, gpu: str, tp: int, engine: str, isl: int = 1000, osl: int = 200) -> tuple[Load, Replica]:
     asked = ask(real_model(model), engine=engine, isl=isl, osl=osl, serving={"tp": tp, "pp": 1})
-    found = next(c for c in candidates.candidates(asked, option(gpu), None, data()) if isinstance(c, Candidate))
+    found = next(c for c in replica.candidates(asked, option(gpu), None, data()) if isinstance(c, Replica))
     return Load.of(found, asked, data()), found
 
 
@@ -361,7 +363,7 @@ def test_a_vector_of_loads_gives_what_each_gives_alone(
     where: tuple[str, str, int, str], values: list[float], form: str
 ) -> None:
     load, _ = load_of(*where)
-    function = getattr(steady_state, form)
+    function = getattr(batching, form)
     loads = np.array([max(1.0, v) if form == "closed_loop" else v for v in values])
     together = function(load.curves, load.service, loads)
     for index, value in enumerate(loads):
@@ -395,15 +397,13 @@ def test_tabulated_decodes_are_the_exact_ones_within_a_thousandth(
     context = load.service.isl + load.service.osl / 2
     batch = Batch(decode_sequences=float(sequences), decode_context_tokens=context)
     exact = seconds(real_model(where[0]), Layout(tp=where[2]), load.kernels, batch)
-    assert float(steady_state.decode_step_s(load.curves, load.service, float(sequences))) == pytest.approx(
-        exact, rel=1e-3
-    )
+    assert float(batching.decode_step_s(load.curves, load.service, float(sequences))) == pytest.approx(exact, rel=1e-3)
 
 
 @pytest.mark.parametrize("where", LOADS)
 def test_throughput_and_latency_grow_with_load(where: tuple[str, str, int, str]) -> None:
     load, _ = load_of(*where)
-    point = steady_state.open_loop(load.curves, load.service, np.geomspace(1e-3, load.slots, 300))
+    point = batching.open_loop(load.curves, load.service, np.geomspace(1e-3, load.slots, 300))
     stable = point.stable
     assert (np.diff(point.requests_per_s[stable]) > 0).all()
     assert (np.diff(point.itl_s["mean"][stable]) >= -1e-12).all()
@@ -414,7 +414,7 @@ def test_throughput_and_latency_grow_with_load(where: tuple[str, str, int, str])
 def test_percentiles_are_in_order(where: tuple[str, str, int, str]) -> None:
     load, _ = load_of(*where)
     loads = np.geomspace(1.0, load.slots, 60)
-    for form in (steady_state.open_loop, steady_state.closed_loop):
+    for form in (batching.open_loop, batching.closed_loop):
         point = form(load.curves, load.service, loads)
         for name in ("ttft_s", "itl_s", "e2e_s"):
             values = getattr(point, name)
@@ -429,10 +429,10 @@ def test_percentiles_are_in_order(where: tuple[str, str, int, str]) -> None:
 @pytest.mark.parametrize("where", LOADS)
 def test_a_request_that_is_alone_waits_for_nothing(where: tuple[str, str, int, str]) -> None:
     load, _ = load_of(*where)
-    point = steady_state.open_loop(load.curves, load.service, np.array([1e-9]))
+    point = batching.open_loop(load.curves, load.service, np.array([1e-9]))
     assert point.ttft_s["mean"][0] == pytest.approx(load.solo_ttft_s, rel=1e-6)
     assert point.itl_s["mean"][0] == pytest.approx(load.solo_itl_s, rel=1e-6)
-    closed = steady_state.closed_loop(load.curves, load.service, np.array([1.0]))
+    closed = batching.closed_loop(load.curves, load.service, np.array([1.0]))
     assert closed.ttft_s["mean"][0] == pytest.approx(load.solo_ttft_s, rel=1e-6)
     assert closed.itl_s["mean"][0] == pytest.approx(load.solo_itl_s, rel=1e-6)
 
@@ -452,10 +452,10 @@ def test_no_result_is_nan_or_infinite(engine: str, isl: int, osl: int) -> None:
     with np.errstate(all="raise", under="ignore"):
         for form, loads in (
             (
-                steady_state.open_loop,
+                batching.open_loop,
                 np.geomspace(1e-6, min(0.99, load.slots) if osl == 1 else load.slots, 50),
             ),
-            (steady_state.closed_loop, np.arange(1.0, min(load.slots, 200) + 1)),
+            (batching.closed_loop, np.arange(1.0, min(load.slots, 200) + 1)),
         ):
             point = form(load.curves, load.service, loads)
             for name in ("requests_per_s", "decoding", "running", "prefill_share"):
@@ -477,7 +477,7 @@ def test_shorter_requests_are_served_no_slower(
     assert small.solo_itl_s <= large.solo_itl_s * HAIR
     assert small.slots >= large.slots
     flying = np.array([1.0, 8.0, 32.0])
-    points = [steady_state.closed_loop(x.curves, x.service, flying) for x in (small, large)]
+    points = [batching.closed_loop(x.curves, x.service, flying) for x in (small, large)]
     assert (points[0].e2e_s["mean"] <= points[1].e2e_s["mean"] * HAIR).all()
 
 

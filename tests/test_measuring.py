@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from builders import ask, data, kernels_for, option, real_gpu, real_model
 
-from sizing import memory, verify
-from sizing.architecture import Layout
-from sizing.engine.load import Lengths
+from sizing.answers import verify
+from sizing.answers.search import search
+from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.run import ROUTINGS
-from sizing.search import search
-from sizing.simulation import Deployed, Served, Traffic, simulate
+from sizing.engine.simulation import Deployed, Served, Traffic, simulate
+from sizing.model import memory
+from sizing.model.architecture import Layout
 from sizing.specs.workload import Tokens
 
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from builders import found_model, memory_of, plan_for, real_gpu, settings_for, with_visible_gib
 
-from sizing import architecture, memory
-from sizing.architecture import Layout
-from sizing.errors import InputError
-from sizing.memory import MemoryUse
-from sizing.units import GIB
+from sizing.model import architecture, memory
+from sizing.model.architecture import Layout
+from sizing.model.memory import MemoryUse
+from sizing.specs.errors import InputError
+from sizing.specs.units import GIB
 
 TABLE = Path(__file__).parent / "data" / "memory_cases.yaml"
 CASES: list[dict[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))["cases"]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sizing.architecture import active_parameters, parameters
-from sizing.catalog.config import read_model
-from sizing.errors import InputError
+from sizing.catalog.config.model import read_model
+from sizing.model.architecture import active_parameters, parameters
+from sizing.specs.errors import InputError
 from sizing.specs.model import (
     DenseMlp,
     GqaAttention,

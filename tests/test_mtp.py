@@ -11,14 +11,16 @@ import yaml
 from builders import data, real_gpu, real_model
 from optimised_builders import extras_for, laid
 
-from sizing import architecture, beside, candidates, memory, precision
-from sizing.architecture import Layout
-from sizing.catalog.config import read_model
+from sizing.catalog.config.model import read_model
 from sizing.catalog.models import with_modules
 from sizing.cli.main import run
-from sizing.errors import InputError
+from sizing.model import architecture, memory, precision
+from sizing.model.architecture import Layout
+from sizing.model.extras import work
+from sizing.replica import replica
+from sizing.specs.errors import InputError
 from sizing.specs.model import DenseMlp, GqaAttention, Mtp
-from sizing.units import GIB
+from sizing.specs.units import GIB
 
 PACKAGED = Path(__file__).parents[1] / "workloads" / "models"
 
@@ -142,13 +144,13 @@ def test_modules_weigh_nothing_where_nothing_drafts() -> None:
     """An index counts them; engines load them only to draft, so its total is not the model's alone."""
     model, gpu, layout = real_model("deepseek-v3"), real_gpu("h200-sxm"), Layout(tp=8)
     of = laid("deepseek-v3", "h200-sxm", tp=8)
-    settings = candidates.resolve_settings(of.request, gpu, layout)
+    settings = replica.resolve_settings(of.request, gpu, layout)
     plan = precision.plan(model, gpu, settings, data().formats)
     whole = memory.weight_bytes(model, architecture.whole(model), Layout(), plan, settings)
-    indexed = replace(model, checkpoint_bytes=int(whole + beside.module_bytes(model, plan)), checkpoint_ratio=1.5)
+    indexed = replace(model, checkpoint_bytes=int(whole + work.module_bytes(model, plan)), checkpoint_ratio=1.5)
     held = memory.use(indexed, gpu, layout, plan, settings, max_model_len=4096).weights_gib
     assert held == pytest.approx(of.memory.weights_gib, rel=1e-4)
-    assert beside.module_bytes(model, plan) > 0.015 * whole
+    assert work.module_bytes(model, plan) > 0.015 * whole
 
 
 def test_an_unquantised_module_takes_16_bit_beside_a_quantised_model() -> None:
@@ -157,7 +159,7 @@ def test_an_unquantised_module_takes_16_bit_beside_a_quantised_model() -> None:
     kept = replace(model, mtp=replace(model.mtp, kept_16bit=True))
     gpu, layout = real_gpu("h200-sxm"), Layout(tp=8)
     of = laid("deepseek-v3", "h200-sxm", tp=8, speculative="mtp")
-    settings = candidates.resolve_settings(of.request, gpu, layout)
+    settings = replica.resolve_settings(of.request, gpu, layout)
     extras = extras_for(kept, speculative="mtp")
     plan = precision.plan(kept, gpu, settings, data().formats, extras=extras)
     held = memory.use(kept, gpu, layout, plan, settings, max_model_len=4096, extras=extras).beside_gib

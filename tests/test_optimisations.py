@@ -13,13 +13,13 @@ from builders import real_model, toy_model
 from engine_builders import run_open, store
 from optimised_builders import asking, extras_for, laid, load_of
 
-from sizing import steady_state
 from sizing.cli.main import run
-from sizing.engine import deploy, rules
-from sizing.engine.load import arrival_times
-from sizing.extras import NOTHING, cached_tokens
+from sizing.engine import rules, simulation
+from sizing.engine.requests import arrival_times
+from sizing.model.extras import NOTHING, cached_tokens
+from sizing.replica import batching
 from sizing.specs.optimisations import Optimisations
-from sizing.units import GIB, GIGA
+from sizing.specs.units import GIB, GIGA
 
 MODEL = "llama-3.1-8b"
 BYTES_PER_TOKEN = 32 * 2 * 8 * 128 * 2  # layers, key and value, KV heads, head size, 16 bit: 131,072
@@ -317,7 +317,7 @@ def test_simulated_pools_hold_what_the_closed_form_says() -> None:
         MODEL, {"prefix": {"hit": 0.6, "shared_tokens": 1600, "distinct": 8}}, isl=3000, osl=200, serving={"tp": 1}
     )
     candidate, load = load_of(request)
-    pool = deploy.pool(request.model, candidate.layout, load.kernels, candidate.memory, 3200)
+    pool = simulation.pool(request.model, candidate.layout, load.kernels, candidate.memory, 3200)
     assert pool.need(3200, 3000) == pytest.approx(candidate.memory.sequence_gib * GIB)
     assert pool.size_bytes / pool.need(3200, 3000) == pytest.approx(candidate.memory.max_concurrency, rel=1e-3)
 
@@ -334,7 +334,7 @@ def test_closed_form_and_simulator_agree_about_prefixes(hit: float, share: float
     rate = share * most.requests_per_s / request.max_utilisation
     times = arrival_times(count, rate, "poisson", np.random.default_rng(1)).tolist()
     requests = store(times, [isl] * count, [osl] * count)
-    (replica,) = deploy.replicas(
+    (replica,) = simulation.schedulers(
         request.model,
         candidate.layout,
         load.kernels,
@@ -517,7 +517,7 @@ def test_with_one_token_out_nothing_decodes_and_drafts_gain_nothing() -> None:
         _, load = load_of(request)
         most = load.most(request)
         assert most is not None
-        assert steady_state.decoding_limit(load.service, load.slots) == 1.0
+        assert batching.decoding_limit(load.service, load.slots) == 1.0
         assert load.solo_itl_s == 0
         point = load.at(request, most, 1)
         assert float(point.decoding[0]) == 0

@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 from builders import ask, data, engine_of, kernels_for, option, real_gpu, real_model, settings_for
 
-from sizing import architecture, exchange, network, operation, search
-from sizing import step as step_model
-from sizing.architecture import Layout
-from sizing.candidates import Candidate, candidates
+from sizing.answers import search
 from sizing.cli.main import run
 from sizing.engine.batch import Batch as Decoding
 from sizing.engine.clock import step_clock
-from sizing.load import Load
-from sizing.steady_state import decode_step_s
-from sizing.step import Batch, pipelined_s, step
+from sizing.model import architecture, exchange, operation
+from sizing.model.architecture import Layout
+from sizing.replica import roofline
+from sizing.replica import step as step_model
+from sizing.replica.batching import decode_step_s
+from sizing.replica.capacity import Load
+from sizing.replica.replica import Replica, candidates
+from sizing.replica.step import Batch, pipelined_s, step
 
 OF_2023 = "tensorrt-llm:0.5.0"  # the engine, in the version of the month, of Databricks' measurements
 
@@ -27,7 +29,7 @@ OF_2023 = "tensorrt-llm:0.5.0"  # the engine, in the version of the month, of Da
 def load(name: str, gpu: str = "h100-sxm", **serving: int) -> Load:
     """The one layout that is asked for."""
     request = ask(real_model(name), isl=1000, osl=200, serving=serving)
-    found = [c for c in candidates(request, option(gpu), None, data()) if isinstance(c, Candidate)]
+    found = [c for c in candidates(request, option(gpu), None, data()) if isinstance(c, Replica)]
     (only,) = found
     return Load.of(only, request, data())
 
@@ -113,7 +115,7 @@ def test_stages_in_different_nodes_send_over_the_network() -> None:
         kernels = kernels_for(model, real_gpu("h100-sxm"), layout)
         (send,) = exchange.pipeline_sends(model, layout, 1000.0)
         message = 1000 * 8192 * 2 / layout.tp
-        expected_s = network.send_s(message, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
+        expected_s = roofline.send_s(message, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
         assert float(np.asarray(kernels.seconds(send))) == pytest.approx(expected_s, rel=1e-6)
 
 
@@ -234,7 +236,7 @@ def test_attention_data_parallelism_spares_the_latent_cache() -> None:
     held = {}
     for name, serving in (("tp", {"tp": 8, "ep": 8}), ("dp", {"tp": 1, "dp": 8, "ep": 8})):
         asked = ask(real_model("deepseek-v3"), isl=2000, osl=500, serving=serving)
-        (found,) = [c for c in candidates(asked, gpu, None, data()) if isinstance(c, Candidate)]
+        (found,) = [c for c in candidates(asked, gpu, None, data()) if isinstance(c, Replica)]
         held[name] = found.memory.max_concurrency / found.memory.kv_cache_gib
     assert held["dp"] / held["tp"] == pytest.approx(8, rel=0.01)
 

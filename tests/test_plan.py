@@ -17,16 +17,17 @@ from hypothesis import strategies as st
 from scipy.stats import binom, spearmanr
 
 from sizing.catalog.gpus import load_gpu
-from sizing.demand import Demanded, Habits, Shape
-from sizing.plan import availability, fleet, growth, nodes, scaling, uncertainty
-from sizing.plan.fleet import Member, Sharing
-from sizing.plan.instances import instances
-from sizing.plan.nodes import Fit
-from sizing.plan.size import Need, Rules, reserve_of, size_of
-from sizing.plan.uncertainty import Uncertain
+from sizing.planning import cloud, fleet, growth, uncertainty
+from sizing.planning import size as availability
+from sizing.planning import size as nodes
+from sizing.planning.cloud import instances
+from sizing.planning.fleet import Member, Sharing
+from sizing.planning.size import Fit, Need, Rules, reserve_of, size_of
+from sizing.planning.uncertainty import Uncertain
+from sizing.question.demand import Demanded, Habits, Shape
 from sizing.specs.bands import Band
+from sizing.specs.demand import Scaling
 from sizing.specs.gpu import Price
-from sizing.specs.scaling import Scaling
 from sizing.specs.workload import Workload
 
 ONE_NODE = Fit(1, 8)
@@ -95,7 +96,7 @@ def test_the_chance_that_enough_are_up_is_binomial(k: int, spare: int, share: fl
 def test_the_fewest_are_enough_and_one_less_is_not(k: int, share: float, target: float) -> None:
     n = availability.fewest(k, share, target)
     assert n is not None
-    assert availability.up(n, k, share) >= target - availability.ROUNDING
+    assert availability.up(n, k, share) >= target - availability.CHANCE_ROUNDING
     assert n == k or availability.up(n - 1, k, share) < target
 
 
@@ -260,22 +261,22 @@ def test_months_go_on_over_the_year(months: int, text: str) -> None:
 
 def test_a_replica_is_delayed_by_the_slower_way_of_its_weights() -> None:
     """16 GB over 2 GB/s are 8 s, after 100 s for a node and before 60 s for the engine."""
-    found = scaling.delay(16e9, SCALING)
+    found = cloud.delay(16e9, SCALING)
     assert (found.load_s, found.total_s) == (pytest.approx(8.0), pytest.approx(168.0))
 
 
 def test_requests_above_what_is_up_while_more_load_are_at_risk() -> None:
     """From 10/s on one replica of 10 to 30/s: 20/s too many for 360 s, 7,200 of (10 + 30) * 3,600 = 144,000 requests."""
     rates = [10.0, 30.0]
-    assert scaling.at_risk(rates, [1, 3], 10.0, 360.0) == pytest.approx(20 * 360 / (40 * 3600))
-    assert scaling.at_risk(rates, [3, 3], 10.0, 360.0) == 0
-    assert scaling.at_risk([0.0, 0.0], [1, 1], 10.0, 360.0) == 0
+    assert cloud.at_risk(rates, [1, 3], 10.0, 360.0) == pytest.approx(20 * 360 / (40 * 3600))
+    assert cloud.at_risk(rates, [3, 3], 10.0, 360.0) == 0
+    assert cloud.at_risk([0.0, 0.0], [1, 1], 10.0, 360.0) == 0
 
 
 @given(st.lists(st.floats(0, 1000), min_size=2, max_size=48), st.floats(0, 1e5))
 def test_a_share_at_risk_is_a_share(rates: list[float], delay_s: float) -> None:
     replicas = [max(1, math.ceil(rate / 10)) for rate in rates]
-    assert 0 <= scaling.at_risk(rates, replicas, 10.0, delay_s) <= 1
+    assert 0 <= cloud.at_risk(rates, replicas, 10.0, delay_s) <= 1
 
 
 def test_a_gpu_is_reserved_where_its_hours_are_worth_it() -> None:
@@ -284,8 +285,8 @@ def test_a_gpu_is_reserved_where_its_hours_are_worth_it() -> None:
     A month of 730 h: 2 * 6 * 730 + (365 + 182.5) on demand, half of it spot at 4.
     """
     gpus = [2, 2, 3, 4]
-    assert scaling.reserved(gpus, 6.0, 10.0) == 2
-    found = scaling.mix(gpus, (6.0, 10.0, 4.0), 0.5)
+    assert cloud.reserved(gpus, 6.0, 10.0) == 2
+    found = cloud.mix(gpus, (6.0, 10.0, 4.0), 0.5)
     assert found.on_demand_gpu_hours == found.spot_gpu_hours == pytest.approx(3 * 182.5 / 2)
     assert found.usd_per_month == pytest.approx(2 * 6 * 730 + 3 * 182.5 * 7)
     assert found.usd_per_month_all_on_demand == pytest.approx(11 * 182.5 * 10)
@@ -294,11 +295,11 @@ def test_a_gpu_is_reserved_where_its_hours_are_worth_it() -> None:
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=48), st.floats(0.1, 1))
 def test_the_mix_is_the_cheapest_base(gpus: list[int], price: float) -> None:
-    best = scaling.mix(gpus, (price, 1.0, None), 0.0)
+    best = cloud.mix(gpus, (price, 1.0, None), 0.0)
 
     def usd(base: int) -> float:
         above = sum(max(0, g - base) for g in gpus)
-        return (base * price * len(gpus) + above) * scaling.HOURS_PER_MONTH / len(gpus)
+        return (base * price * len(gpus) + above) * cloud.HOURS_PER_MONTH / len(gpus)
 
     assert best.usd_per_month == pytest.approx(min(usd(base) for base in range(max(gpus) + 1)))
     assert best.usd_per_month <= best.usd_per_month_all_on_demand * (1 + 1e-12)

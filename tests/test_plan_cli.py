@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sizing.catalog.fleets import find_fleet, fleet_names
+from sizing.catalog.workloads import find_fleet, fleet_names
 from sizing.cli.main import run
 
 FLEET = "assistant-and-search"

@@ -13,15 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optimised_builders import load_of
 
-from sizing import architecture, candidates, memory, precision
-from sizing.architecture import Layout
 from sizing.catalog import gpus
 from sizing.cli.main import run
-from sizing.kernels import Kernels
-from sizing.memory import MemoryUse
+from sizing.model import architecture, memory, precision
+from sizing.model.architecture import Layout
+from sizing.model.memory import MemoryUse
+from sizing.replica import replica
+from sizing.replica.kernels import Kernels
+from sizing.replica.step import Batch, step
 from sizing.specs.model import Model
-from sizing.step import Batch, step
-from sizing.units import GIB
+from sizing.specs.units import GIB
 
 EMBEDDING = 151_936 * 4096  # of Qwen3-8B, and its output head, which is not tied
 # 36 layers of qkv 4096*6144, o 4096*4096, MLP 3*4096*12288 and two norms, and a norm at the end
@@ -35,7 +36,7 @@ def pooled(name: str) -> Model:
 
 def kernels_of(model: Model, layout: Layout) -> Kernels:
     request, gpu = ask(model, engine="vllm:0.19.0"), real_gpu("h100-sxm")
-    settings = candidates.resolve_settings(request, gpu, layout)
+    settings = replica.resolve_settings(request, gpu, layout)
     plan = precision.plan(model, gpu, settings, data().formats)
     return Kernels(gpu, data().assumptions, gpus.borrowed, engine_of("vllm:0.19.0")[0].name, settings, plan)
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from builders import ask, data, option, real_model
 
-from sizing import pool_curve
-from sizing.catalog import pools as pools_data
+from sizing.answers import pool_curve
+from sizing.answers.pool_curve import PoolLine
+from sizing.answers.pools import Asked, Side
+from sizing.catalog import shelf as pools_data
 from sizing.cli.main import run
-from sizing.pool_curve import PoolLine
-from sizing.pooled import Asked, Side
-from sizing.specs.pools import Pool
+from sizing.specs.optimisations import Pool
 from sizing.specs.workload import Tokens
 
 Capsys = pytest.CaptureFixture[str]

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from sizing import __version__, advice
+from sizing import __version__
+from sizing.answers import advice
+from sizing.answers.search import search
 from sizing.catalog import gpus, models
 from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.main import run
@@ -28,7 +30,6 @@ from sizing.report.layout import rows
 from sizing.report.lines import Block, Line, milliseconds, money, number, stated
 from sizing.report.table_estimate import shell_lines
 from sizing.report.table_layouts import compared, rejected
-from sizing.search import search
 
 LLAMA = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 1000, "osl": 200}
 CASES: dict[str, dict[str, Any]] = {

@@ -10,10 +10,10 @@ import pytest
 from banded import band, every, use
 
 from sizing.cli.main import run
+from sizing.evidence.errors import compare
+from sizing.evidence.predict import predict_rows
 from sizing.report.lines import milliseconds, number
 from sizing.report.table_bands import between
-from sizing.validation.errors import compare
-from sizing.validation.run import predict_rows
 
 SAMPLE = Path(__file__).parent / "data" / "measured_sample.csv"
 SHARED = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
@@ -213,7 +213,7 @@ def test_a_simulated_limit_between_tokens_is_said_not_to_apply_to_a_single_token
 
 
 def test_a_comparison_has_the_band_of_its_row_and_metric() -> None:
-    from sizing.catalog.measured_csv import load_measured
+    from sizing.catalog.measured import load_measured
 
     results = predict_rows(load_measured(SAMPLE), 1)
     bands = [band("ttft", 0.5, 2.0, mode="served"), band("itl", 0.9, 1.1, mode="batch"), band("throughput", 0.8, 1.2)]

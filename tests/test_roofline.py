@@ -13,7 +13,7 @@ import pytest
 from sizing.cli.deploy import deployment
 from sizing.cli.main import run
 from sizing.cli.options import STEP_OPTIONS
-from sizing.intensity import MOST_SEQUENCES, ridge_flops_per_byte, roof_flops_per_s, smallest
+from sizing.replica.intensity import MOST_SEQUENCES, ridge_flops_per_byte, roof_flops_per_s, smallest
 from sizing.report.documents_roofline import RooflineReport
 from sizing.report.roofline import Sizes, build
 from sizing.report.table_roofline import blocks

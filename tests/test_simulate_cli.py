@@ -16,7 +16,7 @@ import pytest
 
 from sizing.cli import progress
 from sizing.cli.main import run
-from sizing.engine.load import arrival_times, enough_within
+from sizing.engine.requests import arrival_times, enough_within
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT.parent / "shared" / "facts" / "traces"
@@ -115,7 +115,7 @@ def test_policies_run_side_by_side_and_each_as_alone(capsys: Capture) -> None:
 def test_ticks_load_no_model_code() -> None:
     code = (
         "import sys; from sizing.cli.main import run; run(['simulate', '--ticks', '--requests', '5'])\n"
-        "heavy = {'sizing.kernels', 'sizing.step', 'sizing.simulation', 'sizing.catalog.models', 'yaml', 'rich', 'matplotlib'}\n"
+        "heavy = {'sizing.replica.kernels', 'sizing.replica.step', 'sizing.engine.simulation', 'sizing.catalog.models', 'yaml', 'rich', 'matplotlib'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

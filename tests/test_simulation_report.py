@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from sizing.architecture import Layout
 from sizing.cli.main import run
-from sizing.engine.load import Lengths
+from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
-from sizing.engine.tick_run import TickStep
+from sizing.engine.simulation import Deployed, Served, Traffic, simulate
+from sizing.engine.ticks import TickStep
+from sizing.model.architecture import Layout
 from sizing.report import table
 from sizing.report.timeline_text import MOST_TICKS, bands, slot_rows
-from sizing.simulation import Deployed, Served, Traffic, simulate
 
 COURSE = [
     "simulate",
@@ -40,7 +40,7 @@ Capture = pytest.CaptureFixture[str]
 def deployed() -> Deployed:
     from builders import kernels_for, real_gpu, real_model
 
-    from sizing import memory
+    from sizing.model import memory
 
     model, card, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout()
     kernels = kernels_for(model, card, layout)

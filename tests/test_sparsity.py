@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from optimised_builders import laid
 
-from sizing import precision
-from sizing.candidates import refusals
 from sizing.cli.main import run
+from sizing.model import precision
+from sizing.replica.replica import refusals
 
 MODEL = "llama-2-70b"
 # MLPerf v4.0, Llama-2-70B FP8 with SparseGPT on one H100, over dense FP8 at the same batch.

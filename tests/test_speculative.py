@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optimised_builders import Laid, asking, extras_for, laid, load_of
 
-from sizing import steady_state
 from sizing.cli.main import run
-from sizing.drafts import expected_by_depth, expected_tokens, speed_up
-from sizing.engine import deploy, rules
-from sizing.engine.load import arrival_times
-from sizing.errors import InputError
-from sizing.load import Load, Most
-from sizing.units import GIB
+from sizing.engine import rules, simulation
+from sizing.engine.requests import arrival_times
+from sizing.model.extras.drafts import expected_by_depth, expected_tokens, speed_up
+from sizing.replica import batching
+from sizing.replica.capacity import Capacity, Load
+from sizing.specs.errors import InputError
+from sizing.specs.units import GIB
 
 # Leviathan et al., arXiv:2211.17192, Table 2 and Table 4 of the appendix: acceptance, tokens, draft over target step,
 # predicted speed-up. T5-XXL with T5-small, base and large; two tasks at two temperatures.
@@ -208,11 +208,11 @@ ITL_TOLERANCE = {0.2: 0.02, 0.4: 0.03, 0.6: 0.05}
 TTFT_TOLERANCE = {0.2: 0.03, 0.4: 0.05, 0.6: 0.07}
 
 
-def most_of(load: Load) -> Most:
-    ceiling = steady_state.decoding_limit(load.service, load.slots)
-    full = steady_state.open_loop(load.curves, load.service, np.array([ceiling]))
+def most_of(load: Load) -> Capacity:
+    ceiling = batching.decoding_limit(load.service, load.slots)
+    full = batching.open_loop(load.curves, load.service, np.array([ceiling]))
     rate = float(full.requests_per_s[0]) / max(1.0, float(full.prefill_share[0]))
-    return Most(rate, rate, ceiling, "")
+    return Capacity(rate, rate, ceiling, "")
 
 
 @pytest.mark.parametrize("share", ITL_TOLERANCE)
@@ -233,7 +233,7 @@ def test_closed_form_and_simulator_agree(share: float, asked: str | None, length
     point = load.at_rate(rate, most)
     times = arrival_times(REQUESTS, rate, "poisson", np.random.default_rng(1)).tolist()
     requests = store(times, [isl] * REQUESTS, [osl] * REQUESTS)
-    (replica,) = deploy.replicas(
+    (replica,) = simulation.schedulers(
         request.model,
         candidate.layout,
         load.kernels,
@@ -261,7 +261,7 @@ def test_every_token_is_counted_once_and_all_cache_is_given_back(asked: str) -> 
     candidate, load = load_of(request)
     of = replace(rules.of_engine(candidate.settings, verified=request.extras.verified), slots=1)
     requests = store([0.0], [1000], [1001])
-    (replica,) = deploy.replicas(
+    (replica,) = simulation.schedulers(
         request.model, candidate.layout, load.kernels, candidate.memory, of, requests, count=1, longest=2001
     )
     run_open(replica)

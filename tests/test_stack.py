@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from builders import ask, data, option, real_model
 
-from sizing import operations, steady_state
-from sizing.candidates import Candidate, candidates
-from sizing.load import Load, Loads, most_of, points_of
-from sizing.request import Request
-from sizing.search import search
-from sizing.stack import row, shared, stack
-from sizing.step import gpu_seconds, token_grid
+from sizing.answers.search import search
+from sizing.model import operations
+from sizing.question.question import Request
+from sizing.replica import batching
+from sizing.replica.capacity import Load, Timing, most_of, points_of, row, shared, stack
+from sizing.replica.replica import Replica, candidates
+from sizing.replica.step import gpu_seconds, token_grid
 
 SAME = 1e-12  # array and scalar functions of numpy may round the last bit differently
 MODELS = ("llama-3.1-70b", "gpt-oss-120b", "kimi-linear-48b-a3b")
@@ -26,15 +26,15 @@ def request_of(model: str, osl: int) -> Request:
 
 
 @cache
-def loads_of(model: str, osl: int) -> tuple[tuple[Candidate, Load], ...]:
+def loads_of(model: str, osl: int) -> tuple[tuple[Replica, Load], ...]:
     """Every layout of two GPU types that fits, tabulated with shared splits."""
     request = request_of(model, osl)
-    loads = Loads(request, data())
+    loads = Timing(request, data())
     found = [
         entry
         for gpu in ("h100-sxm", "l40s")
         for entry in candidates(request, option(gpu), None, data())
-        if isinstance(entry, Candidate)
+        if isinstance(entry, Replica)
     ]
     assert len({str(candidate.layout) for candidate in found}) > 2
     return tuple((candidate, loads.of(candidate)) for candidate in found)
@@ -90,11 +90,9 @@ def test_a_stacks_rows_are_its_layouts_operating_points(model: str, prefill_only
     assert len({(load.service.pp, load.service.dp, load.slots) for load in loads}) > 1
     services = [replace(load.service, prefill_only=prefill_only) for load in loads]
     decoding = np.geomspace(0.01, 50.0, 40)
-    points = steady_state.open_loop(
-        *stack([load.curves for load in loads], services), np.tile(decoding, (len(loads), 1))
-    )
+    points = batching.open_loop(*stack([load.curves for load in loads], services), np.tile(decoding, (len(loads), 1)))
     for index, (load, service) in enumerate(zip(loads, services, strict=True)):
-        alone = steady_state.open_loop(load.curves, service, decoding)
+        alone = batching.open_loop(load.curves, service, decoding)
         found = row(points, index)
         np.testing.assert_array_equal(found.stable, alone.stable)
         for name in ("requests_per_s", "running", "prefill_share"):

@@ -22,13 +22,13 @@ from typing import Any
 import pytest
 from builders import ask, data, option, real_model
 
-from sizing import sweep
+from sizing.answers import sweep
+from sizing.answers.search import Evaluated, search, tabulated
+from sizing.answers.sweep import Axis, Searches, combination, size
 from sizing.cli.main import run
 from sizing.cli.workers import AHEAD, ordered
-from sizing.extras import Cached, Extras
-from sizing.search import Evaluated, search, tabulated
+from sizing.model.extras import Cached, Extras
 from sizing.specs.workload import Limit, Limits
-from sizing.sweep import Axis, Searches, combination, size
 
 Capsys = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from sizing.catalog.topics import load_topic, topic_names
+from sizing.catalog.shelf import load_topic, topic_names
 from sizing.cli.estimate import OPTIONS
 from sizing.cli.main import run
 

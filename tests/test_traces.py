@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sizing.catalog.traces import MOST_FAULTS, load_trace
-from sizing.errors import InputError
+from sizing.specs.errors import InputError
 
 PUBLISHED = Path(__file__).parents[1].parent / "shared" / "facts" / "traces"
 # The first ten rows of Azure's conversation trace of 2023 in its own form.

@@ -8,18 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from sizing.architecture import Layout
-from sizing.bands import region
-from sizing.catalog.benchmarks import load_conventions
 from sizing.catalog.engines import load_engine
-from sizing.catalog.measured_csv import MeasuredRow, load_measured
-from sizing.errors import InputError
-from sizing.validation.errors import Comparison, check_columns, compare, groups, statistics
-from sizing.validation.predict import predict
-from sizing.validation.resolve import layout_of, resolve
-from sizing.validation.run import predict_row, predict_rows
-from sizing.validation.sizes import rounded_up
-from sizing.validation.stated import NoteFacts, facts_of, version_of
+from sizing.catalog.measured import MeasuredRow, load_measured
+from sizing.catalog.shelf import load_conventions
+from sizing.evidence.errors import Comparison, check_columns, compare, groups, statistics
+from sizing.evidence.notes import NoteFacts, facts_of, version_of
+from sizing.evidence.predict import predict, predict_row, predict_rows
+from sizing.evidence.rows import layout_of, resolve, rounded_up
+from sizing.model.architecture import Layout
+from sizing.specs.bands import region
+from sizing.specs.errors import InputError
 
 SAMPLE = Path(__file__).parent / "data" / "measured_sample.csv"
 CONVENTIONS = load_conventions().spec

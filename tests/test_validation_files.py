@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import pytest
 
-from sizing.catalog.measured_csv import BOUNDS, METRICS, load_measured
+from sizing.catalog.measured import BOUNDS, METRICS, load_measured
 from sizing.cli.main import run
-from sizing.errors import InputError
+from sizing.specs.errors import InputError
 
 SAMPLE = Path(__file__).parent / "data" / "measured_sample.csv"
 SHARED = Path(__file__).parents[1].parent / "shared" / "measured"
@@ -196,7 +196,7 @@ def test_files_to_write_are_looked_at_before_any_work(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sizing.validation.run.predict_rows", work_of_any_kind)
+    monkeypatch.setattr("sizing.evidence.predict.predict_rows", work_of_any_kind)
     arguments = [option.replace("{}", str(tmp_path)) for option in options]
     before = SAMPLE.read_bytes()
     assert run(["validate", str(SAMPLE), "--jobs", "1", *arguments]) == 2
@@ -207,7 +207,7 @@ def test_files_to_write_are_looked_at_before_any_work(
 def test_a_picture_without_matplotlib_is_refused_before_any_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sizing.validation.run.predict_rows", work_of_any_kind)
+    monkeypatch.setattr("sizing.evidence.predict.predict_rows", work_of_any_kind)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert run(["validate", str(SAMPLE), "--jobs", "1", "--plot", str(tmp_path / "a.svg")]) == 2
     assert "--plot: needs matplotlib" in capsys.readouterr().err

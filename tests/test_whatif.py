@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sizing.catalog.optimisations import load_facts
+from sizing.catalog.shelf import load_facts
 from sizing.cli.main import run
 from sizing.cli.whatif import OPTIONS
 

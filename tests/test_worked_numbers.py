@@ -10,15 +10,21 @@ import numpy as np
 import pytest
 from builders import ask, data, engine_of, memory_of, option, real_gpu, real_model, sequence_bytes
 
-from sizing import architecture, capacity, cost, network, operation, request, roofline, search, steady_state
-from sizing.architecture import Layout
-from sizing.attention.terms import causal_pairs, windowed_pairs
+from sizing.answers import search
 from sizing.catalog import workloads
-from sizing.settings import Deployment, resolve
+from sizing.model import architecture, operation
+from sizing.model.architecture import Layout
+from sizing.model.attention.terms import causal_pairs, windowed_pairs
+from sizing.model.settings import Deployment, resolve
+from sizing.planning import cost
+from sizing.question import question
+from sizing.replica import batching, roofline
+from sizing.replica import roofline as network
+from sizing.replica.batching import Service
+from sizing.replica.step import Curves, token_grid
+from sizing.specs import demand as capacity
 from sizing.specs.engine import HostTime
-from sizing.steady_state import Service
-from sizing.step import Curves, token_grid
-from sizing.units import GIB, KIB, parse_limit
+from sizing.specs.units import GIB, KIB, parse_limit
 
 # --- weights and cache ----------------------------------------------------------------------------
 
@@ -97,7 +103,7 @@ def test_the_call_centre_demand() -> None:
     mean = 30e6 * 10 * 3 / (capacity.hours_per_year() * 3600)
     assert mean == pytest.approx(28.539, abs=0.001)
     assert mean * 7 == pytest.approx(199.77, abs=0.01)
-    found = request.demand_of(workloads.load_workload("call-centre").spec, workloads.load_defaults().spec)
+    found = question.demand_of(workloads.load_workload("call-centre").spec, workloads.load_defaults().spec)
     assert found is not None
     assert found.mean_per_s == pytest.approx(mean)
     assert found.peak_per_s == pytest.approx(mean * 7)
@@ -288,7 +294,7 @@ def service(*, osl: float, pp: int = 1, dp: int = 1, prefill_only: bool = True, 
 @pytest.mark.parametrize(("busy", "waits"), [(0.5, 0.5), (0.8, 2.0), (0.9, 4.5), (0.95, 9.5)])
 def test_the_wait_for_prefill_is_that_of_constant_service(busy: float, waits: float) -> None:
     """M/D/1: rho / (2 (1 - rho)) services of 0.1 s. With OSL 1 the load is prefill's utilisation."""
-    point = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=1), np.array([busy]))
+    point = batching.open_loop(flat_curves(0.01, 0.1), service(osl=1), np.array([busy]))
     assert point.prefill_share[0] == pytest.approx(busy)
     assert point.requests_per_s[0] == pytest.approx(busy / 0.1)
     assert point.ttft_s["mean"][0] - 0.1 == pytest.approx(waits * 0.1)
@@ -300,7 +306,7 @@ def test_the_wait_for_prefill_is_that_of_constant_service(busy: float, waits: fl
 @pytest.mark.parametrize("busy", [0.3, 0.8])
 def test_the_wait_of_a_pipeline_is_that_of_its_slowest_stage(busy: float) -> None:
     """DistServe (OSDI'24, section 3): two stages serve a prompt every D/2, so D + R D^2 / (4 (2 - R D))."""
-    point = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=1, pp=2), np.array([busy]))
+    point = batching.open_loop(flat_curves(0.01, 0.1), service(osl=1, pp=2), np.array([busy]))
     rate, alone = float(point.requests_per_s[0]), 0.1
     assert rate == pytest.approx(busy / (alone / 2))
     assert point.ttft_s["mean"][0] == pytest.approx(alone + rate * alone**2 / (4 * (2 - rate * alone)))
@@ -310,8 +316,8 @@ def test_attention_ranks_that_step_together_share_a_queue() -> None:
     """Steps of 0.1 s take a prompt a rank, so two ranks carry twice the rate of one at the same utilisation; a prompt waits
     no longer than behind one rank alone with half of the arrivals (M/D/1: 0.2 s at 0.8), and for half of a step that runs.
     """
-    one = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=1), np.array([0.8]))
-    two = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=1, dp=2), np.array([0.8]))
+    one = batching.open_loop(flat_curves(0.01, 0.1), service(osl=1), np.array([0.8]))
+    two = batching.open_loop(flat_curves(0.01, 0.1), service(osl=1, dp=2), np.array([0.8]))
     assert two.requests_per_s[0] == pytest.approx(2 * one.requests_per_s[0])
     assert 0.1 + 0.8 * 0.1 / 2 < two.ttft_s["mean"][0] < one.ttft_s["mean"][0]
 
@@ -323,7 +329,7 @@ def test_the_closed_form_worked_by_hand() -> None:
     waits for (1 - 0.667) x 10/2 = 1.667 ms and 0.667/(2 x 0.333) x 100 = 100 ms: TTFT 201.667 ms. A request's
     own company is (30/10)^2 = 9 more: ITL = 10 + (20 + (9-1)/2) x 100/100 = 34 ms. E2E = TTFT + 100 x 34 ms.
     """
-    point = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=101), np.array([20.0]))
+    point = batching.open_loop(flat_curves(0.01, 0.1), service(osl=101), np.array([20.0]))
     assert point.itl_s["mean"][0] == pytest.approx(0.034)
     assert point.requests_per_s[0] == pytest.approx(20 / 3)
     assert point.prefill_share[0] == pytest.approx(2 / 3)
@@ -336,7 +342,7 @@ def test_mixed_steps_cost_decodes_the_lengthening_only() -> None:
     """A step with a chunk takes 100 ms in place of 10: 90 ms a prompt. S = 10 + 20 x 90/100 = 28 ms; with 2.8^2 = 7.84 as a
     request's own company, ITL = 10 + (20 + 6.84/2) x 0.9 = 31.078 ms.
     """
-    point = steady_state.open_loop(flat_curves(0.01, 0.1), service(osl=101, prefill_only=False), np.array([20.0]))
+    point = batching.open_loop(flat_curves(0.01, 0.1), service(osl=101, prefill_only=False), np.array([20.0]))
     assert point.itl_s["mean"][0] == pytest.approx(0.031_078)
     assert point.requests_per_s[0] == pytest.approx(20 / (100 * 0.028))
 
@@ -346,7 +352,7 @@ def test_prompts_that_arrive_together_wait_for_half_of_each_other(prompts: int) 
     """Mean TTFT of b prompts, one a step: (1 + ... + b)/b = (b+1)/2 prefills. ai-dynamo/aiconfigurator pull
     1165
     """
-    point = steady_state.closed_loop(flat_curves(0.01, 0.1), service(osl=31), np.array([float(prompts)]))
+    point = batching.closed_loop(flat_curves(0.01, 0.1), service(osl=31), np.array([float(prompts)]))
     assert point.ttft_s["mean"][0] == pytest.approx((prompts + 1) / 2 * 0.1)
     assert point.e2e_s["mean"][0] == pytest.approx(prompts * 0.1 + 30 * 0.01)
     assert point.requests_per_s[0] * point.e2e_s["mean"][0] == pytest.approx(prompts)  # Little
@@ -354,7 +360,7 @@ def test_prompts_that_arrive_together_wait_for_half_of_each_other(prompts: int) 
 
 def test_the_time_per_output_token_leaves_the_first_out() -> None:
     """TTFT 50 ms, then 31 gaps of 10 ms, OSL 32: E2E 360 ms, ITL 10.000 ms = (360 - 50)/31."""
-    point = steady_state.closed_loop(flat_curves(0.01, 0.05), service(osl=32), np.array([1.0]))
+    point = batching.closed_loop(flat_curves(0.01, 0.05), service(osl=32), np.array([1.0]))
     assert point.e2e_s["mean"][0] == pytest.approx(0.360)
     assert point.itl_s["mean"][0] == pytest.approx(0.010)
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.answers.compare import Compared, ComparedPools
+from sizing.answers.search import Outcome
 from sizing.catalog import workloads
-from sizing.catalog.names import Found
+from sizing.catalog.shelf import Found
 from sizing.cli.collecting import Part
 from sizing.cli.estimate import OPTIONS, WORKLOAD_OPTIONS, answer, to_simulate, to_size
 from sizing.cli.options import PEAK_OPTIONS
@@ -17,17 +19,15 @@ from sizing.cli.progress import Bar
 from sizing.cli.reading import Reader
 from sizing.cli.resolve import Question, question
 from sizing.cli.workers import cores, ordered
-from sizing.compare import Compared, ComparedPools
-from sizing.errors import Fault, InputError
+from sizing.question.question import GpuType
 from sizing.report import compare as report
 from sizing.report.documents_compare import Compare, Replaced
-from sizing.request import GpuOption
-from sizing.search import Outcome
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Objective, Workload
 
 if TYPE_CHECKING:  # what sizes pools, and the simulator, are loaded where they are asked for
-    from sizing.pooled import Asked as Pools
-    from sizing.verify import Verified
+    from sizing.answers.pools import Asked as Pools
+    from sizing.answers.verify import Verified
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if (option.field or "").startswith("demand."))
@@ -62,7 +62,7 @@ class Asking(NamedTuple):
 class Candidate(NamedTuple):
     """What is compared: one GPU type and precision, serving as one or in pools, which may name types of their own."""
 
-    option: GpuOption
+    option: GpuType
     precision: str | None
     pools: Pools | None = None
 
@@ -131,7 +131,7 @@ def _candidates(asked: Question) -> list[Candidate]:
     whole = [Candidate(option, name) for option in asked.options for name in asked.precisions]
     if asked.pools is None:
         return whole
-    from sizing.pooled import by_type
+    from sizing.answers.pools import by_type
 
     both = by_type(asked.pools, asked.options)
     return [*whole, *(Candidate(one.prefill.options[0], name, one) for one in both for name in asked.precisions)]

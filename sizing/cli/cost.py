@@ -63,8 +63,8 @@ def _costed(asked: Question, prices: Prices, values: dict[str, Any]) -> CostRepo
     from sizing.catalog.servers import load_defaults
     from sizing.cli.collecting import Part, check
     from sizing.cli.priced import priced
-    from sizing.errors import Fault, InputError
     from sizing.report.cost import Asking, build
+    from sizing.specs.errors import Fault, InputError
 
     if not asked.asked.workload.gpu:
         raise InputError(
@@ -93,7 +93,7 @@ def _costed(asked: Question, prices: Prices, values: dict[str, Any]) -> CostRepo
 
 def _short(answer: Answer) -> float:
     """Return how far a type of GPU is from an answer, by its nearest miss; what only a budget or a simulation turned down is near."""
-    from sizing.advice import nearest_miss
+    from sizing.answers.advice import nearest_miss
 
     miss = None if answer.outcome.best is not None else nearest_miss(answer.outcome)
     return 0.0 if miss is None else miss.shortfall

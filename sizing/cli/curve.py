@@ -137,7 +137,7 @@ def _seen(asked: Asking) -> Any:
     """Return what is seen of each load of each line that fits."""
     from functools import partial
 
-    from sizing import curve
+    from sizing.answers import curve
     from sizing.cli.progress import Bar
     from sizing.cli.workers import ordered
 
@@ -148,7 +148,7 @@ def _seen(asked: Asking) -> Any:
     if not asked.drawn.simulated:
         return [curve.closed_form(line, loads, arrivals) for line in lines]
     with Bar("Simulating", len(lines) * len(loads)) as bar:
-        return curve.simulated(
+        return curve.simulated_lines(
             lines,
             request,
             tokens,
@@ -164,7 +164,7 @@ def _seen_of_pools(asked: Asking) -> Any:
     """Return what is seen of each load of each pair of pools."""
     from functools import partial
 
-    from sizing import pool_curve
+    from sizing.answers import pool_curve
     from sizing.cli.progress import Bar
     from sizing.cli.workers import ordered
 

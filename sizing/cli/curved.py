@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.answers.curve import ARRIVALS, Arrivals, Layouts, lines
 from sizing.catalog import workloads
-from sizing.catalog.measured_csv import IN_FLIGHT
-from sizing.catalog.names import Found
+from sizing.catalog.measured import IN_FLIGHT
 from sizing.catalog.paths import expanded
+from sizing.catalog.shelf import Found
 from sizing.cli import curve_beside as beside
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
@@ -20,19 +21,18 @@ from sizing.cli.output import chosen_format
 from sizing.cli.ranges import whole_numbers
 from sizing.cli.reading import Reader, is_given
 from sizing.cli.resolve import asked_of, data, request_of
-from sizing.curve import ARRIVALS, Arrivals, Layouts, lines
-from sizing.errors import Fault, InputError
+from sizing.question.question import Data, Request
 from sizing.report.curve import METRICS
 from sizing.report.curve_inputs import Drawn, Measured
 from sizing.report.documents_curve import Metric
 from sizing.report.inputs import Asked
-from sizing.request import Data, Request
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import parse_limit
 from sizing.specs.workload import Limit, Limits, Workload
-from sizing.units import parse_limit
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
-    from sizing.pool_curve import PoolLine, Unpaired
-    from sizing.pooled import Asked as Pools
+    from sizing.answers.pool_curve import PoolLine, Unpaired
+    from sizing.answers.pools import Asked as Pools
 
 TP, PP, LOADS = (1, 2, 4, 8), (1,), "1..512"
 MOST_PARALLEL = 4096
@@ -245,8 +245,8 @@ def _pool_lines(
     """Yield lines of pools for each GPU type, or the types that they name, and each precision."""
     if pools is None:
         return
-    from sizing import pool_curve
-    from sizing.pooled import by_type
+    from sizing.answers import pool_curve
+    from sizing.answers.pools import by_type
 
     for one in by_type(pools, asked.options):
         for precision in asked.precisions:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sizing import request as requests
-from sizing.architecture import SIZES, Layout
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
 from sizing.cli.options import OPTIMISATION_OPTIONS, Opt
@@ -20,9 +18,11 @@ from sizing.cli.resolve import (
     with_cache_of,
     with_images,
 )
-from sizing.deployment import Resolved, resolve
-from sizing.errors import Fault, InputError
-from sizing.request import Data, GpuOption, Request
+from sizing.model.architecture import SIZES, Layout
+from sizing.question import question as requests
+from sizing.question.question import Data, GpuType, Request
+from sizing.replica.replica import Resolved, resolve
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Serving
 
 # `override` validates a whole workload; these commands have no tokens of their own.
@@ -71,7 +71,7 @@ def check_one_cache(values: Mapping[str, Any]) -> None:
     )
 
 
-def resolved(names: Named, request: Request, option: GpuOption, layout: Layout, read: Data) -> Resolved:
+def resolved(names: Named, request: Request, option: GpuType, layout: Layout, read: Data) -> Resolved:
     """Return such a request on one layout of a GPU type; every part of the names must have been read."""
     model = names.model.value
     precision = names.precisions.value[0] or model.precision

@@ -24,14 +24,14 @@ from sizing.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from sizing.advice import Suggestion
+    from sizing.answers.advice import Suggestion
+    from sizing.answers.search import Outcome
+    from sizing.answers.verify import Verified
     from sizing.cli.resolve import Question
+    from sizing.question.question import Request
     from sizing.report.documents import Estimate
     from sizing.report.estimate import Hopeful
-    from sizing.request import Request
-    from sizing.search import Outcome
     from sizing.specs.workload import Tokens
-    from sizing.verify import Verified
 
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
 WORKLOAD_OPTIONS = (
@@ -97,9 +97,9 @@ def estimated(asked: Question, values: Mapping[str, Any], *, relaxed: bool = Tru
 
     `relaxed` looks for the limit that takes fewer GPUs; `explained` adds how each number came about.
     """
-    from sizing import advice
+    from sizing.answers import advice
+    from sizing.answers.search import within_budget
     from sizing.report.estimate import build
-    from sizing.search import within_budget
 
     tokens, request = to_simulate(asked, values), to_size(asked, values)
     outcome, checked = answer(request, asked, tokens)
@@ -121,7 +121,7 @@ def estimated(asked: Question, values: Mapping[str, Any], *, relaxed: bool = Tru
 
 def suggested(outcome: Outcome, asked: Question, values: Mapping[str, Any]) -> tuple[Suggestion, ...]:
     """Return the single changes that would make an infeasible question feasible, each searched and confirmed as its answer is."""
-    from sizing import advice
+    from sizing.answers import advice
 
     confirm = _confirming(to_simulate(asked, values))
     return advice.suggestions(outcome, asked.options, asked.precisions, asked.data, confirm)
@@ -178,8 +178,8 @@ def _cautious(request: Request) -> Request:
     """Return a request to be sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
     from dataclasses import replace
 
-    from sizing.catalog import benchmarks
-    from sizing.errors import Fault, InputError
+    from sizing.catalog import shelf
+    from sizing.specs.errors import Fault, InputError
 
     if request.offline and request.requests_per_s is None and request.concurrency is None:
         raise InputError(
@@ -189,13 +189,13 @@ def _cautious(request: Request) -> Request:
                 allowed="with --rps, --concurrency or --dau, or another --mode",
             )
         )
-    return replace(request, pessimistic=benchmarks.load_bands().spec.bands)
+    return replace(request, pessimistic=shelf.load_bands().spec.bands)
 
 
 def _hopeful(asked: Question, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
     """Return the answer as predicted, to compare with; a size found with caution keeps the limits without it too."""
+    from sizing.answers.search import preference, within_budget
     from sizing.report.estimate import Hopeful
-    from sizing.search import preference, within_budget
 
     outcome, checked = answer(asked.request, asked, tokens)
     passed = within_budget(outcome) and (checked is None or checked.passed)
@@ -205,7 +205,7 @@ def _hopeful(asked: Question, tokens: Tokens | None, cautious: Outcome | None) -
 
 def answer(request: Request, asked: Question, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
     """Return what a search finds, its best answer confirmed by simulation unless there are no `tokens` to simulate with."""
-    from sizing.search import search
+    from sizing.answers.search import search
 
     outcome = search(request, asked.options, asked.precisions, asked.data)
     checked = None if tokens is None else simulated(outcome, tokens)
@@ -214,6 +214,6 @@ def answer(request: Request, asked: Question, tokens: Tokens | None) -> tuple[Ou
 
 def simulated(outcome: Outcome, tokens: Tokens, *, tries: int | None = None) -> Verified | None:
     """Return the outcome confirmed by simulation, of as many sizes as usual or `tries`; None where there is none to confirm."""
-    from sizing.verify import MOST_TRIES, verify  # a run without verification need not load the simulator
+    from sizing.answers.verify import MOST_TRIES, verify  # a run without verification need not load the simulator
 
     return None if outcome.best is None else verify(outcome, tokens, tries=tries or MOST_TRIES)

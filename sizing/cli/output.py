@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from sizing.errors import Fault, InputError, nearest
-from sizing.text import printable
+from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.units import printable
 
 FORMATS = ("table", "json", "csv", "markdown")
 

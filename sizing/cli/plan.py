@@ -25,8 +25,8 @@ from sizing.cli.options import (
 if TYPE_CHECKING:
     from sizing.cli.planned import PlanQuestion
     from sizing.cli.resolve import Question
-    from sizing.plan.fleet import Sharing
-    from sizing.plan.size import Rules
+    from sizing.planning.fleet import Sharing
+    from sizing.planning.size import Rules
     from sizing.report.documents_plan import Move, Plan, Uncertainty
     from sizing.report.plan import Answer, Asking
 
@@ -93,7 +93,7 @@ def command(
 
 
 def _planned(asked: PlanQuestion, seed: int, *, uncertain: bool, verified: bool) -> Plan:
-    from sizing.plan.availability import UnreachableError
+    from sizing.planning.size import UnreachableError
     from sizing.report.plan import Asking, build
 
     answers = tuple(
@@ -145,16 +145,16 @@ def _answer(name: str, question: Question, pool: Sharing, rules: Rules, *, verif
     """
     from dataclasses import replace
 
-    from sizing.plan.size import order_with
+    from sizing.answers.search import search
+    from sizing.planning.size import order_with
     from sizing.report.plan import Answer
-    from sizing.search import search
 
     order = order_with(rules)
     outcome = search(question.request, question.options, question.precisions, question.data)
     outcome = replace(outcome, ranked=tuple(sorted(outcome.ranked, key=lambda one: order(one, outcome.request))))
     checked = None
     if verified and outcome.best is not None:
-        from sizing.verify import verify
+        from sizing.answers.verify import verify
 
         checked = verify(outcome, question.asked.workload.tokens, order=order)
         outcome = checked.outcome
@@ -177,7 +177,7 @@ def _suggestions(answer: Answer, question: Question, *, verified: bool) -> list[
 
 def _move(asking: Asking, name: str, question: Question, *, verified: bool) -> Move:
     """Return what changes where one workload runs on another type of GPU."""
-    from sizing.plan.fleet import pools_of
+    from sizing.planning.fleet import pools_of
     from sizing.report.documents_plan import Move
     from sizing.report.plan import member_of, price_of, usd_per_month
     from sizing.report.plan_cloud import rented
@@ -208,8 +208,8 @@ def _move(asking: Asking, name: str, question: Question, *, verified: bool) -> M
 
 def _draws(asking: Asking, seed: int) -> Uncertainty:
     """Return GPUs and cost over draws of what is uncertain."""
-    from sizing.plan import uncertainty
-    from sizing.plan.fleet import pools_of
+    from sizing.planning import uncertainty
+    from sizing.planning.fleet import pools_of
     from sizing.report.plan import member_of
     from sizing.report.plan_cloud import rented
     from sizing.report.plan_uncertainty import build, uncertain_of

@@ -7,20 +7,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from sizing.catalog.fleets import FoundFleet, FoundMember, find_fleet
-from sizing.catalog.profiles import load_scaling
+from sizing.catalog.prices import price_of
+from sizing.catalog.shelf import load_scaling
+from sizing.catalog.workloads import FoundFleet, FoundMember, find_fleet
 from sizing.cli import plan_rules
 from sizing.cli.collecting import Part, check
 from sizing.cli.options import Opt, comma_separated
 from sizing.cli.reading import is_given
 from sizing.cli.resolve import Question, question
-from sizing.errors import Fault, InputError, nearest
-from sizing.plan.fleet import Sharing
-from sizing.plan.size import Rules
-from sizing.prices import price_of
-from sizing.request import GpuOption
+from sizing.planning.fleet import Sharing
+from sizing.planning.size import Rules
+from sizing.question.question import GpuType
+from sizing.specs.demand import Scaling
+from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.fleet import PlanRules
-from sizing.specs.scaling import Scaling
 
 # Options that say the same for every workload of a fleet; all others are of one workload, and stand in its file.
 WITH_A_FLEET = ("headroom", "max_utilisation", "percentile", "price_uncertainty")
@@ -157,7 +157,7 @@ def _priced(asked: Question, provider: str | None) -> Question:
     return _with_options(asked, tuple(offered))
 
 
-def _with_options(asked: Question, options: tuple[GpuOption, ...]) -> Question:
+def _with_options(asked: Question, options: tuple[GpuType, ...]) -> Question:
     return asked._replace(options=options, asked=asked.asked._replace(options=options))
 
 

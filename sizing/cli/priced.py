@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from sizing.catalog import servers
+from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import OwnFile, Resolved
 from sizing.cli.collecting import Part
 from sizing.cli.options import comma_separated
-from sizing.errors import Fault, InputError
-from sizing.prices import ON_DEMAND, offers_of, typical_offer
+from sizing.question.question import GpuType
 from sizing.report.cost import Priced, Rental
 from sizing.report.cost_options import ApiPrices
 from sizing.report.cost_service import Split
-from sizing.request import GpuOption
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Price
 
 LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION = 1e-4, 100_000.0
@@ -98,7 +98,7 @@ def _number(text: str, least: float, most: float) -> float:
     return value if value == 0 or least <= value <= most else math.nan
 
 
-def priced(asked: Prices, option: GpuOption) -> Priced:
+def priced(asked: Prices, option: GpuType) -> Priced:
     """Return the prices for one type of GPU; where neither servers nor rentals are asked for, the price to plan with.
 
     Raises InputError for an unknown provider, a server of other GPUs, and a type that nothing has a price of.
@@ -119,11 +119,11 @@ def priced(asked: Prices, option: GpuOption) -> Priced:
     return found._replace(rentals=(_planned(option),))
 
 
-def _own(asked: Prices, option: GpuOption) -> Resolved | None:
+def _own(asked: Prices, option: GpuType) -> Resolved | None:
     return servers.resolve(asked.own, option.id, option.gpu) if asked.own is not None else None
 
 
-def _rentals(asked: Prices, option: GpuOption) -> tuple[Rental, ...]:
+def _rentals(asked: Prices, option: GpuType) -> tuple[Rental, ...]:
     """Return what is rented: at the price given, and of each provider. Raises InputError with the faults of all."""
     found = [Part(lambda pair=pair: _rental(option, *pair)) for pair in asked.clouds]  # type: ignore[misc]
     faults = [fault for part in found for fault in part.faults]
@@ -133,14 +133,14 @@ def _rentals(asked: Prices, option: GpuOption) -> tuple[Rental, ...]:
     return (*given, *(part.value for part in found))
 
 
-def _rental(option: GpuOption, provider: str, kind: str) -> Rental:
+def _rental(option: GpuType, provider: str, kind: str) -> Rental:
     found = offers_of(option.gpu, provider, kind)
     said = found[0].kind
     name = found[0].provider if said == ON_DEMAND else f"{found[0].provider} {said}"
     return Rental(name, said, found)
 
 
-def _planned(option: GpuOption) -> Rental:
+def _planned(option: GpuType) -> Rental:
     """Return the price to plan with, counted by the GPU as `llmsize estimate` does."""
     typical = typical_offer(option.gpu)
     if typical is None or typical.usd_per_gpu_hour != option.usd_per_gpu_hour:

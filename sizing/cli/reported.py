@@ -7,13 +7,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sizing import curve as curves
-from sizing import rate_curve, sensitivity
+from sizing.answers import curve, whatif
+from sizing.answers import curve as curves
+from sizing.answers.search import Evaluated, within_budget
+from sizing.answers.whatif import Effect, Sized
 from sizing.cli.compared import Asking, compared
 from sizing.cli.estimate import Answered, answer, estimated, to_simulate, to_size
 from sizing.cli.progress import Bar
 from sizing.cli.resolve import Question
 from sizing.cli.workers import cores, ordered
+from sizing.question.question import Request
 from sizing.report import curve_inputs, curve_predicted, rate_lines
 from sizing.report.curve import build as build_curve
 from sizing.report.curve_inputs import Drawn
@@ -23,9 +26,6 @@ from sizing.report.documents_curve import Curve
 from sizing.report.documents_report import RateLine, Report, Sensitivity
 from sizing.report.html_curve import first_metric
 from sizing.report.limiting import unmet
-from sizing.request import Request
-from sizing.search import Evaluated, within_budget
-from sizing.sensitivity import Effect, Sized
 from sizing.specs.workload import Tokens
 
 MOST_LINES = 6  # of a curve, as many as there are colours and markers
@@ -59,10 +59,10 @@ def _sensitivity(asked: Question, values: Mapping[str, Any], answered: Answered)
             return Sized(outcome.best, None)
         return Sized(None, unmet(outcome, (), checked).detail)
 
-    changes = list(sensitivity.changes(to_size(asked, values), asked.asked.workload, asked.data.defaults))
+    changes = list(whatif.changes(to_size(asked, values), asked.asked.workload, asked.data.defaults))
     found = answered.document.deployment
     with Bar("Changing inputs", len(changes)) as bar:
-        for done, effect in enumerate(sensitivity.effects(changes, size), start=1):
+        for done, effect in enumerate(whatif.effects(changes, size), start=1):
             yield _effect(effect, found.gpus if found is not None else None)
             bar(done)
 
@@ -107,8 +107,8 @@ def _rates(asked: Question, values: Mapping[str, Any], answered: Answered) -> It
     lines = _best(answered.outcome.ranked)
     with Bar("Simulating", len(lines)) as bar:
         for done, one in enumerate(lines, start=1):
-            own = rate_curve.own_point(one, request) if one is best and answered.document.feasible else None
-            yield rate_lines.line(one, list(rate_curve.line(one, request, tokens)), own)
+            own = curve.own_point(one, request) if one is best and answered.document.feasible else None
+            yield rate_lines.line(one, list(curve.line(one, request, tokens)), own)
             bar(done)
 
 
@@ -163,7 +163,7 @@ def _seen(found: Sequence[curves.Line], drawn: Drawn) -> list[list[curves.Seen]]
     if not drawn.simulated:
         return [curves.closed_form(line, drawn.in_flight) for line in found]
     with Bar("Simulating", len(found) * len(drawn.in_flight)) as bar:
-        return curves.simulated(
+        return curves.simulated_lines(
             found,
             drawn.request,
             drawn.asked.workload.tokens,

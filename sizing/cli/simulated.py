@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing import deployment, simulation, spread
-from sizing import request as requests
-from sizing.architecture import Layout
+from sizing.answers import counts
+from sizing.answers.verify import turns_of
 from sizing.catalog.models import FoundModel
 from sizing.catalog.paths import expanded
 from sizing.catalog.traces import load_trace
@@ -34,18 +33,21 @@ from sizing.cli.resolve import (
     notes_of,
     with_cache_of,
 )
-from sizing.deployment import Resolved
-from sizing.engine.load import Lengths, enough_within
+from sizing.engine import simulation
+from sizing.engine.requests import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
-from sizing.errors import Fault, InputError
+from sizing.engine.simulation import Deployed, Traffic
+from sizing.model.architecture import Layout
+from sizing.question import question as requests
+from sizing.question.question import Data, Request
+from sizing.replica import replica
+from sizing.replica.replica import Resolved
 from sizing.report.deployed import candidate_of
 from sizing.report.simulation import Simulated
-from sizing.request import Data, Request
-from sizing.simulation import Deployed, Traffic
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import MOST_DURATION_S
 from sizing.specs.workload import RESULTS, Workload
-from sizing.units import MOST_DURATION_S
-from sizing.verify import turns_of
 
 REQUESTS = 10_000  # of a rate without --requests: the 99th percentile rests on a hundred of them
 ROUNDS = 10  # of a closed loop without --requests: each place is filled so often
@@ -82,7 +84,7 @@ def question(
     asked = as_served(names.workload.value, request.value.extras)
     precision = names.precisions.value[0] or asked.precision or model.precision
     option = names.options[0] if pools.value is None else pools.value.decode.options[0]
-    resolved = deployment.resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
+    resolved = replica.resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
     resolved = _keeping(resolved, driven.replicas)
     policies = _deployed(resolved, driven)
     load = Part(lambda: _traffic(resolved, asked, driven, trace, policies), names.origin.by_field)
@@ -116,7 +118,7 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
                 allowed="with --rps or --concurrency",
             )
         )
-    there = spread.keeping(candidate_of(resolved), request, replicas, resolved.data)
+    there = counts.keeping(candidate_of(resolved), request, replicas, resolved.data)
     return replace(resolved, request=there)
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from sizing.answers.sweep import Axis, Searches, combination, size
 from sizing.catalog import workloads
-from sizing.catalog.names import Found
+from sizing.catalog.shelf import Found
 from sizing.cli import axes as reading
 from sizing.cli.collecting import Part, check
 from sizing.cli.estimate import OPTIONS, WORKLOAD_OPTIONS, simulated, to_size
@@ -19,15 +20,14 @@ from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
 from sizing.cli.resolve import Question, data, question
 from sizing.cli.workers import collect, cores, ordered
-from sizing.errors import Fault, InputError
+from sizing.question.question import Data
 from sizing.report import assumptions
 from sizing.report.documents import Assumption
 from sizing.report.documents_sweep import Sweep, SweepRow, flat
 from sizing.report.inputs import inputs
 from sizing.report.sweep import invalid, row, shared
-from sizing.request import Data
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Workload
-from sizing.sweep import Axis, Searches, combination, size
 
 AT_ONCE = 32  # combinations that a process answers before it hands them over; of simulated ones each takes longer
 LENGTHS = ("isl", "osl")

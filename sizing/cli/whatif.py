@@ -10,10 +10,10 @@ from sizing.cli import estimate
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 
 if TYPE_CHECKING:
-    from sizing.answer import Answer
+    from sizing.answers.answer import Answer
+    from sizing.answers.whatif import Options, Solved
     from sizing.cli.resolve import Question
     from sizing.report.whatif import Answered
-    from sizing.whatif import Options, Solved
 
 NOT_TAKEN = ("conservative",)  # sizes are compared as predicted
 OPTIONS = tuple(option for option in estimate.OPTIONS if option.name not in NOT_TAKEN)
@@ -30,8 +30,8 @@ def command(
 
     Exit codes: 0 feasible, with optimisations or without, 1 infeasible either way, 2 bad input.
     """
-    from sizing import whatif
-    from sizing.catalog.optimisations import load_facts
+    from sizing.answers import whatif
+    from sizing.catalog.shelf import load_facts
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, write
     from sizing.cli.resolve import question
@@ -67,10 +67,10 @@ def command(
 
 def _solved(asked: Question) -> Solved:
     """Return what the closed form answers, of separate pools where they are asked for."""
-    from sizing.whatif import Solved, solved
+    from sizing.answers.whatif import Solved, solved
 
     if asked.pools is None:
-        from sizing.search import search
+        from sizing.answers.search import search
 
         return solved(search(asked.request, asked.options, asked.precisions, asked.data))
     from sizing.cli.pools import searched
@@ -96,7 +96,7 @@ def _checked(asked: Question) -> Answered:
 
 def _bits(asked: Question, base: Answer | None) -> tuple[float, float]:
     """Return the bits of a weight and of a cached value that the answer has; of the checkpoint where there is none."""
-    from sizing import precision
+    from sizing.model import precision
 
     if base is not None:
         plan = next(iter(base.parts.values())).candidate.plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sizing.answer import Answer, Replicas
+from sizing.answers.answer import Answer, Replicas
 
 
 def gpus_called(found: Answer) -> str:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sizing import settings
-from sizing.answer import Replicas
-from sizing.architecture import is_moe
-from sizing.candidates import Candidate, deployment_of
-from sizing.demand import OF_USERS
-from sizing.extras import Cached
-from sizing.kernels import Kernels
-from sizing.operation import dispatches
+from sizing.answers.answer import Replicas
+from sizing.model import settings
+from sizing.model.architecture import is_moe
+from sizing.model.extras import Cached
+from sizing.model.operation import dispatches
+from sizing.question.demand import OF_USERS
+from sizing.question.question import Request
+from sizing.replica.kernels import Kernels
+from sizing.replica.replica import Replica, deployment_of
 from sizing.report.documents import NO_ITL, Assumption
 from sizing.report.inputs import Asked
-from sizing.request import Request
-from sizing.specs.base import Kind
-from sizing.units import GIGA, MICRO
+from sizing.specs.units import GIGA, MICRO
+from sizing.specs.values import Kind
 
 KIND_OF_EVIDENCE: dict[str, Kind] = {
     "read": "datasheet",
@@ -45,7 +45,7 @@ def of_model(request: Request, notes: Iterable[str]) -> Iterator[Assumption]:
     yield from of_extras(request)
 
 
-def of_memory(request: Request, chosen: Candidate) -> Iterator[Assumption]:
+def of_memory(request: Request, chosen: Replica) -> Iterator[Assumption]:
     """Yield the engine's memory rules and the card's visible memory."""
     sheet = chosen.option.gpu.datasheet
     yield Assumption("CUDA-visible memory", sheet.memory.cuda_visible_gib, "GiB", "datasheet", "; ".join(sheet.sources))
@@ -70,7 +70,7 @@ def of_memory(request: Request, chosen: Candidate) -> Iterator[Assumption]:
         yield Assumption("precision", note, "", "derived", "; ".join(sheet.sources))
 
 
-def _of_setting(request: Request, chosen: Candidate, name: str) -> Assumption:
+def _of_setting(request: Request, chosen: Replica, name: str) -> Assumption:
     row = settings.source_of(
         request.engine, request.engine_version, deployment_of(request, chosen.option.gpu, chosen.layout), name
     )
@@ -89,13 +89,13 @@ def of_part(request: Request, asked: Asked, part: Replicas) -> Iterator[Assumpti
     yield from of_planning(request, asked, chosen)
 
 
-def of_time(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[Assumption]:
+def of_time(request: Request, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
     """Yield what the time of a request rests on: that of its steps, and of the front end outside of them."""
     yield from of_steps(request, chosen, kernels)
     yield _of_setting(request, chosen, "front_end")
 
 
-def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[Assumption]:
+def of_steps(request: Request, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
     """Yield peaks, each kernel efficiency that was used (measured here or borrowed), and the host's time."""
     sheet = chosen.option.gpu.datasheet
     sources = "; ".join(sheet.sources)
@@ -126,7 +126,7 @@ def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[
         yield _of_setting(request, chosen, "captured_prefill_tokens")
 
 
-def _of_layout(request: Request, chosen: Candidate) -> Iterator[Assumption]:
+def _of_layout(request: Request, chosen: Replica) -> Iterator[Assumption]:
     """Yield what sharing experts and caches over ranks rests on."""
     layout, serving = chosen.layout, request.serving
     if layout.ep > 1 and is_moe(request.model):
@@ -134,7 +134,7 @@ def _of_layout(request: Request, chosen: Candidate) -> Iterator[Assumption]:
         if serving.expert_imbalance is not None:
             yield Assumption(what, serving.expert_imbalance, "", "assumed", "as asked")
         else:
-            yield Assumption(what, "that of random routing", "", "assumed", "sizing.operation.busiest")
+            yield Assumption(what, "that of random routing", "", "assumed", "sizing.model.operation.busiest")
     if is_moe(request.model) and serving.all2all_backend is not None:
         used = dispatches(layout, chosen.settings) or (
             layout.token_ranks > 1 and serving.all2all_backend == "allgather"
@@ -148,7 +148,7 @@ def _of_layout(request: Request, chosen: Candidate) -> Iterator[Assumption]:
     if layout.dp > 1:
         spread = "step together; sequences spread evenly, each prompt on one, caches as one pool"
         yield Assumption(
-            f"the {layout.dp} attention groups of a replica", spread, "", "assumed", "sizing.engine.deploy"
+            f"the {layout.dp} attention groups of a replica", spread, "", "assumed", "sizing.engine.simulation"
         )
     for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
         if size > 1:
@@ -231,7 +231,7 @@ def of_limits(request: Request) -> Iterator[Assumption]:
         yield NO_ITL
 
 
-def of_planning(request: Request, asked: Asked, chosen: Candidate) -> Iterator[Assumption]:
+def of_planning(request: Request, asked: Asked, chosen: Replica) -> Iterator[Assumption]:
     """Yield the rules of planning and the price."""
     defaults = asked.defaults
     if request.requests_per_s is not None and not request.offline:

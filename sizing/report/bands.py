@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sizing.bands import AS_PREDICTED, LATENCIES, Situation, find, region
-from sizing.catalog import benchmarks
-from sizing.extras import NOTHING
+from sizing.answers.search import Evaluated, Outcome
+from sizing.catalog import shelf
+from sizing.model.extras import NOTHING
 from sizing.report.documents import ErrorBand, Explanation, Latency, LoadFigures, MemoryFigures, Throughput
 from sizing.report.documents_simulation import SimulatedRun
-from sizing.search import Evaluated, Outcome
-from sizing.specs.bands import Band, BandMetric
+from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Situation, find, region
 
 TITLES: dict[BandMetric, str] = {
     "ttft": "TTFT",
@@ -41,7 +40,7 @@ class Predicted(NamedTuple):
 
 def known() -> tuple[Band, ...]:
     """Return the bands that published measurements give."""
-    return benchmarks.load_bands().spec.bands
+    return shelf.load_bands().spec.bands
 
 
 def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
@@ -122,7 +121,7 @@ def of_run(run: SimulatedRun, situation: Situation, prefix: str, *, rate_is_aske
 
 def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
     """Yield how wide each band is and which class it is of, once for all numbers of one class."""
-    found = benchmarks.load_bands().spec
+    found = shelf.load_bands().spec
     told = dict.fromkeys((n.metric, n.situation) for n in numbers if n.value is not None)
     for metric, situation in told:
         what = f"error band of {TITLES[metric]}{', alone' if situation.load == 'solo' else ''}"

@@ -7,17 +7,17 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sizing.architecture import SIZES
-from sizing.catalog.names import is_path
+from sizing.answers.search import Evaluated
 from sizing.catalog.paths import expanded
+from sizing.catalog.shelf import is_path
+from sizing.model.architecture import SIZES
+from sizing.question.question import GpuType, Request
 from sizing.report.inputs import Asked
-from sizing.request import GpuOption, Request
-from sizing.search import Evaluated
-from sizing.units import MILLI
+from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
-    from sizing.pooled import Asked as Sides
-    from sizing.pooled import Pooled
+    from sizing.answers.pools import Asked as Sides
+    from sizing.answers.pools import Pooled
 
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
 
@@ -69,7 +69,7 @@ def _pool(pool: Evaluated, named: str | None, asked: Asked) -> str:
     return f"{pool.replicas}x{named or gpu_argument(pool.candidate.option, asked)}:{layout}"
 
 
-def gpu_argument(option: GpuOption, asked: Asked) -> str:
+def gpu_argument(option: GpuType, asked: Asked) -> str:
     """Return what names a GPU type on the command line: the path that was given for a user's own file, else its id."""
     ids = {known.id for known in asked.options}
     for text in asked.workload.gpu:

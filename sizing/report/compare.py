@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sizing import cost
-from sizing.compare import Compared, place
+from sizing.answers.compare import Compared, place
+from sizing.planning import cost
+from sizing.question.question import Request
 from sizing.report import estimate
 from sizing.report.documents import Assumption, Deployment, ErrorBand, Estimate
 from sizing.report.documents_compare import Compare, CompareCandidate, Limited, Replaced
 from sizing.report.inputs import Asked, demand, inputs
-from sizing.request import Request
 from sizing.specs.workload import Objective
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sizing import cost
-from sizing.compare import ComparedPools, place
-from sizing.pooled import Asked as Pools
-from sizing.pooled import Pooled
+from sizing.answers.compare import ComparedPools, place
+from sizing.answers.pools import Asked as Pools
+from sizing.answers.pools import Pooled
+from sizing.planning import cost
+from sizing.question.question import GpuType, Request
 from sizing.report import assumptions, pools
 from sizing.report.compare import LATENCIES, Told
 from sizing.report.documents import Assumption
 from sizing.report.documents_compare import CompareCandidate, Limited
 from sizing.report.documents_pools import Disaggregated
 from sizing.report.inputs import Asked, limits
-from sizing.request import GpuOption, Request
 from sizing.specs.workload import Objective
 
 
@@ -83,7 +83,7 @@ def _line(
     )
 
 
-def _shared(options: tuple[GpuOption, GpuOption], name: str) -> str | None:
+def _shared(options: tuple[GpuType, GpuType], name: str) -> str | None:
     """Return what both GPU types have, None where they differ."""
     one, other = (getattr(option, name) for option in options)
     return str(one) if one == other and one is not None else None

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from sizing.answers.search import Evaluated, Outcome, within_budget
 from sizing.catalog.servers import Resolved
-from sizing.demand import Demanded
-from sizing.errors import InputError
+from sizing.question.demand import Demanded
 from sizing.report import assumptions, estimate
 from sizing.report.cost_bands import band_of_rate, bands_of
 from sizing.report.cost_energy import energy_of
@@ -19,12 +19,12 @@ from sizing.report.documents import Assumption
 from sizing.report.documents_cost import CostOption, CostReport, Load, with_mean
 from sizing.report.inputs import Asked, inputs
 from sizing.report.lines import number
-from sizing.search import Evaluated, Outcome, within_budget
+from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu, Price
 from sizing.specs.server import NUMBERS, Server
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.verify import Verified
+    from sizing.answers.verify import Verified
 
 LOADS_ASSUMED: dict[Load, str] = {
     "stated_demand": "the stated demand around the clock",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sizing.bands import AS_PREDICTED, find, region
-from sizing.extras import NOTHING
+from sizing.answers.search import Evaluated
+from sizing.model.extras import NOTHING
+from sizing.question.question import Request
 from sizing.report import bands
 from sizing.report.documents import ErrorBand
 from sizing.report.documents_cost import CostOption
-from sizing.request import Request
-from sizing.search import Evaluated
-from sizing.specs.bands import Band
+from sizing.specs.bands import AS_PREDICTED, Band, find, region
 
 
 def band_of_rate(best: Evaluated, request: Request) -> Band | None:

@@ -7,8 +7,8 @@ from itertools import product
 
 import numpy as np
 
-from sizing.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
-from sizing.cost import MONTHS_PER_YEAR, REQUESTS
+from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
+from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS
 from sizing.report.documents_cost import BreakEven, CostOption
 from sizing.report.lines import rounded_usd
 

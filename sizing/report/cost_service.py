@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from sizing import capacity
-from sizing.break_even import SECONDS_PER_DAY
-from sizing.demand import says_shape
-from sizing.load import Most
-from sizing.plan.nodes import Fit
-from sizing.plan.size import need_of
+from sizing.answers.search import Evaluated
+from sizing.planning.break_even import SECONDS_PER_DAY
+from sizing.planning.size import Fit, need_of
+from sizing.question.demand import says_shape
+from sizing.question.question import Request
+from sizing.replica.capacity import Capacity
 from sizing.report.documents_cost import Load, Loads
-from sizing.request import Request
-from sizing.search import Evaluated
+from sizing.specs import demand
 from sizing.specs.workload import Planning
 
 Split = float | Literal["time"]
@@ -110,7 +109,7 @@ def full_use_per_replica(best: Evaluated, request: Request) -> float:
     need = need_of(best, request)
     if not need.in_flight:
         return need.per_replica
-    explained = capacity.replicas_for(need.demand * (1 + need.headroom), best.most_per_replica) == best.replicas
+    explained = demand.replicas_for(need.demand * (1 + need.headroom), best.most_per_replica) == best.replicas
     return best.most_requests_per_s if explained else best.requests_per_s / best.replicas
 
 
@@ -121,6 +120,6 @@ def _input_shares(best: Evaluated, load_per_s: float) -> Loads:
         prefill_s, decode_s = best.load.phases_s(decoding)
         return prefill_s / (prefill_s + decode_s)
 
-    most = Most(best.most_per_replica, best.most_requests_per_s, best.most_decoding, best.binding)
+    most = Capacity(best.most_per_replica, best.most_requests_per_s, best.most_decoding, best.binding)
     rate = min(load_per_s / best.replicas, best.most_requests_per_s)
     return Loads(share(best.most_decoding), share(float(best.load.at_rate(rate, most).decoding[0])))

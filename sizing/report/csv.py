@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sizing.report import rows
-from sizing.text import printable
+from sizing.specs.units import printable
 
 
 def render(document: Any) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sizing.candidates import Candidate, Rejected
-from sizing.curve import Arrivals, Layouts, Line
-from sizing.load import Load
-from sizing.pool_curve import PoolLine, Unpaired
+from sizing.answers.curve import Arrivals, Layouts, Line
+from sizing.answers.pool_curve import PoolLine, Unpaired
+from sizing.engine.simulation import ROUNDS
+from sizing.question.question import Request
+from sizing.replica.capacity import Load
+from sizing.replica.replica import Refusal, Replica
 from sizing.report import assumptions, curve_pools, pools
 from sizing.report.curve_measured import Benchmark
 from sizing.report.documents import Assumption
 from sizing.report.documents_curve import CurveLine
 from sizing.report.inputs import Asked
 from sizing.report.talks import conversation
-from sizing.request import Request
-from sizing.simulation import ROUNDS
 
 
 class Drawn(NamedTuple):
@@ -24,7 +24,7 @@ class Drawn(NamedTuple):
 
     asked: Asked
     request: Request
-    found: tuple[Line | Rejected, ...]
+    found: tuple[Line | Refusal, ...]
     layouts: Layouts
     in_flight: tuple[int, ...]
     arrivals: Arrivals
@@ -96,8 +96,8 @@ def _of_file(measured: Measured) -> dict[str, Any]:
     return {"file": measured.file, "rows": len(rows), "model": model, "isl": isl, "osl": osl, "sources": sources}
 
 
-def _precision(found: Line | Rejected) -> str:
-    return found.precision if isinstance(found, Rejected) else found.candidate.plan.weight_format
+def _precision(found: Line | Refusal) -> str:
+    return found.precision if isinstance(found, Refusal) else found.candidate.plan.weight_format
 
 
 def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None) -> Iterator[Assumption]:
@@ -122,12 +122,12 @@ def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None)
         yield from _of_layout(request, line.candidate, line.load)
 
 
-def _of_layout(request: Request, chosen: Candidate, load: Load) -> Iterator[Assumption]:
+def _of_layout(request: Request, chosen: Replica, load: Load) -> Iterator[Assumption]:
     yield from assumptions.of_memory(request, chosen)
     yield from assumptions.of_time(request, chosen, load.kernels)
 
 
-def _line(found: Sequence[Line | Rejected | PoolLine | Unpaired], number: int | None) -> Line | PoolLine | None:
+def _line(found: Sequence[Line | Refusal | PoolLine | Unpaired], number: int | None) -> Line | PoolLine | None:
     """Return the line that a result rests on: the one of the number, else the first that fits."""
     at = None if number is None else found[number]
     return (

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sizing import step as step_model
-from sizing.bands import find, region
-from sizing.candidates import Candidate, Rejected
-from sizing.curve import Line, Seen
-from sizing.extras import NOTHING
-from sizing.load import Load
+from sizing.answers.curve import Line, Seen
+from sizing.model.extras import NOTHING
+from sizing.question.question import Request
+from sizing.replica import step as step_model
+from sizing.replica.capacity import Load
+from sizing.replica.replica import Refusal, Replica
+from sizing.replica.step import Batch
 from sizing.report.bands import known
 from sizing.report.documents import ErrorBand, Statistics
 from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
-from sizing.request import Request
-from sizing.specs.bands import Band, BandMetric
-from sizing.step import Batch
-from sizing.units import MILLI
+from sizing.specs.bands import Band, BandMetric, find, region
+from sizing.specs.units import MILLI
 
 GPUS_COMPARED = 8  # the usual server: throughput is compared per so many GPUs
 BANDED: dict[str, BandMetric] = {"ttft_ms": "ttft", "itl_ms": "itl", "requests_per_s": "throughput"}
 
 
-def lines(found: Sequence[Line | Rejected], seen: Sequence[Sequence[Seen]], request: Request) -> tuple[CurveLine, ...]:
+def lines(found: Sequence[Line | Refusal], seen: Sequence[Sequence[Seen]], request: Request) -> tuple[CurveLine, ...]:
     """Return the document's lines in their order; `seen` has a row for each line that fits."""
     rows, bands = iter(seen), known()
     return tuple(
@@ -60,7 +59,7 @@ def _line(line: Line, points: tuple[CurvePoint, ...], request: Request) -> Curve
     )
 
 
-def _refused(found: Rejected, request: Request) -> CurveLine:
+def _refused(found: Refusal, request: Request) -> CurveLine:
     layout = found.layout
     return CurveLine(
         origin="predicted",
@@ -158,7 +157,7 @@ def _memory_used_gib(line: Line, seen: Seen) -> float | None:
 
 
 def decode_share(
-    chosen: Candidate, load: Load, decoding: float | None, request: Request
+    chosen: Replica, load: Load, decoding: float | None, request: Request
 ) -> tuple[float | None, float | None]:
     """Return MBU and MFU of a step in which the sequences that decode on a replica do so at their mean context."""
     if decoding is None or request.osl <= 1:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sizing.candidates import Candidate
-from sizing.deployment import Resolved
+from sizing.replica.replica import Replica, Resolved
 from sizing.report.talks import conversation
 
 
-def candidate_of(resolved: Resolved) -> Candidate:
+def candidate_of(resolved: Resolved) -> Replica:
     """Return the layout as a candidate, the form in which assumptions are listed."""
-    return Candidate(
+    return Replica(
         resolved.option,
         resolved.plan.weight_format,
         resolved.layout,

@@ -9,11 +9,11 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing import __version__
-from sizing.specs.base import Kind
+from sizing.specs.values import Kind
 
 if TYPE_CHECKING:
-    from sizing.bands import Edge
     from sizing.report.documents_pools import Disaggregated
+    from sizing.specs.bands import Edge
 
 
 class Assumption(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from sizing.break_even import CostCurve
+from sizing.planning.break_even import CostCurve
 from sizing.report.documents import Assumption, Deployment, ErrorBand
 
 

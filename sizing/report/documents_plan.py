@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sizing.plan.growth import Month
-from sizing.plan.uncertainty import Influence, Quantiles
+from sizing.planning.growth import Month
+from sizing.planning.uncertainty import Influence, Quantiles
 from sizing.report.documents import Assumption, Latency, Users
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from sizing.validation.errors import ErrorFigures, Group
+    from sizing.evidence.errors import ErrorFigures, Group
 
 
 class Named(NamedTuple):

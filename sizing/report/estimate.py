@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sizing import cost, memory
-from sizing.advice import Relaxation, Suggestion, nearest_miss
-from sizing.candidates import Candidate, Rejected
+from sizing.answers.advice import Relaxation, Suggestion, nearest_miss
+from sizing.answers.search import Evaluated, Outcome, within_budget
+from sizing.model import memory
+from sizing.planning import cost
+from sizing.replica.replica import Refusal, Replica
 from sizing.report import assumptions, bands, check_command, explain, talks
 from sizing.report.documents import (
     Alternative,
@@ -25,21 +27,13 @@ from sizing.report.documents import (
     Simulation,
     Users,
 )
-from sizing.report.figures import (
-    latency,
-    load_figures,
-    memory_figures,
-    phase_steps,
-    throughput,
-    utilisation,
-)
+from sizing.report.figures import latency, load_figures, memory_figures, phase_steps, throughput, utilisation
 from sizing.report.inputs import Asked, habits, inputs
 from sizing.report.limiting import limiting, unmet
-from sizing.search import Evaluated, Outcome, within_budget
-from sizing.units import MILLI
+from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.verify import Verified
+    from sizing.answers.verify import Verified
 
 
 class Hopeful(NamedTuple):
@@ -192,7 +186,7 @@ def _lacking(outcome: Outcome) -> tuple[MemoryFigures | None, dict[str, ErrorBan
     return figures, bands.bounds(bands.of_memory(figures, outcome.request.situation(miss.option.gpu)))
 
 
-def _longest(chosen: Candidate, outcome: Outcome) -> int:
+def _longest(chosen: Replica, outcome: Outcome) -> int:
     request = outcome.request
     return memory.longest_that_fits(
         request.model,
@@ -268,7 +262,7 @@ def _alternative(found: Evaluated) -> Alternative:
     )
 
 
-def rejected(entry: Rejected) -> RejectedLayout:
+def rejected(entry: Refusal) -> RejectedLayout:
     """Return a layout that was turned down, under the names of the document."""
     layout = entry.layout
     return RejectedLayout(

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sizing import steady_state
-from sizing.bands import AS_PREDICTED
+from sizing.answers.search import Evaluated, Outcome
+from sizing.replica import batching
+from sizing.replica.step import Step
 from sizing.report.documents import Estimate, Explanation, MemoryFigures
 from sizing.report.inputs import Asked
-from sizing.search import Evaluated, Outcome
+from sizing.specs.bands import AS_PREDICTED
 from sizing.specs.engine import EngineSettings
-from sizing.step import Step
-from sizing.units import MILLI
+from sizing.specs.units import MILLI
 
 POOL_FORMULAS = {
     "utilisation": "visible * memory_fraction - weights - activation - non_torch{graphs}",
@@ -160,7 +160,7 @@ def _prompt_delay_s(best: Evaluated) -> float:
     """Seconds by which one prompt delays all that decode: (step - decode step) * steps of a request / decoding."""
     decoding = best.point.decoding
     service = best.load.service
-    decode_s = float(np.asarray(steady_state.decode_step_s(best.load.curves, service, decoding))[0])
+    decode_s = float(np.asarray(batching.decode_step_s(best.load.curves, service, decoding))[0])
     step_s = float(best.point.itl_s["mean"][0]) * service.tokens_per_step
     return (step_s - decode_s) * service.decode_steps / float(decoding[0])
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sizing import step as step_model
-from sizing.attention.terms import Numeric
-from sizing.memory import MemoryUse
+from sizing.answers.search import Evaluated, Outcome
+from sizing.model.attention.terms import Numeric
+from sizing.model.memory import MemoryUse
+from sizing.replica import step as step_model
+from sizing.replica.step import Batch, Step
 from sizing.report.documents import Latency, LoadFigures, MemoryFigures, Statistics, Throughput, Utilisation
-from sizing.search import Evaluated, Outcome
-from sizing.step import Batch, Step
-from sizing.units import MILLI
+from sizing.specs.units import MILLI
 
 
 def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sizing import __version__
-from sizing.errors import Fault, InputError
 from sizing.report import html_answer, html_compare, html_curve, html_memory
 from sizing.report.documents import plain
 from sizing.report.documents_report import Report
@@ -16,6 +15,7 @@ from sizing.report.html_memory import Bar
 from sizing.report.lines import Line
 from sizing.report.table_estimate import blocks
 from sizing.report.table_optimised import optimised
+from sizing.specs.errors import Fault, InputError
 
 TEMPLATES = Path(__file__).parent / "templates"
 NO_JINJA = Fault("needs jinja2, which is not installed", field="llmsize report", allowed="after pip install jinja2")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sizing import demand as demands
-from sizing.candidates import Candidate
-from sizing.demand import Habits
+from sizing.question import demand as demands
+from sizing.question.demand import Habits
+from sizing.question.question import GpuType, Request
+from sizing.replica.replica import Replica
 from sizing.report.talks import conversation
-from sizing.request import GpuOption, Request
+from sizing.specs.units import MILLI
 from sizing.specs.workload import Defaults, Workload
-from sizing.units import MILLI
 
 
 class Asked(NamedTuple):
@@ -21,14 +21,14 @@ class Asked(NamedTuple):
     workload_name: str | None
     model_id: str
     model_matched_from: str | None
-    options: tuple[GpuOption, ...]
+    options: tuple[GpuType, ...]
     gpus_matched_from: dict[str, str]
     precisions: tuple[str | None, ...]
     defaults: Defaults
     notes: tuple[str, ...] = ()
 
 
-def inputs(asked: Asked, request: Request, chosen: Candidate | None) -> dict[str, Any]:
+def inputs(asked: Asked, request: Request, chosen: Replica | None) -> dict[str, Any]:
     """Return the resolved inputs; what depends on the chosen layout is that layout's, null where none was found."""
     workload = asked.workload
     return {
@@ -65,14 +65,14 @@ def inputs(asked: Asked, request: Request, chosen: Candidate | None) -> dict[str
     }
 
 
-def _chosen_gpu(asked: Asked, chosen: Candidate | None) -> str | None:
+def _chosen_gpu(asked: Asked, chosen: Replica | None) -> str | None:
     """Return the GPU type of the answer; without one, the only type considered, or None of several."""
     if chosen is not None:
         return chosen.option.name
     return asked.options[0].name if len(asked.options) == 1 else None
 
 
-def _chosen_precision(precisions: Sequence[str | None], chosen: Candidate | None, request: Request) -> str:
+def _chosen_precision(precisions: Sequence[str | None], chosen: Replica | None, request: Request) -> str:
     if chosen is not None:
         return chosen.plan.weight_format
     return ", ".join(name or request.model.quantisation.precision for name in precisions)
@@ -113,7 +113,7 @@ def limits(request: Request) -> dict[str, Any]:
     return found
 
 
-def serving(request: Request, chosen: Candidate | None) -> dict[str, Any]:
+def serving(request: Request, chosen: Replica | None) -> dict[str, Any]:
     """Return the engine settings that matter for the answer, as asked or as the engine version defaults."""
     asked = request.serving.model_dump()
     if chosen is None:

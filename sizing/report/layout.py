@@ -7,7 +7,7 @@ from itertools import zip_longest
 from textwrap import wrap
 
 from sizing.report.lines import Block, Line
-from sizing.text import on_one_line
+from sizing.specs.units import on_one_line
 
 LABEL_WIDTH = 17
 GAP = "  "

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sizing.advice import MOST_RELAXED, Relaxation, Suggestion, nearest_miss
-from sizing.bands import worse_edge
+from sizing.answers.advice import MOST_RELAXED, Relaxation, Suggestion, nearest_miss
+from sizing.answers.search import Evaluated, Outcome
+from sizing.question.question import Request
 from sizing.report.documents import Limiting
 from sizing.report.lines import milliseconds, number, percent, plural
-from sizing.request import Request
-from sizing.search import Evaluated, Outcome
-from sizing.units import MILLI
+from sizing.specs.bands import worse_edge
+from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.verify import Verified
+    from sizing.answers.verify import Verified
 
 
 def limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -> Limiting:

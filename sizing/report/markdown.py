@@ -6,7 +6,7 @@ from typing import Any
 
 from sizing.report import rows
 from sizing.report.lines import stated
-from sizing.text import on_one_line
+from sizing.specs.units import on_one_line
 
 
 def render(document: Any) -> str:

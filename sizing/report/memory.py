@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sizing import deployment as deployments
-from sizing.architecture import Layout
-from sizing.deployment import Resolved
+from sizing.model.architecture import Layout
+from sizing.replica import replica as deployments
+from sizing.replica.replica import Resolved
 from sizing.report import assumptions, bands, explain
 from sizing.report.deployed import candidate_of, inputs
 from sizing.report.documents import MemoryReport

@@ -5,29 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.plan import fleet as fleets
-from sizing.plan.fleet import Member, Pool
-from sizing.plan.growth import growing
-from sizing.plan.scaling import HOURS_PER_MONTH
-from sizing.plan.size import Rules, need_of, size_of
-from sizing.prices import usd_per_gpu_hour
+from sizing.answers.search import Evaluated, Outcome
+from sizing.catalog.prices import usd_per_gpu_hour
+from sizing.planning import fleet as fleets
+from sizing.planning.cloud import HOURS_PER_MONTH
+from sizing.planning.fleet import Member, Pool
+from sizing.planning.growth import growing
+from sizing.planning.size import Rules, need_of, size_of
 from sizing.report import plan_assumptions, plan_cloud, plan_parts
 from sizing.report.documents import Users
-from sizing.report.documents_plan import (
-    Growth,
-    Hour,
-    Move,
-    Plan,
-    PoolPlan,
-    Uncertainty,
-)
+from sizing.report.documents_plan import Growth, Hour, Move, Plan, PoolPlan, Uncertainty
 from sizing.report.inputs import Asked, habits, inputs
 from sizing.report.plan_cloud import Rented
-from sizing.search import Evaluated, Outcome
-from sizing.specs.scaling import Scaling
+from sizing.specs.demand import Scaling
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.verify import Verified
+    from sizing.answers.verify import Verified
 
 
 class Answer(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sizing.candidates import Candidate
-from sizing.prices import source_of, usd_per_gpu_hour
+from sizing.catalog.prices import source_of, usd_per_gpu_hour
+from sizing.replica.replica import Replica
 from sizing.report import assumptions
 from sizing.report.documents import Assumption
 from sizing.report.documents_plan import Cloud, Uncertainty
@@ -49,7 +49,7 @@ def _of_models(asking: Asking, held: Rented) -> Iterator[Assumption]:
             yield from assumptions.of_planning(request, answer.asked, _at_price(best.candidate, held))
 
 
-def _at_price(candidate: Candidate, held: Rented) -> Candidate:
+def _at_price(candidate: Replica, held: Rented) -> Replica:
     """Return a candidate at the price of what is rented."""
     if candidate.option.id not in held:
         return candidate

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sizing.plan import contracts, scaling
-from sizing.plan.fleet import Member, Pool
-from sizing.plan.instances import Instances, instances
-from sizing.plan.scaling import DAYS_PER_MONTH
-from sizing.prices import source_of, usd_per_gpu_hour
+from sizing.catalog.prices import source_of, usd_per_gpu_hour
+from sizing.planning import cloud as contracts
+from sizing.planning import cloud as scaling
+from sizing.planning.cloud import DAYS_PER_MONTH, Instances, instances
+from sizing.planning.fleet import Member, Pool
+from sizing.question.question import GpuType
 from sizing.report.documents_plan import Cloud, MixFigures, ScaleUp
-from sizing.request import GpuOption
-from sizing.specs.profile import HOURS_OF_DAY
-from sizing.units import GIB, GIGA
+from sizing.specs.demand import HOURS_OF_DAY
+from sizing.specs.units import GIB, GIGA
 
 if TYPE_CHECKING:
     from sizing.report.plan import Answer, Asking
@@ -66,7 +66,7 @@ def _paid_for(gpu_id: str, pools: Sequence[Pool], held: Rented) -> tuple[int, ..
     return tuple(map(sum, zip(*(p.gpus_by_hour for p in pools if p.gpu_id == gpu_id), strict=True)))
 
 
-def _options(asking: Asking) -> dict[str, GpuOption]:
+def _options(asking: Asking) -> dict[str, GpuType]:
     return {a.best.candidate.option.id: a.best.candidate.option for a in asking.answers if a.best is not None}
 
 

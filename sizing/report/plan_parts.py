@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sizing.plan import availability
-from sizing.plan.fleet import Member, Pool
-from sizing.plan.size import Rules, of_replica
-from sizing.prices import source_of, usd_per_gpu_hour
+from sizing.catalog.prices import source_of, usd_per_gpu_hour
+from sizing.planning import size as availability
+from sizing.planning.fleet import Member, Pool
+from sizing.planning.size import Rules, of_replica
 from sizing.report.documents_plan import Availability, FleetFigures, ReserveFigures, WorkloadPlan
 from sizing.report.figures import latency
 from sizing.report.inputs import demand

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sizing import bands, demand
-from sizing.catalog import benchmarks, traces
+from sizing.catalog import shelf, traces
 from sizing.catalog.paths import expanded
-from sizing.plan.size import Rules
-from sizing.plan.uncertainty import Ranges, Uncertain
+from sizing.planning.size import Rules
+from sizing.planning.uncertainty import Ranges, Uncertain
+from sizing.question import demand
 from sizing.report.documents_plan import Uncertainty
 from sizing.report.plan import member_of, price_of
 from sizing.report.plan_cloud import Rented
+from sizing.specs import bands
 
 if TYPE_CHECKING:
     from sizing.report.plan import Answer
@@ -27,7 +28,7 @@ def uncertain_of(answer: Answer, rules: Rules, held: Rented) -> Uncertain:
     option = best.candidate.option
     in_flight = request.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
     load = bands.region(in_flight / best.replicas)
-    band = bands.find(benchmarks.load_bands().spec.bands, "throughput", request.situation(option.gpu, load))
+    band = bands.find(shelf.load_bands().spec.bands, "throughput", request.situation(option.gpu, load))
     arrivals = None
     if workload.demand is not None and workload.demand.trace is not None:
         rows = traces.load_trace(expanded(workload.demand.trace))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sizing.break_even import SECONDS_PER_DAY, Days, usd_per_year
+from sizing.planning.break_even import SECONDS_PER_DAY, Days, usd_per_year
 from sizing.report.documents_cost import BreakEven, CostOption, CostReport, Load
 from sizing.report.lines import number
 from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION, figure, rendered

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sizing.intensity import roof_flops_per_s
+from sizing.replica.intensity import roof_flops_per_s
 from sizing.report.documents_roofline import Roof, RooflinePoint, RooflineReport
 from sizing.report.lines import number, plural
 from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION, figure, rendered
-from sizing.units import TERA
+from sizing.specs.units import TERA
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizing.answer import spent
-from sizing.pooled import Asked, Checked, Found, Pooled, within_budget
+from sizing.answers.answer import spent
+from sizing.answers.pools import Asked, Checked, Found, Pooled, within_budget
+from sizing.answers.search import Evaluated
+from sizing.question.question import Request
 from sizing.report import estimate
 from sizing.report.documents import Assumption, Statistics
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, PoolShape, PoolShapes, Transfer
 from sizing.report.lines import limit_words, number, percent, plural
 from sizing.report.pools_why import LATENCIES, limit_of, why_not
-from sizing.request import Request
-from sizing.search import Evaluated
-from sizing.specs.pools import HandOver
-from sizing.units import GIGA, MILLI
+from sizing.specs.optimisations import HandOver
+from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.handover import Transfer as Way
+    from sizing.engine.transfer import Transfer as Way
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sizing.candidates import Rejected
-from sizing.pooled import Asked, Checked, Found, Pooled
+from sizing.answers.pools import Asked, Checked, Found, Pooled
+from sizing.answers.search import Evaluated
+from sizing.question.question import Request
+from sizing.replica.replica import Refusal
 from sizing.report.lines import limit_words, milliseconds, number, plural
-from sizing.request import Request
-from sizing.search import Evaluated
-from sizing.units import MILLI
+from sizing.specs.units import MILLI
 
 LATENCIES = ("ttft", "itl", "e2e")
 
@@ -37,13 +37,13 @@ def why_not(found: Found, asked: Asked, checked: Checked | None) -> str:
     return "no pair of layouts carries the demand within the limits"
 
 
-def _part_of(entry: Rejected, request: Request) -> str:
+def _part_of(entry: Refusal, request: Request) -> str:
     """Say of which limit on E2E a pool's own is the most that the other pool leaves."""
     e2e = request.limits.e2e
     return f" (of {milliseconds(e2e.seconds / MILLI)} for both pools)" if e2e and entry.reason == "e2e" else ""
 
 
-def _miss(entry: Rejected, phase: str) -> str:
+def _miss(entry: Refusal, phase: str) -> str:
     return f"{phase}: {entry.option.name} {entry.layout}: {entry.detail}"
 
 
@@ -80,7 +80,7 @@ def _shape(pool: Evaluated, count: int | None, name: str) -> str:
 
 def _unconfirmed(checked: Checked, request: Request, asked: Asked) -> str:
     """Say what the last size that was simulated missed, and which pool that is given its replicas is too small for it."""
-    from sizing.verify_pools import lacking, limits_of
+    from sizing.answers.verify_pools import lacking, limits_of
 
     pair, tried = checked.best, f"no size was confirmed by simulation ({checked.tries} tried)"
     assert pair.served is not None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sizing.rate_curve import AtRate
+from sizing.answers.curve import AtRate
+from sizing.answers.search import Evaluated
 from sizing.report.curve_predicted import GPUS_COMPARED
 from sizing.report.documents_report import RateLine, RatePoint
 from sizing.report.figures import latency
-from sizing.search import Evaluated
 
 
 def line(best: Evaluated, found: Sequence[AtRate], own: AtRate | None) -> RateLine:

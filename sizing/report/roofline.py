@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sizing import intensity, memory
-from sizing import step as step_model
-from sizing.deployment import Resolved
-from sizing.errors import Fault, InputError
-from sizing.intensity import Crossings, Work
-from sizing.kernels import Kernels
+from sizing.model import memory
+from sizing.replica import intensity
+from sizing.replica import step as step_model
+from sizing.replica.intensity import Crossings, Work
+from sizing.replica.kernels import Kernels
+from sizing.replica.replica import Resolved
+from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report import assumptions
 from sizing.report.deployed import candidate_of, inputs
 from sizing.report.documents_roofline import (
@@ -22,7 +23,7 @@ from sizing.report.documents_roofline import (
     RooflineStep,
 )
 from sizing.report.step import batch_faults, layout_faults, length_faults
-from sizing.step import Batch, Step, TimedOperation
+from sizing.specs.errors import Fault, InputError
 
 DECODE, PREFILL = "decode", "prefill"
 CONTEXT_TOKENS = 2048  # of the decoding sequences where nothing states them

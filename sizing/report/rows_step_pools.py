@@ -5,7 +5,7 @@ from __future__ import annotations
 from sizing.report import rows_step
 from sizing.report.documents_pools import StepPools
 from sizing.report.rows import Row, Rows
-from sizing.units import GIGA, MILLI
+from sizing.specs.units import GIGA, MILLI
 
 
 def of(document: StepPools) -> Rows:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sizing.evidence.errors import ErrorFigures
 from sizing.report.documents import plain
 from sizing.report.documents_validation import ValidationReport
 from sizing.report.rows import Rows
-from sizing.validation.errors import ErrorFigures
 
 
 def of(document: ValidationReport) -> Rows:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sizing import extras
-from sizing.bands import Situation, region
-from sizing.deployment import Resolved
-from sizing.engine.load import Lengths
+from sizing.engine.requests import Lengths
 from sizing.engine.run import Routing
-from sizing.handover import Handed, Transfer
+from sizing.engine.simulation import Deployed, Served, Traffic
+from sizing.engine.transfer import Handed, Transfer
+from sizing.model import extras
+from sizing.replica.replica import Resolved
 from sizing.report import assumptions, bands, deployed, memory, pools
 from sizing.report.documents import NO_ITL, Assumption, MemoryReport
 from sizing.report.documents_pools import SimulatedPool, SimulatedPools
 from sizing.report.documents_simulation import Extent, QueueFigures, SimulatedRun, SimulationReport, Spread
-from sizing.simulation import Deployed, Served, Traffic
-from sizing.specs.pools import HandOver
+from sizing.specs.bands import Situation, region
+from sizing.specs.optimisations import HandOver
+from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits
-from sizing.units import MILLI
 
 LATENCIES = ("ttft", "itl", "e2e")
 OWN = "engine"  # the policy that the engine itself has

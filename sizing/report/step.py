@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sizing import step as step_model
-from sizing.candidates import refusals
-from sizing.deployment import Resolved
-from sizing.errors import Fault, InputError
+from sizing.replica import step as step_model
+from sizing.replica.replica import Resolved, refusals
+from sizing.replica.step import Batch, TimedOperation
 from sizing.report import assumptions
 from sizing.report.deployed import candidate_of, inputs
 from sizing.report.documents_step import StepOperation, StepReport
-from sizing.step import Batch, TimedOperation
+from sizing.specs.errors import Fault, InputError
 
 OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # the others are the layout's
 

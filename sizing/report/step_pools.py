@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sizing.deployment import Resolved
-from sizing.errors import Fault, InputError
-from sizing.handover import Transfer
+from sizing.engine.transfer import Transfer
+from sizing.replica.replica import Resolved
 from sizing.report import pools, step
 from sizing.report.documents_pools import StepPools
 from sizing.report.documents_step import StepReport
-from sizing.specs.pools import HandOver
-from sizing.units import MILLI
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.optimisations import HandOver
+from sizing.specs.units import MILLI
 
 
 class Both(NamedTuple):

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sizing.errors import InputError
+from sizing.answers.search import Evaluated, Outcome, within_budget
 from sizing.report.documents_sweep import NUMBERS, SweepRow
 from sizing.report.estimate import cost_figures
 from sizing.report.figures import throughput
 from sizing.report.inputs import Asked
 from sizing.report.limiting import unmet
-from sizing.search import Evaluated, Outcome, within_budget
-from sizing.units import MILLI
+from sizing.specs.errors import InputError
+from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.verify import Verified
+    from sizing.answers.verify import Verified
 
 INPUT = "input"
 

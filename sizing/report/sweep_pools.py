@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sizing import cost
-from sizing.pooled import Asked, Checked, Found
+from sizing.answers.pools import Asked, Checked, Found
+from sizing.planning import cost
 from sizing.report import pools
 from sizing.report.answers import gpus_called, shape, weights_called
 from sizing.report.documents_sweep import SweepRow

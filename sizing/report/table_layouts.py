@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from sizing.architecture import SIZES, Layout
+from sizing.model.architecture import SIZES, Layout
 from sizing.report.documents import Alternative, Estimate, RejectedLayout
 from sizing.report.lines import Block, Line, milliseconds, money, plural
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sizing.plan.growth import Month
+from sizing.planning.growth import Month
 from sizing.report.documents_plan import Cloud, Growth, Hour, Plan
 from sizing.report.lines import Block, Line, money, number, percent, plural, rounded_usd
-from sizing.specs.profile import HOURS_OF_DAY
+from sizing.specs.demand import HOURS_OF_DAY
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MOST_MONTHS_SHOWN = 12

@@ -11,7 +11,7 @@ from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, number, percent, plural
 from sizing.report.table_memory import setup
 from sizing.report.text_plot import MARKS, ROOF, Dots, rows
-from sizing.units import MICRO, MILLI, TERA
+from sizing.specs.units import MICRO, MILLI, TERA
 
 SHOWN_BATCHES = 3  # operations of more would fill screens; CSV and JSON have them all
 ROOF_POINTS = 200  # of the roof as drawn: more than a terminal has columns

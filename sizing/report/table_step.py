@@ -8,7 +8,7 @@ from sizing.report.documents_step import StepReport
 from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, number, percent
 from sizing.report.table_memory import setup
-from sizing.units import GIGA, MEGA, MICRO, MILLI
+from sizing.specs.units import GIGA, MEGA, MICRO, MILLI
 
 
 def blocks(document: StepReport) -> Iterator[Block]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from sizing.evidence.errors import ErrorFigures
 from sizing.report.documents_validation import Named, ValidationReport
 from sizing.report.lines import Block, Line, plural
-from sizing.validation.errors import ErrorFigures
 
 TITLES = {
     "ttft_ms": "TTFT",

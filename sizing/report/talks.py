@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sizing import reuse, spread
+from sizing.answers import counts
+from sizing.answers.search import Evaluated
+from sizing.model.extras import prefixes
+from sizing.question.question import Request
 from sizing.report.documents import Explanation, IdleConversations
-from sizing.request import Request
-from sizing.search import Evaluated
 
 
 def conversation(request: Request, *, placed: bool) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def conversation(request: Request, *, placed: bool) -> dict[str, Any]:
     talk = cached.talk
     if talk is None:
         return {}
-    found = reuse.found_by_turn(talk, cached.finding) if placed else None
+    found = prefixes.found_by_turn(talk, cached.finding) if placed else None
     return {
         "conversation": {
             "turns": talk.turns,
@@ -61,7 +62,7 @@ def explanations(best: Evaluated) -> Iterator[Explanation]:
 
 def idle(best: Evaluated, request: Request) -> IdleConversations | None:
     """Return the idle conversations of one of an answer's replicas, None where no think time is stated."""
-    found = spread.alive(best.candidate, best.asked(request), best.point, best.replicas)
+    found = counts.alive(best.candidate, best.asked(request), best.point, best.replicas)
     if found is None:
         return None
     return IdleConversations(found.needed, found.room, best.load.kernels.extras.cached.kept)

@@ -7,11 +7,11 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 
-from sizing.catalog import benchmarks
+from sizing.catalog import shelf
+from sizing.evidence.errors import Comparison, by_metric, compare, groups
+from sizing.evidence.predict import Result
 from sizing.report.documents import plain
 from sizing.report.documents_validation import Named, Taken, ValidationReport
-from sizing.validation.errors import Comparison, by_metric, compare, groups
-from sizing.validation.run import Result
 
 PER_ROW = ("id", "metric", "measured", "predicted", "low", "high")
 
@@ -20,7 +20,7 @@ def build(
     results: Sequence[Result], files: Sequence[str], by: Sequence[str]
 ) -> tuple[ValidationReport, tuple[Comparison, ...]]:
     """Return the document, and the comparisons that it sums up."""
-    compared = compare(results, by, benchmarks.load_bands().spec.bands)
+    compared = compare(results, by, shelf.load_bands().spec.bands)
     taken = Counter(note for result in results if result.resolution for note in result.resolution.notes)
     document = ValidationReport(
         inputs={"files": list(files), "by": list(by)},

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sizing import cost
-from sizing.answer import Answer
+from sizing.answers.answer import Answer
+from sizing.answers.whatif import Combination, Tried, Varied, is_better
+from sizing.planning import cost
+from sizing.question.question import Request
 from sizing.report import assumptions
 from sizing.report.answers import cache_called, gpus_called, shape, weights_called
 from sizing.report.documents import Assumption
 from sizing.report.documents_whatif import NotTried, OptionReport, Sensitivity, Sized, Together, WhatIfReport
 from sizing.report.inputs import Asked, inputs
-from sizing.request import Request
-from sizing.units import MILLI
-from sizing.whatif import Combination, Tried, Varied, is_better
+from sizing.specs.units import MILLI
 
 
 class Answered(NamedTuple):
