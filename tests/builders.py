@@ -13,7 +13,7 @@ from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
 from sizing.question import question
-from sizing.question.question import Data, GpuType, Request
+from sizing.question.question import Data, GpuType, Question
 from sizing.replica import replica
 from sizing.replica.kernels import Kernels
 from sizing.specs.engine import Engine, EngineSettings
@@ -79,7 +79,7 @@ def ask(
     demand: dict[str, Any] | None = None,
     gpu_budget: int | None = None,
     **fields: Any,
-) -> Request:
+) -> Question:
     """A resolved request; `fields` are those of a workload."""
     spec, version = engine_of(engine)
     stated = demand if demand or gpu_budget or fields.get("mode") == "offline" else {"requests_per_s": 1.0}

@@ -12,7 +12,7 @@ from sizing.model import memory, precision
 from sizing.model.architecture import Layout
 from sizing.model.extras import Extras
 from sizing.model.memory import MemoryUse
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.replica import replica
 from sizing.replica.capacity import Load
 from sizing.replica.kernels import Kernels
@@ -28,19 +28,18 @@ def extras_for(model: Model, **asked: Any) -> Extras:
     return extras_of(workload, model)
 
 
-def asking(model_name: str, asked: dict[str, Any], **fields: Any) -> Request:
+def asking(model_name: str, asked: dict[str, Any], **fields: Any) -> Question:
     """A request for a catalogue model with optimisations."""
-    from dataclasses import replace
 
     model = real_model(model_name)
     request = ask(model, **fields)
-    return replace(request, extras=extras_for(model, **asked)) if asked else request
+    return request.with_(extras=extras_for(model, **asked)) if asked else request
 
 
 class Laid(NamedTuple):
     """One layout, resolved."""
 
-    request: Request
+    request: Question
     layout: Layout
     kernels: Kernels
     memory: MemoryUse
@@ -80,7 +79,7 @@ def laid(
     return Laid(request, layout, kernels, used)
 
 
-def candidate_of(request: Request, gpu_name: str, precision_name: str | None = None) -> Replica:
+def candidate_of(request: Question, gpu_name: str, precision_name: str | None = None) -> Replica:
     """The layout that `serving` states, which must be accepted."""
     found = list(replica.candidates(request, option(gpu_name), precision_name, data()))
     assert len(found) == 1, found
@@ -88,7 +87,7 @@ def candidate_of(request: Request, gpu_name: str, precision_name: str | None = N
     return found[0]
 
 
-def load_of(request: Request, gpu_name: str = "h100-sxm", precision_name: str | None = None) -> tuple[Replica, Load]:
+def load_of(request: Question, gpu_name: str = "h100-sxm", precision_name: str | None = None) -> tuple[Replica, Load]:
     """A layout's candidate and load."""
     candidate = candidate_of(request, gpu_name, precision_name)
     return candidate, Load.of(candidate, request, data())

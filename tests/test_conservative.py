@@ -17,7 +17,7 @@ from sizing.answers.advice import relaxation
 from sizing.answers.search import Evaluated, Outcome, search
 from sizing.answers.verify import limits_of, simulated, verify
 from sizing.cli.main import run
-from sizing.question.question import Request
+from sizing.question.question import Question, situation_of
 from sizing.replica.capacity import most_of
 from sizing.specs.bands import AS_PREDICTED, Band, Edge, worse_edge
 from sizing.specs.workload import Limit, Limits, Tokens
@@ -26,12 +26,12 @@ SHARED = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "
 Capture = pytest.CaptureFixture[str]
 
 
-def asked(**fields: Any) -> Request:
+def asked(**fields: Any) -> Question:
     return ask(real_model("llama-3.1-8b"), engine="vllm:0.19.0", **fields)
 
 
-def found(request: Request, bands: tuple[Band, ...] = (), gpu: str = "h100-sxm") -> Outcome:
-    return search(replace(request, pessimistic=bands), [option(gpu)], [None], data())
+def found(request: Question, bands: tuple[Band, ...] = (), gpu: str = "h100-sxm") -> Outcome:
+    return search(request.with_(pessimistic=bands), [option(gpu)], [None], data())
 
 
 def parsed(arguments: list[str], capsys: Capture, code: int = 0) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def parsed(arguments: list[str], capsys: Capture, code: int = 0) -> dict[str, An
 
 
 def test_an_edge_is_never_better_than_predicted() -> None:
-    situation = asked().situation(option("h100-sxm").gpu)
+    situation = situation_of(asked(), option("h100-sxm").gpu)
     bands = [band("ttft", 0.5, 0.8), band("itl", 0.9, 1.25), band("throughput", 1.1, 1.4)]
     assert worse_edge(bands, situation) == Edge(ttft=1.0, itl=1.25, e2e=1.0, throughput=1.0)
     assert worse_edge([band("throughput", 0.7, 1.4)], situation) == Edge(throughput=0.7)
@@ -52,7 +52,7 @@ def test_an_edge_is_never_better_than_predicted() -> None:
 
 
 def test_an_edge_is_of_all_loads() -> None:
-    situation = asked().situation(option("h100-sxm").gpu)
+    situation = situation_of(asked(), option("h100-sxm").gpu)
     bands = [band("itl", 0.5, 3.0, load="low"), band("itl", 0.5, 1.5, kind="moe"), band("itl", 0.5, 1.2)]
     assert worse_edge(bands, situation).itl == 1.2
 
@@ -135,9 +135,7 @@ def test_each_gpu_type_has_its_own_edge() -> None:
         plain, cautious = found(request, gpu=gpu).best, found(request, bands, gpu).best
         assert plain is not None and cautious is not None
         assert (cautious.most_per_replica != plain.most_per_replica) == changes
-    together = search(
-        replace(request, pessimistic=bands), [option("h100-sxm"), option("a100-sxm-80gb")], [None], data()
-    )
+    together = search(request.with_(pessimistic=bands), [option("h100-sxm"), option("a100-sxm-80gb")], [None], data())
     edges = {e.candidate.option.id: e.load.edge for e in together.ranked}
     assert edges == {"h100-sxm": Edge(2.0, 2.0, 2.0, 0.5), "a100-sxm-80gb": AS_PREDICTED}
 

@@ -217,7 +217,7 @@ def test_on_old_versions_graphs_come_on_top_of_the_budget() -> None:
 # --- input that is refused ------------------------------------------------------------------------
 
 
-def _resolve(name: str, isl: int, osl: int, **serving: int) -> question.Request:
+def _resolve(name: str, isl: int, osl: int, **serving: int) -> question.Question:
     spec, version = engine_of("vllm:0.19.0")
     workload = Workload.model_validate(
         {

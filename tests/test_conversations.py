@@ -20,7 +20,7 @@ from sizing.answers.search import Evaluated, search
 from sizing.answers.verify import simulated
 from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.main import run
-from sizing.cli.resolve import Question, question
+from sizing.cli.resolve import Prepared, question
 from sizing.engine.requests import Lengths
 from sizing.model.extras import Cached
 from sizing.model.extras import prefixes as reuse
@@ -48,13 +48,13 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
     return found
 
 
-def asked(**values: Any) -> Question:
+def asked(**values: Any) -> Prepared:
     """What `llmsize estimate` is asked: Llama-3.1-8B, TP1 on H100, a first prompt of 500 tokens, 300 of output."""
     given = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "tp": 1, "isl": 500, "osl": 300, **values}
     return question(None, WORKLOAD_OPTIONS, {**{option.name: None for option in WORKLOAD_OPTIONS}, **given})
 
 
-def best(asking: Question) -> Evaluated:
+def best(asking: Prepared) -> Evaluated:
     found = search(asking.request, asking.options, asking.precisions, asking.data).best
     assert found is not None
     return found

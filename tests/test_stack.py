@@ -11,7 +11,7 @@ from builders import ask, data, option, real_model
 
 from sizing.answers.search import search
 from sizing.model import operations
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.replica import batching
 from sizing.replica.capacity import Load, Timing, most_of, points_of, row, shared, stack
 from sizing.replica.replica import Replica, candidates
@@ -21,7 +21,7 @@ SAME = 1e-12  # array and scalar functions of numpy may round the last bit diffe
 MODELS = ("llama-3.1-70b", "gpt-oss-120b", "kimi-linear-48b-a3b")
 
 
-def request_of(model: str, osl: int) -> Request:
+def request_of(model: str, osl: int) -> Question:
     return replace(ask(real_model(model), isl=1000, osl=osl), requests_per_s=5.0, gpu_budget=None, offline=False)
 
 

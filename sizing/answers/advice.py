@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from sizing.answers.search import Evaluated, Outcome, Timed, evaluate, rank, replicas, search, timed
 from sizing.model.architecture import SIZES, Layout
-from sizing.question.question import Data, GpuType, Request
+from sizing.question.question import Data, GpuType, Question
 from sizing.replica.capacity import Timing, most_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.specs.workload import Limit, Limits
@@ -59,7 +59,7 @@ def relaxation(
     if best is None or best.binding not in LATENCIES:
         return None
     name = best.binding
-    limit: Limit = getattr(request.limits, name)
+    limit: Limit = getattr(request.target.limits, name)
     loosest = _with_limit(request, name, MOST_RELAXED)
     found = pool = _fewer(tuple(_pool(outcome, options, precisions, loosest, data)), loosest, best.gpus)
     if not found:
@@ -90,12 +90,12 @@ def relaxation(
     return None
 
 
-def _with_limit(request: Request, name: str, factor: float) -> Request:
-    return replace(request, limits=relaxed(request.limits, name, factor))
+def _with_limit(request: Question, name: str, factor: float) -> Question:
+    return request.with_(limits=relaxed(request.target.limits, name, factor))
 
 
 def _pool(
-    outcome: Outcome, options: Sequence[GpuType], precisions: Sequence[str | None], loosest: Request, data: Data
+    outcome: Outcome, options: Sequence[GpuType], precisions: Sequence[str | None], loosest: Question, data: Data
 ) -> Iterator[Evaluated]:
     """Yield the layouts that a looser limit may let serve with fewer GPUs: those found, and those that a limit turned down.
 
@@ -103,7 +103,7 @@ def _pool(
     """
     best = outcome.best
     assert best is not None
-    alike = outcome.request.objective != "gpus"
+    alike = outcome.request.rules.objective != "gpus"
     own = (best.candidate.option.id, best.candidate.plan.weight_format)
 
     def counts(key: tuple[str, str, Layout]) -> bool:
@@ -129,19 +129,19 @@ def _key(candidate: Replica) -> tuple[str, str, Layout]:
     return candidate.option.id, candidate.plan.weight_format, candidate.layout
 
 
-def _fewer(found: Sequence[Evaluated], request: Request, gpus: int) -> tuple[Evaluated, ...]:
+def _fewer(found: Sequence[Evaluated], request: Question, gpus: int) -> tuple[Evaluated, ...]:
     """Return the layouts that take fewer than so many GPUs under a changed request, at the replicas found before."""
     mosts = most_of([e.load for e in found], request)
     return tuple(
         e
         for e, most in zip(found, mosts, strict=True)
         if most is not None
-        and solo_over(e.load, request.limits) is None
+        and solo_over(e.load, request.target.limits) is None
         and replicas(request, e.candidate, most) * e.candidate.layout.gpus < gpus
     )
 
 
-def _resized(found: Sequence[Evaluated], request: Request) -> Iterator[Evaluated]:
+def _resized(found: Sequence[Evaluated], request: Question) -> Iterator[Evaluated]:
     """Yield the layouts with the replicas that a changed request takes."""
     for e in found:
         most = e.load.most(request)
@@ -195,61 +195,63 @@ def suggestions(
     return tuple(found)
 
 
-def _within_budget(best: Evaluated, request: Request) -> bool:
-    return request.gpu_budget is None or best.gpus <= request.gpu_budget
+def _within_budget(best: Evaluated, request: Question) -> bool:
+    return request.rules.gpu_budget is None or best.gpus <= request.rules.gpu_budget
 
 
-def _changes(outcome: Outcome, precisions: Sequence[str | None]) -> Iterator[tuple[str, Request, Sequence[str | None]]]:
+def _changes(
+    outcome: Outcome, precisions: Sequence[str | None]
+) -> Iterator[tuple[str, Question, Sequence[str | None]]]:
     """Yield (change in words, changed request, precisions) in the order in which a user would try them."""
     request = outcome.request
-    serving = request.serving
+    serving = request.service.serving
     given = [name for name in SIZES if getattr(serving, name)]
     if given:
         free = serving.model_copy(update=dict.fromkeys(SIZES))
         flags = ", ".join(f"--{name}" for name in given)
-        yield f"any layout (without {flags})", replace(request, serving=free), precisions
+        yield f"any layout (without {flags})", request.with_(serving=free), precisions
     for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "cuda_graphs_gib"):
         if getattr(serving, name) is not None:
-            default = replace(request, serving=serving.model_copy(update={name: None}))
+            default = request.with_(serving=serving.model_copy(update={name: None}))
             yield f"the engine's own {name} in place of {getattr(serving, name):g}", default, precisions
     if any(entry.reason == "token_budget" for entry in outcome.rejected):
-        budget = serving.model_copy(update={"max_num_batched_tokens": request.isl})
-        yield f"--max-num-batched-tokens {request.isl}", replace(request, serving=budget), precisions
-    if request.max_utilisation < STABLE_UTILISATION:
+        budget = serving.model_copy(update={"max_num_batched_tokens": request.service.isl})
+        yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget), precisions
+    if request.target.max_utilisation < STABLE_UTILISATION:
         yield (
             f"--max-utilisation {STABLE_UTILISATION:g}",
-            replace(request, max_utilisation=STABLE_UTILISATION),
+            request.with_(max_utilisation=STABLE_UTILISATION),
             precisions,
         )
     if "fp8" not in precisions:
         yield "--precision fp8", request, ("fp8",)
     if "int4" not in precisions:
         yield "--precision int4 (weight-only)", request, ("int4",)
-    if request.kv_precision != "fp8":
-        yield "--kv-precision fp8", replace(request, kv_precision="fp8"), precisions
-    cached = request.extras.cached
+    if request.service.kv_precision != "fp8":
+        yield "--kv-precision fp8", request.with_(kv_precision="fp8"), precisions
+    cached = request.service.extras.cached
     if not cached.affinity and (cached.talk is not None or cached.prefixes > 1):
-        routed = replace(request, extras=replace(request.extras, cached=replace(cached, affinity=True)))
+        routed = request.with_(extras=replace(request.service.extras, cached=replace(cached, affinity=True)))
         yield "--prefix-routing affinity", routed, precisions
-    if request.gpu_budget is not None and (request.requests_per_s or request.concurrency):
-        yield "a larger budget of GPUs", replace(request, gpu_budget=None), precisions
+    if request.rules.gpu_budget is not None and (request.target.requests_per_s or request.target.concurrency):
+        yield "a larger budget of GPUs", request.with_(gpu_budget=None), precisions
 
 
 def _looser(
     outcome: Outcome, precisions: Sequence[str | None]
-) -> Iterator[tuple[str, str, Request, Sequence[str | None]]]:
+) -> Iterator[tuple[str, str, Question, Sequence[str | None]]]:
     """Yield (limit, change in words, changed request, precisions): of each limit what a lone request meets, and some times that.
 
     Under a load requests wait for each other, so what one alone meets may not do.
     """
     request = outcome.request
     for name in LATENCIES:
-        limit = getattr(request.limits, name)
+        limit = getattr(request.target.limits, name)
         for times in TIMES_ALONE if limit is not None else ():
             seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
-            limits = relaxed(request.limits, name, seconds / limit.seconds)
+            limits = relaxed(request.target.limits, name, seconds / limit.seconds)
             what = f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms"
-            yield name, what, replace(request, limits=limits), precisions
+            yield name, what, request.with_(limits=limits), precisions
 
 
 def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:

@@ -40,7 +40,7 @@ class ComparedPools(NamedTuple):
     @property
     def best(self) -> Pooled | None:
         """The answer; None as of `Compared`."""
-        best, budget = self.found.confirmed(self.checked), self.found.request.gpu_budget
+        best, budget = self.found.confirmed(self.checked), self.found.request.rules.gpu_budget
         return best if best is not None and (budget is None or best.gpus <= budget) else None
 
 

@@ -27,7 +27,7 @@ from sizing.answers.search import Evaluated
 from sizing.answers.verify import FEWEST_REQUESTS, deployed_as, lengths_of, limits_of, simulated, steady
 from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
 from sizing.model import memory
-from sizing.question.question import Data, GpuType, Request
+from sizing.question.question import Data, GpuType, Question
 from sizing.replica import batching
 from sizing.replica.batching import Point
 from sizing.replica.capacity import Capacity, Load, Timing
@@ -122,7 +122,7 @@ class Seen(NamedTuple):
 
 
 def lines(
-    request: Request, options: Sequence[GpuType], precisions: Sequence[str | None], layouts: Layouts, data: Data
+    request: Question, options: Sequence[GpuType], precisions: Sequence[str | None], layouts: Layouts, data: Data
 ) -> Iterator[Line | Refusal]:
     """Yield a line for each GPU type, precision and layout; what does not fit or can't be timed comes with its reason."""
     loads = Timing(request, data)
@@ -130,26 +130,26 @@ def lines(
         for precision in precisions:
             for tp in layouts.tp:
                 for pp in layouts.pp:
-                    serving = request.serving.model_copy(update={"tp": tp, "pp": pp})
-                    for entry in candidates(replace(request, serving=serving), option, precision, data):
+                    serving = request.service.serving.model_copy(update={"tp": tp, "pp": pp})
+                    for entry in candidates(request.with_(serving=serving), option, precision, data):
                         yield _line(entry, request, loads) if isinstance(entry, Replica) else entry
 
 
-def _line(candidate: Replica, request: Request, loads: Timing) -> Line | Refusal:
+def _line(candidate: Replica, request: Question, loads: Timing) -> Line | Refusal:
     try:
         load = loads.of(candidate)
     except UntimedError as error:
         detail = "; ".join(fault.message for fault in error.faults)
         return Refusal(candidate.option, candidate.plan.weight_format, candidate.layout, "efficiency", detail)
     mean_length = memory.use(
-        request.model,
+        request.service.model,
         candidate.option.gpu,
         candidate.layout,
         candidate.plan,
         candidate.settings,
-        max_model_len=request.isl + request.output_tokens,
-        cuda_graphs_gib=request.serving.cuda_graphs_gib,
-        extras=request.extras,
+        max_model_len=request.service.isl + request.service.output_tokens,
+        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
+        extras=request.service.extras,
     )
     return Line(candidate, load, mean_length.max_concurrency)
 
@@ -228,7 +228,7 @@ class Run(NamedTuple):
 
 def simulated_lines(
     found: Sequence[Line],
-    request: Request,
+    request: Question,
     tokens: Tokens,
     in_flight: Sequence[int],
     *,
@@ -255,7 +255,7 @@ def simulated_lines(
     return [[done[row * width + column] for column in range(width)] for row in range(len(found))]
 
 
-def _run(line: Line, request: Request, tokens: Tokens, in_flight: int, seed: int) -> Run:
+def _run(line: Line, request: Question, tokens: Tokens, in_flight: int, seed: int) -> Run:
     traffic = _traffic(request, tokens, seed)
     fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else FEWEST_REQUESTS
     count = max(fewest, ROUNDS * in_flight)
@@ -264,7 +264,7 @@ def _run(line: Line, request: Request, tokens: Tokens, in_flight: int, seed: int
     )
 
 
-def _poisson_run(line: Line, request: Request, tokens: Tokens, in_flight: int, seed: int) -> Run:
+def _poisson_run(line: Line, request: Question, tokens: Tokens, in_flight: int, seed: int) -> Run:
     load = line.load
     decoding = _decoding_of(load, in_flight)
     traffic = None
@@ -274,8 +274,8 @@ def _poisson_run(line: Line, request: Request, tokens: Tokens, in_flight: int, s
     return Run(deployed_as(line.candidate, line.load, request), in_flight, traffic)
 
 
-def _traffic(request: Request, tokens: Tokens, seed: int) -> Traffic:
-    return Traffic(*lengths_of(tokens), 0, longest=request.max_model_len, seed=seed)
+def _traffic(request: Question, tokens: Tokens, seed: int) -> Traffic:
+    return Traffic(*lengths_of(tokens), 0, longest=request.service.max_model_len, seed=seed)
 
 
 def _seen(run: Run) -> Seen:
@@ -328,7 +328,7 @@ def highest_stable(load: Load) -> Capacity:
     return Capacity(rate, rate, batching.decoding_limit(load.service, load.slots), "utilisation")
 
 
-def line(best: Evaluated, request: Request, tokens: Tokens | None) -> Iterator[AtRate]:
+def line(best: Evaluated, request: Question, tokens: Tokens | None) -> Iterator[AtRate]:
     """Yield one replica of a layout at ascending rates, simulated with `tokens`, of the closed form without.
 
     Rates at which the queue keeps growing are left out: their latencies depend on how long one looks.
@@ -345,7 +345,7 @@ def line(best: Evaluated, request: Request, tokens: Tokens | None) -> Iterator[A
             yield AtRate(size, share, keeps(size, limits_of(best, request)))
 
 
-def own_point(best: Evaluated, request: Request) -> AtRate:
+def own_point(best: Evaluated, request: Question) -> AtRate:
     """Return one replica of an answer at its share of the demand."""
     share = best.requests_per_s / best.replicas / highest_stable(best.load).requests_per_s
     return AtRate(best, share, keeps(best, limits_of(best, request)))

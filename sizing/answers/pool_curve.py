@@ -21,7 +21,7 @@ from sizing.answers.pools import Asked, Found, Pooled, fits_node, joined
 from sizing.answers.search import Evaluated
 from sizing.answers.verify import REQUESTS
 from sizing.answers.verify_pools import driven, part_of, verify
-from sizing.question.question import Data, Request
+from sizing.question.question import Data, Question
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
 
@@ -55,7 +55,7 @@ class Unpaired(NamedTuple):
 
 
 def lines(
-    request: Request,
+    request: Question,
     asked: Asked,
     precision: str | None,
     data: Data,
@@ -68,12 +68,12 @@ def lines(
     With `tokens` the pair is one that a simulation confirms.
     """
     given = asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1
-    of_budget = replace(request, gpu_budget=BUDGET * max(given))
+    of_budget = request.with_(gpu_budget=BUDGET * max(given))
     found = pools.search(of_budget, asked, (precision,), data)
     checked = None if tokens is None else verify(found, asked, tokens, seed=seed)
     best = found.confirmed(checked) or found.best
     if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
-        anyhow = pools.search(replace(of_budget, limits=Limits()), asked, (precision,), data)
+        anyhow = pools.search(of_budget.with_(limits=Limits()), asked, (precision,), data)
         best = min(anyhow.ranked, key=lambda pair: _alone_s(pair, request), default=None)
     if best is None:
         return [Unpaired(found, asked, precision)]
@@ -81,12 +81,12 @@ def lines(
     return [*drawn] or [Unpaired(found, asked, precision)]
 
 
-def _alone_s(pair: Pooled, request: Request) -> float:
+def _alone_s(pair: Pooled, request: Question) -> float:
     """Seconds of a request that is alone."""
-    return pair.prefill.load.solo_ttft_s + (request.osl - 1) * pair.decode.load.solo_itl_s
+    return pair.prefill.load.solo_ttft_s + (request.service.osl - 1) * pair.decode.load.solo_itl_s
 
 
-def _ratios(best: Pooled, request: Request, asked: Asked) -> Iterator[Pooled]:
+def _ratios(best: Pooled, request: Question, asked: Asked) -> Iterator[Pooled]:
     """Yield a pair with its numbers of replicas as given, or in the ratios nearest to its own, those with most prefill first."""
     own = best.prefill.replicas / best.decode.replicas
     given = asked.prefill.pool.replicas, asked.decode.pool.replicas
@@ -129,19 +129,19 @@ def _held(pair: Pooled) -> float:
     return pair.requests_per_s * pair.latency_s("e2e")["mean"]
 
 
-def _loads(pair: Pooled, request: Request) -> tuple[int, ...]:
+def _loads(pair: Pooled, request: Question) -> tuple[int, ...]:
     """Return doublings from one in flight to the most at which queues have an end, and that."""
-    highest = highest_per_s(pair, request.isl)
+    highest = highest_per_s(pair, request.service.isl)
     shares = [share for share in reversed(SHARES) if share <= FULLEST]
     heaviest = next((one for share in shares if (one := at_rate(pair, share * highest)) is not None), None)
     most = 1 if heaviest is None else max(1, int(_held(heaviest)))
     return (*(2**power for power in range(most.bit_length()) if 2**power < most), most)
 
 
-def at_loads(line: PoolLine, request: Request) -> list[Pooled | None]:
+def at_loads(line: PoolLine, request: Question) -> list[Pooled | None]:
     """Return a line's pools at each of its loads, None where no stable rate keeps so many in flight."""
     shares = np.geomspace(LIGHTEST, HEAVIEST, RATES_TRIED)
-    rates = shares * highest_per_s(line.pair, request.isl)
+    rates = shares * highest_per_s(line.pair, request.service.isl)
     tried = []
     for rate in rates:
         one = at_rate(line.pair, float(rate))
@@ -166,7 +166,7 @@ class _Run(NamedTuple):
 
 def seen(
     found: Sequence[PoolLine],
-    request: Request,
+    request: Question,
     tokens: Tokens | None,
     *,
     seed: int = 0,
@@ -203,7 +203,7 @@ def _closed_form(run: _Run) -> Seen:
     )
 
 
-def _simulated(run: _Run, request: Request, tokens: Tokens, seed: int) -> Seen:
+def _simulated(run: _Run, request: Question, tokens: Tokens, seed: int) -> Seen:
     pair = run.pair
     if pair is None:
         return unknown(run.in_flight)

@@ -23,7 +23,7 @@ from sizing.answers.search import Evaluated, Timed, alone, evaluate
 from sizing.engine.transfer import Handed, Transfer, transfer_of
 from sizing.model.architecture import SIZES
 from sizing.model.precision import PrecisionPlan
-from sizing.question.question import Data, GpuType, Request
+from sizing.question.question import Data, GpuType, Question
 from sizing.replica.capacity import Capacity, Load, Timing
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.specs import demand
@@ -170,7 +170,7 @@ class Found:
 
     ranked: tuple[Pooled, ...]
     rejected: dict[str, tuple[Refusal, ...]]
-    request: Request
+    request: Question
     lacking: tuple[str, ...] = ()
     short: tuple[Pooled, ...] = ()
     unpaired: tuple[Refusal, ...] = ()
@@ -187,31 +187,29 @@ class Found:
         return checked.best if checked.passed else None
 
 
-def within_budget(pair: Pooled, request: Request) -> bool:
+def within_budget(pair: Pooled, request: Question) -> bool:
     """Return whether an answer keeps the budget of GPUs, where there is one."""
-    return request.gpu_budget is None or pair.gpus <= request.gpu_budget
+    return request.rules.gpu_budget is None or pair.gpus <= request.rules.gpu_budget
 
 
-def phase_requests(request: Request, asked: Asked, ttft_share: Limit | None) -> tuple[Request, Request]:
+def phase_requests(request: Question, asked: Asked, ttft_share: Limit | None) -> tuple[Question, Question]:
     """Return what is asked of each pool. `ttft_share` is what prefill may take of a limit on E2E, None without such a limit."""
-    limits, after_first = request.limits, request.osl - 1
+    limits, after_first = request.target.limits, request.service.osl - 1
     # The decode pool's ITL runs from the arrival of the cache, so a limit on it bounds the whole time there.
     whole = None if limits.itl is None else _times(limits.itl, after_first)
     if limits.e2e is not None and ttft_share is not None:
         left = limits.e2e.model_copy(update={"seconds": limits.e2e.seconds - ttft_share.seconds})
         whole = left if whole is None or whole.statistic != left.statistic else min(whole, left, key=_seconds)
-    common = replace(request, concurrency=None, offline=False)
-    prefill = replace(
-        common,
+    common = request.with_(concurrency=None, offline=False)
+    prefill = common.with_(
         osl=1,
         limits=Limits(ttft=limits.ttft, e2e=ttft_share),
-        serving=asked.prefill.serving(request.serving),
+        serving=asked.prefill.serving(request.service.serving),
         phase="prefill",
     )
-    decode = replace(
-        common,
+    decode = common.with_(
         limits=Limits(itl=limits.itl, e2e=whole),
-        serving=asked.decode.serving(request.serving),
+        serving=asked.decode.serving(request.service.serving),
         phase="decode",
     )
     return prefill, decode
@@ -235,9 +233,9 @@ def delayed(load: Load, transfer: Transfer, prompt_tokens: int) -> Load:
     return replace(load, curves=replace(load.curves, front_end_s=load.curves.front_end_s + more_s))
 
 
-def preference(pair: Pooled, request: Request) -> tuple[float, ...]:
+def preference(pair: Pooled, request: Question) -> tuple[float, ...]:
     """Order of what is asked: the objective; where only a GPU budget is given the most throughput."""
-    return (*answer.throughput_first(pair, request), *answer.objective_key(pair, request.objective))
+    return (*answer.throughput_first(pair, request), *answer.objective_key(pair, request.rules.objective))
 
 
 def by_type(asked: Asked, options: Iterable[GpuType]) -> tuple[Asked, ...]:
@@ -253,19 +251,19 @@ def by_type(asked: Asked, options: Iterable[GpuType]) -> tuple[Asked, ...]:
     return tuple(found.values())
 
 
-def joined(pair: Pooled, request: Request, asked: Asked, *, within_node: bool) -> Pooled:
+def joined(pair: Pooled, request: Question, asked: Asked, *, within_node: bool) -> Pooled:
     """Return a pair whose caches go over the link in a node, or over the network.
 
     Raises UntimedError where a profile states no network.
     """
     transfer = transfer_of(
-        request.model,
+        request.service.model,
         (pair.prefill.candidate.layout, pair.undelayed.kernels),
         (pair.decode.candidate.layout, pair.decode.load.kernels),
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )
-    prefill = replace(pair.prefill, load=delayed(pair.undelayed, transfer, request.isl))
+    prefill = replace(pair.prefill, load=delayed(pair.undelayed, transfer, request.service.isl))
     return replace(pair, prefill=prefill, transfer=transfer, within_node=within_node)
 
 
@@ -288,7 +286,7 @@ def fits_node(pair: Pooled) -> bool:
     return prefill.id == decode.id and pair.gpus <= prefill.gpu.datasheet.node.gpus
 
 
-def with_counts(pair: Pooled, prefills: int, decodes: int, prefill: Request, decode: Request) -> Pooled:
+def with_counts(pair: Pooled, prefills: int, decodes: int, prefill: Question, decode: Question) -> Pooled:
     """Return the same layouts with other numbers of replicas, at the load that each then gets."""
     return replace(
         pair,
@@ -316,7 +314,7 @@ class _Paired(NamedTuple):
     unpaired: list[Refusal]
 
 
-def search(request: Request, asked: Asked, precisions: Sequence[str | None], data: Data) -> Found:
+def search(request: Question, asked: Asked, precisions: Sequence[str | None], data: Data) -> Found:
     """Find pairs of layouts that meet the demand, those with the fewest GPUs (or best by another objective) first."""
     rejected: dict[str, tuple[Refusal, ...]] = {"prefill": (), "decode": ()}
     found: list[Pooled] = []
@@ -329,7 +327,7 @@ def search(request: Request, asked: Asked, precisions: Sequence[str | None], dat
         prefills, refused = _tabulated(prefill_request, asked.prefill.options, precision, loads)
         shares = list(_ttft_shares(request, prefills))
         if not shares:  # a prompt alone takes all of a limit on E2E
-            whole, _ = phase_requests(request, asked, request.limits.e2e)
+            whole, _ = phase_requests(request, asked, request.target.limits.e2e)
             refused += _best_alone(prefills, whole)[1]
         early: list[Refusal] = []
         late: list[Refusal] = []  # as of the first share, which leaves decode the most
@@ -349,10 +347,10 @@ def search(request: Request, asked: Asked, precisions: Sequence[str | None], dat
 
 
 def _tabulated(
-    request: Request, options: Sequence[GpuType], precision: str | None, loads: Timing
+    request: Question, options: Sequence[GpuType], precision: str | None, loads: Timing
 ) -> tuple[list[Timed], list[Refusal]]:
     """Return every layout of the prefill pool whose step times can be tabulated, limits aside, and the others."""
-    unlimited = replace(request, limits=Limits())
+    unlimited = request.with_(limits=Limits())
     entries = [
         searching.timed(entry, replace(loads, request=unlimited)) if isinstance(entry, Replica) else entry
         for option in options
@@ -364,9 +362,9 @@ def _tabulated(
     )
 
 
-def _ttft_shares(request: Request, prefills: Sequence[Timed]) -> Iterator[Limit | None]:
+def _ttft_shares(request: Question, prefills: Sequence[Timed]) -> Iterator[Limit | None]:
     """Yield what prefill may take of a limit on E2E: from little more than a lone prompt takes to nearly all."""
-    limit = request.limits.e2e
+    limit = request.target.limits.e2e
     if limit is None or not prefills:
         yield None
         return
@@ -378,7 +376,7 @@ def _ttft_shares(request: Request, prefills: Sequence[Timed]) -> Iterator[Limit 
 
 
 def _paired(
-    request: Request,
+    request: Question,
     asked: Asked,
     ttft_share: Limit | None,
     precision: str | None,
@@ -409,7 +407,7 @@ def _paired(
     return _Paired(pairs, turned_down, able, short, unpaired)
 
 
-def _best_alone(prefills: Sequence[Timed], request: Request) -> tuple[list[Timed], list[Refusal]]:
+def _best_alone(prefills: Sequence[Timed], request: Question) -> tuple[list[Timed], list[Refusal]]:
     """Return the prefill layouts that serve with the fewest GPUs where the transfer takes no time, and those that can't even so."""
     entries = [alone(entry, request) for entry in prefills]
     timed = [entry for entry in entries if isinstance(entry, Timed)]
@@ -433,7 +431,7 @@ def _kinds(ranked: Iterable[Evaluated]) -> list[Evaluated]:
 
 
 def _prefills(
-    request: Request, prefills: Sequence[Timed], decode: Evaluated, asked: Asked, *, within_node: bool
+    request: Question, prefills: Sequence[Timed], decode: Evaluated, asked: Asked, *, within_node: bool
 ) -> tuple[list[tuple[Evaluated, Transfer, Load]], list[Refusal]]:
     """Return every prefill pool that can hand over to a decode pool, with the transfer and the load without it."""
     ready: list[tuple[Timed, Transfer, Load]] = []
@@ -450,7 +448,7 @@ def _prefills(
         except UntimedError as error:
             refused.append(_reject(candidate, "link", "; ".join(fault.message for fault in error.faults)))
             continue
-        entry = alone(Timed(candidate, delayed(load, transfer, request.isl)), request)
+        entry = alone(Timed(candidate, delayed(load, transfer, request.service.isl)), request)
         if isinstance(entry, Timed):
             ready.append((entry, transfer, load))
         else:
@@ -466,10 +464,10 @@ def _prefills(
 
 
 def _transfer(
-    request: Request, candidate: Replica, load: Load, decode: Evaluated, asked: Asked, *, within_node: bool
+    request: Question, candidate: Replica, load: Load, decode: Evaluated, asked: Asked, *, within_node: bool
 ) -> Transfer:
     return transfer_of(
-        request.model,
+        request.service.model,
         (candidate.layout, load.kernels),
         (decode.candidate.layout, decode.load.kernels),
         within_node=within_node,
@@ -481,9 +479,9 @@ def _reject(candidate: Replica, reason: str, detail: str) -> Refusal:
     return Refusal(candidate.option, candidate.plan.weight_format, candidate.layout, reason, detail)
 
 
-def _linked(pair: Pooled, prefill: Request, decode: Request) -> Pooled:
+def _linked(pair: Pooled, prefill: Question, decode: Question) -> Pooled:
     """Return a pair with the replicas that it needs, its links no fuller than replicas may be."""
-    linked_s = float(pair.transfer.seconds(prefill.isl))
+    linked_s = float(pair.transfer.seconds(prefill.service.isl))
     return replace(
         pair,
         prefill=_capped(pair.prefill, linked_s, prefill),
@@ -491,9 +489,9 @@ def _linked(pair: Pooled, prefill: Request, decode: Request) -> Pooled:
     )
 
 
-def _sized(pair: Pooled, prefill: Request, decode: Request, asked: Asked) -> Pooled | None:
+def _sized(pair: Pooled, prefill: Question, decode: Question, asked: Asked) -> Pooled | None:
     """Return a pair with the replicas that are asked for or needed, None where fewer are given or fit the budget."""
-    if prefill.requests_per_s is None:
+    if prefill.target.requests_per_s is None:
         return _most_within(pair, prefill, decode, asked)
     given = asked.prefill.pool.replicas, asked.decode.pool.replicas
     counts = [fixed or needed.replicas for fixed, needed in zip(given, (pair.prefill, pair.decode), strict=True)]
@@ -504,18 +502,18 @@ def _sized(pair: Pooled, prefill: Request, decode: Request, asked: Asked) -> Poo
     return with_counts(pair, counts[0], counts[1], prefill, decode)
 
 
-def _capped(found: Evaluated, linked_s: float, request: Request) -> Evaluated:
+def _capped(found: Evaluated, linked_s: float, request: Question) -> Evaluated:
     """Return a pool that sends or takes no more caches than its links carry at the utilisation that is allowed."""
-    most = request.max_utilisation * found.candidate.layout.dp / linked_s
+    most = request.target.max_utilisation * found.candidate.layout.dp / linked_s
     if found.most_requests_per_s <= most:
         return found
     decoding = found.most_decoding * most / found.most_requests_per_s
     return found.sized(Capacity(most, most, decoding, "link"), request)
 
 
-def _most_within(pair: Pooled, prefill: Request, decode: Request, asked: Asked) -> Pooled | None:
+def _most_within(pair: Pooled, prefill: Question, decode: Question, asked: Asked) -> Pooled | None:
     """Return the numbers of replicas that serve the most within the budget of GPUs, at that rate."""
-    budget = prefill.gpu_budget or 0
+    budget = prefill.rules.gpu_budget or 0
     each = pair.prefill.candidate.layout.gpus, pair.decode.candidate.layout.gpus
     rate, counts = 0.0, (0, 0)
     given = asked.prefill.pool.replicas
@@ -528,7 +526,7 @@ def _most_within(pair: Pooled, prefill: Request, decode: Request, asked: Asked) 
         rate, counts = max((rate, counts), (carried, tried))
     if rate <= 0:
         return None
-    at = replace(prefill, requests_per_s=rate), replace(decode, requests_per_s=rate)
+    at = prefill.with_(requests_per_s=rate), decode.with_(requests_per_s=rate)
     least = tuple(
         demand.replicas_for(rate, pool.most_requests_per_s) for pool in (pair.prefill, pair.decode)
     )  # no more than that rate takes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sizing.answers import answer, counts
 from sizing.answers.counts import Reply, Trial
 from sizing.model.extras import Extras
-from sizing.question.question import Data, GpuType, Request
+from sizing.question.question import Data, GpuType, Question
 from sizing.replica.batching import Point
 from sizing.replica.capacity import Capacity, Load, Timing, most_of, points_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # Evaluates a layout anew at a number of replicas, where what its caches find depends on it.
-Again = Callable[[int, Request], "Evaluated | None"]
+Again = Callable[[int, Question], "Evaluated | None"]
 CAUTIOUS_ROUNDS = 3  # the bands of one load ask for another size, whose load may have other bands
 
 
@@ -49,17 +49,17 @@ class Evaluated:
     served: Served | None = None
     again: Again | None = field(default=None, repr=False, compare=False)
 
-    def with_replicas(self, count: int, request: Request) -> Evaluated:
+    def with_replicas(self, count: int, request: Question) -> Evaluated:
         """Return the same layout with another number of replicas, at the load that each then gets."""
         anew = self.again(count, request) if self.again is not None else None
         return self.at(count, request) if anew is None else anew
 
-    def at(self, count: int, request: Request) -> Evaluated:
+    def at(self, count: int, request: Question) -> Evaluated:
         """Return the same layout with another number of replicas, whatever their caches find."""
         most = Capacity(self.most_per_replica, self.most_requests_per_s, self.most_decoding, self.binding)
         return replace(self, replicas=count, point=self.load.at(request, most, count))
 
-    def sized(self, most: Capacity, request: Request) -> Evaluated:
+    def sized(self, most: Capacity, request: Question) -> Evaluated:
         """Return the same layout with the replicas that a request takes when each serves `most`."""
         count = replicas(request, self.candidate, most)
         if self.again is not None:
@@ -75,9 +75,9 @@ class Evaluated:
             served=None,
         )
 
-    def asked(self, request: Request) -> Request:
+    def asked(self, request: Question) -> Question:
         """Return a request with what its optimisations are on this layout, at this number of replicas."""
-        return replace(request, extras=self.load.kernels.extras)
+        return request.with_(extras=self.load.kernels.extras)
 
     def at_share(self, share: float) -> Evaluated:
         """Return the same replicas at a share of the load."""
@@ -134,7 +134,7 @@ class Evaluated:
 class Outcome:
     """All that a search found, best first, and all that it turned down."""
 
-    request: Request
+    request: Question
     ranked: tuple[Evaluated, ...]
     rejected: tuple[Refusal, ...]
 
@@ -146,7 +146,7 @@ class Outcome:
 
 def within_budget(outcome: Outcome) -> bool:
     """Return whether there is an answer that keeps the budget of GPUs, where a demand and a budget are both given."""
-    budget = outcome.request.gpu_budget
+    budget = outcome.request.rules.gpu_budget
     return outcome.best is not None and (budget is None or outcome.best.gpus <= budget)
 
 
@@ -191,10 +191,10 @@ def _timed(candidate: Replica, loads: Timing) -> Timed | Refusal:
         return _reject(candidate, "efficiency", "; ".join(fault.message for fault in error.faults), math.inf)
 
 
-def alone(found: Timed, request: Request) -> Timed | Refusal:
+def alone(found: Timed, request: Question) -> Timed | Refusal:
     """Turn a candidate down whose lone request breaks a limit."""
     candidate, load = found
-    over = solo_over(load, request.limits)
+    over = solo_over(load, request.target.limits)
     if over is None:
         return found
     name, value_s, limit_s = over
@@ -209,7 +209,7 @@ def alone(found: Timed, request: Request) -> Timed | Refusal:
     )
 
 
-def sized(candidate: Replica, load: Load, most: Capacity | None, request: Request) -> Sized | Refusal:
+def sized(candidate: Replica, load: Load, most: Capacity | None, request: Question) -> Sized | Refusal:
     """Return how many replicas the demand takes when each serves `most` within the limits."""
     if most is None:
         return _reject(candidate, "capacity", "no load meets all limits at a stable utilisation", 1.0)
@@ -219,22 +219,22 @@ def sized(candidate: Replica, load: Load, most: Capacity | None, request: Reques
     return _reject(
         candidate,
         "gpu_budget",
-        f"one replica takes {candidate.layout.gpus} GPUs, the budget is {request.gpu_budget}",
-        candidate.layout.gpus / (request.gpu_budget or 1) - 1,
+        f"one replica takes {candidate.layout.gpus} GPUs, the budget is {request.rules.gpu_budget}",
+        candidate.layout.gpus / (request.rules.gpu_budget or 1) - 1,
     )
 
 
-def evaluate(found: Sequence[Timed], request: Request) -> list[Evaluated | Refusal]:
+def evaluate(found: Sequence[Timed], request: Question) -> list[Evaluated | Refusal]:
     """Return what each candidate serves within the limits; all of them are asked at once."""
     return _evaluate(_bounded(found, request), request)
 
 
-def _bounded(found: Sequence[Timed], request: Request) -> list[Bounded]:
+def _bounded(found: Sequence[Timed], request: Question) -> list[Bounded]:
     mosts = most_of([one.load for one in found], request)
     return [Bounded(*one, most) for one, most in zip(found, mosts, strict=True)]
 
 
-def _evaluate(found: Sequence[Bounded], request: Request) -> list[Evaluated | Refusal]:
+def _evaluate(found: Sequence[Bounded], request: Question) -> list[Evaluated | Refusal]:
     entries = [sized(*one, request) for one in found]
     good = [entry for entry in entries if isinstance(entry, Sized)]
     points = iter(points_of([e.load for e in good], request, [e.most for e in good], [e.replicas for e in good]))
@@ -259,13 +259,13 @@ def _reject(candidate: Replica, reason: str, detail: str, shortfall: float) -> R
     return Refusal(candidate.option, candidate.plan.weight_format, candidate.layout, reason, detail, shortfall)
 
 
-def replicas(request: Request, candidate: Replica, most: Capacity) -> int:
+def replicas(request: Question, candidate: Replica, most: Capacity) -> int:
     """Replicas that the demand takes, or that the GPU budget allows where there is no demand."""
-    if request.concurrency is not None:
-        return demand.replicas_for(request.concurrency * (1 + request.headroom), most.amount)
-    if request.requests_per_s is not None:
-        return demand.replicas_for(request.requests_per_s * (1 + request.headroom), most.amount)
-    return (request.gpu_budget or candidate.layout.gpus) // candidate.layout.gpus
+    if request.target.concurrency is not None:
+        return demand.replicas_for(request.target.concurrency * (1 + request.rules.headroom), most.amount)
+    if request.target.requests_per_s is not None:
+        return demand.replicas_for(request.target.requests_per_s * (1 + request.rules.headroom), most.amount)
+    return (request.rules.gpu_budget or candidate.layout.gpus) // candidate.layout.gpus
 
 
 def objective_key(found: Evaluated, objective: Objective) -> tuple[float, ...]:
@@ -276,28 +276,28 @@ def objective_key(found: Evaluated, objective: Objective) -> tuple[float, ...]:
     return (answer.spent(found, objective), found.gpus, answer.cost(found), latency, *plain)
 
 
-def preference(found: Evaluated, request: Request) -> tuple[float, ...]:
+def preference(found: Evaluated, request: Question) -> tuple[float, ...]:
     """Order of what is asked: the objective; where only a GPU budget is given the most throughput; offline that per GPU."""
-    return (*answer.throughput_first(found, request), *objective_key(found, request.objective))
+    return (*answer.throughput_first(found, request), *objective_key(found, request.rules.objective))
 
 
-def rank(found: Sequence[Evaluated], request: Request) -> tuple[Evaluated, ...]:
+def rank(found: Sequence[Evaluated], request: Question) -> tuple[Evaluated, ...]:
     """Return what was found in the order of preference, best first."""
     return tuple(sorted(found, key=lambda e: preference(e, request)))
 
 
-def search(request: Request, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data) -> Outcome:
+def search(request: Question, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data) -> Outcome:
     """Evaluate every layout of every GPU type and precision; best first, each rejected one with its reason."""
 
-    def once(asked: Request) -> Outcome:
-        if asked.extras.cached.varies:
+    def once(asked: Question) -> Outcome:
+        if asked.service.extras.cached.varies:
             return _spread(asked, options, precisions, data)
         return chosen(bounded(tabulated(asked, options, precisions, data), asked), asked)
 
     return settled(request, once)
 
 
-def _spread(request: Request, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data) -> Outcome:
+def _spread(request: Question, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data) -> Outcome:
     """Evaluate every layout at the fewest replicas that suffice with what so many find in their caches."""
     entries = [entry for o in options for name in precisions for entry in candidates(request, o, name, data)]
     layouts = [entry if isinstance(entry, Replica) else entry.sized for entry in entries]
@@ -308,7 +308,7 @@ def _spread(request: Request, options: Sequence[GpuType], precisions: Sequence[s
     return found_with(Outcome(request, rank(found, request), rejected))
 
 
-def _fewest(layouts: Sequence[Replica], request: Request, data: Data) -> list[Evaluated | Refusal]:
+def _fewest(layouts: Sequence[Replica], request: Question, data: Data) -> list[Evaluated | Refusal]:
     """Try numbers of replicas for each layout, those of all layouts at once, until each has its fewest."""
 
     def tried(trials: Mapping[int, Trial]) -> list[tuple[Evaluated | Refusal, Reply]]:
@@ -317,25 +317,25 @@ def _fewest(layouts: Sequence[Replica], request: Request, data: Data) -> list[Ev
 
     return [
         _placed(result, trial.replicas, request, data) if trial and isinstance(result, Evaluated) else result
-        for result, trial in counts.fewest_of(len(layouts), request.extras.cached, tried)
+        for result, trial in counts.fewest_of(len(layouts), request.service.extras.cached, tried)
     ]
 
 
-def _tried(layouts: Sequence[tuple[Replica, Trial]], request: Request, data: Data) -> list[Evaluated | Refusal]:
+def _tried(layouts: Sequence[tuple[Replica, Trial]], request: Question, data: Data) -> list[Evaluated | Refusal]:
     """Evaluate layouts, each as one of the replicas that are tried."""
     tables: dict[Extras, Timing] = {}
     results: list[Timed | Refusal] = []
     for candidate, trial in layouts:
         there, layout = counts.placed(candidate, request, trial)
         if isinstance(layout, Replica):
-            results.append(timed(layout, tables.setdefault(there.extras, Timing(there, data))))
+            results.append(timed(layout, tables.setdefault(there.service.extras, Timing(there, data))))
         else:
             results.append(layout)
     found = iter(evaluate([entry for entry in results if isinstance(entry, Timed)], request))
     return [next(found) if isinstance(entry, Timed) else entry for entry in results]
 
 
-def _reply(result: Evaluated | Refusal, request: Request, trial: Trial) -> Reply:
+def _reply(result: Evaluated | Refusal, request: Question, trial: Trial) -> Reply:
     """Return what a trial says: how many replicas suffice then, and how much of the histories those tried keep."""
     if isinstance(result, Refusal):
         return Reply(None, memory=result.reason == "memory")
@@ -346,15 +346,15 @@ def _reply(result: Evaluated | Refusal, request: Request, trial: Trial) -> Reply
     return Reply(result.replicas, 1.0 if alive is None else alive.kept)
 
 
-def _placed(found: Evaluated, count: int, request: Request, data: Data) -> Evaluated:
+def _placed(found: Evaluated, count: int, request: Question, data: Data) -> Evaluated:
     """Return an answer at the replicas whose caches it was evaluated with, and how to evaluate it at another number."""
 
-    def again(other: int, asked: Request) -> Evaluated | None:
+    def again(other: int, asked: Question) -> Evaluated | None:
         def tried(trial: Trial) -> tuple[Evaluated | Refusal, Reply]:
             (result,) = _tried([(found.candidate, trial)], asked, data)
             return result, _reply(result, asked, trial)
 
-        anew = counts.at_once(other, asked.extras.cached, tried)
+        anew = counts.at_once(other, asked.service.extras.cached, tried)
         return _placed(anew, other, asked, data) if isinstance(anew, Evaluated) else None
 
     return replace(found.at(count, request), again=again)
@@ -363,26 +363,26 @@ def _placed(found: Evaluated, count: int, request: Request, data: Data) -> Evalu
 def found_with(outcome: Outcome) -> Outcome:
     """Return an outcome whose request says what the replicas of its answer find in their caches."""
     best, request = outcome.best, outcome.request
-    if best is None or best.load.kernels.extras == request.extras:
+    if best is None or best.load.kernels.extras == request.service.extras:
         return outcome
     return replace(outcome, request=best.asked(request))
 
 
-def settled(request: Request, once: Callable[[Request], Outcome]) -> Outcome:
+def settled(request: Question, once: Callable[[Question], Outcome]) -> Outcome:
     """Return what a search finds; with caution at the error bands of the load that its own answer puts on a replica."""
     found = once(request)
-    for _ in range(CAUTIOUS_ROUNDS if request.pessimistic else 0):
+    for _ in range(CAUTIOUS_ROUNDS if request.target.pessimistic else 0):
         if found.best is None:
             break
         load = region(float(found.best.point.running[0]))
-        if load == found.request.pessimistic_load:
+        if load == found.request.target.pessimistic_load:
             break
-        found = once(replace(request, pessimistic_load=load))
+        found = once(request.with_(pessimistic_load=load))
     return found
 
 
 def tabulated(
-    request: Request, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data
+    request: Question, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data
 ) -> list[Timed | Refusal]:
     """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits."""
     loads = Timing(request, data)
@@ -394,14 +394,14 @@ def tabulated(
     ]
 
 
-def bounded(layouts: Sequence[Timed | Refusal], request: Request) -> list[Bounded | Refusal]:
+def bounded(layouts: Sequence[Timed | Refusal], request: Question) -> list[Bounded | Refusal]:
     """Find the most that a replica of each layout serves within the limits, whatever the demand of its kind."""
     entries = [alone(entry, request) if isinstance(entry, Timed) else entry for entry in layouts]
     found = iter(_bounded([entry for entry in entries if isinstance(entry, Timed)], request))
     return [next(found) if isinstance(entry, Timed) else entry for entry in entries]
 
 
-def chosen(layouts: Sequence[Bounded | Refusal], request: Request) -> Outcome:
+def chosen(layouts: Sequence[Bounded | Refusal], request: Question) -> Outcome:
     """Size every layout for the demand; best first, each rejected one with its reason."""
     evaluated = iter(_evaluate([entry for entry in layouts if isinstance(entry, Bounded)], request))
     results = [next(evaluated) if isinstance(entry, Bounded) else entry for entry in layouts]

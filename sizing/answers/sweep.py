@@ -9,16 +9,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sizing.answers.search import Bounded, Outcome, Timed, bounded, chosen, search, settled, tabulated
-from sizing.question.question import Data, GpuType, Request
+from sizing.question.question import Data, GpuType, Question, Service
 from sizing.replica.replica import Refusal
 
 MOST_KEPT = 256  # sets of layouts that are kept: some hundred kB each
-# What of a request no layout's memory and step times depend on. A field that is added to requests is none of these.
-OF_DEMAND = (
-    "requests_per_s", "concurrency", "gpu_budget", "limits", "max_utilisation", "headroom", "objective", "demanded", "habits",
-)  # fmt: skip
-LOOKED_UP = ("model", "engine", "pessimistic")  # large, and one object wherever they are the same
-_PLAIN = tuple(field.name for field in fields(Request) if field.name not in (*OF_DEMAND, *LOOKED_UP))
+LOOKED_UP = ("model", "engine")  # large, and one object wherever they are the same
+_PLAIN = tuple(field.name for field in fields(Service) if field.name not in LOOKED_UP)
 
 
 class Axis(NamedTuple):
@@ -49,7 +45,7 @@ class _Layouts:
     `of` keeps what the layouts are of from being replaced by something else in the same place of memory.
     """
 
-    of: tuple[Request, Sequence[GpuType]]
+    of: tuple[Question, Sequence[GpuType]]
     timed: list[Timed | Refusal]
     bounded: dict[Hashable, list[Bounded | Refusal]] = field(default_factory=dict)
 
@@ -64,13 +60,13 @@ class Searches:
     data: Data
     _kept: OrderedDict[Hashable, _Layouts] = field(default_factory=OrderedDict)
 
-    def search(self, request: Request, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
+    def search(self, request: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
         """Return the outcome of a request."""
-        if request.extras.cached.varies:  # layouts that are timed at their own number of replicas
+        if request.service.extras.cached.varies:  # layouts that are timed at their own number of replicas
             return search(request, options, precisions, self.data)
         return settled(request, lambda asked: self._once(asked, options, precisions))
 
-    def _once(self, request: Request, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
+    def _once(self, request: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
         key = _of_layouts(request, options, precisions)
         layouts = self._kept.pop(key, None)
         if layouts is None:
@@ -86,16 +82,18 @@ class Searches:
         return chosen(layouts.bounded[limits], request)
 
 
-def _of_layouts(request: Request, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Hashable:
+def _of_layouts(request: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Hashable:
     """Return all that a layout's memory and step times may depend on: what is asked, but for demand, limits and rules."""
+    service, target = request.service, request.target
     return (
-        tuple(getattr(request, name) for name in _PLAIN),
-        tuple(id(getattr(request, name)) for name in LOOKED_UP),
+        tuple(getattr(service, name) for name in _PLAIN),
+        tuple(id(getattr(service, name)) for name in LOOKED_UP),
+        (target.offline, id(target.pessimistic), target.pessimistic_load),
         tuple((id(option.gpu), option.id, option.usd_per_gpu_hour, option.shares_name) for option in options),
         tuple(precisions),
     )
 
 
-def _of_limits(request: Request) -> Hashable:
+def _of_limits(request: Question) -> Hashable:
     """Return all that the most that a replica serves depends on, but for its layout."""
-    return (request.limits, request.max_utilisation, request.concurrency is None)
+    return (request.target.limits, request.target.max_utilisation, request.target.concurrency is None)

@@ -15,7 +15,7 @@ from sizing.answers.search import Evaluated, Outcome, found_with, preference, re
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.simulation import ROUNDS, Deployed, Served, Traffic, simulate
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.replica.capacity import Load
 from sizing.replica.replica import Replica
 from sizing.specs.workload import Limits, Tokens
@@ -33,7 +33,7 @@ LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a 
 MOST_CHUNKS = 30_000  # prefill steps simulated at most: prompts cut into very many chunks are sampled by fewer requests
 FEWEST_REQUESTS = 200
 
-Order = Callable[[Evaluated, Request], tuple[float, ...]]
+Order = Callable[[Evaluated, Question], tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,51 +92,55 @@ def verify(
     return Verified(outcome, False, tried)
 
 
-def keeps_headroom(checked: Evaluated, request: Request) -> bool:
+def keeps_headroom(checked: Evaluated, request: Question) -> bool:
     """Return whether a size serves the headroom that is asked for on top of the demand, as corrected by the simulation."""
-    demand = request.concurrency or request.requests_per_s
-    if not demand or not request.headroom:
+    demand = request.target.concurrency or request.target.requests_per_s
+    if not demand or not request.rules.headroom:
         return True
-    return checked.most_per_replica * checked.replicas >= demand * (1 + request.headroom) * (1 - ROUNDING)
+    return checked.most_per_replica * checked.replicas >= demand * (1 + request.rules.headroom) * (1 - ROUNDING)
 
 
-def limits_of(found: Evaluated, request: Request) -> Limits:
+def limits_of(found: Evaluated, request: Question) -> Limits:
     """Return the limits that a simulation of a size must keep: those asked for, at the edge that it is sized on."""
-    return found.load.edge.limits(request.limits)
+    return found.load.edge.limits(request.target.limits)
 
 
-def next_size(failed: Evaluated, request: Request) -> int:
+def next_size(failed: Evaluated, request: Question) -> int:
     """Return the replicas to try next: what the closed form asks for when corrected by the simulation, one more at least.
 
     The correction is gone half of the way at a time: it is largest where a limit is broken, and falls with the load.
     """
-    most = failed.load.most(replace(request, limits=tightened_by(failed, request)))
+    most = failed.load.most(request.with_(limits=tightened_by(failed, request)))
     needed = failed.replicas if most is None else replicas(request, failed.candidate, most)
     return failed.replicas + max(1, (needed - failed.replicas) // 2)
 
 
-def corrected(found: Evaluated, request: Request) -> Evaluated:
+def corrected(found: Evaluated, request: Question) -> Evaluated:
     """Return a simulated size with the most that it serves corrected by what the simulation saw.
 
     Where the simulated statistic is above the closed form's, the limit is tightened by that ratio before the closed form is
     asked how much more load it takes; so headroom and latencies beside it come from one picture.
     """
     tightened = tightened_by(found, request)
-    if tightened is request.limits:
+    if tightened is request.target.limits:
         return found
-    load = request.concurrency / found.replicas if request.concurrency else float(found.point.requests_per_s[0])
-    most = found.load.most(replace(request, limits=tightened))
+    load = (
+        request.target.concurrency / found.replicas
+        if request.target.concurrency
+        else float(found.point.requests_per_s[0])
+    )
+    most = found.load.most(request.with_(limits=tightened))
     if most is None or most.amount <= load:
         return replace(found, most_per_replica=load, most_requests_per_s=float(found.point.requests_per_s[0]))
     return replace(found, most_per_replica=most.amount, most_requests_per_s=most.requests_per_s, binding=most.binding)
 
 
-def tightened_by(found: Evaluated, request: Request) -> Limits:
+def tightened_by(found: Evaluated, request: Question) -> Limits:
     """Return the limits with each that the simulation came nearer to than the closed form tightened by that ratio."""
     served = found.served
-    tightened = request.limits
+    tightened = request.target.limits
     for name in ("ttft", "itl", "e2e"):
-        limit = getattr(request.limits, name)
+        limit = getattr(request.target.limits, name)
         if limit is None or served is None or not served.latencies_s[name]:
             continue
         closed_s = float(getattr(found.point, f"{name}_s")[limit.statistic][0])
@@ -147,15 +151,15 @@ def tightened_by(found: Evaluated, request: Request) -> Limits:
     return tightened
 
 
-def _scales(request: Request) -> bool:
+def _scales(request: Question) -> bool:
     """A demand can be met by more replicas; a budget of GPUs alone cannot."""
-    return request.requests_per_s is not None or request.concurrency is not None
+    return request.target.requests_per_s is not None or request.target.concurrency is not None
 
 
-def simulated(candidate: Evaluated, request: Request, tokens: Tokens, *, seed: int = 0) -> Served:
+def simulated(candidate: Evaluated, request: Question, tokens: Tokens, *, seed: int = 0) -> Served:
     """Simulate one replica of a size under its share of the demand, for longer where a limit is near."""
     served = _simulated(candidate, request, tokens, REQUESTS, seed)
-    if request.concurrency is None and is_close(served, limits_of(candidate, request)):
+    if request.target.concurrency is None and is_close(served, limits_of(candidate, request)):
         return _simulated(candidate, request, tokens, LONGER * REQUESTS, seed)
     return served
 
@@ -170,15 +174,15 @@ def is_close(served: Served, limits: Limits) -> bool:
     return False
 
 
-def _simulated(candidate: Evaluated, request: Request, tokens: Tokens, requests: int, seed: int) -> Served:
+def _simulated(candidate: Evaluated, request: Question, tokens: Tokens, requests: int, seed: int) -> Served:
     deployed = deployed_as(candidate.candidate, candidate.load, request)
     isl, osl = lengths_of(tokens)
-    traffic = Traffic(isl, osl, 0, longest=request.max_model_len, seed=seed)
-    if request.offline and request.requests_per_s is None and request.concurrency is None:
+    traffic = Traffic(isl, osl, 0, longest=request.service.max_model_len, seed=seed)
+    if request.target.offline and request.target.requests_per_s is None and request.target.concurrency is None:
         full = candidate.load.slots  # whatever comes, the next waits
         return simulate(deployed, replace(traffic, in_flight=full, count=ROUNDS * full))
-    if request.concurrency is not None:
-        share = max(1, -(-request.concurrency // candidate.replicas))
+    if request.target.concurrency is not None:
+        share = max(1, -(-request.target.concurrency // candidate.replicas))
         return simulate(deployed, replace(traffic, in_flight=share, count=ROUNDS * share))
     rate = candidate.requests_per_s / candidate.replicas
     in_flight = rate * float(candidate.point.e2e_s["mean"][0])
@@ -186,14 +190,14 @@ def _simulated(candidate: Evaluated, request: Request, tokens: Tokens, requests:
     return simulate(deployed, steady(traffic, rate, in_flight, chunks, requests), routing="round-robin")
 
 
-def deployed_as(chosen: Replica, load: Load, request: Request) -> Deployed:
+def deployed_as(chosen: Replica, load: Load, request: Question) -> Deployed:
     """Return one replica of a layout, to be simulated."""
     return Deployed(
-        model=request.model,
+        model=request.service.model,
         layout=chosen.layout,
         kernels=load.kernels,
         memory=chosen.memory,
-        rules=of_engine(chosen.settings, verified=request.extras.verified),
+        rules=of_engine(chosen.settings, verified=request.service.extras.verified),
         prefix_hit=load.kernels.extras.cached.share,
     )
 

@@ -39,7 +39,7 @@ from sizing.engine import transfer
 from sizing.engine.rules import of_engine
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.engine.transfer import Handed
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
 
@@ -64,20 +64,24 @@ def verify(found: Found, asked: Asked, tokens: Tokens, *, seed: int = 0, tries: 
         assert last.served is not None
         if meets(last.served.whole, limits_of(last, request)):
             return Checked(last, True, tried)
-        less = _larger(last, request, asked) if request.requests_per_s is not None else _lighter(last, request, asked)
+        less = (
+            _larger(last, request, asked)
+            if request.target.requests_per_s is not None
+            else _lighter(last, request, asked)
+        )
         if less is not None:
             heapq.heappush(heap, (preference(less, request), number, less))
     return None if last is None else Checked(last, False, tried)
 
 
-def limits_of(pair: Pooled, request: Request) -> Limits:
+def limits_of(pair: Pooled, request: Question) -> Limits:
     """Return the limits that a simulation must keep: those asked for, each at the edge that its pool is sized on."""
-    prefill, decode = (pool.load.edge.limits(request.limits) for pool in (pair.prefill, pair.decode))
+    prefill, decode = (pool.load.edge.limits(request.target.limits) for pool in (pair.prefill, pair.decode))
     tighter = min((of.e2e for of in (prefill, decode) if of.e2e is not None), key=lambda e2e: e2e.seconds, default=None)
     return Limits(ttft=prefill.ttft, itl=decode.itl, e2e=tighter)
 
 
-def lacking(pair: Pooled, request: Request) -> tuple[bool, bool]:
+def lacking(pair: Pooled, request: Question) -> tuple[bool, bool]:
     """Return whether each pool is too small by what a simulation measured: it misses its limit, or does not keep up."""
     served, limits = pair.served, limits_of(pair, request)
     assert served is not None
@@ -93,7 +97,7 @@ def lacking(pair: Pooled, request: Request) -> tuple[bool, bool]:
     return prefill, decode
 
 
-def _larger(pair: Pooled, request: Request, asked: Asked) -> Pooled | None:
+def _larger(pair: Pooled, request: Question, asked: Asked) -> Pooled | None:
     """Return the pair with the replicas that the closed form asks for when corrected by the simulation; None where they are given.
 
     Where it outgrows its node the cache takes the network.
@@ -123,12 +127,12 @@ def _larger(pair: Pooled, request: Request, asked: Asked) -> Pooled | None:
     return replace(apart, prefill=apart.prefill.with_replicas(counts[0], prefill))
 
 
-def _lighter(pair: Pooled, request: Request, asked: Asked) -> Pooled:
-    at = replace(request, requests_per_s=LESS_LOAD * pair.requests_per_s)
+def _lighter(pair: Pooled, request: Question, asked: Asked) -> Pooled:
+    at = request.with_(requests_per_s=LESS_LOAD * pair.requests_per_s)
     return with_counts(pair, pair.prefill.replicas, pair.decode.replicas, *phase_requests(at, asked, None))
 
 
-def simulated(pair: Pooled, request: Request, tokens: Tokens, *, seed: int = 0) -> Handed:
+def simulated(pair: Pooled, request: Question, tokens: Tokens, *, seed: int = 0) -> Handed:
     """Simulate both pools under the demand, for longer where a limit is near."""
     served = driven(pair, request, tokens, REQUESTS, seed)
     if is_close(served.whole, limits_of(pair, request)):
@@ -145,21 +149,21 @@ def part_of(prefills: int, decodes: int, most: int = MOST_REPLICAS) -> tuple[int
     return *part, max(part[0] / prefills, part[1] / decodes)
 
 
-def deployed(pool: Evaluated, replicas: int, request: Request) -> Deployed:
+def deployed(pool: Evaluated, replicas: int, request: Question) -> Deployed:
     """Return what is simulated of a pool."""
     chosen = pool.candidate
     return Deployed(
-        model=request.model,
+        model=request.service.model,
         layout=chosen.layout,
         kernels=pool.load.kernels,
         memory=chosen.memory,
-        rules=of_engine(chosen.settings, verified=request.extras.verified),
+        rules=of_engine(chosen.settings, verified=request.service.extras.verified),
         replicas=replicas,
         prefix_hit=pool.load.kernels.extras.cached.share,
     )
 
 
-def driven(pair: Pooled, request: Request, tokens: Tokens, requests: int, seed: int) -> Handed:
+def driven(pair: Pooled, request: Question, tokens: Tokens, requests: int, seed: int) -> Handed:
     """Simulate as many `requests` as are asked for, or a part of large pools under its part of the load (`part_of`)."""
     prefills, decodes, share = part_of(pair.prefill.replicas, pair.decode.replicas)
     isl, osl = lengths_of(tokens)
@@ -173,7 +177,7 @@ def driven(pair: Pooled, request: Request, tokens: Tokens, requests: int, seed: 
         osl,
         warm_up + math.ceil(measured) + cool_down,
         rate_per_s=rate,
-        longest=request.max_model_len,
+        longest=request.service.max_model_len,
         warm_up=warm_up,
         cool_down=cool_down,
         exact_rate=True,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sizing.answers import advice
@@ -20,7 +20,7 @@ from sizing.answers.search import Evaluated, Outcome
 from sizing.model import architecture
 from sizing.model.extras import drafts
 from sizing.question import question as requests
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.specs.errors import InputError
 from sizing.specs.facts import Trial
 from sizing.specs.units import MILLI
@@ -39,7 +39,7 @@ class Change:
     share: float
     value: float
     unit: str
-    request: Request | None
+    request: Question | None
     tokens: Tokens
     reason: str | None = None
 
@@ -58,7 +58,7 @@ class Effect(NamedTuple):
     sized: Sized
 
 
-def changes(request: Request, workload: Workload, defaults: Defaults) -> Iterator[Change]:
+def changes(request: Question, workload: Workload, defaults: Defaults) -> Iterator[Change]:
     """Yield each limit, each length and the demand, a share lower and higher."""
     for name in LIMITS:
         for share in SHARES:
@@ -70,7 +70,7 @@ def changes(request: Request, workload: Workload, defaults: Defaults) -> Iterato
         yield from _demand(request, workload, share)
 
 
-def effects(found: Iterable[Change], size: Callable[[Request, Tokens], Sized]) -> Iterator[Effect]:
+def effects(found: Iterable[Change], size: Callable[[Question, Tokens], Sized]) -> Iterator[Effect]:
     """Yield what each change makes of the answer; what asks for too much is told by its reason."""
     for change in found:
         if change.request is None:
@@ -79,17 +79,17 @@ def effects(found: Iterable[Change], size: Callable[[Request, Tokens], Sized]) -
             yield Effect(change, size(change.request, change.tokens))
 
 
-def _limit(request: Request, workload: Workload, name: str, share: float) -> Iterator[Change]:
-    limit = getattr(request.limits, name)
-    if limit is None or (name == "itl" and request.osl == 1):
+def _limit(request: Question, workload: Workload, name: str, share: float) -> Iterator[Change]:
+    limit = getattr(request.target.limits, name)
+    if limit is None or (name == "itl" and request.service.osl == 1):
         return
-    changed = replace(request, limits=advice.relaxed(request.limits, name, 1 + share))
+    changed = request.with_(limits=advice.relaxed(request.target.limits, name, 1 + share))
     statistic = "" if limit.statistic == "mean" else f" ({limit.statistic})"
     value_ms = limit.seconds * (1 + share) / MILLI
     yield Change(f"{name.upper()} limit{statistic}", share, value_ms, "ms", changed, workload.tokens)
 
 
-def _length(request: Request, workload: Workload, defaults: Defaults, name: str, share: float) -> Iterator[Change]:
+def _length(request: Question, workload: Workload, defaults: Defaults, name: str, share: float) -> Iterator[Change]:
     """Yield a change of all lengths of a kind, their mean, spread and longest; none where it rounds to the same."""
     tokens = workload.tokens
     mean = max(1, round(getattr(tokens, name) * (1 + share)))
@@ -112,25 +112,32 @@ def _length(request: Request, workload: Workload, defaults: Defaults, name: str,
     yield Change(what, share, mean, "tokens", changed, other)
 
 
-def _with_lengths(request: Request, workload: Workload, tokens: Tokens, defaults: Defaults) -> Request:
+def _with_lengths(request: Question, workload: Workload, tokens: Tokens, defaults: Defaults) -> Question:
     """Return the request with other lengths. Raises InputError where model or engine take none so long."""
     alone = workload.model_copy(update={"tokens": tokens, "demand": None})  # which may have come through a pipe
     resolved = requests.resolve(
-        alone, request.model, request.engine, request.engine_version, defaults, gpu_budget=request.gpu_budget or 1
+        alone,
+        request.service.model,
+        request.service.engine,
+        request.service.engine_version,
+        defaults,
+        gpu_budget=request.rules.gpu_budget or 1,
     )
-    return replace(request, isl=resolved.isl, osl=resolved.osl, max_model_len=resolved.max_model_len)
+    return request.with_(
+        isl=resolved.service.isl, osl=resolved.service.osl, max_model_len=resolved.service.max_model_len
+    )
 
 
-def _demand(request: Request, workload: Workload, share: float) -> Iterator[Change]:
+def _demand(request: Question, workload: Workload, share: float) -> Iterator[Change]:
     """Yield a change of what is demanded, where anything is: requests in flight, or requests/s at the peak."""
-    if request.concurrency is not None:
-        in_flight = max(1, round(request.concurrency * (1 + share)))
-        if in_flight != request.concurrency:
-            changed = replace(request, concurrency=in_flight)
+    if request.target.concurrency is not None:
+        in_flight = max(1, round(request.target.concurrency * (1 + share)))
+        if in_flight != request.target.concurrency:
+            changed = request.with_(concurrency=in_flight)
             yield Change("demand", share, in_flight, "requests in flight", changed, workload.tokens)
-    elif request.requests_per_s is not None:
-        rate = request.requests_per_s * (1 + share)
-        yield Change("demand", share, rate, "requests/s", replace(request, requests_per_s=rate), workload.tokens)
+    elif request.target.requests_per_s is not None:
+        rate = request.target.requests_per_s * (1 + share)
+        yield Change("demand", share, rate, "requests/s", request.with_(requests_per_s=rate), workload.tokens)
 
 
 Options = Mapping[str, Any]
@@ -184,26 +191,26 @@ def solved(outcome: Outcome) -> Solved:
     return Solved(None, "no layout meets the demand" if nearest is None else f"{nearest.layout}: {nearest.detail}")
 
 
-def order(found: Answer | None, request: Request) -> tuple[float, ...]:
+def order(found: Answer | None, request: Question) -> tuple[float, ...]:
     """Order of answers: what the request asks first (GPUs, unless told otherwise), cost, then the most served by a GPU."""
     if found is None:
         return (math.inf,)
-    first, *_ = (*throughput_first(found, request), spent(found, request.objective))
+    first, *_ = (*throughput_first(found, request), spent(found, request.rules.objective))
     return (first, cost(found), -found.most_per_gpu)
 
 
-def applicable(trial: Trial, request: Request, weight_bits: float, kv_bits: float) -> bool:
+def applicable(trial: Trial, request: Question, weight_bits: float, kv_bits: float) -> bool:
     """Return whether a trial changes anything of a request that is served with so many bits a weight and cached value."""
-    if trial.optimisation is not None and trial.optimisation in request.optimisations.asked():
+    if trial.optimisation is not None and trial.optimisation in request.service.optimisations.asked():
         return False
-    cached = request.extras.cached
+    cached = request.service.extras.cached
     if trial.of_caches and (cached.affinity or (cached.talk is None and cached.prefixes == 1)):
         return False
-    if trial.attention is not None and architecture.attention_class(request.model) != trial.attention:
+    if trial.attention is not None and architecture.attention_class(request.service.model) != trial.attention:
         return False
-    if trial.of_checkpoint and not drafts.has_modules(request.model):
+    if trial.of_checkpoint and not drafts.has_modules(request.service.model):
         return False
-    if trial.optimisation == "speculative" and request.osl == 1:
+    if trial.optimisation == "speculative" and request.service.osl == 1:
         return False
     return weight_bits >= (trial.least_weight_bits or 0) and kv_bits >= (trial.least_kv_bits or 0)
 
@@ -228,12 +235,12 @@ def _sensitivity(trial: Trial, solve: Solve) -> Iterable[Varied]:
         yield Varied(held, solve(trial.values(held)).best)
 
 
-def ranked(tried: Iterable[Tried], request: Request) -> tuple[Tried, ...]:
+def ranked(tried: Iterable[Tried], request: Question) -> tuple[Tried, ...]:
     """Return trials with the best first; those without an answer come last, in the order in which they came."""
     return tuple(sorted(tried, key=lambda one: order(one.best, request)))
 
 
-def combined(base: Answer | None, tried: Iterable[Tried], request: Request, solve: Solve) -> Combination:
+def combined(base: Answer | None, tried: Iterable[Tried], request: Question, solve: Solve) -> Combination:
     """Put trials together that help alone, the one that helps most at a time, until none does any more; one of a group.
 
     Where none is feasible alone, the first of each group together may be. What comes out does not depend on the order in
@@ -273,7 +280,7 @@ def _with(found: Combination, one: Tried, solve: Solve) -> Combination | None:
         return None
 
 
-def is_better(new: Answer | None, old: Answer | None, request: Request) -> bool:
+def is_better(new: Answer | None, old: Answer | None, request: Question) -> bool:
     """Return whether an answer comes before another one; by the most that a GPU serves only if that is enough more."""
     if new is None or old is None:
         return new is not None

@@ -17,7 +17,7 @@ from sizing.cli.options import PEAK_OPTIONS
 from sizing.cli.output import chosen_format
 from sizing.cli.progress import Bar
 from sizing.cli.reading import Reader
-from sizing.cli.resolve import Question, question
+from sizing.cli.resolve import Prepared, question
 from sizing.cli.workers import cores, ordered
 from sizing.question.question import GpuType
 from sizing.report import compare as report
@@ -51,7 +51,7 @@ class Replacing(NamedTuple):
 class Asking(NamedTuple):
     """What to compare, in which order, and how to write it."""
 
-    question: Question
+    question: Prepared
     values: Mapping[str, Any]
     sort: Objective
     replaced: Replaced | None
@@ -71,7 +71,7 @@ class Candidate(NamedTuple):
 class Candidates:
     """What a process does with one candidate: answers the question with this alone."""
 
-    question: Question
+    question: Prepared
     values: Mapping[str, Any]
     sort: Objective
     replaced: int | None
@@ -109,7 +109,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
             "headroom": values["headroom"] or "0",
         }  # growth, if any, as asked here
         asked = question(rest, OPTIONS, {**values, **served}, pooled=True)
-    order = sort.value or asked.request.objective
+    order = sort.value or asked.request.rules.objective
     return Asking(asked, values, order, replaced, output.value, values["jobs"] or cores())
 
 
@@ -126,7 +126,7 @@ def compared(asking: Asking) -> Compare:
     return report.build(lines, asked.asked, asked.request, asking.sort, replaced)
 
 
-def _candidates(asked: Question) -> list[Candidate]:
+def _candidates(asked: Prepared) -> list[Candidate]:
     """Return each GPU type and precision, and with each the pools, once where these name their own types."""
     whole = [Candidate(option, name) for option in asked.options for name in asked.precisions]
     if asked.pools is None:
@@ -137,7 +137,7 @@ def _candidates(asked: Question) -> list[Candidate]:
     return [*whole, *(Candidate(one.prefill.options[0], name, one) for one in both for name in asked.precisions)]
 
 
-def _answer(alone: Question, values: Mapping[str, Any]) -> tuple[Outcome, Verified | None]:
+def _answer(alone: Prepared, values: Mapping[str, Any]) -> tuple[Outcome, Verified | None]:
     """Return what `estimate` finds of one GPU type and precision."""
     return answer(to_size(alone, values), alone, to_simulate(alone, values))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +20,7 @@ from sizing.cli.output import chosen_format
 from sizing.cli.ranges import whole_numbers
 from sizing.cli.reading import Reader, is_given
 from sizing.cli.resolve import asked_of, data, request_of
-from sizing.question.question import Data, Request
+from sizing.question.question import Data, Question
 from sizing.report.curve import METRICS
 from sizing.report.curve_inputs import Drawn, Measured
 from sizing.report.documents_curve import Metric
@@ -97,7 +96,9 @@ def ask(workload: str | None, options: tuple[Opt, ...], values: Mapping[str, Any
         return Asking(None, measured.value, limits.value, metric, output.value, own.value.picture, 1)
     drawn = _drawn(found, options, values, own, measured, output)
     request = drawn.request
-    limits_ = request.limits if request.osl > 1 else request.limits.model_copy(update={"itl": None})
+    limits_ = (
+        request.target.limits if request.service.osl > 1 else request.target.limits.model_copy(update={"itl": None})
+    )
     metric = own.value.metric or _metric(limits_, drawn.asked.workload.mode)
     jobs = values["jobs"] or os.cpu_count() or 1
     return Asking(drawn, measured.value, limits_, metric, output.value, own.value.picture, jobs)
@@ -193,9 +194,9 @@ def _drawn(
     arrivals = Part(lambda: _arrivals(own.value, pooled=pools.value is not None))
     check(output, own, found, measured, gpu, *names.parts, request, pools, arrivals)
     # The loads of a curve are those of one replica, or one pair of pools, whatever comes to all.
-    undemanded = replace(request.value, gpu_budget=None)
+    undemanded = request.value.with_(gpu_budget=None)
     layouts = _layouts(own.value, undemanded, known)
-    asked = asked_of(names, read, undemanded.extras)
+    asked = asked_of(names, read, undemanded.service.extras)
     return Drawn(
         asked=asked,
         request=undemanded,
@@ -209,7 +210,7 @@ def _drawn(
     )
 
 
-def _request(names: Named, read: Data) -> Request:
+def _request(names: Named, read: Data) -> Question:
     """Return the request without its demand: the loads of a curve are those of one replica, whatever comes to all."""
     prefix = names.workload.value.optimisations.prefix
     if prefix is not None and prefix.think_time_s is not None:
@@ -240,7 +241,7 @@ def _arrivals(own: _Own, *, pooled: bool) -> Arrivals:
 
 
 def _pool_lines(
-    pools: Pools | None, asked: Asked, request: Request, read: Data, own: _Own, *, simulated: bool
+    pools: Pools | None, asked: Asked, request: Question, read: Data, own: _Own, *, simulated: bool
 ) -> Iterator[PoolLine | Unpaired]:
     """Yield lines of pools for each GPU type, or the types that they name, and each precision."""
     if pools is None:
@@ -264,9 +265,9 @@ def _check_gpu(values: Mapping[str, Any], spec: Workload | None) -> None:
         raise InputError(NO_GPU)
 
 
-def _layouts(own: _Own, request: Request, known: Measured | None) -> Layouts:
+def _layouts(own: _Own, request: Question, known: Measured | None) -> Layouts:
     """Return the sizes to draw: as asked, as the workload states, as was measured, or the usual ones."""
-    serving = request.serving
+    serving = request.service.serving
     as_measured = TP if known is None else tuple(sorted({line.tp for line in known.lines if line.tp is not None}))
     tp = own.tp or ((serving.tp,) if serving.tp is not None else as_measured)
     pp = own.pp or ((serving.pp,) if serving.pp is not None else PP)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from sizing.answers.advice import Suggestion
     from sizing.answers.search import Outcome
     from sizing.answers.verify import Verified
-    from sizing.cli.resolve import Question
-    from sizing.question.question import Request
+    from sizing.cli.resolve import Prepared
+    from sizing.question.question import Question
     from sizing.report.documents import Estimate
     from sizing.report.estimate import Hopeful
     from sizing.specs.workload import Tokens
@@ -92,7 +92,7 @@ class Answered(NamedTuple):
     outcome: Outcome
 
 
-def estimated(asked: Question, values: Mapping[str, Any], *, relaxed: bool = True, explained: bool = False) -> Answered:
+def estimated(asked: Prepared, values: Mapping[str, Any], *, relaxed: bool = True, explained: bool = False) -> Answered:
     """Answer a question, simulated and on the edge of the error bands as the options say.
 
     `relaxed` looks for the limit that takes fewer GPUs; `explained` adds how each number came about.
@@ -119,7 +119,7 @@ def estimated(asked: Question, values: Mapping[str, Any], *, relaxed: bool = Tru
     return Answered(document, outcome)
 
 
-def suggested(outcome: Outcome, asked: Question, values: Mapping[str, Any]) -> tuple[Suggestion, ...]:
+def suggested(outcome: Outcome, asked: Prepared, values: Mapping[str, Any]) -> tuple[Suggestion, ...]:
     """Return the single changes that would make an infeasible question feasible, each searched and confirmed as its answer is."""
     from sizing.answers import advice
 
@@ -139,18 +139,18 @@ def _confirming(tokens: Tokens | None) -> Callable[[Outcome], Outcome | None]:
     return confirm
 
 
-def to_simulate(asked: Question, values: Mapping[str, Any]) -> Tokens | None:
+def to_simulate(asked: Prepared, values: Mapping[str, Any]) -> Tokens | None:
     """Return the lengths to simulate with, None where the answer is not to be simulated."""
     return None if values["no_verify"] else asked.asked.workload.tokens
 
 
-def to_size(asked: Question, values: Mapping[str, Any]) -> Request:
+def to_size(asked: Prepared, values: Mapping[str, Any]) -> Question:
     """Return the request to search for: as asked, or on the worse edges of the error bands."""
     return _cautious(asked.request) if values["conservative"] else asked.request
 
 
 def _with_pools(
-    document: Estimate, asked: Question, request: Request, tokens: Tokens | None, aggregated: Outcome | None
+    document: Estimate, asked: Prepared, request: Question, tokens: Tokens | None, aggregated: Outcome | None
 ) -> Estimate:
     """Return the document with what separate pools take for the same; `aggregated` is None where nothing serves it as one."""
     from sizing.cli.pools import searched
@@ -174,14 +174,13 @@ def _with_pools(
     )
 
 
-def _cautious(request: Request) -> Request:
+def _cautious(request: Question) -> Question:
     """Return a request to be sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
-    from dataclasses import replace
 
     from sizing.catalog import shelf
     from sizing.specs.errors import Fault, InputError
 
-    if request.offline and request.requests_per_s is None and request.concurrency is None:
+    if request.target.offline and request.target.requests_per_s is None and request.target.concurrency is None:
         raise InputError(
             Fault(
                 "offline work without a demand takes no number of GPUs; its rate is shown with its error band",
@@ -189,10 +188,10 @@ def _cautious(request: Request) -> Request:
                 allowed="with --rps, --concurrency or --dau, or another --mode",
             )
         )
-    return replace(request, pessimistic=shelf.load_bands().spec.bands)
+    return request.with_(pessimistic=shelf.load_bands().spec.bands)
 
 
-def _hopeful(asked: Question, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
+def _hopeful(asked: Prepared, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
     """Return the answer as predicted, to compare with; a size found with caution keeps the limits without it too."""
     from sizing.answers.search import preference, within_budget
     from sizing.report.estimate import Hopeful
@@ -203,7 +202,7 @@ def _hopeful(asked: Question, tokens: Tokens | None, cautious: Outcome | None) -
     return Hopeful(min(found, key=lambda one: preference(one, asked.request), default=None))
 
 
-def answer(request: Request, asked: Question, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
+def answer(request: Question, asked: Prepared, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
     """Return what a search finds, its best answer confirmed by simulation unless there are no `tokens` to simulate with."""
     from sizing.answers.search import search
 

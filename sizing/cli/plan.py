@@ -24,7 +24,7 @@ from sizing.cli.options import (
 
 if TYPE_CHECKING:
     from sizing.cli.planned import PlanQuestion
-    from sizing.cli.resolve import Question
+    from sizing.cli.resolve import Prepared
     from sizing.planning.fleet import Sharing
     from sizing.planning.size import Rules
     from sizing.report.documents_plan import Move, Plan, Uncertainty
@@ -110,7 +110,7 @@ def _planned(asked: PlanQuestion, seed: int, *, uncertain: bool, verified: bool)
         document = build(asking, moves=moves, uncertainty=draws)
     except UnreachableError as error:
         return build(asking, problems=[str(error)], suggestions=["a lower --availability, or better nodes"])
-    budget = asked.asked[0].question.request.gpu_budget
+    budget = asked.asked[0].question.request.rules.gpu_budget
     if budget is not None and document.gpus is not None and document.gpus > budget:
         over = f"the plan takes {document.gpus:,} GPUs, {document.gpus - budget:,} more than the budget of {budget:,}"
         return document._replace(feasible=False, problems=(over,))
@@ -137,7 +137,7 @@ def _stated(asked: PlanQuestion) -> dict[str, Any]:
     }
 
 
-def _answer(name: str, question: Question, pool: Sharing, rules: Rules, *, verified: bool) -> Answer:
+def _answer(name: str, question: Prepared, pool: Sharing, rules: Rules, *, verified: bool) -> Answer:
     """Return what the search finds for a workload, confirmed by simulation: as `llmsize estimate` does.
 
     The layout is that which takes the fewest GPUs with its reserves, in a shared pool too: that has one reserve for all, as large
@@ -167,7 +167,7 @@ def _problem(answer: Answer) -> str:
     return f"{answer.name}: {unmet(answer.outcome, (), answer.checked).detail}"
 
 
-def _suggestions(answer: Answer, question: Question, *, verified: bool) -> list[str]:
+def _suggestions(answer: Answer, question: Prepared, *, verified: bool) -> list[str]:
     """Return the changes that would let a workload be served, each found by searching again, as `llmsize estimate` does."""
     from sizing.cli.estimate import suggested
 
@@ -175,7 +175,7 @@ def _suggestions(answer: Answer, question: Question, *, verified: bool) -> list[
     return [f"{answer.name}: {one.change}: {one.gpus} x {one.gpu} ({one.layout})" for one in found]
 
 
-def _move(asking: Asking, name: str, question: Question, *, verified: bool) -> Move:
+def _move(asking: Asking, name: str, question: Prepared, *, verified: bool) -> Move:
     """Return what changes where one workload runs on another type of GPU."""
     from sizing.planning.fleet import pools_of
     from sizing.report.documents_plan import Move

@@ -18,7 +18,7 @@ from sizing.engine.rules import of_engine
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.architecture import Layout
-from sizing.question.question import GpuType, Request
+from sizing.question.question import GpuType, Question
 from sizing.replica import replica
 from sizing.replica.replica import Resolved
 from sizing.report.simulation import Split
@@ -28,7 +28,7 @@ from sizing.specs.optimisations import PHASES, Disaggregate, read_pools
 from sizing.specs.workload import Serving, Tokens, Workload
 
 if TYPE_CHECKING:
-    from sizing.cli.resolve import Question
+    from sizing.cli.resolve import Prepared
 
 FIELD = "optimisations.disaggregate"
 Check = Callable[[Workload], Fault | None]
@@ -91,7 +91,7 @@ def rated(workload: Workload) -> Fault | None:
     return None
 
 
-def searched(asked: Question, request: Request, tokens: Tokens | None) -> tuple[Found, Checked | None]:
+def searched(asked: Prepared, request: Question, tokens: Tokens | None) -> tuple[Found, Checked | None]:
     """Return what a search of the pools that a question asks for finds, its best answer simulated where there are `tokens`."""
     from sizing.answers import pools as disaggregation
     from sizing.answers.verify_pools import verify
@@ -159,18 +159,18 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
         allowed = "with --rps, --dau, --trace, or --requests alone"
         raise InputError(Fault("a closed loop is not simulated over two pools", field=FIELD, allowed=allowed))
     side, request = asked.prefill, decode.request
-    layout = layout_of(side.serving(request.serving))
+    layout = layout_of(side.serving(request.service.serving))
     precision = decode.plan.weight_format
     prefill = replica.resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
     transfer, within_node = way_between(asked, prefill, decode)
     deployed = Deployed(
-        request.model,
+        request.service.model,
         layout,
         prefill.kernels(),
         prefill.memory,
-        of_engine(prefill.settings, verified=request.extras.verified),
+        of_engine(prefill.settings, verified=request.service.extras.verified),
         side.pool.replicas or 1,
-        request.extras.cached.share,
+        request.service.extras.cached.share,
     )
     return Split(prefill, deployed, transfer, within_node, asked.facts)
 
@@ -188,7 +188,7 @@ def way_between(asked: Asked, prefill: Resolved, decode: Resolved) -> tuple[Tran
     same = prefill.option.id == decode.option.id
     within_node = same and gpus_of_both <= prefill.option.gpu.datasheet.node.gpus
     transfer = transfer_of(
-        decode.request.model,
+        decode.request.service.model,
         (prefill.layout, prefill.kernels()),
         (decode.layout, decode.kernels()),
         within_node=within_node,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,9 +13,9 @@ from sizing.answers.whatif import Effect, Sized
 from sizing.cli.compared import Asking, compared
 from sizing.cli.estimate import Answered, answer, estimated, to_simulate, to_size
 from sizing.cli.progress import Bar
-from sizing.cli.resolve import Question
+from sizing.cli.resolve import Prepared
 from sizing.cli.workers import cores, ordered
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.report import curve_inputs, curve_predicted, rate_lines
 from sizing.report.curve import build as build_curve
 from sizing.report.curve_inputs import Drawn
@@ -33,7 +32,7 @@ LOADS = tuple(2**power for power in range(9))  # requests in flight on one repli
 SEED = 0
 
 
-def report(asked: Question, values: Mapping[str, Any], command: str) -> Report:
+def report(asked: Prepared, values: Mapping[str, Any], command: str) -> Report:
     """Return the document of a question; everything in it is sized and simulated as the options say."""
     answered = estimated(asked, values)
     i = answered.document.inputs
@@ -49,11 +48,11 @@ def report(asked: Question, values: Mapping[str, Any], command: str) -> Report:
     )
 
 
-def _sensitivity(asked: Question, values: Mapping[str, Any], answered: Answered) -> Iterator[Sensitivity]:
+def _sensitivity(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Iterator[Sensitivity]:
     """Yield what each changed input makes of the answer, sized as the answer itself was."""
     simulates = to_simulate(asked, values) is not None
 
-    def size(request: Request, tokens: Tokens) -> Sized:
+    def size(request: Question, tokens: Tokens) -> Sized:
         outcome, checked = answer(request, asked, tokens if simulates else None)
         if within_budget(outcome) and (checked is None or checked.passed):
             return Sized(outcome.best, None)
@@ -86,22 +85,22 @@ def _effect(effect: Effect, gpus: int | None) -> Sensitivity:
     )
 
 
-def _comparison(asked: Question, values: Mapping[str, Any]) -> Compare | None:
+def _comparison(asked: Prepared, values: Mapping[str, Any]) -> Compare | None:
     """Return each GPU type and precision at its best; None where there is one alone, or no demand to serve."""
     request = asked.request
-    demanded = request.requests_per_s is not None or request.concurrency is not None
+    demanded = request.target.requests_per_s is not None or request.target.concurrency is not None
     if not demanded or len(asked.options) * len(asked.precisions) < 2:
         return None
-    return compared(Asking(asked, values, request.objective, None, "html", cores()))
+    return compared(Asking(asked, values, request.rules.objective, None, "html", cores()))
 
 
-def _is_closed(asked: Question) -> bool:
+def _is_closed(asked: Prepared) -> bool:
     """Tell whether the demand is a closed loop: requests in flight, or offline work with every slot kept full."""
     request = asked.request
-    return request.concurrency is not None or (request.offline and request.requests_per_s is None)
+    return request.target.concurrency is not None or (request.target.offline and request.target.requests_per_s is None)
 
 
-def _rates(asked: Question, values: Mapping[str, Any], answered: Answered) -> Iterator[RateLine]:
+def _rates(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Iterator[RateLine]:
     """Yield latency by rate of the best layout of each GPU type and precision, the answer's with its own load."""
     request, tokens, best = to_size(asked, values), to_simulate(asked, values), answered.outcome.best
     lines = _best(answered.outcome.ranked)
@@ -112,9 +111,9 @@ def _rates(asked: Question, values: Mapping[str, Any], answered: Answered) -> It
             bar(done)
 
 
-def _curve(asked: Question, values: Mapping[str, Any], answered: Answered) -> Curve | None:
+def _curve(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Curve | None:
     """Return the curve of the best layout of each GPU type and precision; None where none serves the demand."""
-    request = replace(asked.request, requests_per_s=None, concurrency=None, gpu_budget=None)
+    request = asked.request.with_(requests_per_s=None, concurrency=None, gpu_budget=None)
     found = tuple(line for best in _best(answered.outcome.ranked) for line in _lines(best, request, asked))
     if not found:
         return None
@@ -136,7 +135,9 @@ def _curve(asked: Question, values: Mapping[str, Any], answered: Answered) -> Cu
         return curve_inputs.rests_on(drawn, None, number)
 
     lines = curve_predicted.lines(found, _seen(found, drawn), request)
-    limits = request.limits if request.osl > 1 else request.limits.model_copy(update={"itl": None})
+    limits = (
+        request.target.limits if request.service.osl > 1 else request.target.limits.model_copy(update={"itl": None})
+    )
     return build_curve(
         lines, limits, first_metric(limits, asked.asked.workload.mode), curve_inputs.inputs(drawn, None), rests_on
     )
@@ -150,7 +151,7 @@ def _best(ranked: Sequence[Evaluated]) -> list[Evaluated]:
     return list(firsts.values())[:MOST_LINES]
 
 
-def _lines(best: Evaluated, request: Request, asked: Question) -> Iterator[curves.Line]:
+def _lines(best: Evaluated, request: Question, asked: Prepared) -> Iterator[curves.Line]:
     """Yield the line of a layout that the search found."""
     chosen = best.candidate
     sizes = curves.Layouts((chosen.layout.tp,), (chosen.layout.pp,))

@@ -18,7 +18,7 @@ from sizing.model.extras import NOTHING, Extras, drafts, images
 from sizing.model.extras.drafts import Speculation
 from sizing.model.extras.prefixes import Conversation
 from sizing.question import question as requests
-from sizing.question.question import Data, GpuType, Request
+from sizing.question.question import Data, GpuType, Question
 from sizing.report.inputs import Asked
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import Model
@@ -32,11 +32,11 @@ if TYPE_CHECKING:  # what pools need is loaded where they are asked for
 OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of experts, beside their number of ranks
 
 
-class Question(NamedTuple):
+class Prepared(NamedTuple):
     """A request with the options to search over and the data to read."""
 
     asked: Asked
-    request: Request
+    request: Question
     options: tuple[GpuType, ...]
     precisions: tuple[str | None, ...]
     data: Data
@@ -56,7 +56,7 @@ def question(
     catalog: Catalog = FILES,
     read: Data | None = None,
     pooled: bool = False,
-) -> Question:
+) -> Prepared:
     """Look up everything that a workload and options name, and resolve the request.
 
     A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does. Raises InputError
@@ -70,8 +70,8 @@ def question(
     request = Part(lambda: request_of(names, read, gpu_budget=budget.value), names.origin.by_field)
     pools = Part(lambda: _pools(names, pooled), names.origin.at(("optimisations", "disaggregate")))
     check(*besides, *names.parts, budget, growth, request, pools)
-    asked = asked_of(names, read, request.value.extras)
-    return Question(asked, request.value, asked.options, asked.precisions, read, pools.value)
+    asked = asked_of(names, read, request.value.service.extras)
+    return Prepared(asked, request.value, asked.options, asked.precisions, read, pools.value)
 
 
 def asked_of(names: Named, read: Data, extra: Extras = NOTHING) -> Asked:
@@ -110,7 +110,7 @@ def told_apart(options: tuple[GpuType, ...]) -> tuple[GpuType, ...]:
     return tuple(replace(option, shares_name=times[option.gpu.name] > 1) for option in options)
 
 
-def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bool = True) -> Request:
+def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bool = True) -> Question:
     """Return the request that names and options make, its demand left out where it is not `demanded`."""
     model, (engine, version), stated = names.model.value, names.engine.value, names.workload.value
     if not demanded:

@@ -39,7 +39,7 @@ from sizing.engine.rules import of_engine, with_policy
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.model.architecture import Layout
 from sizing.question import question as requests
-from sizing.question.question import Data, Request
+from sizing.question.question import Data, Question
 from sizing.replica import replica
 from sizing.replica.replica import Resolved
 from sizing.report.deployed import candidate_of
@@ -81,7 +81,7 @@ def question(
     )
     check(*besides, drive, rows, *names.parts, pools, against, layout, request, idle)
     driven, trace, model = of_decode(drive.value, pools.value), rows.value, names.model.value
-    asked = as_served(names.workload.value, request.value.extras)
+    asked = as_served(names.workload.value, request.value.service.extras)
     precision = names.precisions.value[0] or asked.precision or model.precision
     option = names.options[0] if pools.value is None else pools.value.decode.options[0]
     resolved = replica.resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
@@ -108,9 +108,9 @@ def question(
 def _keeping(resolved: Resolved, replicas: int) -> Resolved:
     """Return a deployment whose caches keep as much between turns as its load leaves, where a think time is stated."""
     request = resolved.request
-    if request.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
+    if request.service.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
         return resolved
-    if request.requests_per_s is None and request.concurrency is None:
+    if request.target.requests_per_s is None and request.target.concurrency is None:
         raise InputError(
             Fault(
                 "needs a load to say how many talks are idle",
@@ -130,7 +130,7 @@ def _file(names: Named) -> Workload | None:
 
 def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
     """Return the deployment under each policy; its timing constants are shared."""
-    extras = resolved.request.extras
+    extras = resolved.request.service.extras
     own, kernels = of_engine(resolved.settings, driven.slots, verified=extras.verified), resolved.kernels()
     size = driven.batch_size or own.slots
     found = {}
@@ -139,7 +139,7 @@ def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
         if name != OWN:
             rules = with_policy(own, name, ticks=False, batch_size=size, batch_window=driven.batch_window_s)
         found[name] = Deployed(
-            resolved.request.model,
+            resolved.request.service.model,
             resolved.layout,
             kernels,
             resolved.memory,
@@ -166,7 +166,7 @@ def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any
     return np.column_stack((trace[:, :2], np.full(len(trace), RESULTS)))
 
 
-def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] | None, read: Data) -> Request:
+def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] | None, read: Data) -> Question:
     """Return the request; of a trace the longest sequence is what is to be held, where nothing else is stated."""
     model, (engine, version), asked = names.model.value, names.engine.value, names.workload.value
     serving = asked.serving
@@ -222,15 +222,15 @@ def _traffic(
     osl = _lengths(tokens.osl, driven.osl_std or tokens.osl_std, tokens.osl_max, driven)
     base = Traffic(isl, osl, count or REQUESTS, seed=driven.seed)
     if trace is not None:
-        return replace(base, count=len(trace), trace=trace, longest=request.max_model_len)
+        return replace(base, count=len(trace), trace=trace, longest=request.service.max_model_len)
     base = replace(base, longest=_longest(asked, base, request))
-    if request.concurrency is not None and arriving.kind is not None:
-        closed = replace(base, in_flight=request.concurrency, count=count or ROUNDS * request.concurrency)
+    if request.target.concurrency is not None and arriving.kind is not None:
+        closed = replace(base, in_flight=request.target.concurrency, count=count or ROUNDS * request.target.concurrency)
         if count is not None or driven.limit_s is None or not resolved.memory.fits or resolved.refused is not None:
             return closed
         return replace(closed, count=_within_limit(_most_closed(closed, driven.limit_s, policies)))
-    if request.requests_per_s is not None and arriving.kind is not None:
-        rate = request.requests_per_s
+    if request.target.requests_per_s is not None and arriving.kind is not None:
+        rate = request.target.requests_per_s
         open_ = replace(base, rate_per_s=rate, arrivals=arriving.kind, burstiness=arriving.burstiness)
         return replace(open_, count=_count_of_rate(open_, rate, driven))
     if count is None:
@@ -292,12 +292,12 @@ def _lengths(mean: int, std: float | None, longest: int | None, driven: Driving)
     return Lengths(mean, std, driven.length_shape, longest=longest) if std else Lengths(mean)
 
 
-def _longest(asked: Workload, traffic: Traffic, request: Request) -> int:
+def _longest(asked: Workload, traffic: Traffic, request: Question) -> int:
     """Return where the two lengths together are cut: at what holds them, or the model's maximum for shapes without an end."""
     if asked.serving.max_model_len:
-        return request.max_model_len
+        return request.service.max_model_len
     endless = any(length.std and length.longest is None for length in (traffic.isl, traffic.osl))
-    return request.model.max_position if endless else request.max_model_len
+    return request.service.model.max_position if endless else request.service.max_model_len
 
 
 def _check_share(traffic: Traffic, replicas: int) -> None:

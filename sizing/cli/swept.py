@@ -18,7 +18,7 @@ from sizing.cli.named import FILES, Catalog
 from sizing.cli.options import Opt
 from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
-from sizing.cli.resolve import Question, data, question
+from sizing.cli.resolve import Prepared, data, question
 from sizing.cli.workers import collect, cores, ordered
 from sizing.question.question import Data
 from sizing.report import assumptions
@@ -62,7 +62,7 @@ class Resolver:
         self.catalog = Catalog(cache(FILES.model), cache(FILES.gpu), cache(FILES.engine))
         self.data: Data = data()
 
-    def question(self, values: Mapping[str, Any]) -> Question:
+    def question(self, values: Mapping[str, Any]) -> Prepared:
         """Return the question of some values. Raises InputError where they are wrong."""
         return question(self.workload, self.options, values, catalog=self.catalog, read=self.data, pooled=True)
 
@@ -171,12 +171,12 @@ def document(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
     )
 
 
-def _rests_on(one: Question) -> Iterator[Assumption]:
+def _rests_on(one: Prepared) -> Iterator[Assumption]:
     yield from assumptions.of_model(one.request, one.asked.notes)
     yield from assumptions.of_limits(one.request)
 
 
-def _each_varied(asking: Sweeping) -> Iterator[Question]:
+def _each_varied(asking: Sweeping) -> Iterator[Prepared]:
     """Yield the first combination and, of each input, every other value in it (of numbers the last): what changes, changes here."""
     resolver = _resolver(asking.workload, asking.axes)
     first = {axis.name: axis.values[0] for axis in asking.axes}

@@ -12,7 +12,7 @@ from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 if TYPE_CHECKING:
     from sizing.answers.answer import Answer
     from sizing.answers.whatif import Options, Solved
-    from sizing.cli.resolve import Question
+    from sizing.cli.resolve import Prepared
     from sizing.report.whatif import Answered
 
 NOT_TAKEN = ("conservative",)  # sizes are compared as predicted
@@ -41,7 +41,7 @@ def command(
     asked = question(workload, OPTIONS, values, output, pooled=True)
     request, base = asked.request, _solved(asked).best
 
-    def asking(options: Options) -> Question:
+    def asking(options: Options) -> Prepared:
         return question(workload, OPTIONS, {**values, **options}, pooled=True)
 
     def solve(options: Options) -> Solved:
@@ -65,7 +65,7 @@ def command(
         raise typer.Exit(1)
 
 
-def _solved(asked: Question) -> Solved:
+def _solved(asked: Prepared) -> Solved:
     """Return what the closed form answers, of separate pools where they are asked for."""
     from sizing.answers.whatif import Solved, solved
 
@@ -80,7 +80,7 @@ def _solved(asked: Question) -> Solved:
     return Solved(found.best, None if found.best is not None else why_not(found, asked.pools, None))
 
 
-def _checked(asked: Question) -> Answered:
+def _checked(asked: Prepared) -> Answered:
     """Return the answer as simulated; without one there is none, and where all sizes fail the last one stays."""
     from sizing.report.whatif import Answered
 
@@ -94,16 +94,16 @@ def _checked(asked: Question) -> Answered:
     return Answered(None, False) if tried is None else Answered(tried.best, tried.passed)
 
 
-def _bits(asked: Question, base: Answer | None) -> tuple[float, float]:
+def _bits(asked: Prepared, base: Answer | None) -> tuple[float, float]:
     """Return the bits of a weight and of a cached value that the answer has; of the checkpoint where there is none."""
     from sizing.model import precision
 
     if base is not None:
         plan = next(iter(base.parts.values())).candidate.plan
         return plan.weight_bits, plan.kv_bits
-    quantisation = asked.request.model.quantisation
+    quantisation = asked.request.service.model.quantisation
     formats = asked.data.formats
     weights = asked.precisions[0] or quantisation.precision
-    kv = asked.request.kv_precision
-    cached = quantisation.kv_precision or asked.request.model.activation_precision if kv == "auto" else kv
+    kv = asked.request.service.kv_precision
+    cached = quantisation.kv_precision or asked.request.service.model.activation_precision if kv == "auto" else kv
     return precision.stored_as(weights, formats).bits, precision.stored_as(cached, formats).bits

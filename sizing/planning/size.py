@@ -16,7 +16,7 @@ from datetime import date
 from typing import NamedTuple
 
 from sizing.answers.search import Evaluated, preference
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.specs import demand as capacity
 from sizing.specs.errors import Fault, InputError
 
@@ -245,7 +245,7 @@ class Need:
         return replace(self, base=left, demand=self.per_replica * left)
 
 
-def need_of(best: Evaluated, request: Request) -> Need:
+def need_of(best: Evaluated, request: Question) -> Need:
     """Return the need of an answer of the search.
 
     What one replica serves is the most within all limits; where a simulation asked for more replicas than that most
@@ -253,12 +253,12 @@ def need_of(best: Evaluated, request: Request) -> Need:
     """
     layout, gpu = best.candidate.layout, best.candidate.option.gpu
     fit = Fit(layout.gpus, gpu.datasheet.node.gpus)
-    demand = request.concurrency or request.requests_per_s
-    in_flight = request.concurrency is not None
+    demand = request.target.concurrency or request.target.requests_per_s
+    in_flight = request.target.concurrency is not None
     if demand is None:
         most = best.most_per_replica
         return Need(most * best.replicas, most, 0.0, fit, best.replicas, in_flight)
-    found = Need(float(demand), best.most_per_replica, request.headroom, fit, best.replicas, in_flight)
+    found = Need(float(demand), best.most_per_replica, request.rules.headroom, fit, best.replicas, in_flight)
     if found.replicas() != best.replicas:
         confirmed = found.demand * (1 + found.headroom) / best.replicas
         found = replace(found, per_replica=confirmed)
@@ -301,12 +301,12 @@ def size_of(need: Need, rules: Rules) -> Size:
     return Size(need.base, reserve, total, total * need.fit.gpus_per_replica, need.fit.nodes(total))
 
 
-def order_with(rules: Rules) -> Callable[[Evaluated, Request], tuple[float, ...]]:
+def order_with(rules: Rules) -> Callable[[Evaluated, Question], tuple[float, ...]]:
     """Return the order of preference among sizes that counts their reserves: many small replicas spare less than few large ones."""
 
-    def order(found: Evaluated, request: Request) -> tuple[float, ...]:
+    def order(found: Evaluated, request: Question) -> tuple[float, ...]:
         first, *others = preference(found, request)
-        if request.requests_per_s is None and request.concurrency is None:
+        if request.target.requests_per_s is None and request.target.concurrency is None:
             return (first, *others)
         try:
             gpus = float(size_of(need_of(found, request), rules).gpus)

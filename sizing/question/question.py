@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, NamedTuple
 
 from sizing.catalog import shelf, traces
 from sizing.catalog.paths import expanded
@@ -12,7 +12,7 @@ from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
-from sizing.specs.bands import Band, Kind, Situation
+from sizing.specs.bands import Band, Kind, Mode, Situation
 from sizing.specs.bands import Load as LoadRegion
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
@@ -46,35 +46,21 @@ class GpuType:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked, resolved: lengths, demand (at most one kind), limits, rules. Rates carry headroom already.
+class Service:
+    """What a replica runs: the model on an engine, with its flags, extras, formats and lengths. It states no demand.
 
-    `pessimistic` are the error bands on whose worse edges to size, none to size as predicted, at `pessimistic_load`
-    where that is known. `demanded` says how the peak
-    came about; `habits` are those of the users that a rate would be of. `phase` is what the replicas do: all of a request,
-    or, in a disaggregated deployment, its prefill or its decode alone.
+    `isl` and `osl` are mean lengths in tokens. `phase` is what the replica does: all of a request, or, in separate
+    pools, its prefill or its decode alone.
     """
 
     model: Model
     isl: int
     osl: int
     max_model_len: int
-    requests_per_s: float | None
-    concurrency: int | None
-    gpu_budget: int | None
-    limits: Limits
-    offline: bool
-    max_utilisation: float
-    headroom: float
-    objective: Objective
     serving: Serving
     engine: Engine
     engine_version: str
     kv_precision: str
-    pessimistic: tuple[Band, ...] = ()
-    pessimistic_load: LoadRegion | None = None
-    demanded: Demanded | None = None
-    habits: Habits | None = None
     optimisations: Optimisations = NOTHING_ASKED
     extras: Extras = NOTHING
     phase: Phase = "whole"
@@ -82,16 +68,78 @@ class Request:
 
     @property
     def output_tokens(self) -> int:
-        """Tokens that a request gives: its OSL, none where it is pooled."""
+        """Tokens that a request returns: its OSL, 0 for a task that pools."""
         return 0 if self.model.pooled else self.osl
 
-    def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
-        """Return what numbers of this request on a GPU type are of, for their error bands."""
-        kind: Kind = "moe" if architecture.is_moe(self.model) else "dense"
-        at = load or self.pessimistic_load
-        return Situation(
-            "offline" if self.offline else "served", gpu.vendor, self.engine.name, gpu.architecture, kind, at
-        )
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How much is to be served, and how fast: at most one kind of demand; rates are those of the peak.
+
+    `pessimistic` are the error bands on whose worse edges to size (empty: as predicted), at `pessimistic_load` where
+    that is known. `demanded` says how the peak came about; `habits` are those of the users that a rate would be of.
+    """
+
+    requests_per_s: float | None
+    concurrency: int | None
+    limits: Limits
+    offline: bool
+    max_utilisation: float
+    pessimistic: tuple[Band, ...] = ()
+    pessimistic_load: LoadRegion | None = None
+    demanded: Demanded | None = None
+    habits: Habits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an answer is chosen by: its objective, a budget of GPUs, growth to add to the demand (0.2 is 20 %)."""
+
+    objective: Objective
+    gpu_budget: int | None
+    headroom: float
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Everything that is asked, resolved: what a replica runs, how much and how fast, and what decides."""
+
+    service: Service
+    target: Target
+    rules: Rules
+
+    def with_(self, **changes: Any) -> Question:
+        """This question with some fields changed, each in the part that it belongs to. Raises TypeError for an unknown one."""
+        parts = {}
+        for part in PARTS:
+            mine = {name: changes.pop(name) for name in part.fields if name in changes}
+            if mine:
+                parts[part.name] = replace(getattr(self, part.name), **mine)
+        if changes:
+            raise TypeError(f"a question has no {', '.join(changes)}")
+        return replace(self, **parts)
+
+
+class Part(NamedTuple):
+    """A part of a question, and the names of its fields."""
+
+    name: str
+    fields: frozenset[str]
+
+
+PARTS = tuple(
+    Part(name, frozenset(field.name for field in fields(kind)))
+    for name, kind in (("service", Service), ("target", Target), ("rules", Rules))
+)
+
+
+def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
+    """What figures of a question on a GPU type are of: the class that their error bands are looked up by."""
+    service, target = question.service, question.target
+    kind: Kind = "moe" if architecture.is_moe(service.model) else "dense"
+    at = load or target.pessimistic_load
+    mode: Mode = "offline" if target.offline else "served"
+    return Situation(mode, gpu.vendor, service.engine.name, gpu.architecture, kind, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +208,7 @@ def resolve(
     *,
     gpu_budget: int | None = None,
     extras: Extras = NOTHING,
-) -> Request:
+) -> Question:
     """Fill a workload's gaps from the defaults.
 
     Raises InputError where lengths exceed the model's maximum, or where nothing says how much to serve.
@@ -177,28 +225,34 @@ def resolve(
                 allowed="one of --rps, --concurrency, --dau (or demand: in the workload), or --gpus alone for what N GPUs serve",
             )
         )
-    return Request(
-        model=model,
-        isl=tokens.isl,
-        osl=tokens.osl,
-        max_model_len=longest,
-        requests_per_s=demanded.peak_per_s if demanded else None,
-        concurrency=workload.demand.concurrency if workload.demand else None,
-        gpu_budget=gpu_budget,
-        limits=workload.limits if workload.mode != "offline" else Limits(),
-        offline=workload.mode == "offline",
-        max_utilisation=planning.max_utilisation or defaults.max_utilisation,
-        headroom=defaults.headroom if planning.headroom is None else planning.headroom,
-        objective=planning.objective or "gpus",
-        serving=serving,
-        engine=engine,
-        engine_version=engine_version,
-        kv_precision=workload.kv_precision,
-        demanded=demanded,
-        habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
-        task=workload.task,
-        optimisations=workload.optimisations,
-        extras=extras,
+    return Question(
+        Service(
+            model=model,
+            isl=tokens.isl,
+            osl=tokens.osl,
+            max_model_len=longest,
+            serving=serving,
+            engine=engine,
+            engine_version=engine_version,
+            kv_precision=workload.kv_precision,
+            optimisations=workload.optimisations,
+            extras=extras,
+            task=workload.task,
+        ),
+        Target(
+            requests_per_s=demanded.peak_per_s if demanded else None,
+            concurrency=workload.demand.concurrency if workload.demand else None,
+            limits=workload.limits if workload.mode != "offline" else Limits(),
+            offline=workload.mode == "offline",
+            max_utilisation=planning.max_utilisation or defaults.max_utilisation,
+            demanded=demanded,
+            habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
+        ),
+        Rules(
+            objective=planning.objective or "gpus",
+            gpu_budget=gpu_budget,
+            headroom=defaults.headroom if planning.headroom is None else planning.headroom,
+        ),
     )
 
 
@@ -210,30 +264,36 @@ def without_demand(
     defaults: Defaults,
     *,
     extras: Extras = NOTHING,
-) -> Request:
+) -> Question:
     """Return a request that asks nothing of a layout but what it holds: at the model's maximum length unless stated."""
     length = workload.serving.max_model_len or model.max_position
     _check_lengths(workload, model, length)
-    return Request(
-        model=model,
-        isl=length,
-        osl=1,
-        max_model_len=length,
-        requests_per_s=None,
-        concurrency=None,
-        gpu_budget=None,
-        limits=Limits(),
-        offline=True,
-        max_utilisation=defaults.max_utilisation,
-        headroom=defaults.headroom,
-        objective="gpus",
-        serving=workload.serving,
-        engine=engine,
-        engine_version=engine_version,
-        kv_precision=workload.kv_precision,
-        task=workload.task,
-        optimisations=workload.optimisations,
-        extras=extras,
+    return Question(
+        Service(
+            model=model,
+            isl=length,
+            osl=1,
+            max_model_len=length,
+            serving=workload.serving,
+            engine=engine,
+            engine_version=engine_version,
+            kv_precision=workload.kv_precision,
+            optimisations=workload.optimisations,
+            extras=extras,
+            task=workload.task,
+        ),
+        Target(
+            requests_per_s=None,
+            concurrency=None,
+            limits=Limits(),
+            offline=True,
+            max_utilisation=defaults.max_utilisation,
+        ),
+        Rules(
+            objective="gpus",
+            gpu_budget=None,
+            headroom=defaults.headroom,
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sizing.model import memory
 from sizing.model.attention.terms import Numeric
 from sizing.model.extras import Extras, cached_tokens
-from sizing.question.question import Data, Request
+from sizing.question.question import Data, Question, situation_of
 from sizing.replica import batching
 from sizing.replica import step as step_model
 from sizing.replica.batching import PERCENTILES, Array, Point, Service
@@ -156,7 +156,7 @@ class Load:
     edge: Edge = AS_PREDICTED
 
     @classmethod
-    def of(cls, candidate: Replica, request: Request, data: Data) -> Load:
+    def of(cls, candidate: Replica, request: Question, data: Data) -> Load:
         """Tabulate the step time of a candidate for the request's lengths."""
         return Timing(request, data).of(candidate)
 
@@ -186,20 +186,20 @@ class Load:
         full = batching.open_loop(self.curves, self.service, ceiling, {})
         return float(full.requests_per_s[0] / max(1.0, float(full.prefill_share[0])))
 
-    def most(self, request: Request) -> Capacity | None:
+    def most(self, request: Question) -> Capacity | None:
         """Return the most that one replica serves within the limits, or None when not even the lightest load does."""
         return most_of([self], request)[0]
 
-    def most_in_flight(self, request: Request) -> Capacity | None:
+    def most_in_flight(self, request: Question) -> Capacity | None:
         """Return the same under a demand in requests in flight."""
         request = _at_edge(request, self.edge)
         in_flight = np.arange(1.0, self.slots + 1)
-        point = batching.closed_loop(self.curves, self.service, in_flight, quantiles(request.limits))
-        ok = within(point, request.limits)
+        point = batching.closed_loop(self.curves, self.service, in_flight, quantiles(request.target.limits))
+        ok = within(point, request.target.limits)
         if not ok[0]:
             return None
         last = _last_of_leading(ok)
-        binding = violated(point, request.limits, last + 1) if last + 1 < self.slots else self.slots_bound
+        binding = violated(point, request.target.limits, last + 1) if last + 1 < self.slots else self.slots_bound
         return Capacity(float(in_flight[last]), float(point.requests_per_s[last]), float(point.decoding[last]), binding)
 
     def most_around(self, loads: _Around, limits: Limits) -> Capacity:
@@ -216,7 +216,7 @@ class Load:
         slots = self.slots_bound if point.running[refused] > self.slots else "utilisation"
         return violated(point, limits, refused) or slots
 
-    def at(self, request: Request, most: Capacity, replicas: int) -> Point:
+    def at(self, request: Question, most: Capacity, replicas: int) -> Point:
         """Return the operating point of one of `replicas` equal replicas under the demand."""
         return points_of([self], request, [most], [replicas])[0]
 
@@ -237,7 +237,7 @@ class _Around(NamedTuple):
 class Timing:
     """Loads of a request's candidates. A split's step times are tabulated once, for all depths of a pipeline."""
 
-    request: Request
+    request: Question
     data: Data
     _splits: dict[tuple[Hashable, ...], tuple[Kernels, Curves]] = field(default_factory=dict)
 
@@ -246,24 +246,24 @@ class Timing:
         request, layout, settings = self.request, candidate.layout, candidate.settings
         kernels, split = self._split(candidate)
         extras = kernels.extras
-        curves = step_model.at_depth(split, request.model, layout, kernels)
+        curves = step_model.at_depth(split, request.service.model, layout, kernels)
         mean_len = memory.use(
-            request.model,
+            request.service.model,
             candidate.option.gpu,
             layout,
             candidate.plan,
             settings,
-            max_model_len=request.isl + request.output_tokens,
-            cuda_graphs_gib=request.serving.cuda_graphs_gib,
+            max_model_len=request.service.isl + request.service.output_tokens,
+            cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
             extras=extras,
         )
         by_cache = int(mean_len.max_concurrency)
         by_engine = settings.max_num_seqs * layout.dp
-        to_prefill = request.isl - self._cached(extras)
-        prefilled = request.phase == "decode"  # whose prompts were in a front end before their prefill
+        to_prefill = request.service.isl - self._cached(extras)
+        prefilled = request.service.phase == "decode"  # whose prompts were in a front end before their prefill
         service = Service(
             isl=to_prefill,
-            osl=request.osl,
+            osl=request.service.osl,
             chunk_tokens=min(to_prefill, settings.max_num_batched_tokens),
             budget_tokens=settings.max_num_batched_tokens,
             prefill_only=settings.step_order == "prefill_first" and not prefilled,
@@ -271,7 +271,7 @@ class Timing:
             dp=layout.dp,
             tokens_per_step=extras.tokens_per_step,
             prefilled=prefilled,
-            prefill_pool=request.phase == "prefill",
+            prefill_pool=request.service.phase == "prefill",
             even_stages=1 / float(curves.largest_stage) if layout.pp > 1 else None,
         )
         return Load(
@@ -280,12 +280,12 @@ class Timing:
             service,
             max(1, min(by_cache, by_engine)),
             "kv_cache" if by_cache < by_engine else "max_num_seqs",
-            worse_edge(request.pessimistic, request.situation(candidate.option.gpu)),
+            worse_edge(request.target.pessimistic, situation_of(request, candidate.option.gpu)),
         )
 
     def _cached(self, extras: Extras) -> int:
         """Tokens of a prompt that are in cache when it comes, or restored to it."""
-        return cached_tokens(self.request.isl, extras.cached.share)
+        return cached_tokens(self.request.service.isl, extras.cached.share)
 
     def _split(self, candidate: Replica) -> tuple[Kernels, Curves]:
         """Return a candidate's kernels and the curves of its split at one stage."""
@@ -297,39 +297,39 @@ class Timing:
                 candidate.option.gpu,
                 self.data.assumptions,
                 self.data.borrowed,
-                request.engine.name,
+                request.service.engine.name,
                 settings,
                 plan,
-                request.extras.on(split.dp, settings.block_tokens),
+                request.service.extras.on(split.dp, settings.block_tokens),
             )
             cached = self._cached(kernels.extras)
             curves = step_model.curves(
-                request.model,
+                request.service.model,
                 split,
                 kernels,
-                context_tokens=request.isl + request.osl / 2,
-                prompt_tokens=request.isl,
-                chunk_tokens=min(request.isl - cached, settings.max_num_batched_tokens),
+                context_tokens=request.service.isl + request.service.osl / 2,
+                prompt_tokens=request.service.isl,
+                chunk_tokens=min(request.service.isl - cached, settings.max_num_batched_tokens),
                 cached_tokens=cached,
             )
             self._splits[key] = kernels, curves
         return self._splits[key]
 
 
-def most_of(loads: Sequence[Load], request: Request) -> list[Capacity | None]:
+def most_of(loads: Sequence[Load], request: Question) -> list[Capacity | None]:
     """Return the most that one replica of each layout serves within the limits, None where not even the lightest load."""
-    if request.concurrency is not None:
+    if request.target.concurrency is not None:
         return [load.most_in_flight(request) for load in loads]
     return _together(loads, lambda some, _: _most_at_edge(some, request))
 
 
-def _most_at_edge(loads: Sequence[Load], request: Request) -> list[Capacity | None]:
+def _most_at_edge(loads: Sequence[Load], request: Question) -> list[Capacity | None]:
     """Return the most where latencies and rates turn out worse: the limits hold still, and what is predicted as the most
     shrinks by the factor of rates.
     """
     edge = loads[0].edge
     found = _most_rates(loads, _at_edge(request, edge))
-    if request.offline or edge.throughput == 1.0:
+    if request.target.offline or edge.throughput == 1.0:
         return found
     hoped = _most_rates(loads, request)
     return [
@@ -345,24 +345,24 @@ def _at_most(load: Load, most: Capacity, rate_per_s: float) -> Capacity:
     return Capacity(rate_per_s, rate_per_s, float(lighter[0]), most.binding)
 
 
-def _at_edge(request: Request, edge: Edge) -> Request:
+def _at_edge(request: Question, edge: Edge) -> Question:
     """Return a request that asks of predicted latencies that they keep the limits where they turn out worse."""
-    return request if edge == AS_PREDICTED else replace(request, limits=edge.limits(request.limits))
+    return request if edge == AS_PREDICTED else request.with_(limits=edge.limits(request.target.limits))
 
 
 def points_of(
-    loads: Sequence[Load], request: Request, mosts: Sequence[Capacity], replicas: Sequence[int]
+    loads: Sequence[Load], request: Question, mosts: Sequence[Capacity], replicas: Sequence[int]
 ) -> list[Point]:
     """Return the operating point of one of each layout's equal replicas under the demand."""
-    if request.concurrency is not None:
-        shares = [np.array([max(1.0, request.concurrency / count)]) for count in replicas]
+    if request.target.concurrency is not None:
+        shares = [np.array([max(1.0, request.target.concurrency / count)]) for count in replicas]
         return [
             batching.closed_loop(load.curves, load.service, share) for load, share in zip(loads, shares, strict=True)
         ]
     heaviest = np.array([most.decoding for most in mosts])
-    if request.requests_per_s is None:
+    if request.target.requests_per_s is None:
         return _together(loads, lambda some, rows: _points(some, heaviest[rows]))
-    rates = request.requests_per_s / np.array(replicas)
+    rates = request.target.requests_per_s / np.array(replicas)
     return _together(loads, lambda some, rows: _at_rates(some, rates[rows], heaviest[rows]))
 
 
@@ -379,13 +379,13 @@ def _together(loads: Sequence[Load], solve: Callable[[list[Load], list[int]], li
     return [solved[number] for number in range(len(loads))]
 
 
-def _most_rates(loads: Sequence[Load], request: Request) -> list[Capacity | None]:
+def _most_rates(loads: Sequence[Load], request: Question) -> list[Capacity | None]:
     ceiling = np.array([batching.decoding_limit(load.service, load.slots) for load in loads])
-    if request.offline:
+    if request.target.offline:
         return _full(loads, ceiling)
     full = batching.open_loop(*_stacked(loads), ceiling[:, np.newaxis], {})
     # The highest stable rate is that of full slots, or that at which prefill alone fills the time.
-    stable_per_s = request.max_utilisation * (full.requests_per_s / np.maximum(1.0, full.prefill_share))
+    stable_per_s = request.target.max_utilisation * (full.requests_per_s / np.maximum(1.0, full.prefill_share))
     grid = np.geomspace(LIGHTEST_LOAD * np.minimum(1.0, ceiling), ceiling, LOAD_POINTS, axis=-1)
     around = _heaviest(loads, grid, request, stable_per_s)
     between = [index for index, found in enumerate(around) if 0 <= found.last < LOAD_POINTS - 1]
@@ -396,7 +396,7 @@ def _most_rates(loads: Sequence[Load], request: Request) -> list[Capacity | None
         for index, found in zip(between, refined, strict=True):
             around[index] = found
     return [
-        load.most_around(found, request.limits) if found.last >= 0 else None
+        load.most_around(found, request.target.limits) if found.last >= 0 else None
         for load, found in zip(loads, around, strict=True)
     ]
 
@@ -416,10 +416,10 @@ def _full(loads: Sequence[Load], ceiling: Array) -> list[Capacity | None]:
     ]
 
 
-def _heaviest(loads: Sequence[Load], grid: Array, request: Request, stable_per_s: Array) -> list[_Around]:
+def _heaviest(loads: Sequence[Load], grid: Array, request: Question, stable_per_s: Array) -> list[_Around]:
     """Evaluate ascending loads, a row for each layout, and find the heaviest allowed before the first refused."""
-    points = batching.open_loop(*_stacked(loads), grid, quantiles(request.limits))
-    allowed = within(points, request.limits) & points.stable & (points.requests_per_s <= stable_per_s)
+    points = batching.open_loop(*_stacked(loads), grid, quantiles(request.target.limits))
+    allowed = within(points, request.target.limits) & points.stable & (points.requests_per_s <= stable_per_s)
     allowed &= points.running <= column([load.slots for load in loads])
     return [
         _Around(decoding, row(points, index), _last_of_leading(allowed[index])) for index, decoding in enumerate(grid)

@@ -13,7 +13,7 @@ from sizing.model import architecture, memory, precision, settings
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
-from sizing.question.question import Data, GpuType, Request
+from sizing.question.question import Data, GpuType, Question
 from sizing.replica.kernels import Kernels
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu
@@ -53,12 +53,12 @@ class Refusal:
     sized: Replica | None = None
 
 
-def splits(request: Request, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
+def splits(request: Question, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
     """Yield the ways to split a layer (at pp 1): every tp within an island, expert parallelism on and off for MoE.
 
     Values given in `serving` are taken as they are. Context parallelism and groups over several nodes are for those who ask.
     """
-    serving = request.serving
+    serving = request.service.serving
     most = defaults.max_gpus_per_replica
     given = Layout(dp=serving.dp or 1, cp=serving.cp or 1, dcp=serving.dcp or 1)
     widest = max(1, min(gpu.datasheet.island_gpus, most) // given.token_ranks)
@@ -67,9 +67,9 @@ def splits(request: Request, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
             yield replace(given, tp=tp, ep=ep)
 
 
-def depths(request: Request, split: Layout, defaults: Defaults) -> Iterable[int]:
+def depths(request: Question, split: Layout, defaults: Defaults) -> Iterable[int]:
     """Return the pipeline depths to try for a split: the one given; 1 where tp is given; else all that the caps allow."""
-    serving = request.serving
+    serving = request.service.serving
     if serving.pp:
         return (serving.pp,)
     if serving.tp:
@@ -77,13 +77,13 @@ def depths(request: Request, split: Layout, defaults: Defaults) -> Iterable[int]
     return range(1, min(defaults.max_pp, max(1, defaults.max_gpus_per_replica // split.gpus)) + 1)
 
 
-def _expert_sizes(request: Request, group: int) -> tuple[int, ...]:
-    if request.serving.ep:
-        return (request.serving.ep,)
-    return (1, group) if group > 1 and architecture.is_moe(request.model) else (1,)
+def _expert_sizes(request: Question, group: int) -> tuple[int, ...]:
+    if request.service.serving.ep:
+        return (request.service.serving.ep,)
+    return (1, group) if group > 1 and architecture.is_moe(request.service.model) else (1,)
 
 
-def deployment_of(request: Request, gpu: Gpu, layout: Layout) -> settings.Deployment:
+def deployment_of(request: Question, gpu: Gpu, layout: Layout) -> settings.Deployment:
     """Return what an engine's settings depend on. Engines compare with the total that nvidia-smi reports."""
     mem = gpu.datasheet.memory
     smi_gib = mem.nvidia_smi_mib * MIB / GIB if mem.nvidia_smi_mib else mem.cuda_visible_gib
@@ -93,25 +93,25 @@ def deployment_of(request: Request, gpu: Gpu, layout: Layout) -> settings.Deploy
         memory_gib=smi_gib,
         tp=layout.tp,
         pp=layout.pp,
-        attention=architecture.attention_class(request.model),
+        attention=architecture.attention_class(request.service.model),
     )
 
 
-def resolve_settings(request: Request, gpu: Gpu, layout: Layout) -> EngineSettings:
+def resolve_settings(request: Question, gpu: Gpu, layout: Layout) -> EngineSettings:
     """Return the engine's settings for a GPU and layout, the workload's own `serving` values over them."""
     deployment = deployment_of(request, gpu, layout)
-    resolved = settings.resolve(request.engine, request.engine_version, deployment)
+    resolved = settings.resolve(request.service.engine, request.service.engine_version, deployment)
     if resolved.budget_covers_context:  # unchunked prompts: the budget is stretched to the longest of them
-        stretched = max(resolved.max_num_batched_tokens, request.max_model_len)
+        stretched = max(resolved.max_num_batched_tokens, request.service.max_model_len)
         resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
-    if request.extras.speculation is not None:
+    if request.service.extras.speculation is not None:
         resolved = resolved.speculating()
-    given = {name: value for name in GIVEN if (value := getattr(request.serving, name)) is not None}
+    given = {name: value for name in GIVEN if (value := getattr(request.service.serving, name)) is not None}
     return resolved.model_copy(update=given) if given else resolved
 
 
 def candidates(
-    request: Request, option: GpuType, precision_name: str | None, data: Data
+    request: Question, option: GpuType, precision_name: str | None, data: Data
 ) -> Iterator[Replica | Refusal]:
     """Yield every layout of one GPU type and precision: as a candidate, or with the reason why not.
 
@@ -119,7 +119,7 @@ def candidates(
     shallow to deep; once one fits, only those up to twice its depth follow: deeper ones add bubbles and nothing else.
     """
     for split in splits(request, option.gpu, data.defaults):
-        deepest = max(data.defaults.max_pp, request.serving.pp or 1)
+        deepest = max(data.defaults.max_pp, request.service.serving.pp or 1)
         for pp in depths(request, split, data.defaults):
             if pp > deepest:
                 break
@@ -132,9 +132,9 @@ def candidates(
 
 
 def _candidate(
-    request: Request, option: GpuType, precision_name: str | None, layout: Layout, data: Data
+    request: Question, option: GpuType, precision_name: str | None, layout: Layout, data: Data
 ) -> Replica | Refusal:
-    gpu, model = option.gpu, request.model
+    gpu, model = option.gpu, request.service.model
     resolved = resolve_settings(request, gpu, layout)
     plan = precision.plan(
         model,
@@ -142,8 +142,8 @@ def _candidate(
         resolved,
         data.formats,
         precision=precision_name,
-        kv_precision=request.kv_precision,
-        extras=request.extras,
+        kv_precision=request.service.kv_precision,
+        extras=request.service.extras,
     )
 
     def no(reason: str, detail: str, shortfall: float = math.inf) -> Refusal:
@@ -158,35 +158,38 @@ def _candidate(
         layout,
         plan,
         resolved,
-        max_model_len=request.max_model_len,
-        cuda_graphs_gib=request.serving.cuda_graphs_gib,
-        extras=request.extras,
+        max_model_len=request.service.max_model_len,
+        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
+        extras=request.service.extras,
     )
     return held(Replica(option, precision_name, layout, plan, resolved, used), request)
 
 
-def held(sized: Replica, request: Request) -> Replica | Refusal:
+def held(sized: Replica, request: Question) -> Replica | Refusal:
     """Return a layout that the engine accepts if its memory holds the request's longest sequence, else why not."""
     used = sized.memory
     if used.fits:
         return sized
     detail = (
         f"needs {used.deficit_gib:,.1f} GiB more per GPU for weights and one sequence of "
-        f"{request.max_model_len:,} tokens"
+        f"{request.service.max_model_len:,} tokens"
     )
     shortfall = used.deficit_gib / used.visible_gib
     return Refusal(sized.option, sized.plan.weight_format, sized.layout, "memory", detail, shortfall, sized)
 
 
 def refusals(
-    request: Request, gpu: Gpu, layout: Layout, resolved: EngineSettings, plan: PrecisionPlan
+    request: Question, gpu: Gpu, layout: Layout, resolved: EngineSettings, plan: PrecisionPlan
 ) -> Iterator[tuple[str, str]]:
     """Yield (reason, detail) of all that the hardware or the engine refuses in a layout, whatever the memory."""
     pruned = precision.sparsity_why_not(plan, gpu)
     if pruned:
         yield "sparsity", pruned
-    if request.engine.vendors and gpu.vendor not in request.engine.vendors:
-        yield "engine", f"{request.engine.title} runs on GPUs of {' and '.join(request.engine.vendors)} alone"
+    if request.service.engine.vendors and gpu.vendor not in request.service.engine.vendors:
+        yield (
+            "engine",
+            f"{request.service.engine.title} runs on GPUs of {' and '.join(request.service.engine.vendors)} alone",
+        )
     for detail in _nodes_why_not(gpu, layout):
         yield "link", detail
     for asked, has, title in (
@@ -194,13 +197,13 @@ def refusals(
         (layout.dcp, resolved.decode_context_parallel, "decode context parallelism"),
     ):
         if asked > 1 and not has:
-            yield "engine", f"{request.engine.title} {request.engine_version} has no {title}"
-    if layout.stage_gpus % layout.ep and architecture.is_moe(request.model):
+            yield "engine", f"{request.service.engine.title} {request.service.engine_version} has no {title}"
+    if layout.stage_gpus % layout.ep and architecture.is_moe(request.service.model):
         yield "split", f"EP{layout.ep} does not divide the {layout.stage_gpus} GPUs of a stage"
-    split = architecture.split_why_not(request.model, layout, resolved, block=plan.block and resolved.fp8_block)
+    split = architecture.split_why_not(request.service.model, layout, resolved, block=plan.block and resolved.fp8_block)
     if split:
         yield "split", split
-    pipeline = architecture.pipeline_why_not(request.model, layout, resolved)
+    pipeline = architecture.pipeline_why_not(request.service.model, layout, resolved)
     if pipeline:
         yield "pipeline", pipeline
 
@@ -217,13 +220,17 @@ def _nodes_why_not(gpu: Gpu, layout: Layout) -> Iterator[str]:
         )
 
 
-def _unchunked(request: Request, resolved: EngineSettings) -> tuple[str, str] | None:
+def _unchunked(request: Question, resolved: EngineSettings) -> tuple[str, str] | None:
     """Return (reason, detail) where a prompt needs more tokens of a step than an engine that does not chunk has."""
-    if resolved.chunked_prefill or request.phase == "decode" or request.isl <= resolved.max_num_batched_tokens:
+    if (
+        resolved.chunked_prefill
+        or request.service.phase == "decode"
+        or request.service.isl <= resolved.max_num_batched_tokens
+    ):
         return None
     return (
         "token_budget",
-        f"a prompt of {request.isl:,} tokens exceeds max_num_batched_tokens "
+        f"a prompt of {request.service.isl:,} tokens exceeds max_num_batched_tokens "
         f"{resolved.max_num_batched_tokens:,} and this engine does not chunk prefill by default; raise "
         "--max-num-batched-tokens",
     )
@@ -236,7 +243,7 @@ class Resolved:
     `refused` says why hardware or engine won't run it; `notes` what the model's name says, for the assumptions.
     """
 
-    request: Request
+    request: Question
     option: GpuType
     layout: Layout
     settings: EngineSettings
@@ -249,13 +256,13 @@ class Resolved:
     def longest_that_fits(self) -> int:
         """Return the longest sequence that alone fits the pool."""
         return memory.longest_that_fits(
-            self.request.model,
+            self.request.service.model,
             self.option.gpu,
             self.layout,
             self.plan,
             self.settings,
-            cuda_graphs_gib=self.request.serving.cuda_graphs_gib,
-            extras=self.request.extras,
+            cuda_graphs_gib=self.request.service.serving.cuda_graphs_gib,
+            extras=self.request.service.extras,
         )
 
     def kernels(self) -> Kernels:
@@ -264,15 +271,15 @@ class Resolved:
             self.option.gpu,
             self.data.assumptions,
             self.data.borrowed,
-            self.request.engine.name,
+            self.request.service.engine.name,
             self.settings,
             self.plan,
-            self.request.extras,
+            self.request.service.extras,
         )
 
 
 def resolve(
-    request: Request,
+    request: Question,
     option: GpuType,
     layout: Layout,
     precision_name: str | None,
@@ -282,25 +289,25 @@ def resolve(
 ) -> Resolved:
     """Resolve one layout. What hardware or engine refuse is reported, not raised: the sizes are still worth seeing."""
     resolved = resolve_settings(request, option.gpu, layout)
-    request = replace(request, extras=request.extras.on(layout.dp, resolved.block_tokens))
+    request = request.with_(extras=request.service.extras.on(layout.dp, resolved.block_tokens))
     plan = precision.plan(
-        request.model,
+        request.service.model,
         option.gpu,
         resolved,
         data.formats,
         precision=precision_name,
-        kv_precision=request.kv_precision,
-        extras=request.extras,
+        kv_precision=request.service.kv_precision,
+        extras=request.service.extras,
     )
     refused = "; ".join(detail for _, detail in refusals(request, option.gpu, layout, resolved, plan)) or None
     used = memory.use(
-        request.model,
+        request.service.model,
         option.gpu,
         layout,
         plan,
         resolved,
-        max_model_len=request.max_model_len,
-        cuda_graphs_gib=request.serving.cuda_graphs_gib,
-        extras=request.extras,
+        max_model_len=request.service.max_model_len,
+        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
+        extras=request.service.extras,
     )
     return Resolved(request, option, layout, resolved, plan, used, refused, data, notes)

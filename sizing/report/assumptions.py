@@ -10,7 +10,7 @@ from sizing.model.architecture import is_moe
 from sizing.model.extras import Cached
 from sizing.model.operation import dispatches
 from sizing.question.demand import OF_USERS
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, deployment_of
 from sizing.report.documents import NO_ITL, Assumption
@@ -28,16 +28,16 @@ KIND_OF_EVIDENCE: dict[str, Kind] = {
 }
 
 
-def of_model(request: Request, notes: Iterable[str]) -> Iterator[Assumption]:
+def of_model(request: Question, notes: Iterable[str]) -> Iterator[Assumption]:
     """Yield where the architecture is from, what its reader noted, and what else was noted of its name."""
-    model = request.model
+    model = request.service.model
     yield Assumption("model architecture", model.name, "", "datasheet", model.source)
     for note in (*model.notes, *notes):
         yield Assumption("note on the model", note, "", "assumed", model.source)
     if model.pooled:
         yield Assumption(
             "output head",
-            f"none: {request.task} pools states, its own matrix of labels is not counted",
+            f"none: {request.service.task} pools states, its own matrix of labels is not counted",
             "",
             "assumed",
             "as asked",
@@ -45,15 +45,15 @@ def of_model(request: Request, notes: Iterable[str]) -> Iterator[Assumption]:
     yield from of_extras(request)
 
 
-def of_memory(request: Request, chosen: Replica) -> Iterator[Assumption]:
+def of_memory(request: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the engine's memory rules and the card's visible memory."""
     sheet = chosen.option.gpu.datasheet
     yield Assumption("CUDA-visible memory", sheet.memory.cuda_visible_gib, "GiB", "datasheet", "; ".join(sheet.sources))
     given = {
-        "memory_fraction": request.serving.memory_fraction,
-        "max_num_seqs": request.serving.max_num_seqs,
-        "max_num_batched_tokens": request.serving.max_num_batched_tokens,
-        "cuda_graphs": request.serving.cuda_graphs_gib,
+        "memory_fraction": request.service.serving.memory_fraction,
+        "max_num_seqs": request.service.serving.max_num_seqs,
+        "max_num_batched_tokens": request.service.serving.max_num_batched_tokens,
+        "cuda_graphs": request.service.serving.cuda_graphs_gib,
     }
     fraction = "reserve" if chosen.settings.memory_fraction is None else "memory_fraction"
     for name in (
@@ -70,18 +70,21 @@ def of_memory(request: Request, chosen: Replica) -> Iterator[Assumption]:
         yield Assumption("precision", note, "", "derived", "; ".join(sheet.sources))
 
 
-def _of_setting(request: Request, chosen: Replica, name: str) -> Assumption:
+def _of_setting(request: Question, chosen: Replica, name: str) -> Assumption:
     row = settings.source_of(
-        request.engine, request.engine_version, deployment_of(request, chosen.option.gpu, chosen.layout), name
+        request.service.engine,
+        request.service.engine_version,
+        deployment_of(request, chosen.option.gpu, chosen.layout),
+        name,
     )
     value = row.value
     shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
     unit = "GiB" if name == "non_torch_gib" else ""
-    what = f"{request.engine.name} {request.engine_version} {name}"
+    what = f"{request.service.engine.name} {request.service.engine_version} {name}"
     return Assumption(what, shown, unit, KIND_OF_EVIDENCE[row.evidence], row.source)
 
 
-def of_part(request: Request, asked: Asked, part: Replicas) -> Iterator[Assumption]:
+def of_part(request: Question, asked: Asked, part: Replicas) -> Iterator[Assumption]:
     """Yield what equal replicas of one layout rest on: memory, time, planning and price."""
     chosen = part.candidate
     yield from of_memory(request, chosen)
@@ -89,13 +92,13 @@ def of_part(request: Request, asked: Asked, part: Replicas) -> Iterator[Assumpti
     yield from of_planning(request, asked, chosen)
 
 
-def of_time(request: Request, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
+def of_time(request: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
     """Yield what the time of a request rests on: that of its steps, and of the front end outside of them."""
     yield from of_steps(request, chosen, kernels)
     yield _of_setting(request, chosen, "front_end")
 
 
-def of_steps(request: Request, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
+def of_steps(request: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
     """Yield peaks, each kernel efficiency that was used (measured here or borrowed), and the host's time."""
     sheet = chosen.option.gpu.datasheet
     sources = "; ".join(sheet.sources)
@@ -120,22 +123,22 @@ def of_steps(request: Request, chosen: Replica, kernels: Kernels) -> Iterator[As
     small = kernels.assumptions.small_kernels
     yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
     yield _of_setting(request, chosen, "host")
-    if request.extras.speculation is not None:
+    if request.service.extras.speculation is not None:
         yield _of_setting(request, chosen, "speculation")
     if chosen.settings.host.eager_layer_us:
         yield _of_setting(request, chosen, "captured_prefill_tokens")
 
 
-def _of_layout(request: Request, chosen: Replica) -> Iterator[Assumption]:
+def _of_layout(request: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield what sharing experts and caches over ranks rests on."""
-    layout, serving = chosen.layout, request.serving
-    if layout.ep > 1 and is_moe(request.model):
+    layout, serving = chosen.layout, request.service.serving
+    if layout.ep > 1 and is_moe(request.service.model):
         what = "load of the busiest expert rank over the mean"
         if serving.expert_imbalance is not None:
             yield Assumption(what, serving.expert_imbalance, "", "assumed", "as asked")
         else:
             yield Assumption(what, "that of random routing", "", "assumed", "sizing.model.operation.busiest")
-    if is_moe(request.model) and serving.all2all_backend is not None:
+    if is_moe(request.service.model) and serving.all2all_backend is not None:
         used = dispatches(layout, chosen.settings) or (
             layout.token_ranks > 1 and serving.all2all_backend == "allgather"
         )
@@ -143,7 +146,7 @@ def _of_layout(request: Request, chosen: Replica) -> Iterator[Assumption]:
             "experts are cut by width, so tokens are gathered" if layout.token_ranks > 1 else "attention is on one rank"
         )
         yield Assumption("all2all_backend", "as asked" if used else f"not used: {why}", "", "derived", "the layout")
-    elif layout.token_ranks > 1 and is_moe(request.model):
+    elif layout.token_ranks > 1 and is_moe(request.service.model):
         yield _of_setting(request, chosen, "all2all_backend")
     if layout.dp > 1:
         spread = "step together; sequences spread evenly, each prompt on one, caches as one pool"
@@ -155,16 +158,22 @@ def _of_layout(request: Request, chosen: Replica) -> Iterator[Assumption]:
             yield _of_setting(request, chosen, name)
 
 
-def of_extras(request: Request) -> Iterator[Assumption]:
+def of_extras(request: Question) -> Iterator[Assumption]:
     """Yield what the optimisations that were asked for rest on."""
-    extras = request.extras
+    extras = request.service.extras
     if (spoken := extras.speculation) is not None:
         known = KIND_OF_EVIDENCE[spoken.evidence]
         alike = len(set(spoken.acceptance)) == 1
         each_of = spoken.acceptance[0] if alike else ", then ".join(f"{share:g}" for share in spoken.acceptance)
         yield Assumption(f"acceptance of a token drafted by {spoken.method}", each_of, "", known, spoken.source)
-        if spoken.draft is not None and spoken.draft.of_checkpoint and request.model.mtp is not None:
-            yield Assumption(request.model.mtp.field, request.model.mtp.modules, "", "datasheet", request.model.source)
+        if spoken.draft is not None and spoken.draft.of_checkpoint and request.service.model.mtp is not None:
+            yield Assumption(
+                request.service.model.mtp.field,
+                request.service.model.mtp.modules,
+                "",
+                "datasheet",
+                request.service.model.source,
+            )
         yield Assumption("speculative decoding needs", spoken.needs, "", "assumed", "as asked")
         each = f"{spoken.tokens} drafted, {spoken.tokens_per_step:.3g} kept on average"
         yield Assumption("tokens of a step", each, "", "derived", "https://arxiv.org/abs/2211.17192")
@@ -195,7 +204,7 @@ def of_extras(request: Request) -> Iterator[Assumption]:
         source, known = f"{encoder.title}: {encoder.source}", KIND_OF_EVIDENCE[encoder.evidence]
         stated = (
             "in place of the model's own, whose weights are counted"
-            if request.model.vision_parameters
+            if request.service.model.vision_parameters
             else "the model's config states none: it must be one that takes images"
         )
         value = f"the model's own; {encoder.title}" if encoder.own else f"borrowed, {encoder.title}; {stated}"
@@ -225,26 +234,26 @@ def _of_turns(cached: Cached) -> Iterator[Assumption]:
         )  # fmt: skip
 
 
-def of_limits(request: Request) -> Iterator[Assumption]:
+def of_limits(request: Question) -> Iterator[Assumption]:
     """Yield the limits on what does not exist: where one token is all of an output, nothing is between tokens."""
-    if request.osl == 1 and request.limits.itl is not None:
+    if request.service.osl == 1 and request.target.limits.itl is not None:
         yield NO_ITL
 
 
-def of_planning(request: Request, asked: Asked, chosen: Replica) -> Iterator[Assumption]:
+def of_planning(request: Question, asked: Asked, chosen: Replica) -> Iterator[Assumption]:
     """Yield the rules of planning and the price."""
     defaults = asked.defaults
-    if request.requests_per_s is not None and not request.offline:
+    if request.target.requests_per_s is not None and not request.target.offline:
         stated = asked.workload.planning.max_utilisation is not None
         yield Assumption(
             "highest stable utilisation",
-            request.max_utilisation,
+            request.target.max_utilisation,
             "",
             "assumed",
             "as asked" if stated else defaults.source,
         )
         yield Assumption("arrivals", "Poisson", "", "assumed", "open loop: a demand in requests/s or users")
-    if request.concurrency is not None:
+    if request.target.concurrency is not None:
         yield Assumption(
             "arrivals",
             "all requests start together and stay grouped",
@@ -255,7 +264,7 @@ def of_planning(request: Request, asked: Asked, chosen: Replica) -> Iterator[Ass
     for name in _habits_assumed(asked):
         if getattr(asked.workload.planning, name) is None:
             yield Assumption(name.replace("_", " "), getattr(defaults, name), "", "assumed", defaults.source)
-    shape = request.demanded.shape if request.demanded is not None else None
+    shape = request.target.demanded.shape if request.target.demanded is not None else None
     if shape is not None:
         yield Assumption("load by hour", shape.name, "", shape.kind, shape.source)
     for field, span in asked.workload.uncertain.items():

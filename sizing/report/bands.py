@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sizing.answers.search import Evaluated, Outcome
 from sizing.catalog import shelf
 from sizing.model.extras import NOTHING
+from sizing.question.question import situation_of
 from sizing.report.documents import ErrorBand, Explanation, Latency, LoadFigures, MemoryFigures, Throughput
 from sizing.report.documents_simulation import SimulatedRun
 from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Situation, find, region
@@ -74,8 +75,8 @@ def of_estimate(
     Published runs had no optimisations and generated, so nothing says how far off times are of what does not.
     """
     request, gpu = outcome.request, best.candidate.option.gpu
-    here = request.situation(gpu, region(load.concurrency_per_replica))
-    if request.extras == NOTHING and not request.model.pooled:
+    here = situation_of(request, gpu, region(load.concurrency_per_replica))
+    if request.service.extras == NOTHING and not request.service.model.pooled:
         yield from _of_times(best, outcome, load, throughput, latency)
     yield from of_memory(memory, here._replace(load=None))
 
@@ -84,7 +85,7 @@ def _of_times(
     best: Evaluated, outcome: Outcome, load: LoadFigures, throughput: Throughput, latency: Latency
 ) -> Iterator[Predicted]:
     request, gpu = outcome.request, best.candidate.option.gpu
-    here = request.situation(gpu, region(load.concurrency_per_replica))
+    here = situation_of(request, gpu, region(load.concurrency_per_replica))
     for metric in LATENCIES:
         for statistic in STATISTICS:
             name = f"{metric}_ms"
@@ -93,13 +94,13 @@ def _of_times(
     alone = here._replace(mode="served", load="solo")  # one request is served alike however the rest would come
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
-    if request.requests_per_s is None and best.load.edge == AS_PREDICTED:
+    if request.target.requests_per_s is None and best.load.edge == AS_PREDICTED:
         yield Predicted("load.requests_per_s", load.requests_per_s, "throughput", here)
         for name, value in throughput._asdict().items():
             yield Predicted(f"throughput.{name}", value, "throughput", here)
     if best.load.edge == AS_PREDICTED:
-        heaviest = best.most_per_replica if request.concurrency is not None else best.most_decoding
-        at_most = request.situation(gpu, region(max(load.concurrency_per_replica, heaviest)))
+        heaviest = best.most_per_replica if request.target.concurrency is not None else best.most_decoding
+        at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sizing.answers.compare import Compared, place
 from sizing.planning import cost
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.report import estimate
 from sizing.report.documents import Assumption, Deployment, ErrorBand, Estimate
 from sizing.report.documents_compare import Compare, CompareCandidate, Limited, Replaced
@@ -32,7 +32,7 @@ def told(found: Compared, asked: Asked, sort: Objective, replaced: int | None = 
 
 
 def build(
-    lines: Sequence[Told], asked: Asked, request: Request, sort: str, replaces: Replaced | None = None
+    lines: Sequence[Told], asked: Asked, request: Question, sort: str, replaces: Replaced | None = None
 ) -> Compare:
     """Return the document of all candidates, in order."""
     candidates = tuple(entry.line for entry in sorted(lines, key=lambda entry: entry.place))

@@ -8,7 +8,7 @@ from sizing.answers.compare import ComparedPools, place
 from sizing.answers.pools import Asked as Pools
 from sizing.answers.pools import Pooled
 from sizing.planning import cost
-from sizing.question.question import GpuType, Request
+from sizing.question.question import GpuType, Question
 from sizing.report import assumptions, pools
 from sizing.report.compare import LATENCIES, Told
 from sizing.report.documents import Assumption
@@ -29,13 +29,13 @@ def told(found: ComparedPools, asked: Asked, sort: Objective, replaced: int | No
 def _line(
     one: Disaggregated,
     found: ComparedPools,
-    request: Request,
+    request: Question,
     replaced: int | None,
     rests_on: tuple[Assumption, ...],
 ) -> CompareCandidate:
     best = found.best
     options = (found.pools.prefill.options[0], found.pools.decode.options[0])
-    tokens_per_s = None if best is None else best.requests_per_s * request.osl
+    tokens_per_s = None if best is None else best.requests_per_s * request.service.osl
     means = {name: spread.mean if (spread := getattr(one, name)) is not None else None for name in LATENCIES}
     return CompareCandidate(
         gpu=" + ".join(dict.fromkeys(option.name for option in options)),
@@ -63,7 +63,8 @@ def _line(
         usd_per_hour=one.usd_per_hour,
         usd_per_million_output_tokens=_per_million(one.usd_per_hour, tokens_per_s),
         usd_per_million_tokens=_per_million(
-            one.usd_per_hour, None if best is None else best.requests_per_s * (request.isl + request.osl)
+            one.usd_per_hour,
+            None if best is None else best.requests_per_s * (request.service.isl + request.service.osl),
         ),
         price_source=_shared(options, "price_source") if best is not None else None,
         power_w=one.power_w,
@@ -89,14 +90,14 @@ def _shared(options: tuple[GpuType, GpuType], name: str) -> str | None:
     return str(one) if one == other and one is not None else None
 
 
-def _precision(found: ComparedPools, request: Request) -> str:
+def _precision(found: ComparedPools, request: Question) -> str:
     best = found.best
     if best is None:
-        return found.precision or request.model.quantisation.precision
+        return found.precision or request.service.model.quantisation.precision
     return best.decode.candidate.plan.weight_format
 
 
-def _limited(one: Disaggregated, request: Request) -> Iterator[tuple[str, Limited | None]]:
+def _limited(one: Disaggregated, request: Question) -> Iterator[tuple[str, Limited | None]]:
     """Yield each latency that has a limit in the limit's statistic; None of those without."""
     for name, limit in limits(request).items():
         spread = getattr(one, name)
@@ -115,7 +116,7 @@ def _borrows(best: Pooled) -> bool:
     return any(choice.borrowed_from for choice in used)
 
 
-def _assumptions(best: Pooled, request: Request, asked: Asked, sides: Pools) -> Iterator[Assumption]:
+def _assumptions(best: Pooled, request: Question, asked: Asked, sides: Pools) -> Iterator[Assumption]:
     yield from assumptions.of_model(request, asked.notes)
     for part in best.parts.values():
         yield from assumptions.of_part(request, asked, part)

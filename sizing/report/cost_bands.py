@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 
 from sizing.answers.search import Evaluated
 from sizing.model.extras import NOTHING
-from sizing.question.question import Request
+from sizing.question.question import Question, situation_of
 from sizing.report import bands
 from sizing.report.documents import ErrorBand
 from sizing.report.documents_cost import CostOption
 from sizing.specs.bands import AS_PREDICTED, Band, find, region
 
 
-def band_of_rate(best: Evaluated, request: Request) -> Band | None:
+def band_of_rate(best: Evaluated, request: Question) -> Band | None:
     """Return the error band of the highest rate of an answer; none where it is on the edge of it already.
 
     Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
     """
-    if best.load.edge != AS_PREDICTED or request.extras != NOTHING or request.model.pooled:
+    if best.load.edge != AS_PREDICTED or request.service.extras != NOTHING or request.service.model.pooled:
         return None
-    heaviest = best.most_per_replica if request.concurrency is not None else best.most_decoding
-    return find(bands.known(), "throughput", request.situation(best.candidate.option.gpu, region(heaviest)))
+    heaviest = best.most_per_replica if request.target.concurrency is not None else best.most_decoding
+    return find(bands.known(), "throughput", situation_of(request, best.candidate.option.gpu, region(heaviest)))
 
 
 def bands_of(options: Sequence[CostOption], of_rates: Mapping[str, Band | None]) -> dict[str, ErrorBand]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sizing.answers.curve import Arrivals, Layouts, Line
 from sizing.answers.pool_curve import PoolLine, Unpaired
 from sizing.engine.simulation import ROUNDS
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.replica.capacity import Load
 from sizing.replica.replica import Refusal, Replica
 from sizing.report import assumptions, curve_pools, pools
@@ -23,7 +23,7 @@ class Drawn(NamedTuple):
     """What is predicted: the request, the lines that were found, and the loads that each is put under."""
 
     asked: Asked
-    request: Request
+    request: Question
     found: tuple[Line | Refusal, ...]
     layouts: Layouts
     in_flight: tuple[int, ...]
@@ -50,33 +50,33 @@ def inputs(drawn: Drawn | None, measured: Measured | None) -> dict[str, Any]:
     request, tokens = drawn.request, drawn.asked.workload.tokens
     return {
         "workload": drawn.asked.workload_name,
-        "model": request.model.name,
+        "model": request.service.model.name,
         "model_id": drawn.asked.model_id,
         "gpus": [option.name for option in drawn.asked.options],
         "weight_precisions": list(dict.fromkeys(_precision(one) for one in drawn.found)),
-        "kv_precision": request.kv_precision,
-        "engine": request.engine.name,
-        "engine_title": request.engine.title,
-        "engine_version": request.engine_version,
-        "isl": request.isl,
-        "task": request.task,
-        "osl": request.output_tokens,
-        "isl_max": tokens.isl_max or request.isl,
-        "osl_max": tokens.osl_max or request.osl,
+        "kv_precision": request.service.kv_precision,
+        "engine": request.service.engine.name,
+        "engine_title": request.service.engine.title,
+        "engine_version": request.service.engine_version,
+        "isl": request.service.isl,
+        "task": request.service.task,
+        "osl": request.service.output_tokens,
+        "isl_max": tokens.isl_max or request.service.isl,
+        "osl_max": tokens.osl_max or request.service.osl,
         "isl_std": tokens.isl_std,
         "osl_std": tokens.osl_std,
-        "max_model_len": request.max_model_len,
+        "max_model_len": request.service.max_model_len,
         "mode": drawn.asked.workload.mode,
         "tp": list(drawn.layouts.tp),
         "pp": list(drawn.layouts.pp),
-        "serving": {**request.serving.model_dump(exclude={"tp", "pp"})},
+        "serving": {**request.service.serving.model_dump(exclude={"tp", "pp"})},
         **conversation(request, placed=False),
         "concurrency": list(drawn.in_flight),
         "arrivals": drawn.arrivals,
         "simulated": drawn.simulated,
         "rounds": ROUNDS if drawn.simulated and drawn.arrivals == "closed" else None,
         "seed": drawn.seed if drawn.simulated else None,
-        "optimisations": request.optimisations.asked(),
+        "optimisations": request.service.optimisations.asked(),
         "pools": _of_pools(drawn.pools) if drawn.pools else None,
         "measured": of_file,
     }
@@ -122,7 +122,7 @@ def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None)
         yield from _of_layout(request, line.candidate, line.load)
 
 
-def _of_layout(request: Request, chosen: Replica, load: Load) -> Iterator[Assumption]:
+def _of_layout(request: Question, chosen: Replica, load: Load) -> Iterator[Assumption]:
     yield from assumptions.of_memory(request, chosen)
     yield from assumptions.of_time(request, chosen, load.kernels)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sizing.answers.curve import Seen
 from sizing.answers.pool_curve import BUDGET, MOST_LINES, PoolLine, Unpaired
 from sizing.answers.pools import Pooled
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.report import pools
 from sizing.report.answers import cache_called, gpus_called, weights_called
 from sizing.report.curve_predicted import decode_share, figures
@@ -23,7 +23,7 @@ HELD = (
 
 
 def lines(
-    found: Sequence[PoolLine | Unpaired], seen: Sequence[Sequence[Seen]], request: Request
+    found: Sequence[PoolLine | Unpaired], seen: Sequence[Sequence[Seen]], request: Question
 ) -> tuple[CurveLine, ...]:
     """Return the document's lines in their order; `seen` has a row for each pair of pools."""
     rows = iter(seen)
@@ -40,7 +40,7 @@ def held() -> Assumption:
     return Assumption("fixed along a line of pools", HELD, "", "assumed", "both pools under Poisson arrivals")
 
 
-def _line(pair: Pooled, points: tuple[CurvePoint, ...], request: Request) -> CurveLine:
+def _line(pair: Pooled, points: tuple[CurvePoint, ...], request: Question) -> CurveLine:
     return _bare(request)._replace(
         gpu=gpus_called(pair),
         weight_precision=weights_called(pair),
@@ -52,16 +52,16 @@ def _line(pair: Pooled, points: tuple[CurvePoint, ...], request: Request) -> Cur
     )
 
 
-def _undrawn(found: Unpaired, request: Request) -> CurveLine:
+def _undrawn(found: Unpaired, request: Question) -> CurveLine:
     options = (found.asked.prefill.options[0], found.asked.decode.options[0])
     return _bare(request)._replace(
         gpu=" + ".join(dict.fromkeys(option.name for option in options)),
-        weight_precision=found.precision or request.model.quantisation.precision,
+        weight_precision=found.precision or request.service.model.quantisation.precision,
         reason=why_not(found.found, found.asked, None),
     )
 
 
-def _bare(request: Request) -> CurveLine:
+def _bare(request: Question) -> CurveLine:
     """Return a line with what a replica has left empty."""
     return CurveLine(
         origin="predicted",
@@ -75,8 +75,8 @@ def _bare(request: Request) -> CurveLine:
         cp=None,
         dcp=None,
         gpus=None,
-        engine=request.engine.title,
-        engine_version=request.engine_version,
+        engine=request.service.engine.title,
+        engine_version=request.service.engine_version,
         fits=False,
         reason=None,
         slots=None,
@@ -87,7 +87,7 @@ def _bare(request: Request) -> CurveLine:
     )
 
 
-def _point(pair: Pooled, seen: Seen, request: Request) -> CurvePoint:
+def _point(pair: Pooled, seen: Seen, request: Question) -> CurvePoint:
     """Return the figures of one load; the decode step is that of one of the pool's replicas."""
     decode = pair.decode
     each = None if seen.decoding is None else seen.decoding / decode.replicas

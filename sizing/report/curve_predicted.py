@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sizing.answers.curve import Line, Seen
 from sizing.model.extras import NOTHING
-from sizing.question.question import Request
+from sizing.question.question import Question, situation_of
 from sizing.replica import step as step_model
 from sizing.replica.capacity import Load
 from sizing.replica.replica import Refusal, Replica
@@ -21,7 +21,7 @@ GPUS_COMPARED = 8  # the usual server: throughput is compared per so many GPUs
 BANDED: dict[str, BandMetric] = {"ttft_ms": "ttft", "itl_ms": "itl", "requests_per_s": "throughput"}
 
 
-def lines(found: Sequence[Line | Refusal], seen: Sequence[Sequence[Seen]], request: Request) -> tuple[CurveLine, ...]:
+def lines(found: Sequence[Line | Refusal], seen: Sequence[Sequence[Seen]], request: Question) -> tuple[CurveLine, ...]:
     """Return the document's lines in their order; `seen` has a row for each line that fits."""
     rows, bands = iter(seen), known()
     return tuple(
@@ -32,7 +32,7 @@ def lines(found: Sequence[Line | Refusal], seen: Sequence[Sequence[Seen]], reque
     )
 
 
-def _line(line: Line, points: tuple[CurvePoint, ...], request: Request) -> CurveLine:
+def _line(line: Line, points: tuple[CurvePoint, ...], request: Question) -> CurveLine:
     chosen = line.candidate
     layout = chosen.layout
     return CurveLine(
@@ -47,8 +47,8 @@ def _line(line: Line, points: tuple[CurvePoint, ...], request: Request) -> Curve
         cp=layout.cp,
         dcp=layout.dcp,
         gpus=layout.gpus,
-        engine=request.engine.title,
-        engine_version=request.engine_version,
+        engine=request.service.engine.title,
+        engine_version=request.service.engine_version,
         fits=True,
         reason=None,
         slots=line.load.slots,
@@ -59,7 +59,7 @@ def _line(line: Line, points: tuple[CurvePoint, ...], request: Request) -> Curve
     )
 
 
-def _refused(found: Refusal, request: Request) -> CurveLine:
+def _refused(found: Refusal, request: Question) -> CurveLine:
     layout = found.layout
     return CurveLine(
         origin="predicted",
@@ -73,8 +73,8 @@ def _refused(found: Refusal, request: Request) -> CurveLine:
         cp=layout.cp,
         dcp=layout.dcp,
         gpus=layout.gpus,
-        engine=request.engine.title,
-        engine_version=request.engine_version,
+        engine=request.service.engine.title,
+        engine_version=request.service.engine_version,
         fits=False,
         reason=found.detail,
         slots=None,
@@ -85,7 +85,7 @@ def _refused(found: Refusal, request: Request) -> CurveLine:
     )
 
 
-def point(line: Line, seen: Seen, request: Request, bands: Sequence[Band]) -> CurvePoint:
+def point(line: Line, seen: Seen, request: Question, bands: Sequence[Band]) -> CurvePoint:
     """Return the figures of one load; limits and marks are for the whole document to add."""
     mbu, mfu = decode_share(line.candidate, line.load, seen.decoding, request)
     found = figures(seen, line.candidate.layout.gpus, request)._replace(
@@ -98,7 +98,7 @@ def point(line: Line, seen: Seen, request: Request, bands: Sequence[Band]) -> Cu
     return found._replace(bands=_bands(found, line, request, bands))
 
 
-def figures(seen: Seen, gpus: int, request: Request) -> CurvePoint:
+def figures(seen: Seen, gpus: int, request: Question) -> CurvePoint:
     """Return what any deployment of so many GPUs has of one load."""
     rate = seen.requests_per_s
     return CurvePoint(
@@ -110,8 +110,8 @@ def figures(seen: Seen, gpus: int, request: Request) -> CurvePoint:
         requests_per_s=rate,
         requests_per_s_per_gpu=per_gpus(rate, gpus, 1),
         requests_per_s_per_8_gpus=per_gpus(rate, gpus, GPUS_COMPARED),
-        output_tokens_per_s_per_gpu=None if rate is None else rate * request.output_tokens / gpus,
-        output_tokens_per_s_per_user=None if rate is None else rate * request.output_tokens / seen.in_flight,
+        output_tokens_per_s_per_gpu=None if rate is None else rate * request.service.output_tokens / gpus,
+        output_tokens_per_s_per_user=None if rate is None else rate * request.service.output_tokens / seen.in_flight,
         mbu=None,
         mfu=None,
         kv_cache_utilisation=seen.cache_used,
@@ -157,22 +157,22 @@ def _memory_used_gib(line: Line, seen: Seen) -> float | None:
 
 
 def decode_share(
-    chosen: Replica, load: Load, decoding: float | None, request: Request
+    chosen: Replica, load: Load, decoding: float | None, request: Question
 ) -> tuple[float | None, float | None]:
     """Return MBU and MFU of a step in which the sequences that decode on a replica do so at their mean context."""
-    if decoding is None or request.osl <= 1:
+    if decoding is None or request.service.osl <= 1:
         return None, None
     micro = max(1.0, decoding / load.service.pp)
-    batch = Batch(decode_sequences=micro, decode_context_tokens=request.isl + request.osl / 2)
-    timed = step_model.step(request.model, chosen.layout, load.kernels, batch)
+    batch = Batch(decode_sequences=micro, decode_context_tokens=request.service.isl + request.service.osl / 2)
+    timed = step_model.step(request.service.model, chosen.layout, load.kernels, batch)
     return timed.mbu, timed.mfu
 
 
-def _bands(found: CurvePoint, line: Line, request: Request, bands: Sequence[Band]) -> dict[str, ErrorBand]:
+def _bands(found: CurvePoint, line: Line, request: Question, bands: Sequence[Band]) -> dict[str, ErrorBand]:
     """Return the error bands of a point; none of what published runs were not: they had no optimisations, and generated."""
-    if request.extras != NOTHING or request.model.pooled:
+    if request.service.extras != NOTHING or request.service.model.pooled:
         return {}
-    situation = request.situation(line.candidate.option.gpu, region(found.concurrency))
+    situation = situation_of(request, line.candidate.option.gpu, region(found.concurrency))
     bounds: dict[str, ErrorBand] = {}
     for name, metric in BANDED.items():
         band, value = find(bands, metric, situation), getattr(found, name)

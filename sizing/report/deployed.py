@@ -24,12 +24,12 @@ def inputs(resolved: Resolved) -> dict[str, Any]:
     """Return the resolved inputs of one layout."""
     request, plan, settings, layout = resolved.request, resolved.plan, resolved.settings, resolved.layout
     return {
-        "model": request.model.name,
+        "model": request.service.model.name,
         "gpu": resolved.option.gpu.name,
         "gpu_id": resolved.option.id,
-        "engine": request.engine.name,
-        "engine_title": request.engine.title,
-        "engine_version": request.engine_version,
+        "engine": request.service.engine.name,
+        "engine_title": request.service.engine.title,
+        "engine_version": request.service.engine_version,
         "weight_precision": plan.weight_format,
         "kv_precision": plan.kv_format,
         "activation_precision": plan.activation,
@@ -40,12 +40,12 @@ def inputs(resolved: Resolved) -> dict[str, Any]:
         "dp": layout.dp,
         "cp": layout.cp,
         "dcp": layout.dcp,
-        "task": request.task,
-        "max_model_len": request.max_model_len,
+        "task": request.service.task,
+        "max_model_len": request.service.max_model_len,
         "memory_fraction": settings.memory_fraction or resolved.memory.budget_gib / resolved.memory.visible_gib,
         "max_num_seqs": settings.max_num_seqs,
         "max_num_batched_tokens": settings.max_num_batched_tokens,
         "cuda_graphs_gib": resolved.memory.cuda_graphs_gib,
-        "optimisations": request.optimisations.asked(),
+        "optimisations": request.service.optimisations.asked(),
         **conversation(request, placed=True),
     }

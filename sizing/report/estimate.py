@@ -12,6 +12,7 @@ from sizing.answers.advice import Relaxation, Suggestion, nearest_miss
 from sizing.answers.search import Evaluated, Outcome, within_budget
 from sizing.model import memory
 from sizing.planning import cost
+from sizing.question.question import situation_of
 from sizing.replica.replica import Refusal, Replica
 from sizing.report import assumptions, bands, check_command, explain, talks
 from sizing.report.documents import (
@@ -183,19 +184,19 @@ def _lacking(outcome: Outcome) -> tuple[MemoryFigures | None, dict[str, ErrorBan
     if miss is None or miss.sized is None:
         return None, {}
     figures = memory_figures(miss.sized.memory, _longest(miss.sized, outcome))
-    return figures, bands.bounds(bands.of_memory(figures, outcome.request.situation(miss.option.gpu)))
+    return figures, bands.bounds(bands.of_memory(figures, situation_of(outcome.request, miss.option.gpu)))
 
 
 def _longest(chosen: Replica, outcome: Outcome) -> int:
     request = outcome.request
     return memory.longest_that_fits(
-        request.model,
+        request.service.model,
         chosen.option.gpu,
         chosen.layout,
         chosen.plan,
         chosen.settings,
-        cuda_graphs_gib=request.serving.cuda_graphs_gib,
-        extras=request.extras,
+        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
+        extras=request.service.extras,
     )
 
 
@@ -214,11 +215,11 @@ def _users(best: Evaluated, outcome: Outcome, asked: Asked) -> Users:
 def cost_figures(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
     """Return what an answer costs, and the energy it takes."""
     request, usd = outcome.request, best.usd_per_hour
-    pooled = request.model.pooled  # whose tokens are those of its prompts
-    tokens_per_s = best.requests_per_s * (request.isl if pooled else request.output_tokens)
+    pooled = request.service.model.pooled  # whose tokens are those of its prompts
+    tokens_per_s = best.requests_per_s * (request.service.isl if pooled else request.service.output_tokens)
     per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
     energy = cost.kwh_per_million_tokens(best.power_w, tokens_per_s)
-    stated, found = asked.workload.demand, outcome.request.demanded
+    stated, found = asked.workload.demand, outcome.request.target.demanded
     by_users = stated is not None and stated.daily_active_users is not None
     mean_per_s = found.mean_per_s if found is not None and by_users else None
     at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s

@@ -16,7 +16,7 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
     running = best.requests_per_s / best.replicas * best.latency_s("e2e")["mean"]
     most = best.most_requests_per_s * best.replicas
     served = best.requests_per_s
-    in_flight = outcome.request.concurrency
+    in_flight = outcome.request.target.concurrency
     headroom = (most / served if in_flight is None else best.most_per_replica * best.replicas / in_flight) - 1
     return LoadFigures(
         requests_per_s=served,
@@ -31,7 +31,7 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
 
 def throughput(best: Evaluated, outcome: Outcome) -> Throughput:
     """Return throughput per replica, per GPU and in tokens."""
-    rate, osl, isl = best.requests_per_s, outcome.request.output_tokens, outcome.request.isl
+    rate, osl, isl = best.requests_per_s, outcome.request.service.output_tokens, outcome.request.service.isl
     return Throughput(
         requests_per_s_per_replica=rate / best.replicas,
         requests_per_s_per_gpu=rate / best.gpus,
@@ -89,16 +89,16 @@ def phase_steps(best: Evaluated, outcome: Outcome) -> tuple[Step, Step | None]:
     chunk = load.service.chunk_tokens
 
     def timed(batch: Batch) -> Step:
-        return step_model.step(request.model, best.candidate.layout, load.kernels, batch)
+        return step_model.step(request.service.model, best.candidate.layout, load.kernels, batch)
 
-    cached = float(request.isl - load.service.isl)
+    cached = float(request.service.isl - load.service.isl)
     prefill = timed(
         Batch(prefill_sequences=1.0, prefill_tokens=float(chunk), prefill_prior_tokens=cached, finishing=1.0)
     )
-    if request.osl <= 1:
+    if request.service.osl <= 1:
         return prefill, None
     micro: Numeric = max(1.0, float(best.point.decoding[0]) / load.service.pp)
-    context = request.isl + request.osl / 2
+    context = request.service.isl + request.service.osl / 2
     return prefill, timed(Batch(decode_sequences=micro, decode_context_tokens=context))
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sizing.question import demand as demands
 from sizing.question.demand import Habits
-from sizing.question.question import GpuType, Request
+from sizing.question.question import GpuType, Question
 from sizing.replica.replica import Replica
 from sizing.report.talks import conversation
 from sizing.specs.units import MILLI
@@ -28,39 +28,39 @@ class Asked(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def inputs(asked: Asked, request: Request, chosen: Replica | None) -> dict[str, Any]:
+def inputs(asked: Asked, request: Question, chosen: Replica | None) -> dict[str, Any]:
     """Return the resolved inputs; what depends on the chosen layout is that layout's, null where none was found."""
     workload = asked.workload
     return {
         "workload": asked.workload_name,
-        "model": request.model.name,
+        "model": request.service.model.name,
         "model_id": asked.model_id,
         "model_asked": asked.model_matched_from or asked.model_id,
         "gpu": _chosen_gpu(asked, chosen),
         "gpus_considered": [option.name for option in asked.options],
         "gpu_ids": [option.id for option in asked.options],
         "gpu_asked": asked.gpus_matched_from,
-        "engine": request.engine.name,
-        "engine_title": request.engine.title,
-        "engine_version": request.engine_version,
+        "engine": request.service.engine.name,
+        "engine_title": request.service.engine.title,
+        "engine_version": request.service.engine_version,
         "weight_precision": _chosen_precision(asked.precisions, chosen, request),
-        "kv_precision": chosen.plan.kv_format if chosen else request.kv_precision,
-        "activation_precision": chosen.plan.activation if chosen else request.model.activation_precision,
-        "isl": request.isl,
-        "task": request.task,
-        "osl": request.output_tokens,
-        "isl_max": workload.tokens.isl_max or request.isl,
-        "osl_max": workload.tokens.osl_max or request.output_tokens,
-        "max_model_len": request.max_model_len,
+        "kv_precision": chosen.plan.kv_format if chosen else request.service.kv_precision,
+        "activation_precision": chosen.plan.activation if chosen else request.service.model.activation_precision,
+        "isl": request.service.isl,
+        "task": request.service.task,
+        "osl": request.service.output_tokens,
+        "isl_max": workload.tokens.isl_max or request.service.isl,
+        "osl_max": workload.tokens.osl_max or request.service.output_tokens,
+        "max_model_len": request.service.max_model_len,
         "mode": workload.mode,
         "demand": demand(asked, request),
         "limits": limits(request),
-        "gpu_budget": request.gpu_budget,
-        "objective": request.objective,
-        "max_utilisation": request.max_utilisation,
-        "headroom": request.headroom,
+        "gpu_budget": request.rules.gpu_budget,
+        "objective": request.rules.objective,
+        "max_utilisation": request.target.max_utilisation,
+        "headroom": request.rules.headroom,
         "serving": serving(request, chosen),
-        "optimisations": request.optimisations.asked(),
+        "optimisations": request.service.optimisations.asked(),
         **conversation(request, placed=chosen is not None),
     }
 
@@ -72,19 +72,19 @@ def _chosen_gpu(asked: Asked, chosen: Replica | None) -> str | None:
     return asked.options[0].name if len(asked.options) == 1 else None
 
 
-def _chosen_precision(precisions: Sequence[str | None], chosen: Replica | None, request: Request) -> str:
+def _chosen_precision(precisions: Sequence[str | None], chosen: Replica | None, request: Question) -> str:
     if chosen is not None:
         return chosen.plan.weight_format
-    return ", ".join(name or request.model.quantisation.precision for name in precisions)
+    return ", ".join(name or request.service.model.quantisation.precision for name in precisions)
 
 
-def demand(asked: Asked, request: Request) -> dict[str, Any]:
+def demand(asked: Asked, request: Question) -> dict[str, Any]:
     """Return the demand: the rate or concurrency to serve, what it came from, and the steps from there."""
-    stated, found = asked.workload.demand, request.demanded
+    stated, found = asked.workload.demand, request.target.demanded
     user = habits(asked, request)
     return {
-        "requests_per_s": request.requests_per_s,
-        "concurrency": request.concurrency,
+        "requests_per_s": request.target.requests_per_s,
+        "concurrency": request.target.concurrency,
         "daily_active_users": stated.daily_active_users if stated else None,
         "requests_per_user_per_day": user.requests_per_user_per_day,
         "active_hours": user.active_hours,
@@ -99,23 +99,23 @@ def demand(asked: Asked, request: Request) -> dict[str, Any]:
     }
 
 
-def habits(asked: Asked, request: Request) -> Habits:
+def habits(asked: Asked, request: Question) -> Habits:
     """Return what users do, of whom a rate would be."""
-    return request.habits or demands.habits(asked.workload.demand, asked.workload.planning, asked.defaults)
+    return request.target.habits or demands.habits(asked.workload.demand, asked.workload.planning, asked.defaults)
 
 
-def limits(request: Request) -> dict[str, Any]:
+def limits(request: Question) -> dict[str, Any]:
     """Return the limits in ms with the statistic that they bound; null where none is set."""
     found: dict[str, Any] = {}
     for name in ("ttft", "itl", "e2e"):
-        limit = getattr(request.limits, name)
+        limit = getattr(request.target.limits, name)
         found[f"{name}_ms"] = None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
     return found
 
 
-def serving(request: Request, chosen: Replica | None) -> dict[str, Any]:
+def serving(request: Question, chosen: Replica | None) -> dict[str, Any]:
     """Return the engine settings that matter for the answer, as asked or as the engine version defaults."""
-    asked = request.serving.model_dump()
+    asked = request.service.serving.model_dump()
     if chosen is None:
         return asked
     resolved = chosen.settings
@@ -127,7 +127,7 @@ def serving(request: Request, chosen: Replica | None) -> dict[str, Any]:
         "dp": chosen.layout.dp,
         "cp": chosen.layout.cp,
         "dcp": chosen.layout.dcp,
-        "max_model_len": request.max_model_len,
+        "max_model_len": request.service.max_model_len,
         "memory_fraction": resolved.memory_fraction or chosen.memory.budget_gib / chosen.memory.visible_gib,
         "max_num_seqs": resolved.max_num_seqs,
         "max_num_batched_tokens": resolved.max_num_batched_tokens,

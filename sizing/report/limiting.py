@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sizing.answers.advice import MOST_RELAXED, Relaxation, Suggestion, nearest_miss
 from sizing.answers.search import Evaluated, Outcome
-from sizing.question.question import Request
+from sizing.question.question import Question, situation_of
 from sizing.report.documents import Limiting
 from sizing.report.lines import milliseconds, number, percent, plural
 from sizing.specs.bands import worse_edge
@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # the simulator need not be loaded to report
     from sizing.answers.verify import Verified
 
 
-def limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -> Limiting:
+def limiting(best: Evaluated, request: Question, relaxation: Relaxation | None) -> Limiting:
     """Return what keeps a replica of the answer from serving more."""
-    limit = getattr(request.limits, best.binding, None)
+    limit = getattr(request.target.limits, best.binding, None)
     value_ms = limit_ms = statistic = None
     if limit is None:
         detail = _capacity_words(best, request)
@@ -47,35 +47,35 @@ def limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -
     )
 
 
-def _most(best: Evaluated, request: Request) -> str:
+def _most(best: Evaluated, request: Question) -> str:
     """Write the most that a replica serves, in what the demand counts."""
-    if request.concurrency is not None:
+    if request.target.concurrency is not None:
         return f"{number(best.most_per_replica)} requests in flight"
     return f"{number(best.most_requests_per_s)} requests/s"
 
 
-def _relaxed_words(best: Evaluated, request: Request, relaxation: Relaxation | None) -> str:
+def _relaxed_words(best: Evaluated, request: Question, relaxation: Relaxation | None) -> str:
     """Say from which limit on fewer GPUs do, or that none near it saves one."""
     if relaxation is not None:
         other = relaxation.gpu != best.candidate.option.name
         gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
         return f"; a limit from {milliseconds(relaxation.seconds / MILLI)} on takes {gpus}"
-    if request.requests_per_s is None and request.concurrency is None:
+    if request.target.requests_per_s is None and request.target.concurrency is None:
         return "; a looser one serves more"
     return "" if best.gpus == 1 else f"; no limit up to {MOST_RELAXED:g} times as long takes fewer GPUs"
 
 
-def _capacity_words(best: Evaluated, request: Request) -> str:
+def _capacity_words(best: Evaluated, request: Question) -> str:
     """Say which capacity would end a replica's load, at which load, and what raises it."""
     at = f"at {_most(best, request)} a replica"
     if best.binding == "utilisation":
         counted = best.load.edge.throughput
         of = f" of the band's worse edge, {percent(counted)} of the predicted rate" if counted < 1 else ""
         return (
-            f"stable utilisation ({percent(request.max_utilisation)}{of}) {at}: beyond it queues grow in bursts; "
+            f"stable utilisation ({percent(request.target.max_utilisation)}{of}) {at}: beyond it queues grow in bursts; "
             "--max-utilisation"
         )
-    if request.osl == 1:  # whose slots and cache hold no more than the prompts of a step
+    if request.service.osl == 1:  # whose slots and cache hold no more than the prompts of a step
         return f"prefill, {at}: more GPUs, a faster type or FP8 take more prompts"
     if best.binding == "kv_cache":
         return f"KV cache, full {at}: more memory per GPU, a larger TP or an FP8 cache holds more sequences"
@@ -83,7 +83,7 @@ def _capacity_words(best: Evaluated, request: Request) -> str:
     return f"max_num_seqs ({most:,}), reached {at}: the engine runs no more sequences at once; --max-num-seqs"
 
 
-def _unconfirmed(best: Evaluated, request: Request, checked: Verified) -> str:
+def _unconfirmed(best: Evaluated, request: Question, checked: Verified) -> str:
     """Say what the last simulated size broke, though the closed form held it to be feasible."""
     served = best.served
     detail = f"simulation confirmed none of {checked.tries} sizes up to {best.gpus} x {best.candidate.option.name}"
@@ -92,7 +92,7 @@ def _unconfirmed(best: Evaluated, request: Request, checked: Verified) -> str:
     if not served.stable:
         return f"{detail}: its queue keeps growing"
     for name in ("ttft", "itl", "e2e"):
-        limit = getattr(request.limits, name)
+        limit = getattr(request.target.limits, name)
         found = served.latencies_s[name].get(limit.statistic) if limit is not None else None
         factor = getattr(best.load.edge, name)
         if found is not None and found * factor > limit.seconds:
@@ -121,7 +121,7 @@ def unmet(
 
 def _unmet(outcome: Outcome, found: Sequence[Suggestion], checked: Verified | None) -> Limiting:
     words = tuple(f"{s.change}: {s.gpus} x {s.gpu} ({s.layout})" for s in found)
-    best, budget = outcome.best, outcome.request.gpu_budget
+    best, budget = outcome.best, outcome.request.rules.gpu_budget
     if best is not None and checked is not None and not checked.passed:
         detail = _unconfirmed(best, outcome.request, checked)
         return Limiting("simulation", None, None, None, detail, None, None, None, words)
@@ -135,9 +135,9 @@ def _unmet(outcome: Outcome, found: Sequence[Suggestion], checked: Verified | No
     if miss is None:
         return Limiting("none", None, None, None, "no layout was left to try", None, None, None, words)
     detail = f"{miss.option.name} {miss.precision} {miss.layout}: {miss.detail}"
-    limit = getattr(outcome.request.limits, miss.reason, None)
+    limit = getattr(outcome.request.target.limits, miss.reason, None)
     limit_ms = limit.seconds / MILLI if limit else None
-    edge = worse_edge(outcome.request.pessimistic, outcome.request.situation(miss.option.gpu))
+    edge = worse_edge(outcome.request.target.pessimistic, situation_of(outcome.request, miss.option.gpu))
     value_ms = limit_ms / getattr(edge, miss.reason) * (1 + miss.shortfall) if limit_ms is not None else None
     return Limiting(
         miss.reason, limit.statistic if limit else None, value_ms, limit_ms, detail, None, None, None, words

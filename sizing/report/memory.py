@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sizing.model.architecture import Layout
+from sizing.question.question import situation_of
 from sizing.replica import replica as deployments
 from sizing.replica.replica import Resolved
 from sizing.report import assumptions, bands, explain
@@ -17,7 +18,7 @@ def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
     """Return the memory of one layout; where a sequence does not fit, what is missing and what would make it fit."""
     figures = memory_figures(resolved.memory, resolved.longest_that_fits())
     fits = resolved.memory.fits and resolved.refused is None
-    predicted = tuple(bands.of_memory(figures, resolved.request.situation(resolved.option.gpu)))
+    predicted = tuple(bands.of_memory(figures, situation_of(resolved.request, resolved.option.gpu)))
     report = MemoryReport(
         fits=fits,
         inputs=inputs(resolved),
@@ -53,7 +54,7 @@ def _suggestions(resolved: Resolved) -> list[str]:
     """Return the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
     found = []
     longest = resolved.longest_that_fits()
-    if resolved.refused is None and longest > 0 and resolved.request.extras.cached.within(longest):
+    if resolved.refused is None and longest > 0 and resolved.request.service.extras.cached.within(longest):
         found.append(f"--max-model-len {longest:,}".replace(",", ""))
     for tp in range(resolved.layout.tp + 1, resolved.option.gpu.datasheet.island_gpus + 1):
         if _fits(resolved, layout=replace(resolved.layout, tp=tp)):
@@ -73,7 +74,7 @@ def _fits(
     precision: str | None = None,
     kv_precision: str | None = None,
 ) -> bool:
-    request = resolved.request if kv_precision is None else replace(resolved.request, kv_precision=kv_precision)
+    request = resolved.request if kv_precision is None else resolved.request.with_(kv_precision=kv_precision)
     tried = deployments.resolve(
         request,
         resolved.option,

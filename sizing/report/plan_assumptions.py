@@ -43,7 +43,7 @@ def _of_models(asking: Asking, held: Rented) -> Iterator[Assumption]:
             yield from assumptions.of_memory(request, best.candidate)
             yield from assumptions.of_time(request, best.candidate, best.load.kernels)
             yield from assumptions.of_limits(request)
-            if request.extras.cached.varies:
+            if request.service.extras.cached.varies:
                 held_at = f"as over {best.replicas:,} replicas, spare and later ones left out"
                 yield Assumption("what prefix caches find", held_at, "", "assumed", "the size that the peak takes")
             yield from assumptions.of_planning(request, answer.asked, _at_price(best.candidate, held))

@@ -28,7 +28,7 @@ def workload(name: str, answer: Answer, member: Member, held: Rented) -> Workloa
     offer = held[member.gpu_id].offer if member.gpu_id in held else None
     return WorkloadPlan(
         name=name,
-        model=request.model.name,
+        model=request.service.model.name,
         weight_precision=chosen.plan.weight_format,
         gpu=chosen.option.name,
         gpu_id=chosen.option.id,

@@ -10,6 +10,7 @@ from sizing.catalog.paths import expanded
 from sizing.planning.size import Rules
 from sizing.planning.uncertainty import Ranges, Uncertain
 from sizing.question import demand
+from sizing.question.question import situation_of
 from sizing.report.documents_plan import Uncertainty
 from sizing.report.plan import member_of, price_of
 from sizing.report.plan_cloud import Rented
@@ -26,9 +27,9 @@ def uncertain_of(answer: Answer, rules: Rules, held: Rented) -> Uncertain:
     best, request, workload = answer.best, answer.outcome.request, answer.asked.workload
     assert best is not None
     option = best.candidate.option
-    in_flight = request.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
+    in_flight = request.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
     load = bands.region(in_flight / best.replicas)
-    band = bands.find(shelf.load_bands().spec.bands, "throughput", request.situation(option.gpu, load))
+    band = bands.find(shelf.load_bands().spec.bands, "throughput", situation_of(request, option.gpu, load))
     arrivals = None
     if workload.demand is not None and workload.demand.trace is not None:
         rows = traces.load_trace(expanded(workload.demand.trace))

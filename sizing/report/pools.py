@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sizing.answers.answer import spent
 from sizing.answers.pools import Asked, Checked, Found, Pooled, within_budget
 from sizing.answers.search import Evaluated
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.report import estimate
 from sizing.report.documents import Assumption, Statistics
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, PoolShape, PoolShapes, Transfer
@@ -34,7 +34,7 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
     best = found.confirmed(checked)
     if best is not None and not within_budget(best, request):
         over, best = best, None
-        why = f"both pools take {plural(over.gpus, 'GPU')}, the budget is {request.gpu_budget or 0:,}"
+        why = f"both pools take {plural(over.gpus, 'GPU')}, the budget is {request.rules.gpu_budget or 0:,}"
     elif best is None:
         why = why_not(found, asked, checked)
     beside = None if aggregated is None else _aggregated(aggregated)
@@ -54,7 +54,7 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
         prefill=_pool(best.prefill, ttft_ms=best.latency_s("ttft")["mean"] / MILLI),
         decode=_pool(best.decode, itl_ms=best.latency_s("itl")["mean"] / MILLI),
         kv_transfer_ms=best.transfer_s / MILLI,
-        kv_transfer=transfer_figures(best.transfer, request.isl, within_node=best.within_node),
+        kv_transfer=transfer_figures(best.transfer, request.service.isl, within_node=best.within_node),
         ratio=best.prefill.gpus / best.decode.gpus,
         binding=best.binding,
         ttft_ms=_statistics(best.latency_s("ttft")),
@@ -101,9 +101,9 @@ def _shape(pool: Evaluated) -> PoolShape:
     )
 
 
-def of_turns(request: Request, facts: HandOver) -> tuple[Assumption, ...]:
+def of_turns(request: Question, facts: HandOver) -> tuple[Assumption, ...]:
     """Return what else it rests on where prompts hold answers, whose cache the decode pool has made."""
-    if request.extras.cached.talk is None:
+    if request.service.extras.cached.talk is None:
         return ()
     return (
         Assumption(
@@ -123,14 +123,14 @@ def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
     )
 
 
-def beats(pooled: Pooled, aggregated: Evaluated, request: Request) -> bool:
+def beats(pooled: Pooled, aggregated: Evaluated, request: Question) -> bool:
     """Return whether pools do better by what is asked: fewer GPUs (dollars, watts), or of a budget more requests/s."""
-    if request.requests_per_s is None:
+    if request.target.requests_per_s is None:
         return pooled.requests_per_s > aggregated.requests_per_s
-    return spent(pooled, request.objective) < spent(aggregated, request.objective)
+    return spent(pooled, request.rules.objective) < spent(aggregated, request.rules.objective)
 
 
-def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
+def _why(pooled: Pooled, aggregated: Evaluated | None, request: Question) -> str:
     """Say why pools do better than serving as one, or why not."""
     if aggregated is None:
         return "no layout that serves as one meets the demand within the limits"
@@ -153,7 +153,7 @@ def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
     held = [
         f"the {name} pool reaches the {limit_of(pool, name)} limit at {percent(_utilisation(pool))} of its highest rate"
         for name, pool in pools.items()
-        if pool.binding in LATENCIES and _utilisation(pool) < used[name] * request.max_utilisation * LEAST_HELD
+        if pool.binding in LATENCIES and _utilisation(pool) < used[name] * request.target.max_utilisation * LEAST_HELD
     ]
     if held:
         return " and ".join(held)

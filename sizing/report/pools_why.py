@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sizing.answers.pools import Asked, Checked, Found, Pooled
 from sizing.answers.search import Evaluated
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.report.lines import limit_words, milliseconds, number, plural
 from sizing.specs.units import MILLI
@@ -31,15 +31,15 @@ def why_not(found: Found, asked: Asked, checked: Checked | None) -> str:
         return _too_few(found, asked)
     if found.unpaired:
         return _miss(min(found.unpaired, key=lambda entry: entry.shortfall), "prefill")
-    e2e = found.request.limits.e2e
+    e2e = found.request.target.limits.e2e
     if e2e is not None:
         return f"no split of the E2E limit of {milliseconds(e2e.seconds / MILLI)} between prefill and decode leaves both enough"
     return "no pair of layouts carries the demand within the limits"
 
 
-def _part_of(entry: Refusal, request: Request) -> str:
+def _part_of(entry: Refusal, request: Question) -> str:
     """Say of which limit on E2E a pool's own is the most that the other pool leaves."""
-    e2e = request.limits.e2e
+    e2e = request.target.limits.e2e
     return f" (of {milliseconds(e2e.seconds / MILLI)} for both pools)" if e2e and entry.reason == "e2e" else ""
 
 
@@ -59,15 +59,15 @@ def _too_few(found: Found, asked: Asked) -> str:
             for name, pool in pair.parts.items()
         )
 
-    if request.requests_per_s is None:
+    if request.target.requests_per_s is None:
         nearest = min(found.short, key=lambda pair: gpus(pair, 0))
         shapes = (_shape(pool, given[name], name) for name, pool in nearest.parts.items())
         taken = plural(gpus(nearest, 0), "GPU")
-        return f"{' and '.join(shapes)} take {taken}, the budget is {request.gpu_budget or 0:,}; nearest: --gpus {gpus(nearest, 0)}"
+        return f"{' and '.join(shapes)} take {taken}, the budget is {request.rules.gpu_budget or 0:,}; nearest: --gpus {gpus(nearest, 0)}"
     nearest = min(found.short, key=lambda pair: gpus(pair, 1))
     return "; ".join(
         f"{_shape(pool, count, name)} carries at most {number(count * pool.most_requests_per_s)} of "
-        f"{number(request.requests_per_s)} requests/s, ended by {limit_of(pool, name)}; nearest: "
+        f"{number(request.target.requests_per_s)} requests/s, ended by {limit_of(pool, name)}; nearest: "
         f"{plural(pool.replicas, f'{name} replica')}"
         for name, pool in nearest.parts.items()
         if (count := given[name]) is not None and count < pool.replicas
@@ -78,7 +78,7 @@ def _shape(pool: Evaluated, count: int | None, name: str) -> str:
     return f"{name}: {count or 1} x {pool.candidate.option.name} {pool.candidate.layout}"
 
 
-def _unconfirmed(checked: Checked, request: Request, asked: Asked) -> str:
+def _unconfirmed(checked: Checked, request: Question, asked: Asked) -> str:
     """Say what the last size that was simulated missed, and which pool that is given its replicas is too small for it."""
     from sizing.answers.verify_pools import lacking, limits_of
 

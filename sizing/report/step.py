@@ -35,7 +35,7 @@ def build(resolved: Resolved, *, decode: int, context: int, prefill: int, prior:
         prefill_prior_tokens=float(prior),
         finishing=1.0 if prefill else 0.0,
     )
-    timed = step_model.step(resolved.request.model, resolved.layout, kernels, batch)
+    timed = step_model.step(resolved.request.service.model, resolved.layout, kernels, batch)
     host = "overlapped" if kernels.settings.host.overlapped else "added"
     stated = {"decode": decode, "context": context, "prefill": prefill, "prior": prior}
     return StepReport(
@@ -80,7 +80,7 @@ def layout_faults(resolved: Resolved) -> Iterator[Fault]:
 
 def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Iterator[Fault]:
     """Yield the lengths in tokens, each with its option, that are longer than the engine takes."""
-    longest, model = resolved.request.max_model_len, resolved.request.model
+    longest, model = resolved.request.service.max_model_len, resolved.request.service.model
     held = f"the model's {longest:,} positions" if longest == model.max_position else f"--max-model-len {longest:,}"
     for option, tokens in lengths:
         if tokens > longest:
@@ -95,7 +95,7 @@ def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[s
     """
     groups, settings = resolved.layout.dp, resolved.settings
     of_sequences, of_tokens = options
-    verified = resolved.request.extras.verified
+    verified = resolved.request.service.extras.verified
     for option, amount, noun, name, most in (
         (of_sequences, decode + bool(prefill), "sequences", "max-num-seqs", settings.max_num_seqs),
         (of_tokens, decode * verified + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),

@@ -50,12 +50,12 @@ def build(both: Both, *, decode: int, context: int, prefill: int, prior: int) ->
     parts = [part for part in (first, second) if part is not None]
     return StepPools(
         inputs={
-            "model": request.model.name,
-            "engine": request.engine.name,
-            "engine_title": request.engine.title,
-            "engine_version": request.engine_version,
+            "model": request.service.model.name,
+            "engine": request.service.engine.name,
+            "engine_title": request.service.engine.title,
+            "engine_version": request.service.engine_version,
             "batch": {"decode": decode, "context": context, "prefill": prefill, "prior": prior},
-            "optimisations": request.optimisations.asked(),
+            "optimisations": request.service.optimisations.asked(),
         },
         prefill=first,
         decode=second,

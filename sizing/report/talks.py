@@ -8,16 +8,16 @@ from typing import Any
 from sizing.answers import counts
 from sizing.answers.search import Evaluated
 from sizing.model.extras import prefixes
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.report.documents import Explanation, IdleConversations
 
 
-def conversation(request: Request, *, placed: bool) -> dict[str, Any]:
+def conversation(request: Question, *, placed: bool) -> dict[str, Any]:
     """Return conversations as an entry of a document's inputs, empty where requests are not turns.
 
     What is found is null where there is no one layout that it is found on (`placed` False): blocks and replicas decide it.
     """
-    cached = request.extras.cached
+    cached = request.service.extras.cached
     talk = cached.talk
     if talk is None:
         return {}
@@ -60,7 +60,7 @@ def explanations(best: Evaluated) -> Iterator[Explanation]:
     )  # fmt: skip
 
 
-def idle(best: Evaluated, request: Request) -> IdleConversations | None:
+def idle(best: Evaluated, request: Question) -> IdleConversations | None:
     """Return the idle conversations of one of an answer's replicas, None where no think time is stated."""
     found = counts.alive(best.candidate, best.asked(request), best.point, best.replicas)
     if found is None:

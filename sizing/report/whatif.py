@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sizing.answers.answer import Answer
 from sizing.answers.whatif import Combination, Tried, Varied, is_better
 from sizing.planning import cost
-from sizing.question.question import Request
+from sizing.question.question import Question
 from sizing.report import assumptions
 from sizing.report.answers import cache_called, gpus_called, shape, weights_called
 from sizing.report.documents import Assumption
@@ -33,7 +33,7 @@ class Bases(NamedTuple):
 
 def build(
     asked: Asked,
-    request: Request,
+    request: Question,
     base: Bases,
     tried: Sequence[Tried],
     best: Combination,
@@ -46,17 +46,17 @@ def build(
     whole = None if before is None else before.parts.get("")  # whose layout is that of the question
     return WhatIfReport(
         inputs=inputs(asked, request, None) if whole is None else inputs(asked, whole.asked(request), whole.candidate),
-        base=None if before is None else _sized(before, request.output_tokens, base.shown.verified),
+        base=None if before is None else _sized(before, request.service.output_tokens, base.shown.verified),
         base_closed_form=None
         if base.compared is None or not base.shown.verified
-        else _sized(base.compared, request.output_tokens, verified=False),
+        else _sized(base.compared, request.service.output_tokens, verified=False),
         options=tuple(_option(one, one.best, base.compared, request, flags) for one in tried if one.best is not None),
         best=None
         if after.best is None or not best.names
         else Together(
             names=best.names,
             options=_spelled(best.options, flags),
-            answer=_sized(after.best, request.output_tokens, after.verified),
+            answer=_sized(after.best, request.service.output_tokens, after.verified),
             gpus_saved=None if before is None else before.gpus - after.best.gpus,
         ),
         not_possible=tuple(NotTried(one.name, one.why_not or "") for one in tried if one.best is None),
@@ -64,7 +64,7 @@ def build(
     )
 
 
-def _assumptions(found: Answer | None, request: Request, asked: Asked) -> Iterator[Assumption]:
+def _assumptions(found: Answer | None, request: Question, asked: Asked) -> Iterator[Assumption]:
     yield from assumptions.of_model(request, asked.notes)
     for part in found.parts.values() if found is not None else ():
         yield from assumptions.of_part(request, asked, part)
@@ -106,9 +106,9 @@ def _sized(found: Answer, osl: int, verified: bool) -> Sized:
 
 
 def _option(
-    one: Tried, found: Answer, unaided: Answer | None, request: Request, flags: Mapping[str, str]
+    one: Tried, found: Answer, unaided: Answer | None, request: Question, flags: Mapping[str, str]
 ) -> OptionReport:
-    trial, osl = one.trial, request.osl
+    trial, osl = one.trial, request.service.osl
     return OptionReport(
         name=one.name,
         title=trial.title,
@@ -124,7 +124,7 @@ def _option(
         itl_ms=_itl_ms(found, osl),
         e2e_ms=_mean_ms(found, "e2e"),
         usd_per_hour=found.usd_per_hour,
-        usd_per_million_output_tokens=_usd(found, request.output_tokens),
+        usd_per_million_output_tokens=_usd(found, request.service.output_tokens),
         needs=trial.needs,
         risk=trial.risk,
         source=trial.source,
