@@ -39,7 +39,7 @@ def asking(model_name: str, asked: dict[str, Any], **fields: Any) -> Question:
 class Laid(NamedTuple):
     """One layout, resolved."""
 
-    request: Question
+    question: Question
     layout: Layout
     kernels: Kernels
     memory: MemoryUse
@@ -47,7 +47,7 @@ class Laid(NamedTuple):
     def step(self, sequences: float = 0.0, context: float = 0.0, **prefill: float) -> Step:
         """Time one step."""
         batch = Batch(decode_sequences=sequences, decode_context_tokens=context, **prefill)
-        return step(self.request.model, self.layout, self.kernels, batch)
+        return step(self.question.service.model, self.layout, self.kernels, batch)
 
 
 def laid(
@@ -66,28 +66,32 @@ def laid(
     request = asking(model_name, asked, engine=engine)
     settings = replica.resolve_settings(request, gpu, layout)
     plan = precision.plan(
-        request.model,
+        request.service.model,
         gpu,
         settings,
         data().formats,
         precision=precision_name,
         kv_precision=kv,
-        extras=request.extras,
+        extras=request.service.extras,
     )
-    kernels = Kernels(gpu, data().assumptions, gpus.borrowed, engine_of(engine)[0].name, settings, plan, request.extras)
-    used = memory.use(request.model, gpu, layout, plan, settings, max_model_len=max_model_len, extras=request.extras)
+    kernels = Kernels(
+        gpu, data().assumptions, gpus.borrowed, engine_of(engine)[0].name, settings, plan, request.service.extras
+    )
+    used = memory.use(
+        request.service.model, gpu, layout, plan, settings, max_model_len=max_model_len, extras=request.service.extras
+    )
     return Laid(request, layout, kernels, used)
 
 
-def candidate_of(request: Question, gpu_name: str, precision_name: str | None = None) -> Replica:
+def candidate_of(question: Question, gpu_name: str, precision_name: str | None = None) -> Replica:
     """The layout that `serving` states, which must be accepted."""
-    found = list(replica.candidates(request, option(gpu_name), precision_name, data()))
+    found = list(replica.candidates(question, option(gpu_name), precision_name, data()))
     assert len(found) == 1, found
     assert isinstance(found[0], Replica), found[0]
     return found[0]
 
 
-def load_of(request: Question, gpu_name: str = "h100-sxm", precision_name: str | None = None) -> tuple[Replica, Load]:
+def load_of(question: Question, gpu_name: str = "h100-sxm", precision_name: str | None = None) -> tuple[Replica, Load]:
     """A layout's candidate and load."""
-    candidate = candidate_of(request, gpu_name, precision_name)
-    return candidate, Load.of(candidate, request, data())
+    candidate = candidate_of(question, gpu_name, precision_name)
+    return candidate, Load.of(candidate, question, data())

@@ -30,8 +30,8 @@ def asked(**fields: Any) -> Question:
     return ask(real_model("llama-3.1-8b"), engine="vllm:0.19.0", **fields)
 
 
-def found(request: Question, bands: tuple[Band, ...] = (), gpu: str = "h100-sxm") -> Outcome:
-    return search(request.with_(pessimistic=bands), [option(gpu)], [None], data())
+def found(question: Question, bands: tuple[Band, ...] = (), gpu: str = "h100-sxm") -> Outcome:
+    return search(question.with_(pessimistic=bands), [option(gpu)], [None], data())
 
 
 def parsed(arguments: list[str], capsys: Capture, code: int = 0) -> dict[str, Any]:
@@ -102,8 +102,8 @@ def test_caution_costs_gpus_where_bands_are_wide() -> None:
 def test_bands_that_say_nothing_change_nothing(number: int) -> None:
     request = asked(**DEMANDS[number])
     plain, cautious = found(request), found(request, every(1.0, 1.0))
-    assert [(e.gpus, str(e.candidate.layout), e.most_per_replica, e.binding) for e in plain.ranked] == [
-        (e.gpus, str(e.candidate.layout), e.most_per_replica, e.binding) for e in cautious.ranked
+    assert [(e.gpus, str(e.replica.layout), e.most_per_replica, e.binding) for e in plain.ranked] == [
+        (e.gpus, str(e.replica.layout), e.most_per_replica, e.binding) for e in cautious.ranked
     ]
     assert plain.rejected == cautious.rejected
 
@@ -136,13 +136,12 @@ def test_each_gpu_type_has_its_own_edge() -> None:
         assert plain is not None and cautious is not None
         assert (cautious.most_per_replica != plain.most_per_replica) == changes
     together = search(request.with_(pessimistic=bands), [option("h100-sxm"), option("a100-sxm-80gb")], [None], data())
-    edges = {e.candidate.option.id: e.load.edge for e in together.ranked}
+    edges = {e.replica.gpu_type.id: e.load.edge for e in together.ranked}
     assert edges == {"h100-sxm": Edge(2.0, 2.0, 2.0, 0.5), "a100-sxm-80gb": AS_PREDICTED}
 
 
 def test_a_simulated_size_keeps_the_limits_at_the_edge() -> None:
-    request = replace(
-        asked(demand={"requests_per_s": 60.0}, limits={"ttft": "p95:400ms", "itl": "20ms"}),
+    request = asked(demand={"requests_per_s": 60.0}, limits={"ttft": "p95:400ms", "itl": "20ms"}).with_(
         pessimistic=(band("ttft", 0.5, 2.0), band("itl", 0.5, 1.5)),
     )
     checked = verify(search(request, [option("h100-sxm")], [None], data()), Tokens(isl=1000, osl=200))

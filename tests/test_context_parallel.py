@@ -241,7 +241,7 @@ def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
             assert tabled == pytest.approx(exact, rel=0.02)
         else:  # a full pipeline passes a microbatch on every half of a pass
             assert tabled == pytest.approx(exact, rel=0.06)
-        clock = step_clock(request.model, chosen.layout, load.kernels, most_tokens=512, most_rows=64)
+        clock = step_clock(request.service.model, chosen.layout, load.kernels, most_tokens=512, most_rows=64)
         batch = Decoding()
         for number in range(16):
             batch.join(number, round(context), 100)

@@ -55,7 +55,7 @@ def asked(**values: Any) -> Prepared:
 
 
 def best(asking: Prepared) -> Evaluated:
-    found = search(asking.request, asking.options, asking.precisions, asking.data).best
+    found = search(asking.question, asking.options, asking.precisions, asking.data).best
     assert found is not None
     return found
 
@@ -188,7 +188,7 @@ def test_the_answer_is_consistent_with_its_own_number_of_replicas() -> None:
     assert cached.engines == found.replicas > 1
     assert cached.hit == pytest.approx(reuse.share(TALK, Finding(found.replicas, 16)))
     assert found.most_per_replica * found.replicas >= 40
-    fewer = found.with_replicas(found.replicas - 1, asking.request)
+    fewer = found.with_replicas(found.replicas - 1, asking.question)
     assert fewer.load.kernels.extras.cached.hit > cached.hit
     assert fewer.most_per_replica * fewer.replicas < 40
 
@@ -208,23 +208,23 @@ def test_random_routing_takes_no_fewer_gpus_than_affinity() -> None:
 def test_under_affinity_each_replica_holds_its_part_of_the_prefixes() -> None:
     """200 prefixes of 1,600 tokens: 1,600 * 131,072 B each, all of them 39.1 GiB; a part of R replicas is ceil(200/R)."""
     plain = {"isl": 3000, "rps": 60.0, "prefix_hit": "0.6", "prefix_shared": 1600, "prefix_distinct": 200}
-    base = best(asked(isl=3000, rps=60.0, prefix_hit="0.6")).candidate.memory
+    base = best(asked(isl=3000, rps=60.0, prefix_hit="0.6")).replica.memory
     at_random, together = best(asked(**plain)), best(asked(**plain, prefix_routing="affinity"))
     each_gib = 1600 * BYTES_PER_TOKEN / GIB
-    assert at_random.candidate.memory.shared_prefix_gib == pytest.approx(200 * each_gib)
+    assert at_random.replica.memory.shared_prefix_gib == pytest.approx(200 * each_gib)
     assert together.replicas > 1
-    assert together.candidate.memory.shared_prefix_gib == pytest.approx(math.ceil(200 / together.replicas) * each_gib)
+    assert together.replica.memory.shared_prefix_gib == pytest.approx(math.ceil(200 / together.replicas) * each_gib)
     assert together.replicas <= at_random.replicas
     for found in (at_random, together):
-        assert found.candidate.memory.kv_cache_gib == pytest.approx(base.kv_cache_gib)
-        assert found.candidate.memory.weights_gib == base.weights_gib
+        assert found.replica.memory.kv_cache_gib == pytest.approx(base.kv_cache_gib)
+        assert found.replica.memory.weights_gib == base.weights_gib
 
 
 def test_prefixes_that_no_single_replica_holds_fit_where_each_has_its_part() -> None:
     """400 prefixes are 78 GiB, more than a card has; under affinity enough replicas hold them between themselves."""
     plain = {"isl": 3000, "rps": 60.0, "prefix_hit": "0.6", "prefix_shared": 1600, "prefix_distinct": 400}
     alone = asked(**plain)
-    assert search(alone.request, alone.options, alone.precisions, alone.data).best is None
+    assert search(alone.question, alone.options, alone.precisions, alone.data).best is None
     together = best(asked(**plain, prefix_routing="affinity"))
     assert together.load.kernels.extras.cached.distinct == math.ceil(400 / together.replicas)
 
@@ -262,7 +262,7 @@ def test_longer_thinking_never_finds_more() -> None:
 def test_no_more_is_taken_as_kept_than_the_answer_has_room_for() -> None:
     asking = asked(turns=8, rps=24.0, prefix_routing="affinity", think_time="2min")
     found = best(asking)
-    alive = counts.alive(found.candidate, found.asked(asking.request), found.point, found.replicas)
+    alive = counts.alive(found.replica, found.asked(asking.question), found.point, found.replicas)
     kept = found.load.kernels.extras.cached.kept
     assert alive is not None
     assert kept < 1
@@ -286,7 +286,7 @@ def test_closed_form_and_simulator_agree_about_conversations(routing: str, ttft:
     which the closed form's mean knows less well."""
     asking = asked(turns=8, rps=20.0, prefix_routing=routing, max_utilisation="0.5")
     found = best(asking)
-    served = simulated(found, asking.request, asking.asked.workload.tokens)
+    served = simulated(found, asking.question, asking.asked.workload.tokens)
     assert served.latencies_s["itl"]["mean"] == pytest.approx(float(found.point.itl_s["mean"][0]), rel=0.07)
     assert served.latencies_s["ttft"]["mean"] == pytest.approx(float(found.point.ttft_s["mean"][0]), rel=ttft)
     assert set(served.requests.isl) == set(TALK.prompts)

@@ -183,12 +183,17 @@ def test_pools_are_sized_as_published(pair: Pooled) -> None:
 
 def test_memory_of_prefill_replicas_holds_prompts_alone(pair: Pooled) -> None:
     """Slots by cache: a prompt and its first token against prompt and output, 2,001 to 2,300 tokens in 16s: 126 to 144 blocks."""
-    same = pair.decode.candidate
+    same = pair.decode.replica
     request = tight()
     prefill, decode = pooled.phase_requests(request, asked(), None)
     slots = [
         memory.use(
-            request.model, same.option.gpu, same.layout, same.plan, same.settings, max_model_len=of.isl + of.osl
+            request.service.model,
+            same.gpu_type.gpu,
+            same.layout,
+            same.plan,
+            same.settings,
+            max_model_len=of.isl + of.osl,
         ).max_concurrency
         for of in (prefill, decode)
     ]
@@ -223,8 +228,8 @@ def test_different_gpu_types_and_given_layouts() -> None:
     sides = asked("h100-sxm", "h200-sxm", of=(Pool(tp=2), Pool(tp=4)))
     found = disaggregation.search(tight(), sides, (None,), data()).best
     assert found is not None
-    assert (found.prefill.candidate.option.id, found.decode.candidate.option.id) == ("h100-sxm", "h200-sxm")
-    assert (found.prefill.candidate.layout.tp, found.decode.candidate.layout.tp) == (2, 4)
+    assert (found.prefill.replica.gpu_type.id, found.decode.replica.gpu_type.id) == ("h100-sxm", "h200-sxm")
+    assert (found.prefill.replica.layout.tp, found.decode.replica.layout.tp) == (2, 4)
     assert not found.within_node  # two types stand in two nodes
     mixed = disaggregation.search(tight(), asked("h100-sxm", "mi300x"), (None,), data())
     assert mixed.best is None

@@ -68,10 +68,10 @@ class Compared:
         requests = store(times, [self.isl] * REQUESTS, [self.osl] * REQUESTS)
         (replica,) = simulation.schedulers(
             real_model(self.model_name),
-            self.candidate.layout,
+            self.replica.layout,
             self.load.kernels,
-            self.candidate.memory,
-            rules.of_engine(self.candidate.settings),
+            self.replica.memory,
+            rules.of_engine(self.replica.settings),
             requests,
             count=1,
             longest=self.isl + self.osl,

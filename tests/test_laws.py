@@ -596,8 +596,8 @@ def test_an_answer_meets_its_limits_and_its_demand() -> None:
 def test_every_layout_tried_is_ranked_or_refused_with_its_reason() -> None:
     found = outcome(("h100-sxm", "l40s"), 60.0, ttft="p95:500ms", itl="30ms")
     assert all(each.reason and each.detail for each in found.rejected)
-    layouts = [(e.candidate.option.id, e.candidate.layout) for e in found.ranked]
-    layouts += [(r.option.id, r.layout) for r in found.rejected]
+    layouts = [(e.replica.gpu_type.id, e.replica.layout) for e in found.ranked]
+    layouts += [(r.gpu_type.id, r.layout) for r in found.rejected]
     assert len(set(layouts)) == len(layouts)
 
 

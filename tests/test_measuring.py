@@ -130,11 +130,11 @@ def test_what_estimate_simulates_is_what_a_long_run_measures(
     outcome = search(request, [option("h100-sxm")], [None], data())
     assert outcome.best is not None and outcome.best.replicas == 1
     short = verify.simulated(outcome.best, request, tokens)
-    chosen = outcome.best.candidate
+    chosen = outcome.best.replica
     engine = Deployed(
-        request.model, chosen.layout, outcome.best.load.kernels, chosen.memory, of_engine(chosen.settings)
+        request.service.model, chosen.layout, outcome.best.load.kernels, chosen.memory, of_engine(chosen.settings)
     )
-    long = simulate(engine, Traffic(Lengths(tokens.isl), Lengths(tokens.osl), 12_000, rate_per_s=rate, longest=request.max_model_len, warm_up=1500, cool_down=700, exact_rate=True, seed=7))  # fmt: skip
+    long = simulate(engine, Traffic(Lengths(tokens.isl), Lengths(tokens.osl), 12_000, rate_per_s=rate, longest=request.service.max_model_len, warm_up=1500, cool_down=700, exact_rate=True, seed=7))  # fmt: skip
     for name in ("itl", "ttft", "e2e"):
         assert short.latencies_s[name]["mean"] == pytest.approx(long.latencies_s[name]["mean"], rel=0.015)
 

@@ -317,7 +317,7 @@ def test_simulated_pools_hold_what_the_closed_form_says() -> None:
         MODEL, {"prefix": {"hit": 0.6, "shared_tokens": 1600, "distinct": 8}}, isl=3000, osl=200, serving={"tp": 1}
     )
     candidate, load = load_of(request)
-    pool = simulation.pool(request.model, candidate.layout, load.kernels, candidate.memory, 3200)
+    pool = simulation.pool(request.service.model, candidate.layout, load.kernels, candidate.memory, 3200)
     assert pool.need(3200, 3000) == pytest.approx(candidate.memory.sequence_gib * GIB)
     assert pool.size_bytes / pool.need(3200, 3000) == pytest.approx(candidate.memory.max_concurrency, rel=1e-3)
 
@@ -331,11 +331,11 @@ def test_closed_form_and_simulator_agree_about_prefixes(hit: float, share: float
     candidate, load = load_of(request)
     most = load.most(request)
     assert most is not None
-    rate = share * most.requests_per_s / request.max_utilisation
+    rate = share * most.requests_per_s / request.target.max_utilisation
     times = arrival_times(count, rate, "poisson", np.random.default_rng(1)).tolist()
     requests = store(times, [isl] * count, [osl] * count)
     (replica,) = simulation.schedulers(
-        request.model,
+        request.service.model,
         candidate.layout,
         load.kernels,
         candidate.memory,
@@ -457,7 +457,7 @@ def test_a_model_with_its_own_tower_brings_its_weights() -> None:
 def test_what_else_lies_outside_a_text_is_no_tower() -> None:
     """Per-layer embeddings are parameters beside the layers too, and no encoder: a borrowed one is held beside them."""
     of = laid("gemma-4-e2b", images="1x560x560")
-    assert of.request.model.extra_parameters > of.request.model.vision_parameters == 0
+    assert of.question.service.model.extra_parameters > of.question.service.model.vision_parameters == 0
     assert of.memory.beside_gib * GIB == pytest.approx(2 * 675e6)
 
 

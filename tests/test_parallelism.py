@@ -160,9 +160,9 @@ def test_a_group_over_nodes_is_for_those_who_ask() -> None:
     asked = ask(model, isl=1000, osl=200, serving={"tp": 16})
     outcome = search.search(asked, (option("h100-sxm"),), (None,), data())
     assert outcome.best is not None
-    assert outcome.best.candidate.layout == Layout(tp=16)
+    assert outcome.best.replica.layout == Layout(tp=16)
     free = search.search(ask(model, isl=1000, osl=200), (option("h100-sxm"),), (None,), data())
-    layouts = [found.candidate.layout for found in free.ranked] + [refused.layout for refused in free.rejected]
+    layouts = [found.replica.layout for found in free.ranked] + [refused.layout for refused in free.rejected]
     assert layouts
     assert all(layout.stage_gpus <= 8 and layout.cache_parts == 1 for layout in layouts)
 

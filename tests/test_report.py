@@ -78,7 +78,7 @@ def document(name: str, explained: bool = False) -> Estimate:
     """The estimate of a case, as the command builds it."""
     values = {option.name: None for option in WORKLOAD_OPTIONS} | CASES[name]
     asked = question(None, WORKLOAD_OPTIONS, values)
-    outcome = search(asked.request, asked.options, asked.precisions, asked.data)
+    outcome = search(asked.question, asked.options, asked.precisions, asked.data)
     feasible = within_budget(outcome)
     found = (
         ()

@@ -65,7 +65,7 @@ def test_the_gain_is_never_beyond_the_roofline(batch: int, name: str) -> None:
 
 def test_a_card_without_sparse_products_is_refused() -> None:
     of = laid("llama-3.1-8b", "mi300x", sparsity="2:4")
-    reasons = dict(refusals(of.request, of.kernels.gpu, of.layout, of.kernels.settings, of.kernels.plan))
+    reasons = dict(refusals(of.question, of.kernels.gpu, of.layout, of.kernels.settings, of.kernels.plan))
     assert "no sparse products" in reasons["sparsity"]
 
 

@@ -106,7 +106,7 @@ def test_a_step_gives_at_least_one_token_and_at_most_all(shares: list[float]) ->
 def gain(of: Laid, base: Laid, batch: float, context: float = CONTEXT_TOKENS) -> float:
     """Tokens per second of a decode step over those of a plain one."""
     plain_s, step_s = base.step(batch, context).total_s, of.step(batch, context).total_s
-    return of.request.extras.tokens_per_step * plain_s / step_s
+    return of.question.service.extras.tokens_per_step * plain_s / step_s
 
 
 @pytest.mark.parametrize(("engine", "gpu", "asked", "batch", "published"), PUBLISHED)
@@ -148,7 +148,7 @@ def test_the_gain_shrinks_with_the_batch(asked: str) -> None:
 @pytest.mark.parametrize("batch", [1, 16, 256])
 def test_nothing_accepted_is_plain_decoding_or_worse(asked: str, batch: int) -> None:
     of, base = laid("llama-3.1-8b", speculative=f"{asked.partition('@')[0]}@0"), laid("llama-3.1-8b")
-    assert of.request.extras.tokens_per_step == 1
+    assert of.question.service.extras.tokens_per_step == 1
     assert of.step(float(batch), 1000.0).total_s >= base.step(float(batch), 1000.0).total_s
 
 
@@ -156,9 +156,9 @@ def test_nothing_accepted_is_plain_decoding_or_worse(asked: str, batch: int) -> 
 def test_no_gain_is_beyond_the_tokens_of_a_step(batch: int, tokens: int, acceptance: float, context: int) -> None:
     """A step that verifies reads and multiplies at least what a plain one does."""
     of = laid("llama-3.1-8b", speculative=f"ngram:{tokens}@{acceptance:.4f}")
-    assert gain(of, laid("llama-3.1-8b"), float(batch), float(context)) <= of.request.extras.tokens_per_step * (
-        1 + 1e-9
-    )
+    assert gain(
+        of, laid("llama-3.1-8b"), float(batch), float(context)
+    ) <= of.question.service.extras.tokens_per_step * (1 + 1e-9)
 
 
 def test_a_step_shows_what_drafts() -> None:
@@ -234,11 +234,11 @@ def test_closed_form_and_simulator_agree(share: float, asked: str | None, length
     times = arrival_times(REQUESTS, rate, "poisson", np.random.default_rng(1)).tolist()
     requests = store(times, [isl] * REQUESTS, [osl] * REQUESTS)
     (replica,) = simulation.schedulers(
-        request.model,
+        request.service.model,
         candidate.layout,
         load.kernels,
         candidate.memory,
-        rules.of_engine(candidate.settings, verified=request.extras.verified),
+        rules.of_engine(candidate.settings, verified=request.service.extras.verified),
         requests,
         count=1,
         longest=isl + osl,
@@ -259,14 +259,14 @@ def test_every_token_is_counted_once_and_all_cache_is_given_back(asked: str) -> 
     """Steps give whole tokens, on average those of the formula, and a request ends with the step that reaches its length."""
     request = asking("llama-3.1-8b", {"speculative": asked}, serving={"tp": 1})
     candidate, load = load_of(request)
-    of = replace(rules.of_engine(candidate.settings, verified=request.extras.verified), slots=1)
+    of = replace(rules.of_engine(candidate.settings, verified=request.service.extras.verified), slots=1)
     requests = store([0.0], [1000], [1001])
     (replica,) = simulation.schedulers(
-        request.model, candidate.layout, load.kernels, candidate.memory, of, requests, count=1, longest=2001
+        request.service.model, candidate.layout, load.kernels, candidate.memory, of, requests, count=1, longest=2001
     )
     run_open(replica)
     assert requests.generated == [1001]
-    assert replica.passes == int(np.ceil(1000 / request.extras.tokens_per_step))
+    assert replica.passes == int(np.ceil(1000 / request.service.extras.tokens_per_step))
     assert replica.pool.held_bytes == pytest.approx(0, abs=1)
 
 

@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,9 +123,9 @@ def test_searches_find_what_a_search_finds(monkeypatch: pytest.MonkeyPatch) -> N
     for isl, rps, limit, utilisation in itertools.product(
         plain, (0.5, 40.0), (limits(), limits(itl=0.02), limits(ttft=0.2, e2e=4.0)), (0.5, 0.8)
     ):
-        request = replace(plain[isl], requests_per_s=rps, limits=limit, max_utilisation=utilisation)
+        request = plain[isl].with_(requests_per_s=rps, limits=limit, max_utilisation=utilisation)
         found, own = searches.search(request, options, ("fp8", "bf16")), search(request, options, ("fp8", "bf16"), read)
-        assert found.request is request and found.best is not None
+        assert found.question is request and found.best is not None
         assert [figures(e) for e in found.ranked] == [figures(e) for e in own.ranked]
         assert [(r.layout, r.reason, r.detail) for r in found.rejected] == [
             (r.layout, r.reason, r.detail) for r in own.rejected
@@ -135,8 +134,8 @@ def test_searches_find_what_a_search_finds(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def figures(found: Evaluated) -> tuple[Any, ...]:
-    chosen = found.candidate
-    return (chosen.layout, chosen.option.id, chosen.precision, found.gpus, found.binding, found.latency_s("itl"))
+    chosen = found.replica
+    return (chosen.layout, chosen.gpu_type.id, chosen.precision, found.gpus, found.binding, found.latency_s("itl"))
 
 
 def test_searches_keep_what_differs_apart() -> None:
@@ -145,16 +144,16 @@ def test_searches_keep_what_differs_apart() -> None:
     searches, plain = Searches(read), ask(model, isl=500, osl=100)
     serving = plain.serving
     changed = [
-        replace(plain, osl=900),
-        replace(plain, max_model_len=60_000),
-        replace(plain, kv_precision="fp8"),
-        replace(plain, engine_version="0.6.0"),
-        replace(plain, serving=serving.model_copy(update={"max_num_seqs": 3})),
-        replace(plain, serving=serving.model_copy(update={"tp": 2})),
-        replace(plain, offline=True),
-        replace(plain, extras=Extras(cached=Cached(hit=0.9))),
-        replace(plain, extras=Extras(cached=Cached(hit=0.3))),
-        replace(plain, requests_per_s=None, concurrency=300),
+        plain.with_(osl=900),
+        plain.with_(max_model_len=60_000),
+        plain.with_(kv_precision="fp8"),
+        plain.with_(engine_version="0.6.0"),
+        plain.with_(serving=serving.model_copy(update={"max_num_seqs": 3})),
+        plain.with_(serving=serving.model_copy(update={"tp": 2})),
+        plain.with_(offline=True),
+        plain.with_(extras=Extras(cached=Cached(hit=0.9))),
+        plain.with_(extras=Extras(cached=Cached(hit=0.3))),
+        plain.with_(requests_per_s=None, concurrency=300),
     ]
     for request in (plain, *changed, plain):
         own = search(request, options, ("fp8",), read)

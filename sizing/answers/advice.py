@@ -55,7 +55,7 @@ def relaxation(
     The threshold is the closed form's, to a half per cent, rounded up to a legible figure; where the sizes are simulated, it
     is no less than what was measured of the one that is confirmed.
     """
-    best, request = outcome.best, outcome.request
+    best, request = outcome.best, outcome.question
     if best is None or best.binding not in LATENCIES:
         return None
     name = best.binding
@@ -73,25 +73,25 @@ def relaxation(
     seconds = legible(limit.seconds * high)
     at_threshold = _with_limit(request, name, seconds / limit.seconds)
     sizes = rank(tuple(_resized(_fewer(pool, at_threshold, best.gpus), at_threshold)), at_threshold)
-    confirmed = confirm(replace(outcome, request=loosest, ranked=sizes))
+    confirmed = confirm(replace(outcome, question=loosest, ranked=sizes))
     size = confirmed.best if confirmed is not None else None
     if size is None or size.gpus >= best.gpus:
         return None
     measured_s = size.latency_s(name)[limit.statistic] * getattr(size.load.edge, name)
     if name in SURE and limit.statistic == "mean":
-        return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, size.candidate.option.name)
+        return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, size.replica.gpu_type.name)
     seconds = max(seconds, legible(measured_s))
     for _ in range(MOST_CONFIRMED):
         asked = _with_limit(request, name, seconds / limit.seconds)
-        again = confirm(replace(outcome, request=asked, ranked=rank(tuple(_resized((size,), asked)), asked)))
+        again = confirm(replace(outcome, question=asked, ranked=rank(tuple(_resized((size,), asked)), asked)))
         if again is not None and again.best is not None and again.best.gpus < best.gpus:
-            return Relaxation(name, seconds, again.best.gpus, again.best.candidate.option.name)
+            return Relaxation(name, seconds, again.best.gpus, again.best.replica.gpu_type.name)
         seconds = legible(seconds * (1 + LEGIBLE_SHARE))  # a longer run, near its limit, measured a little more
     return None
 
 
-def _with_limit(request: Question, name: str, factor: float) -> Question:
-    return request.with_(limits=relaxed(request.target.limits, name, factor))
+def _with_limit(question: Question, name: str, factor: float) -> Question:
+    return question.with_(limits=relaxed(question.target.limits, name, factor))
 
 
 def _pool(
@@ -103,14 +103,14 @@ def _pool(
     """
     best = outcome.best
     assert best is not None
-    alike = outcome.request.rules.objective != "gpus"
-    own = (best.candidate.option.id, best.candidate.plan.weight_format)
+    alike = outcome.question.rules.objective != "gpus"
+    own = (best.replica.gpu_type.id, best.replica.plan.weight_format)
 
     def counts(key: tuple[str, str, Layout]) -> bool:
         return key[2].gpus < best.gpus and (not alike or key[:2] == own)
 
-    yield from (e for e in outcome.ranked if counts(_key(e.candidate)))
-    turned_down = {(r.option.id, r.precision, r.layout) for r in outcome.rejected if r.reason in LIMITED}
+    yield from (e for e in outcome.ranked if counts(_key(e.replica)))
+    turned_down = {(r.gpu_type.id, r.precision, r.layout) for r in outcome.rejected if r.reason in LIMITED}
     again = {key for key in turned_down if counts(key)}
     loads = Timing(loosest, data)
     entries = [
@@ -125,28 +125,28 @@ def _pool(
     yield from (entry for entry in found if isinstance(entry, Evaluated))
 
 
-def _key(candidate: Replica) -> tuple[str, str, Layout]:
-    return candidate.option.id, candidate.plan.weight_format, candidate.layout
+def _key(replica: Replica) -> tuple[str, str, Layout]:
+    return replica.gpu_type.id, replica.plan.weight_format, replica.layout
 
 
-def _fewer(found: Sequence[Evaluated], request: Question, gpus: int) -> tuple[Evaluated, ...]:
+def _fewer(found: Sequence[Evaluated], question: Question, gpus: int) -> tuple[Evaluated, ...]:
     """Return the layouts that take fewer than so many GPUs under a changed request, at the replicas found before."""
-    mosts = most_of([e.load for e in found], request)
+    mosts = most_of([e.load for e in found], question)
     return tuple(
         e
         for e, most in zip(found, mosts, strict=True)
         if most is not None
-        and solo_over(e.load, request.target.limits) is None
-        and replicas(request, e.candidate, most) * e.candidate.layout.gpus < gpus
+        and solo_over(e.load, question.target.limits) is None
+        and replicas(question, e.replica, most) * e.replica.layout.gpus < gpus
     )
 
 
-def _resized(found: Sequence[Evaluated], request: Question) -> Iterator[Evaluated]:
+def _resized(found: Sequence[Evaluated], question: Question) -> Iterator[Evaluated]:
     """Yield the layouts with the replicas that a changed request takes."""
     for e in found:
-        most = e.load.most(request)
+        most = e.load.most(question)
         if most is not None:
-            yield e.sized(most, request)
+            yield e.sized(most, question)
 
 
 def legible(value: float) -> float:
@@ -191,19 +191,19 @@ def suggestions(
         best = confirmed.best if confirmed is not None else None
         if best is not None and _within_budget(best, request):
             done.add(of_what)
-            found.append(Suggestion(change, best.gpus, best.candidate.option.name, str(best.candidate.layout)))
+            found.append(Suggestion(change, best.gpus, best.replica.gpu_type.name, str(best.replica.layout)))
     return tuple(found)
 
 
-def _within_budget(best: Evaluated, request: Question) -> bool:
-    return request.rules.gpu_budget is None or best.gpus <= request.rules.gpu_budget
+def _within_budget(best: Evaluated, question: Question) -> bool:
+    return question.rules.gpu_budget is None or best.gpus <= question.rules.gpu_budget
 
 
 def _changes(
     outcome: Outcome, precisions: Sequence[str | None]
 ) -> Iterator[tuple[str, Question, Sequence[str | None]]]:
     """Yield (change in words, changed request, precisions) in the order in which a user would try them."""
-    request = outcome.request
+    request = outcome.question
     serving = request.service.serving
     given = [name for name in SIZES if getattr(serving, name)]
     if given:
@@ -244,7 +244,7 @@ def _looser(
 
     Under a load requests wait for each other, so what one alone meets may not do.
     """
-    request = outcome.request
+    request = outcome.question
     for name in LATENCIES:
         limit = getattr(request.target.limits, name)
         for times in TIMES_ALONE if limit is not None else ():

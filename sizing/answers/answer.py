@@ -16,7 +16,7 @@ class Replicas(Protocol):
     """Equal replicas of one layout."""
 
     @property
-    def candidate(self) -> Replica:
+    def replica(self) -> Replica:
         """The layout on its GPU type."""
 
     @property
@@ -27,7 +27,7 @@ class Replicas(Protocol):
     def load(self) -> Load:
         """Step times and slots of one."""
 
-    def asked(self, request: Question) -> Question:
+    def asked(self, question: Question) -> Question:
         """Return a request with what its optimisations are on this layout, at this number of replicas."""
 
 
@@ -77,8 +77,8 @@ def objective_key(found: Answer, objective: Objective) -> tuple[float, ...]:
     return (spent(found, objective), found.gpus, cost(found), found.latency_s("e2e")["mean"])
 
 
-def throughput_first(found: Answer, request: Question) -> tuple[float, ...]:
+def throughput_first(found: Answer, question: Question) -> tuple[float, ...]:
     """What comes before the objective without a demand: the most requests/s of a budget, of offline work those of a GPU."""
-    if request.target.requests_per_s is not None or request.target.concurrency is not None:
+    if question.target.requests_per_s is not None or question.target.concurrency is not None:
         return ()
-    return (-found.requests_per_s if request.rules.gpu_budget is not None else -found.requests_per_s / found.gpus,)
+    return (-found.requests_per_s if question.rules.gpu_budget is not None else -found.requests_per_s / found.gpus,)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Compared(NamedTuple):
     """What a search of one GPU type and one weight precision found, and what a simulation made of it, where there was one."""
 
-    option: GpuType
+    gpu_type: GpuType
     precision: str | None
     outcome: Outcome
     checked: Verified | None
@@ -40,7 +40,7 @@ class ComparedPools(NamedTuple):
     @property
     def best(self) -> Pooled | None:
         """The answer; None as of `Compared`."""
-        best, budget = self.found.confirmed(self.checked), self.found.request.rules.gpu_budget
+        best, budget = self.found.confirmed(self.checked), self.found.question.rules.gpu_budget
         return best if best is not None and (budget is None or best.gpus <= budget) else None
 
 

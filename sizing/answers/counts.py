@@ -142,40 +142,40 @@ def at_once(replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result
             return result
 
 
-def placed(candidate: Replica, request: Question, trial: Trial) -> tuple[Question, Replica | Refusal]:
+def placed(replica: Replica, question: Question, trial: Trial) -> tuple[Question, Replica | Refusal]:
     """Return a layout as one of so many replicas, with the memory left there; and the request with what is found there."""
-    there = request.with_(extras=extras_at(candidate, request, trial))
-    return there, held(replace(candidate, memory=_use(candidate, there, request.service.max_model_len)), there)
+    there = question.with_(extras=extras_at(replica, question, trial))
+    return there, held(replace(replica, memory=_use(replica, there, question.service.max_model_len)), there)
 
 
-def extras_at(candidate: Replica, request: Question, trial: Trial) -> Extras:
+def extras_at(replica: Replica, question: Question, trial: Trial) -> Extras:
     """Return what runs beside the model where caches are those of so many replicas, one of each attention-data rank."""
-    found = request.service.extras.over(trial.replicas * candidate.layout.dp, trial.kept)
-    return found.on(candidate.layout.dp, candidate.settings.block_tokens)
+    found = question.service.extras.over(trial.replicas * replica.layout.dp, trial.kept)
+    return found.on(replica.layout.dp, replica.settings.block_tokens)
 
 
-def alive(candidate: Replica, request: Question, point: Point, replicas: int) -> Alive | None:
+def alive(replica: Replica, question: Question, point: Point, replicas: int) -> Alive | None:
     """Return the idle conversations that each of so many replicas should keep, None where no think time is stated.
 
     So many as turns come in a think time: to this replica, or where any may get the next turn, to all of them. The room is
     that of whole conversations of a mean length, in what live requests leave; `request` says what is found.
     """
-    cached = request.service.extras.cached
+    cached = question.service.extras.cached
     if cached.think_time_s is None or cached.talk is None:
         return None
     per_s = float(point.requests_per_s[0])
-    if request.target.requests_per_s is not None:
-        per_s = request.target.requests_per_s / replicas
-    needed = per_s * cached.think_time_s * (1 if cached.affinity else replicas * candidate.layout.dp)
-    fits = _use(candidate, request, math.ceil(cached.talk.mean_isl + cached.talk.osl)).max_concurrency
+    if question.target.requests_per_s is not None:
+        per_s = question.target.requests_per_s / replicas
+    needed = per_s * cached.think_time_s * (1 if cached.affinity else replicas * replica.layout.dp)
+    fits = _use(replica, question, math.ceil(cached.talk.mean_isl + cached.talk.osl)).max_concurrency
     return Alive(needed, max(0.0, fits - float(point.running[0])))
 
 
-def keeping(candidate: Replica, request: Question, replicas: int, data: Data) -> Question:
+def keeping(replica: Replica, question: Question, replicas: int, data: Data) -> Question:
     """Return a request with what so many replicas find under its demand. Raises UntimedError without times to go by."""
 
     def tried(trial: Trial) -> tuple[Question, Reply]:
-        there, layout = placed(candidate, request, trial)
+        there, layout = placed(replica, question, trial)
         if isinstance(layout, Refusal):
             return there, Reply(None)
         load = Timing(there, data).of(layout)
@@ -183,17 +183,17 @@ def keeping(candidate: Replica, request: Question, replicas: int, data: Data) ->
         idle = alive(layout, there, load.at(there, most, replicas), replicas)
         return there, Reply(replicas, 1.0 if idle is None else idle.kept)
 
-    return at_once(replicas, request.service.extras.cached, tried)
+    return at_once(replicas, question.service.extras.cached, tried)
 
 
-def _use(candidate: Replica, request: Question, tokens: int) -> memory.MemoryUse:
+def _use(replica: Replica, question: Question, tokens: int) -> memory.MemoryUse:
     return memory.use(
-        request.service.model,
-        candidate.option.gpu,
-        candidate.layout,
-        candidate.plan,
-        candidate.settings,
+        question.service.model,
+        replica.gpu_type.gpu,
+        replica.layout,
+        replica.plan,
+        replica.settings,
         max_model_len=tokens,
-        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
-        extras=request.service.extras,
+        cuda_graphs_gib=question.service.serving.cuda_graphs_gib,
+        extras=question.service.extras,
     )

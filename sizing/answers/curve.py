@@ -93,7 +93,7 @@ LOADS_TRIED, LIGHTEST = 400, 1e-4  # from which the rate is found that keeps so 
 class Line:
     """A layout that holds the model, with its load and how many requests of mean length its cache holds at once."""
 
-    candidate: Replica
+    replica: Replica
     load: Load
     cache_holds: float
 
@@ -122,36 +122,36 @@ class Seen(NamedTuple):
 
 
 def lines(
-    request: Question, options: Sequence[GpuType], precisions: Sequence[str | None], layouts: Layouts, data: Data
+    question: Question, options: Sequence[GpuType], precisions: Sequence[str | None], layouts: Layouts, data: Data
 ) -> Iterator[Line | Refusal]:
     """Yield a line for each GPU type, precision and layout; what does not fit or can't be timed comes with its reason."""
-    loads = Timing(request, data)
+    loads = Timing(question, data)
     for option in options:
         for precision in precisions:
             for tp in layouts.tp:
                 for pp in layouts.pp:
-                    serving = request.service.serving.model_copy(update={"tp": tp, "pp": pp})
-                    for entry in candidates(request.with_(serving=serving), option, precision, data):
-                        yield _line(entry, request, loads) if isinstance(entry, Replica) else entry
+                    serving = question.service.serving.model_copy(update={"tp": tp, "pp": pp})
+                    for entry in candidates(question.with_(serving=serving), option, precision, data):
+                        yield _line(entry, question, loads) if isinstance(entry, Replica) else entry
 
 
-def _line(candidate: Replica, request: Question, loads: Timing) -> Line | Refusal:
+def _line(replica: Replica, question: Question, loads: Timing) -> Line | Refusal:
     try:
-        load = loads.of(candidate)
+        load = loads.of(replica)
     except UntimedError as error:
         detail = "; ".join(fault.message for fault in error.faults)
-        return Refusal(candidate.option, candidate.plan.weight_format, candidate.layout, "efficiency", detail)
+        return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, "efficiency", detail)
     mean_length = memory.use(
-        request.service.model,
-        candidate.option.gpu,
-        candidate.layout,
-        candidate.plan,
-        candidate.settings,
-        max_model_len=request.service.isl + request.service.output_tokens,
-        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
-        extras=request.service.extras,
+        question.service.model,
+        replica.gpu_type.gpu,
+        replica.layout,
+        replica.plan,
+        replica.settings,
+        max_model_len=question.service.isl + question.service.output_tokens,
+        cuda_graphs_gib=question.service.serving.cuda_graphs_gib,
+        extras=question.service.extras,
     )
-    return Line(candidate, load, mean_length.max_concurrency)
+    return Line(replica, load, mean_length.max_concurrency)
 
 
 def closed_form(line: Line, in_flight: Sequence[int], arrivals: Arrivals = "closed") -> list[Seen]:
@@ -228,7 +228,7 @@ class Run(NamedTuple):
 
 def simulated_lines(
     found: Sequence[Line],
-    request: Question,
+    question: Question,
     tokens: Tokens,
     in_flight: Sequence[int],
     *,
@@ -244,7 +244,7 @@ def simulated_lines(
     closed form, and are measured in the steady state; where no stable rate does, nothing is known.
     """
     run = _poisson_run if arrivals == "poisson" else _run
-    runs = [run(line, request, tokens, n, seed) for line in found for n in in_flight]
+    runs = [run(line, question, tokens, n, seed) for line in found for n in in_flight]
     order = sorted(range(len(runs)), key=lambda i: -runs[i].requests)  # the longest first: processes end together
     done = {}
     for number, (i, seen) in enumerate(zip(order, each(_seen, [runs[i] for i in order]), strict=True), start=1):
@@ -255,27 +255,27 @@ def simulated_lines(
     return [[done[row * width + column] for column in range(width)] for row in range(len(found))]
 
 
-def _run(line: Line, request: Question, tokens: Tokens, in_flight: int, seed: int) -> Run:
-    traffic = _traffic(request, tokens, seed)
+def _run(line: Line, question: Question, tokens: Tokens, in_flight: int, seed: int) -> Run:
+    traffic = _traffic(question, tokens, seed)
     fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else FEWEST_REQUESTS
     count = max(fewest, ROUNDS * in_flight)
     return Run(
-        deployed_as(line.candidate, line.load, request), in_flight, replace(traffic, count=count, in_flight=in_flight)
+        deployed_as(line.replica, line.load, question), in_flight, replace(traffic, count=count, in_flight=in_flight)
     )
 
 
-def _poisson_run(line: Line, request: Question, tokens: Tokens, in_flight: int, seed: int) -> Run:
+def _poisson_run(line: Line, question: Question, tokens: Tokens, in_flight: int, seed: int) -> Run:
     load = line.load
     decoding = _decoding_of(load, in_flight)
     traffic = None
     if decoding is not None:
         rate = float(batching.requests_per_s(load.curves, load.service, np.array([decoding]))[0])
-        traffic = steady(_traffic(request, tokens, seed), rate, in_flight, load.service.chunks)
-    return Run(deployed_as(line.candidate, line.load, request), in_flight, traffic)
+        traffic = steady(_traffic(question, tokens, seed), rate, in_flight, load.service.chunks)
+    return Run(deployed_as(line.replica, line.load, question), in_flight, traffic)
 
 
-def _traffic(request: Question, tokens: Tokens, seed: int) -> Traffic:
-    return Traffic(*lengths_of(tokens), 0, longest=request.service.max_model_len, seed=seed)
+def _traffic(question: Question, tokens: Tokens, seed: int) -> Traffic:
+    return Traffic(*lengths_of(tokens), 0, longest=question.service.max_model_len, seed=seed)
 
 
 def _seen(run: Run) -> Seen:
@@ -328,7 +328,7 @@ def highest_stable(load: Load) -> Capacity:
     return Capacity(rate, rate, batching.decoding_limit(load.service, load.slots), "utilisation")
 
 
-def line(best: Evaluated, request: Question, tokens: Tokens | None) -> Iterator[AtRate]:
+def line(best: Evaluated, question: Question, tokens: Tokens | None) -> Iterator[AtRate]:
     """Yield one replica of a layout at ascending rates, simulated with `tokens`, of the closed form without.
 
     Rates at which the queue keeps growing are left out: their latencies depend on how long one looks.
@@ -340,15 +340,15 @@ def line(best: Evaluated, request: Question, tokens: Tokens | None) -> Iterator[
         if not bool(size.point.stable[0]) or float(size.point.running[0]) > best.load.slots:
             continue
         if tokens is not None:
-            size = replace(size, served=simulated(size, request, tokens))
+            size = replace(size, served=simulated(size, question, tokens))
         if size.served is None or size.served.stable:
-            yield AtRate(size, share, keeps(size, limits_of(best, request)))
+            yield AtRate(size, share, keeps(size, limits_of(best, question)))
 
 
-def own_point(best: Evaluated, request: Question) -> AtRate:
+def own_point(best: Evaluated, question: Question) -> AtRate:
     """Return one replica of an answer at its share of the demand."""
     share = best.requests_per_s / best.replicas / highest_stable(best.load).requests_per_s
-    return AtRate(best, share, keeps(best, limits_of(best, request)))
+    return AtRate(best, share, keeps(best, limits_of(best, question)))
 
 
 def keeps(size: Evaluated, limits: Limits) -> bool:

@@ -55,7 +55,7 @@ class Unpaired(NamedTuple):
 
 
 def lines(
-    request: Question,
+    question: Question,
     asked: Asked,
     precision: str | None,
     data: Data,
@@ -68,25 +68,27 @@ def lines(
     With `tokens` the pair is one that a simulation confirms.
     """
     given = asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1
-    of_budget = request.with_(gpu_budget=BUDGET * max(given))
+    of_budget = question.with_(gpu_budget=BUDGET * max(given))
     found = pools.search(of_budget, asked, (precision,), data)
     checked = None if tokens is None else verify(found, asked, tokens, seed=seed)
     best = found.confirmed(checked) or found.best
     if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
         anyhow = pools.search(of_budget.with_(limits=Limits()), asked, (precision,), data)
-        best = min(anyhow.ranked, key=lambda pair: _alone_s(pair, request), default=None)
+        best = min(anyhow.ranked, key=lambda pair: _alone_s(pair, question), default=None)
     if best is None:
         return [Unpaired(found, asked, precision)]
-    drawn = [PoolLine(asked, pair, tuple(in_flight or _loads(pair, request))) for pair in _ratios(best, request, asked)]
+    drawn = [
+        PoolLine(asked, pair, tuple(in_flight or _loads(pair, question))) for pair in _ratios(best, question, asked)
+    ]
     return [*drawn] or [Unpaired(found, asked, precision)]
 
 
-def _alone_s(pair: Pooled, request: Question) -> float:
+def _alone_s(pair: Pooled, question: Question) -> float:
     """Seconds of a request that is alone."""
-    return pair.prefill.load.solo_ttft_s + (request.service.osl - 1) * pair.decode.load.solo_itl_s
+    return pair.prefill.load.solo_ttft_s + (question.service.osl - 1) * pair.decode.load.solo_itl_s
 
 
-def _ratios(best: Pooled, request: Question, asked: Asked) -> Iterator[Pooled]:
+def _ratios(best: Pooled, question: Question, asked: Asked) -> Iterator[Pooled]:
     """Yield a pair with its numbers of replicas as given, or in the ratios nearest to its own, those with most prefill first."""
     own = best.prefill.replicas / best.decode.replicas
     given = asked.prefill.pool.replicas, asked.decode.pool.replicas
@@ -96,7 +98,7 @@ def _ratios(best: Pooled, request: Question, asked: Asked) -> Iterator[Pooled]:
         prefill, decode = replace(best.prefill, replicas=one), replace(best.decode, replicas=other)
         sized = replace(best, prefill=prefill, decode=decode, served=None)
         try:
-            yield joined(sized, request, asked, within_node=fits_node(sized))
+            yield joined(sized, question, asked, within_node=fits_node(sized))
         except UntimedError:  # no network between nodes
             continue
 
@@ -105,8 +107,7 @@ def highest_per_s(pair: Pooled, prompt_tokens: int) -> float:
     """Requests/s at which one of the pools, or its links, has no time left; no limit asked."""
     linked_s = float(pair.transfer.seconds(prompt_tokens))
     return min(
-        pool.replicas * min(pool.load.highest_per_s, pool.candidate.layout.dp / linked_s)
-        for pool in pair.parts.values()
+        pool.replicas * min(pool.load.highest_per_s, pool.replica.layout.dp / linked_s) for pool in pair.parts.values()
     )
 
 
@@ -129,19 +130,19 @@ def _held(pair: Pooled) -> float:
     return pair.requests_per_s * pair.latency_s("e2e")["mean"]
 
 
-def _loads(pair: Pooled, request: Question) -> tuple[int, ...]:
+def _loads(pair: Pooled, question: Question) -> tuple[int, ...]:
     """Return doublings from one in flight to the most at which queues have an end, and that."""
-    highest = highest_per_s(pair, request.service.isl)
+    highest = highest_per_s(pair, question.service.isl)
     shares = [share for share in reversed(SHARES) if share <= FULLEST]
     heaviest = next((one for share in shares if (one := at_rate(pair, share * highest)) is not None), None)
     most = 1 if heaviest is None else max(1, int(_held(heaviest)))
     return (*(2**power for power in range(most.bit_length()) if 2**power < most), most)
 
 
-def at_loads(line: PoolLine, request: Question) -> list[Pooled | None]:
+def at_loads(line: PoolLine, question: Question) -> list[Pooled | None]:
     """Return a line's pools at each of its loads, None where no stable rate keeps so many in flight."""
     shares = np.geomspace(LIGHTEST, HEAVIEST, RATES_TRIED)
-    rates = shares * highest_per_s(line.pair, request.service.isl)
+    rates = shares * highest_per_s(line.pair, question.service.isl)
     tried = []
     for rate in rates:
         one = at_rate(line.pair, float(rate))
@@ -166,7 +167,7 @@ class _Run(NamedTuple):
 
 def seen(
     found: Sequence[PoolLine],
-    request: Question,
+    question: Question,
     tokens: Tokens | None,
     *,
     seed: int = 0,
@@ -177,8 +178,8 @@ def seen(
 
     `each` maps over the loads in order, in other processes if it likes.
     """
-    runs = [_Run(*one) for line in found for one in zip(line.in_flight, at_loads(line, request), strict=True)]
-    look = _closed_form if tokens is None else partial(_simulated, request=request, tokens=tokens, seed=seed)
+    runs = [_Run(*one) for line in found for one in zip(line.in_flight, at_loads(line, question), strict=True)]
+    look = _closed_form if tokens is None else partial(_simulated, question=question, tokens=tokens, seed=seed)
     done = []
     for number, one in enumerate(each(look, runs), start=1):
         done.append(one)
@@ -203,11 +204,11 @@ def _closed_form(run: _Run) -> Seen:
     )
 
 
-def _simulated(run: _Run, request: Question, tokens: Tokens, seed: int) -> Seen:
+def _simulated(run: _Run, question: Question, tokens: Tokens, seed: int) -> Seen:
     pair = run.pair
     if pair is None:
         return unknown(run.in_flight)
-    handed = driven(pair, request, tokens, REQUESTS, seed)
+    handed = driven(pair, question, tokens, REQUESTS, seed)
     whole = handed.whole
     if not whole.completed or not whole.stable:
         return unknown(run.in_flight)

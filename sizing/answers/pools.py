@@ -39,7 +39,7 @@ class HasCache(Protocol):
     """What a pool's cache depends on: GPU type and formats."""
 
     @property
-    def option(self) -> GpuType:
+    def gpu_type(self) -> GpuType:
         """The GPU type."""
 
     @property
@@ -170,7 +170,7 @@ class Found:
 
     ranked: tuple[Pooled, ...]
     rejected: dict[str, tuple[Refusal, ...]]
-    request: Question
+    question: Question
     lacking: tuple[str, ...] = ()
     short: tuple[Pooled, ...] = ()
     unpaired: tuple[Refusal, ...] = ()
@@ -187,29 +187,29 @@ class Found:
         return checked.best if checked.passed else None
 
 
-def within_budget(pair: Pooled, request: Question) -> bool:
+def within_budget(pair: Pooled, question: Question) -> bool:
     """Return whether an answer keeps the budget of GPUs, where there is one."""
-    return request.rules.gpu_budget is None or pair.gpus <= request.rules.gpu_budget
+    return question.rules.gpu_budget is None or pair.gpus <= question.rules.gpu_budget
 
 
-def phase_requests(request: Question, asked: Asked, ttft_share: Limit | None) -> tuple[Question, Question]:
+def phase_requests(question: Question, asked: Asked, ttft_share: Limit | None) -> tuple[Question, Question]:
     """Return what is asked of each pool. `ttft_share` is what prefill may take of a limit on E2E, None without such a limit."""
-    limits, after_first = request.target.limits, request.service.osl - 1
+    limits, after_first = question.target.limits, question.service.osl - 1
     # The decode pool's ITL runs from the arrival of the cache, so a limit on it bounds the whole time there.
     whole = None if limits.itl is None else _times(limits.itl, after_first)
     if limits.e2e is not None and ttft_share is not None:
         left = limits.e2e.model_copy(update={"seconds": limits.e2e.seconds - ttft_share.seconds})
         whole = left if whole is None or whole.statistic != left.statistic else min(whole, left, key=_seconds)
-    common = request.with_(concurrency=None, offline=False)
+    common = question.with_(concurrency=None, offline=False)
     prefill = common.with_(
         osl=1,
         limits=Limits(ttft=limits.ttft, e2e=ttft_share),
-        serving=asked.prefill.serving(request.service.serving),
+        serving=asked.prefill.serving(question.service.serving),
         phase="prefill",
     )
     decode = common.with_(
         limits=Limits(itl=limits.itl, e2e=whole),
-        serving=asked.decode.serving(request.service.serving),
+        serving=asked.decode.serving(question.service.serving),
         phase="decode",
     )
     return prefill, decode
@@ -233,9 +233,9 @@ def delayed(load: Load, transfer: Transfer, prompt_tokens: int) -> Load:
     return replace(load, curves=replace(load.curves, front_end_s=load.curves.front_end_s + more_s))
 
 
-def preference(pair: Pooled, request: Question) -> tuple[float, ...]:
+def preference(pair: Pooled, question: Question) -> tuple[float, ...]:
     """Order of what is asked: the objective; where only a GPU budget is given the most throughput."""
-    return (*answer.throughput_first(pair, request), *answer.objective_key(pair, request.rules.objective))
+    return (*answer.throughput_first(pair, question), *answer.objective_key(pair, question.rules.objective))
 
 
 def by_type(asked: Asked, options: Iterable[GpuType]) -> tuple[Asked, ...]:
@@ -251,25 +251,25 @@ def by_type(asked: Asked, options: Iterable[GpuType]) -> tuple[Asked, ...]:
     return tuple(found.values())
 
 
-def joined(pair: Pooled, request: Question, asked: Asked, *, within_node: bool) -> Pooled:
+def joined(pair: Pooled, question: Question, asked: Asked, *, within_node: bool) -> Pooled:
     """Return a pair whose caches go over the link in a node, or over the network.
 
     Raises UntimedError where a profile states no network.
     """
     transfer = transfer_of(
-        request.service.model,
-        (pair.prefill.candidate.layout, pair.undelayed.kernels),
-        (pair.decode.candidate.layout, pair.decode.load.kernels),
+        question.service.model,
+        (pair.prefill.replica.layout, pair.undelayed.kernels),
+        (pair.decode.replica.layout, pair.decode.load.kernels),
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )
-    prefill = replace(pair.prefill, load=delayed(pair.undelayed, transfer, request.service.isl))
+    prefill = replace(pair.prefill, load=delayed(pair.undelayed, transfer, question.service.isl))
     return replace(pair, prefill=prefill, transfer=transfer, within_node=within_node)
 
 
 def unlike(prefill: HasCache, decode: HasCache) -> str | None:
     """Return why one pool cannot take the other's caches: another format, or GPUs that no cache connector joins."""
-    vendors = prefill.option.gpu.vendor, decode.option.gpu.vendor
+    vendors = prefill.gpu_type.gpu.vendor, decode.gpu_type.gpu.vendor
     if vendors[0] != vendors[1]:
         return f"no cache connector joins GPUs of {vendors[0]} and {vendors[1]}"
     formats = prefill.plan.kv_format, decode.plan.kv_format
@@ -282,7 +282,7 @@ def unlike(prefill: HasCache, decode: HasCache) -> str | None:
 
 def fits_node(pair: Pooled) -> bool:
     """Return whether both pools are of one GPU type and stand in one node."""
-    prefill, decode = pair.prefill.candidate.option, pair.decode.candidate.option
+    prefill, decode = pair.prefill.replica.gpu_type, pair.decode.replica.gpu_type
     return prefill.id == decode.id and pair.gpus <= prefill.gpu.datasheet.node.gpus
 
 
@@ -314,7 +314,7 @@ class _Paired(NamedTuple):
     unpaired: list[Refusal]
 
 
-def search(request: Question, asked: Asked, precisions: Sequence[str | None], data: Data) -> Found:
+def search(question: Question, asked: Asked, precisions: Sequence[str | None], data: Data) -> Found:
     """Find pairs of layouts that meet the demand, those with the fewest GPUs (or best by another objective) first."""
     rejected: dict[str, tuple[Refusal, ...]] = {"prefill": (), "decode": ()}
     found: list[Pooled] = []
@@ -322,17 +322,17 @@ def search(request: Question, asked: Asked, precisions: Sequence[str | None], da
     unpaired: list[Refusal] = []
     served: set[str] = set()
     for precision in precisions:
-        prefill_request, _ = phase_requests(request, asked, None)
+        prefill_request, _ = phase_requests(question, asked, None)
         loads = Timing(prefill_request, data)
         prefills, refused = _tabulated(prefill_request, asked.prefill.options, precision, loads)
-        shares = list(_ttft_shares(request, prefills))
+        shares = list(_ttft_shares(question, prefills))
         if not shares:  # a prompt alone takes all of a limit on E2E
-            whole, _ = phase_requests(request, asked, request.target.limits.e2e)
+            whole, _ = phase_requests(question, asked, question.target.limits.e2e)
             refused += _best_alone(prefills, whole)[1]
         early: list[Refusal] = []
         late: list[Refusal] = []  # as of the first share, which leaves decode the most
         for number, share in enumerate(shares):
-            tried = _paired(request, asked, share, precision, prefills, data)
+            tried = _paired(question, asked, share, precision, prefills, data)
             found += tried.pairs
             short += tried.short
             unpaired += tried.unpaired
@@ -341,20 +341,20 @@ def search(request: Question, asked: Asked, precisions: Sequence[str | None], da
             early = tried.rejected["prefill"]  # as of the last, which leaves prefill the most
         rejected["prefill"] += (*refused, *early)
         rejected["decode"] += tuple(late)
-    ranked = tuple(sorted(found, key=lambda pair: preference(pair, request)))
+    ranked = tuple(sorted(found, key=lambda pair: preference(pair, question)))
     lacking = tuple(phase for phase in rejected if phase not in served)
-    return Found(ranked, rejected, request, lacking, tuple(short), tuple(unpaired))
+    return Found(ranked, rejected, question, lacking, tuple(short), tuple(unpaired))
 
 
 def _tabulated(
-    request: Question, options: Sequence[GpuType], precision: str | None, loads: Timing
+    question: Question, options: Sequence[GpuType], precision: str | None, loads: Timing
 ) -> tuple[list[Timed], list[Refusal]]:
     """Return every layout of the prefill pool whose step times can be tabulated, limits aside, and the others."""
-    unlimited = request.with_(limits=Limits())
+    unlimited = question.with_(limits=Limits())
     entries = [
-        searching.timed(entry, replace(loads, request=unlimited)) if isinstance(entry, Replica) else entry
+        searching.timed(entry, replace(loads, question=unlimited)) if isinstance(entry, Replica) else entry
         for option in options
-        for entry in candidates(request, option, precision, loads.data)
+        for entry in candidates(question, option, precision, loads.data)
     ]
     return (
         [entry for entry in entries if isinstance(entry, Timed)],
@@ -362,9 +362,9 @@ def _tabulated(
     )
 
 
-def _ttft_shares(request: Question, prefills: Sequence[Timed]) -> Iterator[Limit | None]:
+def _ttft_shares(question: Question, prefills: Sequence[Timed]) -> Iterator[Limit | None]:
     """Yield what prefill may take of a limit on E2E: from little more than a lone prompt takes to nearly all."""
-    limit = request.target.limits.e2e
+    limit = question.target.limits.e2e
     if limit is None or not prefills:
         yield None
         return
@@ -376,7 +376,7 @@ def _ttft_shares(request: Question, prefills: Sequence[Timed]) -> Iterator[Limit
 
 
 def _paired(
-    request: Question,
+    question: Question,
     asked: Asked,
     ttft_share: Limit | None,
     precision: str | None,
@@ -384,7 +384,7 @@ def _paired(
     data: Data,
 ) -> _Paired:
     """Return every prefill pool with the best decode pool of each kind that a transfer can tell apart."""
-    prefill_request, decode_request = phase_requests(request, asked, ttft_share)
+    prefill_request, decode_request = phase_requests(question, asked, ttft_share)
     decoded = searching.search(decode_request, asked.decode.options, (precision,), data)
     prefills, refused = _best_alone(prefills, prefill_request)
     turned_down: dict[str, list[Refusal]] = {"prefill": refused, "decode": list(decoded.rejected)}
@@ -407,13 +407,13 @@ def _paired(
     return _Paired(pairs, turned_down, able, short, unpaired)
 
 
-def _best_alone(prefills: Sequence[Timed], request: Question) -> tuple[list[Timed], list[Refusal]]:
+def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Timed], list[Refusal]]:
     """Return the prefill layouts that serve with the fewest GPUs where the transfer takes no time, and those that can't even so."""
-    entries = [alone(entry, request) for entry in prefills]
+    entries = [alone(entry, question) for entry in prefills]
     timed = [entry for entry in entries if isinstance(entry, Timed)]
-    results = evaluate(timed, request)
+    results = evaluate(timed, question)
     good = [
-        (searching.preference(result, request), entry)
+        (searching.preference(result, question), entry)
         for result, entry in zip(results, timed, strict=True)
         if isinstance(result, Evaluated)
     ]
@@ -425,35 +425,35 @@ def _kinds(ranked: Iterable[Evaluated]) -> list[Evaluated]:
     """Return the first of each GPU type and split of the cache: others are no better to hand over to."""
     first: dict[tuple[str, float, str], Evaluated] = {}
     for entry in ranked:
-        chosen = entry.candidate
-        first.setdefault((chosen.option.id, chosen.memory.kv_bytes_per_token, chosen.plan.kv_format), entry)
+        chosen = entry.replica
+        first.setdefault((chosen.gpu_type.id, chosen.memory.kv_bytes_per_token, chosen.plan.kv_format), entry)
     return list(first.values())
 
 
 def _prefills(
-    request: Question, prefills: Sequence[Timed], decode: Evaluated, asked: Asked, *, within_node: bool
+    question: Question, prefills: Sequence[Timed], decode: Evaluated, asked: Asked, *, within_node: bool
 ) -> tuple[list[tuple[Evaluated, Transfer, Load]], list[Refusal]]:
     """Return every prefill pool that can hand over to a decode pool, with the transfer and the load without it."""
     ready: list[tuple[Timed, Transfer, Load]] = []
     refused: list[Refusal] = []
     for candidate, load in prefills:
-        if within_node and candidate.option.id != decode.candidate.option.id:
+        if within_node and candidate.gpu_type.id != decode.replica.gpu_type.id:
             continue
-        apart = unlike(candidate, decode.candidate)
+        apart = unlike(candidate, decode.replica)
         if apart is not None:
             refused.append(_reject(candidate, "link", f"{apart}; allowed: {ALIKE}"))
             continue
         try:
-            transfer = _transfer(request, candidate, load, decode, asked, within_node=within_node)
+            transfer = _transfer(question, candidate, load, decode, asked, within_node=within_node)
         except UntimedError as error:
             refused.append(_reject(candidate, "link", "; ".join(fault.message for fault in error.faults)))
             continue
-        entry = alone(Timed(candidate, delayed(load, transfer, request.service.isl)), request)
+        entry = alone(Timed(candidate, delayed(load, transfer, question.service.isl)), question)
         if isinstance(entry, Timed):
             ready.append((entry, transfer, load))
         else:
             refused.append(entry)
-    results = evaluate([entry for entry, _, _ in ready], request)
+    results = evaluate([entry for entry, _, _ in ready], question)
     refused += [result for result in results if isinstance(result, Refusal)]
     found = [
         (result, transfer, load)
@@ -464,19 +464,19 @@ def _prefills(
 
 
 def _transfer(
-    request: Question, candidate: Replica, load: Load, decode: Evaluated, asked: Asked, *, within_node: bool
+    question: Question, replica: Replica, load: Load, decode: Evaluated, asked: Asked, *, within_node: bool
 ) -> Transfer:
     return transfer_of(
-        request.service.model,
-        (candidate.layout, load.kernels),
-        (decode.candidate.layout, decode.load.kernels),
+        question.service.model,
+        (replica.layout, load.kernels),
+        (decode.replica.layout, decode.load.kernels),
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )
 
 
-def _reject(candidate: Replica, reason: str, detail: str) -> Refusal:
-    return Refusal(candidate.option, candidate.plan.weight_format, candidate.layout, reason, detail)
+def _reject(replica: Replica, reason: str, detail: str) -> Refusal:
+    return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, reason, detail)
 
 
 def _linked(pair: Pooled, prefill: Question, decode: Question) -> Pooled:
@@ -502,19 +502,19 @@ def _sized(pair: Pooled, prefill: Question, decode: Question, asked: Asked) -> P
     return with_counts(pair, counts[0], counts[1], prefill, decode)
 
 
-def _capped(found: Evaluated, linked_s: float, request: Question) -> Evaluated:
+def _capped(found: Evaluated, linked_s: float, question: Question) -> Evaluated:
     """Return a pool that sends or takes no more caches than its links carry at the utilisation that is allowed."""
-    most = request.target.max_utilisation * found.candidate.layout.dp / linked_s
+    most = question.target.max_utilisation * found.replica.layout.dp / linked_s
     if found.most_requests_per_s <= most:
         return found
     decoding = found.most_decoding * most / found.most_requests_per_s
-    return found.sized(Capacity(most, most, decoding, "link"), request)
+    return found.sized(Capacity(most, most, decoding, "link"), question)
 
 
 def _most_within(pair: Pooled, prefill: Question, decode: Question, asked: Asked) -> Pooled | None:
     """Return the numbers of replicas that serve the most within the budget of GPUs, at that rate."""
     budget = prefill.rules.gpu_budget or 0
-    each = pair.prefill.candidate.layout.gpus, pair.decode.candidate.layout.gpus
+    each = pair.prefill.replica.layout.gpus, pair.decode.replica.layout.gpus
     rate, counts = 0.0, (0, 0)
     given = asked.prefill.pool.replicas
     for prefills in range(1, budget // each[0] + 1) if given is None else (given,):

@@ -60,31 +60,31 @@ class Searches:
     data: Data
     _kept: OrderedDict[Hashable, _Layouts] = field(default_factory=OrderedDict)
 
-    def search(self, request: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
+    def search(self, question: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
         """Return the outcome of a request."""
-        if request.service.extras.cached.varies:  # layouts that are timed at their own number of replicas
-            return search(request, options, precisions, self.data)
-        return settled(request, lambda asked: self._once(asked, options, precisions))
+        if question.service.extras.cached.varies:  # layouts that are timed at their own number of replicas
+            return search(question, options, precisions, self.data)
+        return settled(question, lambda asked: self._once(asked, options, precisions))
 
-    def _once(self, request: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
-        key = _of_layouts(request, options, precisions)
+    def _once(self, question: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
+        key = _of_layouts(question, options, precisions)
         layouts = self._kept.pop(key, None)
         if layouts is None:
-            layouts = _Layouts((request, options), tabulated(request, options, precisions, self.data))
+            layouts = _Layouts((question, options), tabulated(question, options, precisions, self.data))
         self._kept[key] = layouts  # the last used is the last to go
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
-        limits = _of_limits(request)
+        limits = _of_limits(question)
         if len(layouts.bounded) >= MOST_KEPT:
             layouts.bounded.clear()
         if limits not in layouts.bounded:
-            layouts.bounded[limits] = bounded(layouts.timed, request)
-        return chosen(layouts.bounded[limits], request)
+            layouts.bounded[limits] = bounded(layouts.timed, question)
+        return chosen(layouts.bounded[limits], question)
 
 
-def _of_layouts(request: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Hashable:
+def _of_layouts(question: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Hashable:
     """Return all that a layout's memory and step times may depend on: what is asked, but for demand, limits and rules."""
-    service, target = request.service, request.target
+    service, target = question.service, question.target
     return (
         tuple(getattr(service, name) for name in _PLAIN),
         tuple(id(getattr(service, name)) for name in LOOKED_UP),
@@ -94,6 +94,6 @@ def _of_layouts(request: Question, options: Sequence[GpuType], precisions: Seque
     )
 
 
-def _of_limits(request: Question) -> Hashable:
+def _of_limits(question: Question) -> Hashable:
     """Return all that the most that a replica serves depends on, but for its layout."""
-    return (request.target.limits, request.target.max_utilisation, request.target.concurrency is None)
+    return (question.target.limits, question.target.max_utilisation, question.target.concurrency is None)

@@ -70,7 +70,7 @@ def verify(
     Sizes are tried in their `order`, that of preference unless another is given. A layout that fails comes back with more replicas, or, where only a budget
     of GPUs is given, at less load, and waits for its turn among the others.
     """
-    request = outcome.request
+    request = outcome.question
     heap = [(order(e, request), number, e) for number, e in enumerate(outcome.ranked)]
     heapq.heapify(heap)
     tried = 0
@@ -92,55 +92,55 @@ def verify(
     return Verified(outcome, False, tried)
 
 
-def keeps_headroom(checked: Evaluated, request: Question) -> bool:
+def keeps_headroom(checked: Evaluated, question: Question) -> bool:
     """Return whether a size serves the headroom that is asked for on top of the demand, as corrected by the simulation."""
-    demand = request.target.concurrency or request.target.requests_per_s
-    if not demand or not request.rules.headroom:
+    demand = question.target.concurrency or question.target.requests_per_s
+    if not demand or not question.rules.headroom:
         return True
-    return checked.most_per_replica * checked.replicas >= demand * (1 + request.rules.headroom) * (1 - ROUNDING)
+    return checked.most_per_replica * checked.replicas >= demand * (1 + question.rules.headroom) * (1 - ROUNDING)
 
 
-def limits_of(found: Evaluated, request: Question) -> Limits:
+def limits_of(found: Evaluated, question: Question) -> Limits:
     """Return the limits that a simulation of a size must keep: those asked for, at the edge that it is sized on."""
-    return found.load.edge.limits(request.target.limits)
+    return found.load.edge.limits(question.target.limits)
 
 
-def next_size(failed: Evaluated, request: Question) -> int:
+def next_size(failed: Evaluated, question: Question) -> int:
     """Return the replicas to try next: what the closed form asks for when corrected by the simulation, one more at least.
 
     The correction is gone half of the way at a time: it is largest where a limit is broken, and falls with the load.
     """
-    most = failed.load.most(request.with_(limits=tightened_by(failed, request)))
-    needed = failed.replicas if most is None else replicas(request, failed.candidate, most)
+    most = failed.load.most(question.with_(limits=tightened_by(failed, question)))
+    needed = failed.replicas if most is None else replicas(question, failed.replica, most)
     return failed.replicas + max(1, (needed - failed.replicas) // 2)
 
 
-def corrected(found: Evaluated, request: Question) -> Evaluated:
+def corrected(found: Evaluated, question: Question) -> Evaluated:
     """Return a simulated size with the most that it serves corrected by what the simulation saw.
 
     Where the simulated statistic is above the closed form's, the limit is tightened by that ratio before the closed form is
     asked how much more load it takes; so headroom and latencies beside it come from one picture.
     """
-    tightened = tightened_by(found, request)
-    if tightened is request.target.limits:
+    tightened = tightened_by(found, question)
+    if tightened is question.target.limits:
         return found
     load = (
-        request.target.concurrency / found.replicas
-        if request.target.concurrency
+        question.target.concurrency / found.replicas
+        if question.target.concurrency
         else float(found.point.requests_per_s[0])
     )
-    most = found.load.most(request.with_(limits=tightened))
+    most = found.load.most(question.with_(limits=tightened))
     if most is None or most.amount <= load:
         return replace(found, most_per_replica=load, most_requests_per_s=float(found.point.requests_per_s[0]))
     return replace(found, most_per_replica=most.amount, most_requests_per_s=most.requests_per_s, binding=most.binding)
 
 
-def tightened_by(found: Evaluated, request: Question) -> Limits:
+def tightened_by(found: Evaluated, question: Question) -> Limits:
     """Return the limits with each that the simulation came nearer to than the closed form tightened by that ratio."""
     served = found.served
-    tightened = request.target.limits
+    tightened = question.target.limits
     for name in ("ttft", "itl", "e2e"):
-        limit = getattr(request.target.limits, name)
+        limit = getattr(question.target.limits, name)
         if limit is None or served is None or not served.latencies_s[name]:
             continue
         closed_s = float(getattr(found.point, f"{name}_s")[limit.statistic][0])
@@ -151,16 +151,16 @@ def tightened_by(found: Evaluated, request: Question) -> Limits:
     return tightened
 
 
-def _scales(request: Question) -> bool:
+def _scales(question: Question) -> bool:
     """A demand can be met by more replicas; a budget of GPUs alone cannot."""
-    return request.target.requests_per_s is not None or request.target.concurrency is not None
+    return question.target.requests_per_s is not None or question.target.concurrency is not None
 
 
-def simulated(candidate: Evaluated, request: Question, tokens: Tokens, *, seed: int = 0) -> Served:
+def simulated(candidate: Evaluated, question: Question, tokens: Tokens, *, seed: int = 0) -> Served:
     """Simulate one replica of a size under its share of the demand, for longer where a limit is near."""
-    served = _simulated(candidate, request, tokens, REQUESTS, seed)
-    if request.target.concurrency is None and is_close(served, limits_of(candidate, request)):
-        return _simulated(candidate, request, tokens, LONGER * REQUESTS, seed)
+    served = _simulated(candidate, question, tokens, REQUESTS, seed)
+    if question.target.concurrency is None and is_close(served, limits_of(candidate, question)):
+        return _simulated(candidate, question, tokens, LONGER * REQUESTS, seed)
     return served
 
 
@@ -174,15 +174,15 @@ def is_close(served: Served, limits: Limits) -> bool:
     return False
 
 
-def _simulated(candidate: Evaluated, request: Question, tokens: Tokens, requests: int, seed: int) -> Served:
-    deployed = deployed_as(candidate.candidate, candidate.load, request)
+def _simulated(candidate: Evaluated, question: Question, tokens: Tokens, requests: int, seed: int) -> Served:
+    deployed = deployed_as(candidate.replica, candidate.load, question)
     isl, osl = lengths_of(tokens)
-    traffic = Traffic(isl, osl, 0, longest=request.service.max_model_len, seed=seed)
-    if request.target.offline and request.target.requests_per_s is None and request.target.concurrency is None:
+    traffic = Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
+    if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
         full = candidate.load.slots  # whatever comes, the next waits
         return simulate(deployed, replace(traffic, in_flight=full, count=ROUNDS * full))
-    if request.target.concurrency is not None:
-        share = max(1, -(-request.target.concurrency // candidate.replicas))
+    if question.target.concurrency is not None:
+        share = max(1, -(-question.target.concurrency // candidate.replicas))
         return simulate(deployed, replace(traffic, in_flight=share, count=ROUNDS * share))
     rate = candidate.requests_per_s / candidate.replicas
     in_flight = rate * float(candidate.point.e2e_s["mean"][0])
@@ -190,14 +190,14 @@ def _simulated(candidate: Evaluated, request: Question, tokens: Tokens, requests
     return simulate(deployed, steady(traffic, rate, in_flight, chunks, requests), routing="round-robin")
 
 
-def deployed_as(chosen: Replica, load: Load, request: Question) -> Deployed:
+def deployed_as(chosen: Replica, load: Load, question: Question) -> Deployed:
     """Return one replica of a layout, to be simulated."""
     return Deployed(
-        model=request.service.model,
+        model=question.service.model,
         layout=chosen.layout,
         kernels=load.kernels,
         memory=chosen.memory,
-        rules=of_engine(chosen.settings, verified=request.service.extras.verified),
+        rules=of_engine(chosen.settings, verified=question.service.extras.verified),
         prefix_hit=load.kernels.extras.cached.share,
     )
 

@@ -53,7 +53,7 @@ def verify(found: Found, asked: Asked, tokens: Tokens, *, seed: int = 0, tries: 
     Pairs are tried in order of preference. One that fails comes back with more replicas of the pool that missed its limit,
     or, where only a budget of GPUs is given, at less load, and waits for its turn among the others.
     """
-    request = found.request
+    request = found.question
     heap = [(preference(pair, request), number, pair) for number, pair in enumerate(found.ranked)]
     heapq.heapify(heap)
     tried, last = 0, None
@@ -74,16 +74,16 @@ def verify(found: Found, asked: Asked, tokens: Tokens, *, seed: int = 0, tries: 
     return None if last is None else Checked(last, False, tried)
 
 
-def limits_of(pair: Pooled, request: Question) -> Limits:
+def limits_of(pair: Pooled, question: Question) -> Limits:
     """Return the limits that a simulation must keep: those asked for, each at the edge that its pool is sized on."""
-    prefill, decode = (pool.load.edge.limits(request.target.limits) for pool in (pair.prefill, pair.decode))
+    prefill, decode = (pool.load.edge.limits(question.target.limits) for pool in (pair.prefill, pair.decode))
     tighter = min((of.e2e for of in (prefill, decode) if of.e2e is not None), key=lambda e2e: e2e.seconds, default=None)
     return Limits(ttft=prefill.ttft, itl=decode.itl, e2e=tighter)
 
 
-def lacking(pair: Pooled, request: Question) -> tuple[bool, bool]:
+def lacking(pair: Pooled, question: Question) -> tuple[bool, bool]:
     """Return whether each pool is too small by what a simulation measured: it misses its limit, or does not keep up."""
-    served, limits = pair.served, limits_of(pair, request)
+    served, limits = pair.served, limits_of(pair, question)
     assert served is not None
 
     def missed(name: str) -> bool:
@@ -97,19 +97,19 @@ def lacking(pair: Pooled, request: Question) -> tuple[bool, bool]:
     return prefill, decode
 
 
-def _larger(pair: Pooled, request: Question, asked: Asked) -> Pooled | None:
+def _larger(pair: Pooled, question: Question, asked: Asked) -> Pooled | None:
     """Return the pair with the replicas that the closed form asks for when corrected by the simulation; None where they are given.
 
     Where it outgrows its node the cache takes the network.
     """
     assert pair.served is not None
-    prefill, decode = phase_requests(request, asked, None)
+    prefill, decode = phase_requests(question, asked, None)
     whole, alone = pair.served.whole, pair.served.decode
     seen = {
         "prefill": replace(pair.served.prefill, latencies_s=whole.latencies_s | {"itl": {}, "e2e": {}}),
         "decode": replace(alone, latencies_s=alone.latencies_s | {"ttft": {}}),
     }
-    more = lacking(pair, request)
+    more = lacking(pair, question)
     counts = [
         next_size(replace(pool, served=seen[phase]), of) if grows else pool.replicas
         for phase, pool, of, grows in zip(seen, (pair.prefill, pair.decode), (prefill, decode), more, strict=True)
@@ -121,22 +121,22 @@ def _larger(pair: Pooled, request: Question, asked: Asked) -> Pooled | None:
     if not pair.within_node or fits_node(grown):
         return grown
     try:
-        apart = joined(grown, request, asked, within_node=False)
+        apart = joined(grown, question, asked, within_node=False)
     except UntimedError:  # no network to grow over
         return None
     return replace(apart, prefill=apart.prefill.with_replicas(counts[0], prefill))
 
 
-def _lighter(pair: Pooled, request: Question, asked: Asked) -> Pooled:
-    at = request.with_(requests_per_s=LESS_LOAD * pair.requests_per_s)
+def _lighter(pair: Pooled, question: Question, asked: Asked) -> Pooled:
+    at = question.with_(requests_per_s=LESS_LOAD * pair.requests_per_s)
     return with_counts(pair, pair.prefill.replicas, pair.decode.replicas, *phase_requests(at, asked, None))
 
 
-def simulated(pair: Pooled, request: Question, tokens: Tokens, *, seed: int = 0) -> Handed:
+def simulated(pair: Pooled, question: Question, tokens: Tokens, *, seed: int = 0) -> Handed:
     """Simulate both pools under the demand, for longer where a limit is near."""
-    served = driven(pair, request, tokens, REQUESTS, seed)
-    if is_close(served.whole, limits_of(pair, request)):
-        return driven(pair, request, tokens, LONGER * REQUESTS, seed)
+    served = driven(pair, question, tokens, REQUESTS, seed)
+    if is_close(served.whole, limits_of(pair, question)):
+        return driven(pair, question, tokens, LONGER * REQUESTS, seed)
     return served
 
 
@@ -149,21 +149,21 @@ def part_of(prefills: int, decodes: int, most: int = MOST_REPLICAS) -> tuple[int
     return *part, max(part[0] / prefills, part[1] / decodes)
 
 
-def deployed(pool: Evaluated, replicas: int, request: Question) -> Deployed:
+def deployed(pool: Evaluated, replicas: int, question: Question) -> Deployed:
     """Return what is simulated of a pool."""
-    chosen = pool.candidate
+    chosen = pool.replica
     return Deployed(
-        model=request.service.model,
+        model=question.service.model,
         layout=chosen.layout,
         kernels=pool.load.kernels,
         memory=chosen.memory,
-        rules=of_engine(chosen.settings, verified=request.service.extras.verified),
+        rules=of_engine(chosen.settings, verified=question.service.extras.verified),
         replicas=replicas,
         prefix_hit=pool.load.kernels.extras.cached.share,
     )
 
 
-def driven(pair: Pooled, request: Question, tokens: Tokens, requests: int, seed: int) -> Handed:
+def driven(pair: Pooled, question: Question, tokens: Tokens, requests: int, seed: int) -> Handed:
     """Simulate as many `requests` as are asked for, or a part of large pools under its part of the load (`part_of`)."""
     prefills, decodes, share = part_of(pair.prefill.replicas, pair.decode.replicas)
     isl, osl = lengths_of(tokens)
@@ -177,14 +177,14 @@ def driven(pair: Pooled, request: Question, tokens: Tokens, requests: int, seed:
         osl,
         warm_up + math.ceil(measured) + cool_down,
         rate_per_s=rate,
-        longest=request.service.max_model_len,
+        longest=question.service.max_model_len,
         warm_up=warm_up,
         cool_down=cool_down,
         exact_rate=True,
         seed=seed,
     )
     return transfer.simulate(
-        deployed(pair.prefill, prefills, request), deployed(pair.decode, decodes, request), pair.transfer, traffic
+        deployed(pair.prefill, prefills, question), deployed(pair.decode, decodes, question), pair.transfer, traffic
     )
 
 

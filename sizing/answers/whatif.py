@@ -39,7 +39,7 @@ class Change:
     share: float
     value: float
     unit: str
-    request: Question | None
+    question: Question | None
     tokens: Tokens
     reason: str | None = None
 
@@ -58,38 +58,38 @@ class Effect(NamedTuple):
     sized: Sized
 
 
-def changes(request: Question, workload: Workload, defaults: Defaults) -> Iterator[Change]:
+def changes(question: Question, workload: Workload, defaults: Defaults) -> Iterator[Change]:
     """Yield each limit, each length and the demand, a share lower and higher."""
     for name in LIMITS:
         for share in SHARES:
-            yield from _limit(request, workload, name, share)
+            yield from _limit(question, workload, name, share)
     for name in LENGTHS:
         for share in SHARES:
-            yield from _length(request, workload, defaults, name, share)
+            yield from _length(question, workload, defaults, name, share)
     for share in SHARES:
-        yield from _demand(request, workload, share)
+        yield from _demand(question, workload, share)
 
 
 def effects(found: Iterable[Change], size: Callable[[Question, Tokens], Sized]) -> Iterator[Effect]:
     """Yield what each change makes of the answer; what asks for too much is told by its reason."""
     for change in found:
-        if change.request is None:
+        if change.question is None:
             yield Effect(change, Sized(None, change.reason))
         else:
-            yield Effect(change, size(change.request, change.tokens))
+            yield Effect(change, size(change.question, change.tokens))
 
 
-def _limit(request: Question, workload: Workload, name: str, share: float) -> Iterator[Change]:
-    limit = getattr(request.target.limits, name)
-    if limit is None or (name == "itl" and request.service.osl == 1):
+def _limit(question: Question, workload: Workload, name: str, share: float) -> Iterator[Change]:
+    limit = getattr(question.target.limits, name)
+    if limit is None or (name == "itl" and question.service.osl == 1):
         return
-    changed = request.with_(limits=advice.relaxed(request.target.limits, name, 1 + share))
+    changed = question.with_(limits=advice.relaxed(question.target.limits, name, 1 + share))
     statistic = "" if limit.statistic == "mean" else f" ({limit.statistic})"
     value_ms = limit.seconds * (1 + share) / MILLI
     yield Change(f"{name.upper()} limit{statistic}", share, value_ms, "ms", changed, workload.tokens)
 
 
-def _length(request: Question, workload: Workload, defaults: Defaults, name: str, share: float) -> Iterator[Change]:
+def _length(question: Question, workload: Workload, defaults: Defaults, name: str, share: float) -> Iterator[Change]:
     """Yield a change of all lengths of a kind, their mean, spread and longest; none where it rounds to the same."""
     tokens = workload.tokens
     mean = max(1, round(getattr(tokens, name) * (1 + share)))
@@ -104,7 +104,7 @@ def _length(request: Question, workload: Workload, defaults: Defaults, name: str
     what = {"isl": "ISL", "osl": "OSL"}[name]
     other = tokens.model_copy(update=update)
     try:
-        changed = _with_lengths(request, workload, other, defaults)
+        changed = _with_lengths(question, workload, other, defaults)
     except InputError as error:
         reason = "; ".join(fault.message for fault in error.faults)
         yield Change(what, share, mean, "tokens", None, other, reason)
@@ -112,32 +112,32 @@ def _length(request: Question, workload: Workload, defaults: Defaults, name: str
     yield Change(what, share, mean, "tokens", changed, other)
 
 
-def _with_lengths(request: Question, workload: Workload, tokens: Tokens, defaults: Defaults) -> Question:
+def _with_lengths(question: Question, workload: Workload, tokens: Tokens, defaults: Defaults) -> Question:
     """Return the request with other lengths. Raises InputError where model or engine take none so long."""
     alone = workload.model_copy(update={"tokens": tokens, "demand": None})  # which may have come through a pipe
     resolved = requests.resolve(
         alone,
-        request.service.model,
-        request.service.engine,
-        request.service.engine_version,
+        question.service.model,
+        question.service.engine,
+        question.service.engine_version,
         defaults,
-        gpu_budget=request.rules.gpu_budget or 1,
+        gpu_budget=question.rules.gpu_budget or 1,
     )
-    return request.with_(
+    return question.with_(
         isl=resolved.service.isl, osl=resolved.service.osl, max_model_len=resolved.service.max_model_len
     )
 
 
-def _demand(request: Question, workload: Workload, share: float) -> Iterator[Change]:
+def _demand(question: Question, workload: Workload, share: float) -> Iterator[Change]:
     """Yield a change of what is demanded, where anything is: requests in flight, or requests/s at the peak."""
-    if request.target.concurrency is not None:
-        in_flight = max(1, round(request.target.concurrency * (1 + share)))
-        if in_flight != request.target.concurrency:
-            changed = request.with_(concurrency=in_flight)
+    if question.target.concurrency is not None:
+        in_flight = max(1, round(question.target.concurrency * (1 + share)))
+        if in_flight != question.target.concurrency:
+            changed = question.with_(concurrency=in_flight)
             yield Change("demand", share, in_flight, "requests in flight", changed, workload.tokens)
-    elif request.target.requests_per_s is not None:
-        rate = request.target.requests_per_s * (1 + share)
-        yield Change("demand", share, rate, "requests/s", request.with_(requests_per_s=rate), workload.tokens)
+    elif question.target.requests_per_s is not None:
+        rate = question.target.requests_per_s * (1 + share)
+        yield Change("demand", share, rate, "requests/s", question.with_(requests_per_s=rate), workload.tokens)
 
 
 Options = Mapping[str, Any]
@@ -191,26 +191,26 @@ def solved(outcome: Outcome) -> Solved:
     return Solved(None, "no layout meets the demand" if nearest is None else f"{nearest.layout}: {nearest.detail}")
 
 
-def order(found: Answer | None, request: Question) -> tuple[float, ...]:
+def order(found: Answer | None, question: Question) -> tuple[float, ...]:
     """Order of answers: what the request asks first (GPUs, unless told otherwise), cost, then the most served by a GPU."""
     if found is None:
         return (math.inf,)
-    first, *_ = (*throughput_first(found, request), spent(found, request.rules.objective))
+    first, *_ = (*throughput_first(found, question), spent(found, question.rules.objective))
     return (first, cost(found), -found.most_per_gpu)
 
 
-def applicable(trial: Trial, request: Question, weight_bits: float, kv_bits: float) -> bool:
+def applicable(trial: Trial, question: Question, weight_bits: float, kv_bits: float) -> bool:
     """Return whether a trial changes anything of a request that is served with so many bits a weight and cached value."""
-    if trial.optimisation is not None and trial.optimisation in request.service.optimisations.asked():
+    if trial.optimisation is not None and trial.optimisation in question.service.optimisations.asked():
         return False
-    cached = request.service.extras.cached
+    cached = question.service.extras.cached
     if trial.of_caches and (cached.affinity or (cached.talk is None and cached.prefixes == 1)):
         return False
-    if trial.attention is not None and architecture.attention_class(request.service.model) != trial.attention:
+    if trial.attention is not None and architecture.attention_class(question.service.model) != trial.attention:
         return False
-    if trial.of_checkpoint and not drafts.has_modules(request.service.model):
+    if trial.of_checkpoint and not drafts.has_modules(question.service.model):
         return False
-    if trial.optimisation == "speculative" and request.service.osl == 1:
+    if trial.optimisation == "speculative" and question.service.osl == 1:
         return False
     return weight_bits >= (trial.least_weight_bits or 0) and kv_bits >= (trial.least_kv_bits or 0)
 
@@ -235,25 +235,25 @@ def _sensitivity(trial: Trial, solve: Solve) -> Iterable[Varied]:
         yield Varied(held, solve(trial.values(held)).best)
 
 
-def ranked(tried: Iterable[Tried], request: Question) -> tuple[Tried, ...]:
+def ranked(tried: Iterable[Tried], question: Question) -> tuple[Tried, ...]:
     """Return trials with the best first; those without an answer come last, in the order in which they came."""
-    return tuple(sorted(tried, key=lambda one: order(one.best, request)))
+    return tuple(sorted(tried, key=lambda one: order(one.best, question)))
 
 
-def combined(base: Answer | None, tried: Iterable[Tried], request: Question, solve: Solve) -> Combination:
+def combined(base: Answer | None, tried: Iterable[Tried], question: Question, solve: Solve) -> Combination:
     """Put trials together that help alone, the one that helps most at a time, until none does any more; one of a group.
 
     Where none is feasible alone, the first of each group together may be. What comes out does not depend on the order in
     which trials are listed unless two of them help equally.
     """
     found, all_of_them = Combination((), {}, base), list(tried)
-    left = [one for one in all_of_them if is_better(one.best, base, request)]
+    left = [one for one in all_of_them if is_better(one.best, base, question)]
     if base is None and not left:
         return _all_at_once(found, all_of_them, solve)
     while left:
         steps = [step for one in left if (step := _with(found, one, solve)) is not None]
-        best = min(steps, key=lambda step: order(step.best, request), default=None)
-        if best is None or not is_better(best.best, found.best, request):
+        best = min(steps, key=lambda step: order(step.best, question), default=None)
+        if best is None or not is_better(best.best, found.best, question):
             return found
         taken = next(one for one in left if one.name == best.names[-1])
         left = [one for one in left if one.trial.group != taken.trial.group]
@@ -280,12 +280,12 @@ def _with(found: Combination, one: Tried, solve: Solve) -> Combination | None:
         return None
 
 
-def is_better(new: Answer | None, old: Answer | None, request: Question) -> bool:
+def is_better(new: Answer | None, old: Answer | None, question: Question) -> bool:
     """Return whether an answer comes before another one; by the most that a GPU serves only if that is enough more."""
     if new is None or old is None:
         return new is not None
-    *first, rate = order(new, request)
-    *other, other_rate = order(old, request)
+    *first, rate = order(new, question)
+    *other, other_rate = order(old, question)
     if first != other:
         return first < other
     return -rate > -other_rate * (1 + LEAST_GAIN)

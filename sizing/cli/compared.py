@@ -62,7 +62,7 @@ class Asking(NamedTuple):
 class Candidate(NamedTuple):
     """What is compared: one GPU type and precision, serving as one or in pools, which may name types of their own."""
 
-    option: GpuType
+    gpu_type: GpuType
     precision: str | None
     pools: Pools | None = None
 
@@ -78,9 +78,9 @@ class Candidates:
 
     def __call__(self, one: Candidate) -> report.Told:
         """Return the line of one candidate."""
-        alone = self.question._replace(options=(one.option,), precisions=(one.precision,), pools=one.pools)
+        alone = self.question._replace(options=(one.gpu_type,), precisions=(one.precision,), pools=one.pools)
         if one.pools is None:
-            found = Compared(one.option, one.precision, *_answer(alone, self.values))
+            found = Compared(one.gpu_type, one.precision, *_answer(alone, self.values))
             return report.told(found, self.question.asked, self.sort, self.replaced)
         from sizing.cli.pools import searched
         from sizing.report import compare_pools
@@ -109,7 +109,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
             "headroom": values["headroom"] or "0",
         }  # growth, if any, as asked here
         asked = question(rest, OPTIONS, {**values, **served}, pooled=True)
-    order = sort.value or asked.request.rules.objective
+    order = sort.value or asked.question.rules.objective
     return Asking(asked, values, order, replaced, output.value, values["jobs"] or cores())
 
 
@@ -123,7 +123,7 @@ def compared(asking: Asking) -> Compare:
         for line in ordered(work, candidates, min(asking.jobs, len(candidates))):
             lines.append(line)
             bar(len(lines))
-    return report.build(lines, asked.asked, asked.request, asking.sort, replaced)
+    return report.build(lines, asked.asked, asked.question, asking.sort, replaced)
 
 
 def _candidates(asked: Prepared) -> list[Candidate]:

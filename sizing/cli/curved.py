@@ -95,7 +95,7 @@ def ask(workload: str | None, options: tuple[Opt, ...], values: Mapping[str, Any
         metric = own.value.metric or _metric(limits.value, values["mode"] or "streaming")
         return Asking(None, measured.value, limits.value, metric, output.value, own.value.picture, 1)
     drawn = _drawn(found, options, values, own, measured, output)
-    request = drawn.request
+    request = drawn.question
     limits_ = (
         request.target.limits if request.service.osl > 1 else request.target.limits.model_copy(update={"itl": None})
     )
@@ -199,7 +199,7 @@ def _drawn(
     asked = asked_of(names, read, undemanded.service.extras)
     return Drawn(
         asked=asked,
-        request=undemanded,
+        question=undemanded,
         found=tuple(lines(undemanded, asked.options, asked.precisions, layouts, read)),
         layouts=layouts,
         in_flight=own.value.loads or _loads(known),
@@ -241,7 +241,7 @@ def _arrivals(own: _Own, *, pooled: bool) -> Arrivals:
 
 
 def _pool_lines(
-    pools: Pools | None, asked: Asked, request: Question, read: Data, own: _Own, *, simulated: bool
+    pools: Pools | None, asked: Asked, question: Question, read: Data, own: _Own, *, simulated: bool
 ) -> Iterator[PoolLine | Unpaired]:
     """Yield lines of pools for each GPU type, or the types that they name, and each precision."""
     if pools is None:
@@ -252,7 +252,7 @@ def _pool_lines(
     for one in by_type(pools, asked.options):
         for precision in asked.precisions:
             tokens = asked.workload.tokens if simulated else None
-            yield from pool_curve.lines(request, one, precision, read, own.loads, tokens, own.seed)
+            yield from pool_curve.lines(question, one, precision, read, own.loads, tokens, own.seed)
 
 
 def _spec(found: Part[Found[Workload] | None]) -> Workload | None:
@@ -265,9 +265,9 @@ def _check_gpu(values: Mapping[str, Any], spec: Workload | None) -> None:
         raise InputError(NO_GPU)
 
 
-def _layouts(own: _Own, request: Question, known: Measured | None) -> Layouts:
+def _layouts(own: _Own, question: Question, known: Measured | None) -> Layouts:
     """Return the sizes to draw: as asked, as the workload states, as was measured, or the usual ones."""
-    serving = request.service.serving
+    serving = question.service.serving
     as_measured = TP if known is None else tuple(sorted({line.tp for line in known.lines if line.tp is not None}))
     tp = own.tp or ((serving.tp,) if serving.tp is not None else as_measured)
     pp = own.pp or ((serving.pp,) if serving.pp is not None else PP)

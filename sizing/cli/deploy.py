@@ -71,11 +71,11 @@ def check_one_cache(values: Mapping[str, Any]) -> None:
     )
 
 
-def resolved(names: Named, request: Question, option: GpuType, layout: Layout, read: Data) -> Resolved:
+def resolved(names: Named, question: Question, gpu_type: GpuType, layout: Layout, read: Data) -> Resolved:
     """Return such a request on one layout of a GPU type; every part of the names must have been read."""
     model = names.model.value
     precision = names.precisions.value[0] or model.precision
-    return resolve(request, option, layout, precision, read, notes=notes_of(model))
+    return resolve(question, gpu_type, layout, precision, read, notes=notes_of(model))
 
 
 def check_all_new(values: Mapping[str, Any], instead: str) -> None:

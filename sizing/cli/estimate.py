@@ -146,11 +146,11 @@ def to_simulate(asked: Prepared, values: Mapping[str, Any]) -> Tokens | None:
 
 def to_size(asked: Prepared, values: Mapping[str, Any]) -> Question:
     """Return the request to search for: as asked, or on the worse edges of the error bands."""
-    return _cautious(asked.request) if values["conservative"] else asked.request
+    return _cautious(asked.question) if values["conservative"] else asked.question
 
 
 def _with_pools(
-    document: Estimate, asked: Prepared, request: Question, tokens: Tokens | None, aggregated: Outcome | None
+    document: Estimate, asked: Prepared, question: Question, tokens: Tokens | None, aggregated: Outcome | None
 ) -> Estimate:
     """Return the document with what separate pools take for the same; `aggregated` is None where nothing serves it as one."""
     from sizing.cli.pools import searched
@@ -158,29 +158,29 @@ def _with_pools(
     from sizing.report.check_command import simulate_pools
 
     assert asked.pools is not None
-    found, checked = searched(asked, request, tokens)
+    found, checked = searched(asked, question, tokens)
     beside = aggregated.best if aggregated is not None else None
     best = found.confirmed(checked)
     built = pools.build(found, asked.pools, beside, checked)
     if built.feasible and best is not None:
-        built = built._replace(simulate_command=simulate_pools(best, request, asked.asked, asked.pools))
+        built = built._replace(simulate_command=simulate_pools(best, question, asked.asked, asked.pools))
     return document._replace(
         disaggregated=built,
         assumptions=(
             *document.assumptions,
             *pools.assumptions(asked.pools.facts),
-            *pools.of_turns(asked.request, asked.pools.facts),
+            *pools.of_turns(asked.question, asked.pools.facts),
         ),
     )
 
 
-def _cautious(request: Question) -> Question:
+def _cautious(question: Question) -> Question:
     """Return a request to be sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
 
     from sizing.catalog import shelf
     from sizing.specs.errors import Fault, InputError
 
-    if request.target.offline and request.target.requests_per_s is None and request.target.concurrency is None:
+    if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
         raise InputError(
             Fault(
                 "offline work without a demand takes no number of GPUs; its rate is shown with its error band",
@@ -188,7 +188,7 @@ def _cautious(request: Question) -> Question:
                 allowed="with --rps, --concurrency or --dau, or another --mode",
             )
         )
-    return request.with_(pessimistic=shelf.load_bands().spec.bands)
+    return question.with_(pessimistic=shelf.load_bands().spec.bands)
 
 
 def _hopeful(asked: Prepared, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
@@ -196,17 +196,17 @@ def _hopeful(asked: Prepared, tokens: Tokens | None, cautious: Outcome | None) -
     from sizing.answers.search import preference, within_budget
     from sizing.report.estimate import Hopeful
 
-    outcome, checked = answer(asked.request, asked, tokens)
+    outcome, checked = answer(asked.question, asked, tokens)
     passed = within_budget(outcome) and (checked is None or checked.passed)
     found = [one.best for one in (outcome if passed else None, cautious) if one is not None and one.best is not None]
-    return Hopeful(min(found, key=lambda one: preference(one, asked.request), default=None))
+    return Hopeful(min(found, key=lambda one: preference(one, asked.question), default=None))
 
 
-def answer(request: Question, asked: Prepared, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
+def answer(question: Question, asked: Prepared, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
     """Return what a search finds, its best answer confirmed by simulation unless there are no `tokens` to simulate with."""
     from sizing.answers.search import search
 
-    outcome = search(request, asked.options, asked.precisions, asked.data)
+    outcome = search(question, asked.options, asked.precisions, asked.data)
     checked = None if tokens is None else simulated(outcome, tokens)
     return (outcome, checked) if checked is None else (checked.outcome, checked)
 

@@ -110,7 +110,7 @@ def _planned(asked: PlanQuestion, seed: int, *, uncertain: bool, verified: bool)
         document = build(asking, moves=moves, uncertainty=draws)
     except UnreachableError as error:
         return build(asking, problems=[str(error)], suggestions=["a lower --availability, or better nodes"])
-    budget = asked.asked[0].question.request.rules.gpu_budget
+    budget = asked.asked[0].question.question.rules.gpu_budget
     if budget is not None and document.gpus is not None and document.gpus > budget:
         over = f"the plan takes {document.gpus:,} GPUs, {document.gpus - budget:,} more than the budget of {budget:,}"
         return document._replace(feasible=False, problems=(over,))
@@ -150,8 +150,8 @@ def _answer(name: str, question: Prepared, pool: Sharing, rules: Rules, *, verif
     from sizing.report.plan import Answer
 
     order = order_with(rules)
-    outcome = search(question.request, question.options, question.precisions, question.data)
-    outcome = replace(outcome, ranked=tuple(sorted(outcome.ranked, key=lambda one: order(one, outcome.request))))
+    outcome = search(question.question, question.options, question.precisions, question.data)
+    outcome = replace(outcome, ranked=tuple(sorted(outcome.ranked, key=lambda one: order(one, outcome.question))))
     checked = None
     if verified and outcome.best is not None:
         from sizing.answers.verify import verify
@@ -188,20 +188,20 @@ def _move(asking: Asking, name: str, question: Prepared, *, verified: bool) -> M
     def totals(answers: Sequence[Answer]) -> tuple[int, int, float | None]:
         pools = pools_of([member_of(answer, asking.rules) for answer in answers], asking.rules)
         held = rented(asking._replace(answers=tuple(answers)), pools)
-        prices = {a.best.candidate.option.id: price_of(a, held) for a in answers if a.best is not None}
+        prices = {a.best.replica.gpu_type.id: price_of(a, held) for a in answers if a.best is not None}
         return sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools), usd_per_month(pools, prices, held)
 
     usd_now = totals(asking.answers)[2]
     assert now.best is not None
-    source, target = now.best.candidate.option.name, ", ".join(option.name for option in question.options)
+    source, target = now.best.replica.gpu_type.name, ", ".join(option.name for option in question.options)
     if moved.best is None:
         return Move(name, source, target, False, _problem(moved), None, None, None, None, usd_now)
     answers = [moved if answer is now else answer for answer in asking.answers]
     gpus, nodes, usd = totals(answers)
     size = member_of(moved, asking.rules).size
-    layout = moved.best.candidate.layout
+    layout = moved.best.replica.layout
     return Move(
-        name, source, moved.best.candidate.option.name, True, f"{size.replicas} replicas x {layout}", size.gpus, gpus,
+        name, source, moved.best.replica.gpu_type.name, True, f"{size.replicas} replicas x {layout}", size.gpus, gpus,
         nodes, usd, usd_now,
     )  # fmt: skip
 

@@ -91,13 +91,13 @@ def rated(workload: Workload) -> Fault | None:
     return None
 
 
-def searched(asked: Prepared, request: Question, tokens: Tokens | None) -> tuple[Found, Checked | None]:
+def searched(asked: Prepared, question: Question, tokens: Tokens | None) -> tuple[Found, Checked | None]:
     """Return what a search of the pools that a question asks for finds, its best answer simulated where there are `tokens`."""
     from sizing.answers import pools as disaggregation
     from sizing.answers.verify_pools import verify
 
     assert asked.pools is not None
-    found = disaggregation.search(request, asked.pools, asked.precisions, asked.data)
+    found = disaggregation.search(question, asked.pools, asked.precisions, asked.data)
     return found, None if tokens is None else verify(found, asked.pools, tokens)
 
 
@@ -158,7 +158,7 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
     if traffic.in_flight is not None:
         allowed = "with --rps, --dau, --trace, or --requests alone"
         raise InputError(Fault("a closed loop is not simulated over two pools", field=FIELD, allowed=allowed))
-    side, request = asked.prefill, decode.request
+    side, request = asked.prefill, decode.question
     layout = layout_of(side.serving(request.service.serving))
     precision = decode.plan.weight_format
     prefill = replica.resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
@@ -185,10 +185,10 @@ def way_between(asked: Asked, prefill: Resolved, decode: Resolved) -> tuple[Tran
         raise InputError(Fault(apart, field=FIELD, allowed=ALIKE))
     pools = ((asked.prefill, prefill), (asked.decode, decode))
     gpus_of_both = sum((side.pool.replicas or 1) * pool.layout.gpus for side, pool in pools)
-    same = prefill.option.id == decode.option.id
-    within_node = same and gpus_of_both <= prefill.option.gpu.datasheet.node.gpus
+    same = prefill.gpu_type.id == decode.gpu_type.id
+    within_node = same and gpus_of_both <= prefill.gpu_type.gpu.datasheet.node.gpus
     transfer = transfer_of(
-        decode.request.service.model,
+        decode.question.service.model,
         (prefill.layout, prefill.kernels()),
         (decode.layout, decode.kernels()),
         within_node=within_node,

@@ -52,8 +52,8 @@ def _sensitivity(asked: Prepared, values: Mapping[str, Any], answered: Answered)
     """Yield what each changed input makes of the answer, sized as the answer itself was."""
     simulates = to_simulate(asked, values) is not None
 
-    def size(request: Question, tokens: Tokens) -> Sized:
-        outcome, checked = answer(request, asked, tokens if simulates else None)
+    def size(question: Question, tokens: Tokens) -> Sized:
+        outcome, checked = answer(question, asked, tokens if simulates else None)
         if within_budget(outcome) and (checked is None or checked.passed):
             return Sized(outcome.best, None)
         return Sized(None, unmet(outcome, (), checked).detail)
@@ -74,11 +74,11 @@ def _effect(effect: Effect, gpus: int | None) -> Sensitivity:
         value=change.value,
         unit=change.unit,
         feasible=best is not None,
-        gpu=best.candidate.option.name if best else None,
-        weight_precision=best.candidate.plan.weight_format if best else None,
+        gpu=best.replica.gpu_type.name if best else None,
+        weight_precision=best.replica.plan.weight_format if best else None,
         gpus=best.gpus if best else None,
         extra_gpus=best.gpus - gpus if best and gpus is not None else None,
-        layout=f"{best.replicas} x {best.candidate.layout}" if best else None,
+        layout=f"{best.replicas} x {best.replica.layout}" if best else None,
         requests_per_s=best.requests_per_s if best else None,
         usd_per_hour=best.usd_per_hour if best else None,
         reason=reason,
@@ -87,7 +87,7 @@ def _effect(effect: Effect, gpus: int | None) -> Sensitivity:
 
 def _comparison(asked: Prepared, values: Mapping[str, Any]) -> Compare | None:
     """Return each GPU type and precision at its best; None where there is one alone, or no demand to serve."""
-    request = asked.request
+    request = asked.question
     demanded = request.target.requests_per_s is not None or request.target.concurrency is not None
     if not demanded or len(asked.options) * len(asked.precisions) < 2:
         return None
@@ -96,7 +96,7 @@ def _comparison(asked: Prepared, values: Mapping[str, Any]) -> Compare | None:
 
 def _is_closed(asked: Prepared) -> bool:
     """Tell whether the demand is a closed loop: requests in flight, or offline work with every slot kept full."""
-    request = asked.request
+    request = asked.question
     return request.target.concurrency is not None or (request.target.offline and request.target.requests_per_s is None)
 
 
@@ -113,17 +113,17 @@ def _rates(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> It
 
 def _curve(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Curve | None:
     """Return the curve of the best layout of each GPU type and precision; None where none serves the demand."""
-    request = asked.request.with_(requests_per_s=None, concurrency=None, gpu_budget=None)
+    request = asked.question.with_(requests_per_s=None, concurrency=None, gpu_budget=None)
     found = tuple(line for best in _best(answered.outcome.ranked) for line in _lines(best, request, asked))
     if not found:
         return None
     drawn = Drawn(
         asked=asked.asked,
-        request=request,
+        question=request,
         found=found,
         layouts=curves.Layouts(
-            tuple(sorted({line.candidate.layout.tp for line in found})),
-            tuple(sorted({line.candidate.layout.pp for line in found})),
+            tuple(sorted({line.replica.layout.tp for line in found})),
+            tuple(sorted({line.replica.layout.pp for line in found})),
         ),
         in_flight=LOADS,
         arrivals="closed",
@@ -147,16 +147,16 @@ def _best(ranked: Sequence[Evaluated]) -> list[Evaluated]:
     """Return the best layout of each GPU type and precision, best first."""
     firsts: dict[tuple[str, str], Evaluated] = {}
     for one in ranked:
-        firsts.setdefault((one.candidate.option.id, one.candidate.plan.weight_format), one)
+        firsts.setdefault((one.replica.gpu_type.id, one.replica.plan.weight_format), one)
     return list(firsts.values())[:MOST_LINES]
 
 
-def _lines(best: Evaluated, request: Question, asked: Prepared) -> Iterator[curves.Line]:
+def _lines(best: Evaluated, question: Question, asked: Prepared) -> Iterator[curves.Line]:
     """Yield the line of a layout that the search found."""
-    chosen = best.candidate
+    chosen = best.replica
     sizes = curves.Layouts((chosen.layout.tp,), (chosen.layout.pp,))
-    for line in curves.lines(request, (chosen.option,), (chosen.precision,), sizes, asked.data):
-        if isinstance(line, curves.Line) and line.candidate.layout == chosen.layout:
+    for line in curves.lines(question, (chosen.gpu_type,), (chosen.precision,), sizes, asked.data):
+        if isinstance(line, curves.Line) and line.replica.layout == chosen.layout:
             yield line
 
 
@@ -166,7 +166,7 @@ def _seen(found: Sequence[curves.Line], drawn: Drawn) -> list[list[curves.Seen]]
     with Bar("Simulating", len(found) * len(drawn.in_flight)) as bar:
         return curves.simulated_lines(
             found,
-            drawn.request,
+            drawn.question,
             drawn.asked.workload.tokens,
             drawn.in_flight,
             seed=drawn.seed,

@@ -36,7 +36,7 @@ class Prepared(NamedTuple):
     """A request with the options to search over and the data to read."""
 
     asked: Asked
-    request: Question
+    question: Question
     options: tuple[GpuType, ...]
     precisions: tuple[str | None, ...]
     data: Data

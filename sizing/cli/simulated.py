@@ -107,7 +107,7 @@ def question(
 
 def _keeping(resolved: Resolved, replicas: int) -> Resolved:
     """Return a deployment whose caches keep as much between turns as its load leaves, where a think time is stated."""
-    request = resolved.request
+    request = resolved.question
     if request.service.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
         return resolved
     if request.target.requests_per_s is None and request.target.concurrency is None:
@@ -119,7 +119,7 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
             )
         )
     there = counts.keeping(candidate_of(resolved), request, replicas, resolved.data)
-    return replace(resolved, request=there)
+    return replace(resolved, question=there)
 
 
 def _file(names: Named) -> Workload | None:
@@ -130,7 +130,7 @@ def _file(names: Named) -> Workload | None:
 
 def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
     """Return the deployment under each policy; its timing constants are shared."""
-    extras = resolved.request.service.extras
+    extras = resolved.question.service.extras
     own, kernels = of_engine(resolved.settings, driven.slots, verified=extras.verified), resolved.kernels()
     size = driven.batch_size or own.slots
     found = {}
@@ -139,7 +139,7 @@ def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
         if name != OWN:
             rules = with_policy(own, name, ticks=False, batch_size=size, batch_window=driven.batch_window_s)
         found[name] = Deployed(
-            resolved.request.service.model,
+            resolved.question.service.model,
             resolved.layout,
             kernels,
             resolved.memory,
@@ -217,7 +217,7 @@ def _traffic(
     policies: Mapping[str, Deployed],
 ) -> Traffic:
     """Return the load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
-    request, tokens, arriving, count = resolved.request, asked.tokens, driven.arriving, driven.requests
+    request, tokens, arriving, count = resolved.question, asked.tokens, driven.arriving, driven.requests
     isl = turns_of(tokens) or _lengths(tokens.isl, driven.isl_std or tokens.isl_std, tokens.isl_max, driven)
     osl = _lengths(tokens.osl, driven.osl_std or tokens.osl_std, tokens.osl_max, driven)
     base = Traffic(isl, osl, count or REQUESTS, seed=driven.seed)
@@ -292,12 +292,12 @@ def _lengths(mean: int, std: float | None, longest: int | None, driven: Driving)
     return Lengths(mean, std, driven.length_shape, longest=longest) if std else Lengths(mean)
 
 
-def _longest(asked: Workload, traffic: Traffic, request: Question) -> int:
+def _longest(asked: Workload, traffic: Traffic, question: Question) -> int:
     """Return where the two lengths together are cut: at what holds them, or the model's maximum for shapes without an end."""
     if asked.serving.max_model_len:
-        return request.service.max_model_len
+        return question.service.max_model_len
     endless = any(length.std and length.longest is None for length in (traffic.isl, traffic.osl))
-    return request.service.model.max_position if endless else request.service.max_model_len
+    return question.service.model.max_position if endless else question.service.max_model_len
 
 
 def _check_share(traffic: Traffic, replicas: int) -> None:

@@ -158,7 +158,7 @@ def document(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
     """Return the document of all rows."""
     feasible = sum(row.feasible for row in rows)
     asked = list(_each_varied(asking))
-    found = [inputs(one.asked, one.request, None) for one in asked]
+    found = [inputs(one.asked, one.question, None) for one in asked]
     rests_on = [tuple(_rests_on(one)) for one in asked]
     return Sweep(
         feasible=feasible > 0,
@@ -172,8 +172,8 @@ def document(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
 
 
 def _rests_on(one: Prepared) -> Iterator[Assumption]:
-    yield from assumptions.of_model(one.request, one.asked.notes)
-    yield from assumptions.of_limits(one.request)
+    yield from assumptions.of_model(one.question, one.asked.notes)
+    yield from assumptions.of_limits(one.question)
 
 
 def _each_varied(asking: Sweeping) -> Iterator[Prepared]:

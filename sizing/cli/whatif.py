@@ -39,7 +39,7 @@ def command(
 
     output = Part(lambda: chosen_format(values))
     asked = question(workload, OPTIONS, values, output, pooled=True)
-    request, base = asked.request, _solved(asked).best
+    request, base = asked.question, _solved(asked).best
 
     def asking(options: Options) -> Prepared:
         return question(workload, OPTIONS, {**values, **options}, pooled=True)
@@ -72,11 +72,11 @@ def _solved(asked: Prepared) -> Solved:
     if asked.pools is None:
         from sizing.answers.search import search
 
-        return solved(search(asked.request, asked.options, asked.precisions, asked.data))
+        return solved(search(asked.question, asked.options, asked.precisions, asked.data))
     from sizing.cli.pools import searched
     from sizing.report.pools_why import why_not
 
-    found, _ = searched(asked, asked.request, None)
+    found, _ = searched(asked, asked.question, None)
     return Solved(found.best, None if found.best is not None else why_not(found, asked.pools, None))
 
 
@@ -86,11 +86,11 @@ def _checked(asked: Prepared) -> Answered:
 
     tokens = asked.asked.workload.tokens
     if asked.pools is None:
-        outcome, checked = estimate.answer(asked.request, asked, tokens)
+        outcome, checked = estimate.answer(asked.question, asked, tokens)
         return Answered(outcome.best, checked is not None and checked.passed)
     from sizing.cli.pools import searched
 
-    _, tried = searched(asked, asked.request, tokens)
+    _, tried = searched(asked, asked.question, tokens)
     return Answered(None, False) if tried is None else Answered(tried.best, tried.passed)
 
 
@@ -99,11 +99,11 @@ def _bits(asked: Prepared, base: Answer | None) -> tuple[float, float]:
     from sizing.model import precision
 
     if base is not None:
-        plan = next(iter(base.parts.values())).candidate.plan
+        plan = next(iter(base.parts.values())).replica.plan
         return plan.weight_bits, plan.kv_bits
-    quantisation = asked.request.service.model.quantisation
+    quantisation = asked.question.service.model.quantisation
     formats = asked.data.formats
     weights = asked.precisions[0] or quantisation.precision
-    kv = asked.request.service.kv_precision
-    cached = quantisation.kv_precision or asked.request.service.model.activation_precision if kv == "auto" else kv
+    kv = asked.question.service.kv_precision
+    cached = quantisation.kv_precision or asked.question.service.model.activation_precision if kv == "auto" else kv
     return precision.stored_as(weights, formats).bits, precision.stored_as(cached, formats).bits

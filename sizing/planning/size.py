@@ -245,20 +245,20 @@ class Need:
         return replace(self, base=left, demand=self.per_replica * left)
 
 
-def need_of(best: Evaluated, request: Question) -> Need:
+def need_of(best: Evaluated, question: Question) -> Need:
     """Return the need of an answer of the search.
 
     What one replica serves is the most within all limits; where a simulation asked for more replicas than that most
     explains, it is the load that was confirmed.
     """
-    layout, gpu = best.candidate.layout, best.candidate.option.gpu
+    layout, gpu = best.replica.layout, best.replica.gpu_type.gpu
     fit = Fit(layout.gpus, gpu.datasheet.node.gpus)
-    demand = request.target.concurrency or request.target.requests_per_s
-    in_flight = request.target.concurrency is not None
+    demand = question.target.concurrency or question.target.requests_per_s
+    in_flight = question.target.concurrency is not None
     if demand is None:
         most = best.most_per_replica
         return Need(most * best.replicas, most, 0.0, fit, best.replicas, in_flight)
-    found = Need(float(demand), best.most_per_replica, request.rules.headroom, fit, best.replicas, in_flight)
+    found = Need(float(demand), best.most_per_replica, question.rules.headroom, fit, best.replicas, in_flight)
     if found.replicas() != best.replicas:
         confirmed = found.demand * (1 + found.headroom) / best.replicas
         found = replace(found, per_replica=confirmed)
@@ -304,12 +304,12 @@ def size_of(need: Need, rules: Rules) -> Size:
 def order_with(rules: Rules) -> Callable[[Evaluated, Question], tuple[float, ...]]:
     """Return the order of preference among sizes that counts their reserves: many small replicas spare less than few large ones."""
 
-    def order(found: Evaluated, request: Question) -> tuple[float, ...]:
-        first, *others = preference(found, request)
-        if request.target.requests_per_s is None and request.target.concurrency is None:
+    def order(found: Evaluated, question: Question) -> tuple[float, ...]:
+        first, *others = preference(found, question)
+        if question.target.requests_per_s is None and question.target.concurrency is None:
             return (first, *others)
         try:
-            gpus = float(size_of(need_of(found, request), rules).gpus)
+            gpus = float(size_of(need_of(found, question), rules).gpus)
         except UnreachableError:
             gpus = math.inf
         return (first * gpus / found.gpus, gpus, first, *others)

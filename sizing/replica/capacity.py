@@ -156,9 +156,9 @@ class Load:
     edge: Edge = AS_PREDICTED
 
     @classmethod
-    def of(cls, candidate: Replica, request: Question, data: Data) -> Load:
+    def of(cls, replica: Replica, question: Question, data: Data) -> Load:
         """Tabulate the step time of a candidate for the request's lengths."""
-        return Timing(request, data).of(candidate)
+        return Timing(question, data).of(replica)
 
     @property
     def solo_ttft_s(self) -> float:
@@ -186,20 +186,20 @@ class Load:
         full = batching.open_loop(self.curves, self.service, ceiling, {})
         return float(full.requests_per_s[0] / max(1.0, float(full.prefill_share[0])))
 
-    def most(self, request: Question) -> Capacity | None:
+    def most(self, question: Question) -> Capacity | None:
         """Return the most that one replica serves within the limits, or None when not even the lightest load does."""
-        return most_of([self], request)[0]
+        return most_of([self], question)[0]
 
-    def most_in_flight(self, request: Question) -> Capacity | None:
+    def most_in_flight(self, question: Question) -> Capacity | None:
         """Return the same under a demand in requests in flight."""
-        request = _at_edge(request, self.edge)
+        question = _at_edge(question, self.edge)
         in_flight = np.arange(1.0, self.slots + 1)
-        point = batching.closed_loop(self.curves, self.service, in_flight, quantiles(request.target.limits))
-        ok = within(point, request.target.limits)
+        point = batching.closed_loop(self.curves, self.service, in_flight, quantiles(question.target.limits))
+        ok = within(point, question.target.limits)
         if not ok[0]:
             return None
         last = _last_of_leading(ok)
-        binding = violated(point, request.target.limits, last + 1) if last + 1 < self.slots else self.slots_bound
+        binding = violated(point, question.target.limits, last + 1) if last + 1 < self.slots else self.slots_bound
         return Capacity(float(in_flight[last]), float(point.requests_per_s[last]), float(point.decoding[last]), binding)
 
     def most_around(self, loads: _Around, limits: Limits) -> Capacity:
@@ -216,9 +216,9 @@ class Load:
         slots = self.slots_bound if point.running[refused] > self.slots else "utilisation"
         return violated(point, limits, refused) or slots
 
-    def at(self, request: Question, most: Capacity, replicas: int) -> Point:
+    def at(self, question: Question, most: Capacity, replicas: int) -> Point:
         """Return the operating point of one of `replicas` equal replicas under the demand."""
-        return points_of([self], request, [most], [replicas])[0]
+        return points_of([self], question, [most], [replicas])[0]
 
     def at_rate(self, rate: float, most: Capacity) -> Point:
         """Return the operating point whose throughput is `rate`, at most that of `most`."""
@@ -237,21 +237,21 @@ class _Around(NamedTuple):
 class Timing:
     """Loads of a request's candidates. A split's step times are tabulated once, for all depths of a pipeline."""
 
-    request: Question
+    question: Question
     data: Data
     _splits: dict[tuple[Hashable, ...], tuple[Kernels, Curves]] = field(default_factory=dict)
 
-    def of(self, candidate: Replica) -> Load:
+    def of(self, replica: Replica) -> Load:
         """Return the load of one candidate. Raises UntimedError where the data hold nothing to time it by."""
-        request, layout, settings = self.request, candidate.layout, candidate.settings
-        kernels, split = self._split(candidate)
+        request, layout, settings = self.question, replica.layout, replica.settings
+        kernels, split = self._split(replica)
         extras = kernels.extras
         curves = step_model.at_depth(split, request.service.model, layout, kernels)
         mean_len = memory.use(
             request.service.model,
-            candidate.option.gpu,
+            replica.gpu_type.gpu,
             layout,
-            candidate.plan,
+            replica.plan,
             settings,
             max_model_len=request.service.isl + request.service.output_tokens,
             cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
@@ -280,21 +280,21 @@ class Timing:
             service,
             max(1, min(by_cache, by_engine)),
             "kv_cache" if by_cache < by_engine else "max_num_seqs",
-            worse_edge(request.target.pessimistic, situation_of(request, candidate.option.gpu)),
+            worse_edge(request.target.pessimistic, situation_of(request, replica.gpu_type.gpu)),
         )
 
     def _cached(self, extras: Extras) -> int:
         """Tokens of a prompt that are in cache when it comes, or restored to it."""
-        return cached_tokens(self.request.service.isl, extras.cached.share)
+        return cached_tokens(self.question.service.isl, extras.cached.share)
 
-    def _split(self, candidate: Replica) -> tuple[Kernels, Curves]:
+    def _split(self, replica: Replica) -> tuple[Kernels, Curves]:
         """Return a candidate's kernels and the curves of its split at one stage."""
-        request, settings, plan = self.request, candidate.settings, candidate.plan
-        split = replace(candidate.layout, pp=1)
-        key = (candidate.option.id, settings, plan, split)
+        request, settings, plan = self.question, replica.settings, replica.plan
+        split = replace(replica.layout, pp=1)
+        key = (replica.gpu_type.id, settings, plan, split)
         if key not in self._splits:
             kernels = Kernels(
-                candidate.option.gpu,
+                replica.gpu_type.gpu,
                 self.data.assumptions,
                 self.data.borrowed,
                 request.service.engine.name,
@@ -316,22 +316,22 @@ class Timing:
         return self._splits[key]
 
 
-def most_of(loads: Sequence[Load], request: Question) -> list[Capacity | None]:
+def most_of(loads: Sequence[Load], question: Question) -> list[Capacity | None]:
     """Return the most that one replica of each layout serves within the limits, None where not even the lightest load."""
-    if request.target.concurrency is not None:
-        return [load.most_in_flight(request) for load in loads]
-    return _together(loads, lambda some, _: _most_at_edge(some, request))
+    if question.target.concurrency is not None:
+        return [load.most_in_flight(question) for load in loads]
+    return _together(loads, lambda some, _: _most_at_edge(some, question))
 
 
-def _most_at_edge(loads: Sequence[Load], request: Question) -> list[Capacity | None]:
+def _most_at_edge(loads: Sequence[Load], question: Question) -> list[Capacity | None]:
     """Return the most where latencies and rates turn out worse: the limits hold still, and what is predicted as the most
     shrinks by the factor of rates.
     """
     edge = loads[0].edge
-    found = _most_rates(loads, _at_edge(request, edge))
-    if request.target.offline or edge.throughput == 1.0:
+    found = _most_rates(loads, _at_edge(question, edge))
+    if question.target.offline or edge.throughput == 1.0:
         return found
-    hoped = _most_rates(loads, request)
+    hoped = _most_rates(loads, question)
     return [
         most if most is None or plain is None else _at_most(load, most, plain.requests_per_s * edge.throughput)
         for load, most, plain in zip(loads, found, hoped, strict=True)
@@ -345,24 +345,24 @@ def _at_most(load: Load, most: Capacity, rate_per_s: float) -> Capacity:
     return Capacity(rate_per_s, rate_per_s, float(lighter[0]), most.binding)
 
 
-def _at_edge(request: Question, edge: Edge) -> Question:
+def _at_edge(question: Question, edge: Edge) -> Question:
     """Return a request that asks of predicted latencies that they keep the limits where they turn out worse."""
-    return request if edge == AS_PREDICTED else request.with_(limits=edge.limits(request.target.limits))
+    return question if edge == AS_PREDICTED else question.with_(limits=edge.limits(question.target.limits))
 
 
 def points_of(
-    loads: Sequence[Load], request: Question, mosts: Sequence[Capacity], replicas: Sequence[int]
+    loads: Sequence[Load], question: Question, mosts: Sequence[Capacity], replicas: Sequence[int]
 ) -> list[Point]:
     """Return the operating point of one of each layout's equal replicas under the demand."""
-    if request.target.concurrency is not None:
-        shares = [np.array([max(1.0, request.target.concurrency / count)]) for count in replicas]
+    if question.target.concurrency is not None:
+        shares = [np.array([max(1.0, question.target.concurrency / count)]) for count in replicas]
         return [
             batching.closed_loop(load.curves, load.service, share) for load, share in zip(loads, shares, strict=True)
         ]
     heaviest = np.array([most.decoding for most in mosts])
-    if request.target.requests_per_s is None:
+    if question.target.requests_per_s is None:
         return _together(loads, lambda some, rows: _points(some, heaviest[rows]))
-    rates = request.target.requests_per_s / np.array(replicas)
+    rates = question.target.requests_per_s / np.array(replicas)
     return _together(loads, lambda some, rows: _at_rates(some, rates[rows], heaviest[rows]))
 
 
@@ -379,24 +379,24 @@ def _together(loads: Sequence[Load], solve: Callable[[list[Load], list[int]], li
     return [solved[number] for number in range(len(loads))]
 
 
-def _most_rates(loads: Sequence[Load], request: Question) -> list[Capacity | None]:
+def _most_rates(loads: Sequence[Load], question: Question) -> list[Capacity | None]:
     ceiling = np.array([batching.decoding_limit(load.service, load.slots) for load in loads])
-    if request.target.offline:
+    if question.target.offline:
         return _full(loads, ceiling)
     full = batching.open_loop(*_stacked(loads), ceiling[:, np.newaxis], {})
     # The highest stable rate is that of full slots, or that at which prefill alone fills the time.
-    stable_per_s = request.target.max_utilisation * (full.requests_per_s / np.maximum(1.0, full.prefill_share))
+    stable_per_s = question.target.max_utilisation * (full.requests_per_s / np.maximum(1.0, full.prefill_share))
     grid = np.geomspace(LIGHTEST_LOAD * np.minimum(1.0, ceiling), ceiling, LOAD_POINTS, axis=-1)
-    around = _heaviest(loads, grid, request, stable_per_s)
+    around = _heaviest(loads, grid, question, stable_per_s)
     between = [index for index, found in enumerate(around) if 0 <= found.last < LOAD_POINTS - 1]
     if between:
         last = np.array([around[index].last for index in between])
         finer = np.linspace(grid[between, last], grid[between, last + 1], REFINED_POINTS, axis=-1)
-        refined = _heaviest([loads[index] for index in between], finer, request, stable_per_s[between])
+        refined = _heaviest([loads[index] for index in between], finer, question, stable_per_s[between])
         for index, found in zip(between, refined, strict=True):
             around[index] = found
     return [
-        load.most_around(found, request.target.limits) if found.last >= 0 else None
+        load.most_around(found, question.target.limits) if found.last >= 0 else None
         for load, found in zip(loads, around, strict=True)
     ]
 
@@ -416,10 +416,10 @@ def _full(loads: Sequence[Load], ceiling: Array) -> list[Capacity | None]:
     ]
 
 
-def _heaviest(loads: Sequence[Load], grid: Array, request: Question, stable_per_s: Array) -> list[_Around]:
+def _heaviest(loads: Sequence[Load], grid: Array, question: Question, stable_per_s: Array) -> list[_Around]:
     """Evaluate ascending loads, a row for each layout, and find the heaviest allowed before the first refused."""
-    points = batching.open_loop(*_stacked(loads), grid, quantiles(request.target.limits))
-    allowed = within(points, request.target.limits) & points.stable & (points.requests_per_s <= stable_per_s)
+    points = batching.open_loop(*_stacked(loads), grid, quantiles(question.target.limits))
+    allowed = within(points, question.target.limits) & points.stable & (points.requests_per_s <= stable_per_s)
     allowed &= points.running <= column([load.slots for load in loads])
     return [
         _Around(decoding, row(points, index), _last_of_leading(allowed[index])) for index, decoding in enumerate(grid)

@@ -74,7 +74,7 @@ def of_estimate(
     A rate that is asked for is served, not predicted; the most that is served is, unless it is on the band's edge already.
     Published runs had no optimisations and generated, so nothing says how far off times are of what does not.
     """
-    request, gpu = outcome.request, best.candidate.option.gpu
+    request, gpu = outcome.question, best.replica.gpu_type.gpu
     here = situation_of(request, gpu, region(load.concurrency_per_replica))
     if request.service.extras == NOTHING and not request.service.model.pooled:
         yield from _of_times(best, outcome, load, throughput, latency)
@@ -84,7 +84,7 @@ def of_estimate(
 def _of_times(
     best: Evaluated, outcome: Outcome, load: LoadFigures, throughput: Throughput, latency: Latency
 ) -> Iterator[Predicted]:
-    request, gpu = outcome.request, best.candidate.option.gpu
+    request, gpu = outcome.question, best.replica.gpu_type.gpu
     here = situation_of(request, gpu, region(load.concurrency_per_replica))
     for metric in LATENCIES:
         for statistic in STATISTICS:

@@ -32,15 +32,15 @@ def told(found: Compared, asked: Asked, sort: Objective, replaced: int | None = 
 
 
 def build(
-    lines: Sequence[Told], asked: Asked, request: Question, sort: str, replaces: Replaced | None = None
+    lines: Sequence[Told], asked: Asked, question: Question, sort: str, replaces: Replaced | None = None
 ) -> Compare:
     """Return the document of all candidates, in order."""
     candidates = tuple(entry.line for entry in sorted(lines, key=lambda entry: entry.place))
     best = next((line for line in candidates if line.feasible), None)
     return Compare(
         feasible=best is not None,
-        inputs=inputs(asked, request, None),
-        demand=demand(asked, request),
+        inputs=inputs(asked, question, None),
+        demand=demand(asked, question),
         sort=sort,
         replaces=replaces,
         best=best,
@@ -74,15 +74,15 @@ def replaced(found: Compared, asked: Asked, gpus: int) -> Replaced | None:
 
 
 def _alone(found: Compared, asked: Asked) -> Asked:
-    return asked._replace(options=(found.option,), precisions=(found.precision,))
+    return asked._replace(options=(found.gpu_type,), precisions=(found.precision,))
 
 
 def _line(one: Estimate, found: Compared, replaced: int | None) -> CompareCandidate:
     d, load, rates, times, money = one.deployment, one.load, one.throughput, one.latency, one.cost
     best = found.best
     return CompareCandidate(
-        gpu=found.option.name,
-        gpu_id=found.option.id,
+        gpu=found.gpu_type.name,
+        gpu_id=found.gpu_type.id,
         weight_precision=one.inputs["weight_precision"],
         feasible=one.feasible,
         **_layout(d),
@@ -108,7 +108,7 @@ def _line(one: Estimate, found: Compared, replaced: int | None) -> CompareCandid
         verified=one.simulation is not None,
         assumed=sum(a.kind == "assumed" for a in one.assumptions) if one.feasible else None,
         borrowed_kernels=any(choice.borrowed_from for choice in best.load.kernels.used.values()) if best else None,
-        notes=best.candidate.plan.notes if best else (),
+        notes=best.replica.plan.notes if best else (),
         disaggregated=False,
         pools=None,
     )

@@ -20,7 +20,7 @@ from sizing.specs.workload import Objective
 
 def told(found: ComparedPools, asked: Asked, sort: Objective, replaced: int | None = None) -> Told:
     """Return the line of a pair of pools; `replaced` is how many GPUs it is to take the place of."""
-    request, best = found.found.request, found.best
+    request, best = found.found.question, found.best
     one = pools.build(found.found, found.pools, None, found.checked)
     rests_on = () if best is None else tuple(dict.fromkeys(_assumptions(best, request, asked, found.pools)))
     return Told(place(best, sort), _line(one, found, request, replaced, rests_on), rests_on)
@@ -29,18 +29,18 @@ def told(found: ComparedPools, asked: Asked, sort: Objective, replaced: int | No
 def _line(
     one: Disaggregated,
     found: ComparedPools,
-    request: Question,
+    question: Question,
     replaced: int | None,
     rests_on: tuple[Assumption, ...],
 ) -> CompareCandidate:
     best = found.best
     options = (found.pools.prefill.options[0], found.pools.decode.options[0])
-    tokens_per_s = None if best is None else best.requests_per_s * request.service.osl
+    tokens_per_s = None if best is None else best.requests_per_s * question.service.osl
     means = {name: spread.mean if (spread := getattr(one, name)) is not None else None for name in LATENCIES}
     return CompareCandidate(
         gpu=" + ".join(dict.fromkeys(option.name for option in options)),
         gpu_id=_shared(options, "id"),
-        weight_precision=_precision(found, request),
+        weight_precision=_precision(found, question),
         feasible=one.feasible,
         gpus=one.gpus,
         replicas=None,
@@ -58,13 +58,13 @@ def _line(
         max_requests_per_s=None if best is None else best.most_requests_per_s,
         headroom=None if best is None else max(0.0, best.most_requests_per_s / best.requests_per_s - 1),
         **means,
-        limited=dict(_limited(one, request)),
+        limited=dict(_limited(one, question)),
         bands={},
         usd_per_hour=one.usd_per_hour,
         usd_per_million_output_tokens=_per_million(one.usd_per_hour, tokens_per_s),
         usd_per_million_tokens=_per_million(
             one.usd_per_hour,
-            None if best is None else best.requests_per_s * (request.service.isl + request.service.osl),
+            None if best is None else best.requests_per_s * (question.service.isl + question.service.osl),
         ),
         price_source=_shared(options, "price_source") if best is not None else None,
         power_w=one.power_w,
@@ -78,7 +78,7 @@ def _line(
         borrowed_kernels=None if best is None else _borrows(best),
         notes=()
         if best is None
-        else tuple(dict.fromkeys(n for p in best.parts.values() for n in p.candidate.plan.notes)),
+        else tuple(dict.fromkeys(n for p in best.parts.values() for n in p.replica.plan.notes)),
         disaggregated=True,
         pools=None if best is None else pools.shapes(best),
     )
@@ -90,16 +90,16 @@ def _shared(options: tuple[GpuType, GpuType], name: str) -> str | None:
     return str(one) if one == other and one is not None else None
 
 
-def _precision(found: ComparedPools, request: Question) -> str:
+def _precision(found: ComparedPools, question: Question) -> str:
     best = found.best
     if best is None:
-        return found.precision or request.service.model.quantisation.precision
-    return best.decode.candidate.plan.weight_format
+        return found.precision or question.service.model.quantisation.precision
+    return best.decode.replica.plan.weight_format
 
 
-def _limited(one: Disaggregated, request: Question) -> Iterator[tuple[str, Limited | None]]:
+def _limited(one: Disaggregated, question: Question) -> Iterator[tuple[str, Limited | None]]:
     """Yield each latency that has a limit in the limit's statistic; None of those without."""
-    for name, limit in limits(request).items():
+    for name, limit in limits(question).items():
         spread = getattr(one, name)
         value = None if limit is None or spread is None else getattr(spread, limit["statistic"])
         yield name, None if limit is None else Limited(limit["statistic"], value, limit["ms"])
@@ -116,9 +116,9 @@ def _borrows(best: Pooled) -> bool:
     return any(choice.borrowed_from for choice in used)
 
 
-def _assumptions(best: Pooled, request: Question, asked: Asked, sides: Pools) -> Iterator[Assumption]:
-    yield from assumptions.of_model(request, asked.notes)
+def _assumptions(best: Pooled, question: Question, asked: Asked, sides: Pools) -> Iterator[Assumption]:
+    yield from assumptions.of_model(question, asked.notes)
     for part in best.parts.values():
-        yield from assumptions.of_part(request, asked, part)
-    yield from assumptions.of_limits(request)
+        yield from assumptions.of_part(question, asked, part)
+    yield from assumptions.of_limits(question)
     yield from pools.assumptions(sides.facts)

@@ -23,7 +23,7 @@ class Drawn(NamedTuple):
     """What is predicted: the request, the lines that were found, and the loads that each is put under."""
 
     asked: Asked
-    request: Question
+    question: Question
     found: tuple[Line | Refusal, ...]
     layouts: Layouts
     in_flight: tuple[int, ...]
@@ -47,7 +47,7 @@ def inputs(drawn: Drawn | None, measured: Measured | None) -> dict[str, Any]:
     if drawn is None:
         assert measured is not None
         return {"model": measured.benchmark.model, "isl": measured.benchmark.isl, "osl": measured.benchmark.osl, "measured": of_file}  # fmt: skip
-    request, tokens = drawn.request, drawn.asked.workload.tokens
+    request, tokens = drawn.question, drawn.asked.workload.tokens
     return {
         "workload": drawn.asked.workload_name,
         "model": request.service.model.name,
@@ -97,7 +97,7 @@ def _of_file(measured: Measured) -> dict[str, Any]:
 
 
 def _precision(found: Line | Refusal) -> str:
-    return found.precision if isinstance(found, Refusal) else found.candidate.plan.weight_format
+    return found.precision if isinstance(found, Refusal) else found.replica.plan.weight_format
 
 
 def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None) -> Iterator[Assumption]:
@@ -108,23 +108,23 @@ def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None)
             yield Assumption("points of a closed loop", rows, "rows", "measured", source)
     if drawn is None:
         return
-    request = drawn.request
+    request = drawn.question
     yield from assumptions.of_model(request, drawn.asked.notes)
     yield _driven(drawn)
     yield from assumptions.of_limits(request)
     line = _line((*drawn.found, *drawn.pools), number)
     if isinstance(line, PoolLine):
         for part in line.pair.parts.values():
-            yield from _of_layout(request, part.candidate, part.load)
+            yield from _of_layout(request, part.replica, part.load)
         yield curve_pools.held()
         yield from pools.assumptions(line.asked.facts)
     elif line is not None:
-        yield from _of_layout(request, line.candidate, line.load)
+        yield from _of_layout(request, line.replica, line.load)
 
 
-def _of_layout(request: Question, chosen: Replica, load: Load) -> Iterator[Assumption]:
-    yield from assumptions.of_memory(request, chosen)
-    yield from assumptions.of_time(request, chosen, load.kernels)
+def _of_layout(question: Question, chosen: Replica, load: Load) -> Iterator[Assumption]:
+    yield from assumptions.of_memory(question, chosen)
+    yield from assumptions.of_time(question, chosen, load.kernels)
 
 
 def _line(found: Sequence[Line | Refusal | PoolLine | Unpaired], number: int | None) -> Line | PoolLine | None:

@@ -11,7 +11,7 @@ from sizing.report.talks import conversation
 def candidate_of(resolved: Resolved) -> Replica:
     """Return the layout as a candidate, the form in which assumptions are listed."""
     return Replica(
-        resolved.option,
+        resolved.gpu_type,
         resolved.plan.weight_format,
         resolved.layout,
         resolved.plan,
@@ -22,11 +22,11 @@ def candidate_of(resolved: Resolved) -> Replica:
 
 def inputs(resolved: Resolved) -> dict[str, Any]:
     """Return the resolved inputs of one layout."""
-    request, plan, settings, layout = resolved.request, resolved.plan, resolved.settings, resolved.layout
+    request, plan, settings, layout = resolved.question, resolved.plan, resolved.settings, resolved.layout
     return {
         "model": request.service.model.name,
-        "gpu": resolved.option.gpu.name,
-        "gpu_id": resolved.option.id,
+        "gpu": resolved.gpu_type.gpu.name,
+        "gpu_id": resolved.gpu_type.id,
         "engine": request.service.engine.name,
         "engine_title": request.service.engine.title,
         "engine_version": request.service.engine_version,

@@ -59,7 +59,7 @@ def build(
     answer as predicted, beside one sized on the worse edges of the error bands.
     """
     best = outcome.best
-    request = outcome.request
+    request = outcome.question
     turned_down = tuple(rejected(entry) for entry in outcome.rejected)
     if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
         lacking, lacking_bands = _lacking(outcome)
@@ -82,7 +82,7 @@ def build(
             rejected=turned_down,
             assumptions=(*assumptions.of_model(request, asked.notes), *assumptions.of_limits(request)),
         )
-    chosen = best.candidate
+    chosen = best.replica
     prefill, decode = phase_steps(best, outcome)
     load, rates, times = load_figures(best, outcome), throughput(best, outcome), latency(best)
     held = memory_figures(chosen.memory, _longest(chosen, outcome))
@@ -105,7 +105,7 @@ def build(
         alternatives=tuple(map(_alternative, outcome.ranked[1:])),
         rejected=turned_down,
         assumptions=_assumptions(best, outcome, asked),
-        simulate_command=check_command.simulate(best, outcome.request, asked),
+        simulate_command=check_command.simulate(best, outcome.question, asked),
         idle_conversations=talks.idle(best, request),
     )
     if not explained:
@@ -135,7 +135,7 @@ def _simulation(best: Evaluated, checked: Verified | None) -> Simulation | None:
 
 
 def _assumptions(best: Evaluated, outcome: Outcome, asked: Asked) -> tuple[Assumption, ...]:
-    request, chosen = outcome.request, best.candidate
+    request, chosen = outcome.question, best.replica
     return (
         *assumptions.of_model(request, asked.notes),
         *assumptions.of_memory(request, chosen),
@@ -147,10 +147,10 @@ def _assumptions(best: Evaluated, outcome: Outcome, asked: Asked) -> tuple[Assum
 
 def deployment(best: Evaluated) -> Deployment:
     """Return what runs: GPUs, replicas and the layout of each."""
-    layout = best.candidate.layout
+    layout = best.replica.layout
     return Deployment(
-        gpu=best.candidate.option.name,
-        gpu_id=best.candidate.option.id,
+        gpu=best.replica.gpu_type.name,
+        gpu_id=best.replica.gpu_type.id,
         gpus=best.gpus,
         replicas=best.replicas,
         gpus_per_replica=layout.gpus,
@@ -160,7 +160,7 @@ def deployment(best: Evaluated) -> Deployment:
         dp=layout.dp,
         cp=layout.cp,
         dcp=layout.dcp,
-        nodes_per_replica=-(-layout.gpus // best.candidate.option.gpu.datasheet.island_gpus),
+        nodes_per_replica=-(-layout.gpus // best.replica.gpu_type.gpu.datasheet.island_gpus),
     )
 
 
@@ -184,14 +184,14 @@ def _lacking(outcome: Outcome) -> tuple[MemoryFigures | None, dict[str, ErrorBan
     if miss is None or miss.sized is None:
         return None, {}
     figures = memory_figures(miss.sized.memory, _longest(miss.sized, outcome))
-    return figures, bands.bounds(bands.of_memory(figures, situation_of(outcome.request, miss.option.gpu)))
+    return figures, bands.bounds(bands.of_memory(figures, situation_of(outcome.question, miss.gpu_type.gpu)))
 
 
 def _longest(chosen: Replica, outcome: Outcome) -> int:
-    request = outcome.request
+    request = outcome.question
     return memory.longest_that_fits(
         request.service.model,
-        chosen.option.gpu,
+        chosen.gpu_type.gpu,
         chosen.layout,
         chosen.plan,
         chosen.settings,
@@ -202,7 +202,7 @@ def _longest(chosen: Replica, outcome: Outcome) -> int:
 
 def _users(best: Evaluated, outcome: Outcome, asked: Asked) -> Users:
     """Return the users that the load is of; stated where the demand counts them, or planning says what they do."""
-    user = habits(asked, outcome.request)
+    user = habits(asked, outcome.question)
     demand, planning = asked.workload.demand, asked.workload.planning
     own = (planning.requests_per_user_per_day, planning.active_hours, planning.peak_to_mean)
     by_rate = demand is None or demand.kind in ("requests_per_s", "concurrency")
@@ -214,12 +214,12 @@ def _users(best: Evaluated, outcome: Outcome, asked: Asked) -> Users:
 
 def cost_figures(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
     """Return what an answer costs, and the energy it takes."""
-    request, usd = outcome.request, best.usd_per_hour
+    request, usd = outcome.question, best.usd_per_hour
     pooled = request.service.model.pooled  # whose tokens are those of its prompts
     tokens_per_s = best.requests_per_s * (request.service.isl if pooled else request.service.output_tokens)
     per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
     energy = cost.kwh_per_million_tokens(best.power_w, tokens_per_s)
-    stated, found = asked.workload.demand, outcome.request.target.demanded
+    stated, found = asked.workload.demand, outcome.question.target.demanded
     by_users = stated is not None and stated.daily_active_users is not None
     mean_per_s = found.mean_per_s if found is not None and by_users else None
     at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s
@@ -227,8 +227,8 @@ def cost_figures(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
         usd_per_hour=usd,
         usd_per_million_output_tokens=None if pooled else per_million,
         usd_per_million_output_tokens_mean_load=None if pooled else at_mean,
-        usd_per_gpu_hour=best.candidate.option.usd_per_gpu_hour,
-        price_source=best.candidate.option.price_source,
+        usd_per_gpu_hour=best.replica.gpu_type.usd_per_gpu_hour,
+        price_source=best.replica.gpu_type.price_source,
         power_w=best.power_w,
         kwh_per_million_output_tokens=None if pooled else energy,
         usd_per_million_input_tokens=per_million if pooled else None,
@@ -237,14 +237,14 @@ def cost_figures(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
 
 
 def _alternative(found: Evaluated) -> Alternative:
-    layout, point = found.candidate.layout, found.point
+    layout, point = found.replica.layout, found.point
 
     def mean_ms(values: dict[str, np.ndarray]) -> float:
         return float(values["mean"][0]) / MILLI
 
     return Alternative(
-        gpu=found.candidate.option.name,
-        weight_precision=found.candidate.plan.weight_format,
+        gpu=found.replica.gpu_type.name,
+        weight_precision=found.replica.plan.weight_format,
         tp=layout.tp,
         pp=layout.pp,
         ep=layout.ep,
@@ -267,7 +267,7 @@ def rejected(entry: Refusal) -> RejectedLayout:
     """Return a layout that was turned down, under the names of the document."""
     layout = entry.layout
     return RejectedLayout(
-        gpu=entry.option.name,
+        gpu=entry.gpu_type.name,
         weight_precision=entry.precision,
         tp=layout.tp,
         pp=layout.pp,

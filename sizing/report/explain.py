@@ -30,7 +30,7 @@ def with_explanations(
     assert memory is not None  # a feasible document has one
     found = (
         *_of_deployment(document, best, outcome),
-        *_of_memory(memory, best.candidate.settings, best.candidate.plan.kv_format),
+        *_of_memory(memory, best.replica.settings, best.replica.plan.kv_format),
         *_of_latency(document, best, outcome, prefill, decode),
         *_of_money(document, best, outcome, asked),
     )
@@ -74,7 +74,7 @@ def _of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> It
 
 
 def _of_deployment(document: Estimate, best: Evaluated, outcome: Outcome) -> Iterator[Explanation]:
-    request, load = outcome.request, document.load
+    request, load = outcome.question, document.load
     assert load is not None
     wanted = request.target.concurrency or request.target.requests_per_s
     unit = "in flight" if request.target.concurrency else "requests/s"
@@ -83,7 +83,7 @@ def _of_deployment(document: Estimate, best: Evaluated, outcome: Outcome) -> Ite
             "GPUs", best.gpus, "", "derived",
             "ceil(demand * (1 + headroom) / most per replica) * GPUs per replica",
             f"demand {wanted:,.4g} {unit}, headroom {request.rules.headroom:g}, most per replica "
-            f"{best.most_per_replica:,.4g} {unit}, {best.candidate.layout.gpus} GPUs per replica",
+            f"{best.most_per_replica:,.4g} {unit}, {best.replica.layout.gpus} GPUs per replica",
             "search over layouts",
         )  # fmt: skip
     yield Explanation(
@@ -111,7 +111,7 @@ def _of_deployment(document: Estimate, best: Evaluated, outcome: Outcome) -> Ite
 def _of_latency(
     document: Estimate, best: Evaluated, outcome: Outcome, prefill: Step, decode: Step | None
 ) -> Iterator[Explanation]:
-    latency, request, service = document.latency, outcome.request, best.load.service
+    latency, request, service = document.latency, outcome.question, best.load.service
     assert latency is not None
     chunks = service.chunks
     simulated = best.served is not None
@@ -190,5 +190,5 @@ def _of_money(document: Estimate, best: Evaluated, outcome: Outcome, asked: Aske
         yield Explanation(
             "$ per million output tokens", cost.usd_per_million_output_tokens, "$", "derived",
             "$/h / (output tokens/s * 3600) * 1e6",
-            f"{cost.usd_per_hour:.4g} $/h, {best.requests_per_s * outcome.request.service.osl:,.4g} output tokens/s", "definition",
+            f"{cost.usd_per_hour:.4g} $/h, {best.requests_per_s * outcome.question.service.osl:,.4g} output tokens/s", "definition",
         )  # fmt: skip

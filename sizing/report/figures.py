@@ -16,7 +16,7 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
     running = best.requests_per_s / best.replicas * best.latency_s("e2e")["mean"]
     most = best.most_requests_per_s * best.replicas
     served = best.requests_per_s
-    in_flight = outcome.request.target.concurrency
+    in_flight = outcome.question.target.concurrency
     headroom = (most / served if in_flight is None else best.most_per_replica * best.replicas / in_flight) - 1
     return LoadFigures(
         requests_per_s=served,
@@ -31,7 +31,7 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
 
 def throughput(best: Evaluated, outcome: Outcome) -> Throughput:
     """Return throughput per replica, per GPU and in tokens."""
-    rate, osl, isl = best.requests_per_s, outcome.request.service.output_tokens, outcome.request.service.isl
+    rate, osl, isl = best.requests_per_s, outcome.question.service.output_tokens, outcome.question.service.isl
     return Throughput(
         requests_per_s_per_replica=rate / best.replicas,
         requests_per_s_per_gpu=rate / best.gpus,
@@ -85,11 +85,11 @@ def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
 
 def phase_steps(best: Evaluated, outcome: Outcome) -> tuple[Step, Step | None]:
     """Time one prefill step (one prompt's chunk) and one decode step (the batch at this load), exactly."""
-    load, request = best.load, outcome.request
+    load, request = best.load, outcome.question
     chunk = load.service.chunk_tokens
 
     def timed(batch: Batch) -> Step:
-        return step_model.step(request.service.model, best.candidate.layout, load.kernels, batch)
+        return step_model.step(request.service.model, best.replica.layout, load.kernels, batch)
 
     cached = float(request.service.isl - load.service.isl)
     prefill = timed(

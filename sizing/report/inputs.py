@@ -28,63 +28,63 @@ class Asked(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def inputs(asked: Asked, request: Question, chosen: Replica | None) -> dict[str, Any]:
+def inputs(asked: Asked, question: Question, chosen: Replica | None) -> dict[str, Any]:
     """Return the resolved inputs; what depends on the chosen layout is that layout's, null where none was found."""
     workload = asked.workload
     return {
         "workload": asked.workload_name,
-        "model": request.service.model.name,
+        "model": question.service.model.name,
         "model_id": asked.model_id,
         "model_asked": asked.model_matched_from or asked.model_id,
         "gpu": _chosen_gpu(asked, chosen),
         "gpus_considered": [option.name for option in asked.options],
         "gpu_ids": [option.id for option in asked.options],
         "gpu_asked": asked.gpus_matched_from,
-        "engine": request.service.engine.name,
-        "engine_title": request.service.engine.title,
-        "engine_version": request.service.engine_version,
-        "weight_precision": _chosen_precision(asked.precisions, chosen, request),
-        "kv_precision": chosen.plan.kv_format if chosen else request.service.kv_precision,
-        "activation_precision": chosen.plan.activation if chosen else request.service.model.activation_precision,
-        "isl": request.service.isl,
-        "task": request.service.task,
-        "osl": request.service.output_tokens,
-        "isl_max": workload.tokens.isl_max or request.service.isl,
-        "osl_max": workload.tokens.osl_max or request.service.output_tokens,
-        "max_model_len": request.service.max_model_len,
+        "engine": question.service.engine.name,
+        "engine_title": question.service.engine.title,
+        "engine_version": question.service.engine_version,
+        "weight_precision": _chosen_precision(asked.precisions, chosen, question),
+        "kv_precision": chosen.plan.kv_format if chosen else question.service.kv_precision,
+        "activation_precision": chosen.plan.activation if chosen else question.service.model.activation_precision,
+        "isl": question.service.isl,
+        "task": question.service.task,
+        "osl": question.service.output_tokens,
+        "isl_max": workload.tokens.isl_max or question.service.isl,
+        "osl_max": workload.tokens.osl_max or question.service.output_tokens,
+        "max_model_len": question.service.max_model_len,
         "mode": workload.mode,
-        "demand": demand(asked, request),
-        "limits": limits(request),
-        "gpu_budget": request.rules.gpu_budget,
-        "objective": request.rules.objective,
-        "max_utilisation": request.target.max_utilisation,
-        "headroom": request.rules.headroom,
-        "serving": serving(request, chosen),
-        "optimisations": request.service.optimisations.asked(),
-        **conversation(request, placed=chosen is not None),
+        "demand": demand(asked, question),
+        "limits": limits(question),
+        "gpu_budget": question.rules.gpu_budget,
+        "objective": question.rules.objective,
+        "max_utilisation": question.target.max_utilisation,
+        "headroom": question.rules.headroom,
+        "serving": serving(question, chosen),
+        "optimisations": question.service.optimisations.asked(),
+        **conversation(question, placed=chosen is not None),
     }
 
 
 def _chosen_gpu(asked: Asked, chosen: Replica | None) -> str | None:
     """Return the GPU type of the answer; without one, the only type considered, or None of several."""
     if chosen is not None:
-        return chosen.option.name
+        return chosen.gpu_type.name
     return asked.options[0].name if len(asked.options) == 1 else None
 
 
-def _chosen_precision(precisions: Sequence[str | None], chosen: Replica | None, request: Question) -> str:
+def _chosen_precision(precisions: Sequence[str | None], chosen: Replica | None, question: Question) -> str:
     if chosen is not None:
         return chosen.plan.weight_format
-    return ", ".join(name or request.service.model.quantisation.precision for name in precisions)
+    return ", ".join(name or question.service.model.quantisation.precision for name in precisions)
 
 
-def demand(asked: Asked, request: Question) -> dict[str, Any]:
+def demand(asked: Asked, question: Question) -> dict[str, Any]:
     """Return the demand: the rate or concurrency to serve, what it came from, and the steps from there."""
-    stated, found = asked.workload.demand, request.target.demanded
-    user = habits(asked, request)
+    stated, found = asked.workload.demand, question.target.demanded
+    user = habits(asked, question)
     return {
-        "requests_per_s": request.target.requests_per_s,
-        "concurrency": request.target.concurrency,
+        "requests_per_s": question.target.requests_per_s,
+        "concurrency": question.target.concurrency,
         "daily_active_users": stated.daily_active_users if stated else None,
         "requests_per_user_per_day": user.requests_per_user_per_day,
         "active_hours": user.active_hours,
@@ -99,23 +99,23 @@ def demand(asked: Asked, request: Question) -> dict[str, Any]:
     }
 
 
-def habits(asked: Asked, request: Question) -> Habits:
+def habits(asked: Asked, question: Question) -> Habits:
     """Return what users do, of whom a rate would be."""
-    return request.target.habits or demands.habits(asked.workload.demand, asked.workload.planning, asked.defaults)
+    return question.target.habits or demands.habits(asked.workload.demand, asked.workload.planning, asked.defaults)
 
 
-def limits(request: Question) -> dict[str, Any]:
+def limits(question: Question) -> dict[str, Any]:
     """Return the limits in ms with the statistic that they bound; null where none is set."""
     found: dict[str, Any] = {}
     for name in ("ttft", "itl", "e2e"):
-        limit = getattr(request.target.limits, name)
+        limit = getattr(question.target.limits, name)
         found[f"{name}_ms"] = None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
     return found
 
 
-def serving(request: Question, chosen: Replica | None) -> dict[str, Any]:
+def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
     """Return the engine settings that matter for the answer, as asked or as the engine version defaults."""
-    asked = request.service.serving.model_dump()
+    asked = question.service.serving.model_dump()
     if chosen is None:
         return asked
     resolved = chosen.settings
@@ -127,7 +127,7 @@ def serving(request: Question, chosen: Replica | None) -> dict[str, Any]:
         "dp": chosen.layout.dp,
         "cp": chosen.layout.cp,
         "dcp": chosen.layout.dcp,
-        "max_model_len": request.service.max_model_len,
+        "max_model_len": question.service.max_model_len,
         "memory_fraction": resolved.memory_fraction or chosen.memory.budget_gib / chosen.memory.visible_gib,
         "max_num_seqs": resolved.max_num_seqs,
         "max_num_batched_tokens": resolved.max_num_batched_tokens,

@@ -18,7 +18,7 @@ def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
     """Return the memory of one layout; where a sequence does not fit, what is missing and what would make it fit."""
     figures = memory_figures(resolved.memory, resolved.longest_that_fits())
     fits = resolved.memory.fits and resolved.refused is None
-    predicted = tuple(bands.of_memory(figures, situation_of(resolved.request, resolved.option.gpu)))
+    predicted = tuple(bands.of_memory(figures, situation_of(resolved.question, resolved.gpu_type.gpu)))
     report = MemoryReport(
         fits=fits,
         inputs=inputs(resolved),
@@ -27,8 +27,8 @@ def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
         reason=_reason(resolved),
         suggestions=() if fits else tuple(_suggestions(resolved)),
         assumptions=(
-            *assumptions.of_model(resolved.request, resolved.notes),
-            *assumptions.of_memory(resolved.request, candidate_of(resolved)),
+            *assumptions.of_model(resolved.question, resolved.notes),
+            *assumptions.of_memory(resolved.question, candidate_of(resolved)),
         ),
     )
     if not explained:
@@ -54,9 +54,9 @@ def _suggestions(resolved: Resolved) -> list[str]:
     """Return the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
     found = []
     longest = resolved.longest_that_fits()
-    if resolved.refused is None and longest > 0 and resolved.request.service.extras.cached.within(longest):
+    if resolved.refused is None and longest > 0 and resolved.question.service.extras.cached.within(longest):
         found.append(f"--max-model-len {longest:,}".replace(",", ""))
-    for tp in range(resolved.layout.tp + 1, resolved.option.gpu.datasheet.island_gpus + 1):
+    for tp in range(resolved.layout.tp + 1, resolved.gpu_type.gpu.datasheet.island_gpus + 1):
         if _fits(resolved, layout=replace(resolved.layout, tp=tp)):
             found.append(f"--tp {tp}")
             break
@@ -74,10 +74,10 @@ def _fits(
     precision: str | None = None,
     kv_precision: str | None = None,
 ) -> bool:
-    request = resolved.request if kv_precision is None else resolved.request.with_(kv_precision=kv_precision)
+    request = resolved.question if kv_precision is None else resolved.question.with_(kv_precision=kv_precision)
     tried = deployments.resolve(
         request,
-        resolved.option,
+        resolved.gpu_type,
         layout or resolved.layout,
         precision or resolved.plan.weight_format,
         resolved.data,

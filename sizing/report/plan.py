@@ -53,13 +53,13 @@ class Asking(NamedTuple):
 
 def member_of(answer: Answer, rules: Rules) -> Member:
     """Return the need and size of an answer, which there must be."""
-    best, request = answer.best, answer.outcome.request
+    best, request = answer.best, answer.outcome.question
     assert best is not None
     need = need_of(best, request)
     if request.target.demanded is None:  # so many GPUs, whose spare ones serve nothing
         need = need.without(rules.spare)
     return Member(
-        answer.name, best.candidate.option.id, answer.pool, need, size_of(need, rules), request.target.demanded
+        answer.name, best.replica.gpu_type.id, answer.pool, need, size_of(need, rules), request.target.demanded
     )
 
 
@@ -144,7 +144,7 @@ def _without_answer(asking: Asking, problems: Sequence[str], suggestions: Sequen
 def _inputs(asking: Asking) -> dict[str, Any]:
     def of(answer: Answer) -> dict[str, Any]:
         best = answer.outcome.best
-        return inputs(answer.asked, answer.outcome.request, best.candidate if best is not None else None)
+        return inputs(answer.asked, answer.outcome.question, best.replica if best is not None else None)
 
     return {
         "fleet" if asking.is_fleet else "workload": asking.title,
@@ -156,7 +156,7 @@ def _inputs(asking: Asking) -> dict[str, Any]:
 def price_of(answer: Answer, held: Rented) -> float | None:
     """Return the price of an answer's GPU type, $ per GPU-hour: of the instances that are rented, else the one to plan with."""
     assert answer.best is not None
-    option = answer.best.candidate.option
+    option = answer.best.replica.gpu_type
     return usd_per_gpu_hour(held[option.id].offer) if option.id in held else option.usd_per_gpu_hour
 
 
@@ -179,7 +179,7 @@ def _sum(values: Any) -> float | None:
 
 
 def _pool(pool: Pool, asking: Asking, priced: dict[str, float | None]) -> PoolPlan:
-    names = {a.best.candidate.option.id: a.best.candidate.option.name for a in asking.answers if a.best is not None}
+    names = {a.best.replica.gpu_type.id: a.best.replica.gpu_type.name for a in asking.answers if a.best is not None}
     return PoolPlan(
         gpu=names[pool.gpu_id],
         gpu_id=pool.gpu_id,
@@ -222,7 +222,7 @@ def _hours(members: Sequence[Member], pools: Sequence[Pool], hours: int) -> tupl
 
 def _users(answer: Answer, member: Member) -> Users | None:
     """Return the daily active users that the load is of; None of a closed loop, whose rate follows the answers."""
-    request, demand = answer.outcome.request, answer.asked.workload.demand
+    request, demand = answer.outcome.question, answer.asked.workload.demand
     if member.need.in_flight:
         return None
     user = habits(answer.asked, request)

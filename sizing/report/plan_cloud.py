@@ -67,7 +67,7 @@ def _paid_for(gpu_id: str, pools: Sequence[Pool], held: Rented) -> tuple[int, ..
 
 
 def _options(asking: Asking) -> dict[str, GpuType]:
-    return {a.best.candidate.option.id: a.best.candidate.option for a in asking.answers if a.best is not None}
+    return {a.best.replica.gpu_type.id: a.best.replica.gpu_type for a in asking.answers if a.best is not None}
 
 
 def utilisation(members: Sequence[Member], hours: int, gpus: float) -> float | None:
@@ -90,7 +90,7 @@ def utilisation(members: Sequence[Member], hours: int, gpus: float) -> float | N
 def _scale_up(asking: Asking, answer: Answer, member: Member, hours: int) -> ScaleUp:
     """Return the delay of a new replica; its weights are those of all its GPUs."""
     assert answer.best is not None
-    chosen = answer.best.candidate
+    chosen = answer.best.replica
     weights = chosen.memory.weights_gib * GIB * chosen.layout.gpus
     delay = scaling.delay(weights, asking.scaling)
     rates = member.rates_per_s(hours)

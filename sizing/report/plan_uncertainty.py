@@ -24,9 +24,9 @@ MEASURE = "influence: Spearman's rank correlation of an input with GPUs over all
 
 def uncertain_of(answer: Answer, rules: Rules, held: Rented) -> Uncertain:
     """Return a workload with its ranges, its price and the error band of its rate, where published runs of its kind are known."""
-    best, request, workload = answer.best, answer.outcome.request, answer.asked.workload
+    best, request, workload = answer.best, answer.outcome.question, answer.asked.workload
     assert best is not None
-    option = best.candidate.option
+    option = best.replica.gpu_type
     in_flight = request.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
     load = bands.region(in_flight / best.replicas)
     band = bands.find(shelf.load_bands().spec.bands, "throughput", situation_of(request, option.gpu, load))

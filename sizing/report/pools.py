@@ -30,7 +30,7 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
 
     `aggregated` is the confirmed answer that serves as one, None where there is none.
     """
-    request = found.request
+    request = found.question
     best = found.confirmed(checked)
     if best is not None and not within_budget(best, request):
         over, best = best, None
@@ -86,7 +86,7 @@ def shapes(pair: Pooled) -> PoolShapes:
 
 
 def _shape(pool: Evaluated) -> PoolShape:
-    option, layout = pool.candidate.option, pool.candidate.layout
+    option, layout = pool.replica.gpu_type, pool.replica.layout
     return PoolShape(
         option.name,
         option.id,
@@ -101,9 +101,9 @@ def _shape(pool: Evaluated) -> PoolShape:
     )
 
 
-def of_turns(request: Question, facts: HandOver) -> tuple[Assumption, ...]:
+def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
     """Return what else it rests on where prompts hold answers, whose cache the decode pool has made."""
-    if request.service.extras.cached.talk is None:
+    if question.service.extras.cached.talk is None:
         return ()
     return (
         Assumption(
@@ -123,20 +123,20 @@ def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
     )
 
 
-def beats(pooled: Pooled, aggregated: Evaluated, request: Question) -> bool:
+def beats(pooled: Pooled, aggregated: Evaluated, question: Question) -> bool:
     """Return whether pools do better by what is asked: fewer GPUs (dollars, watts), or of a budget more requests/s."""
-    if request.target.requests_per_s is None:
+    if question.target.requests_per_s is None:
         return pooled.requests_per_s > aggregated.requests_per_s
-    return spent(pooled, request.rules.objective) < spent(aggregated, request.rules.objective)
+    return spent(pooled, question.rules.objective) < spent(aggregated, question.rules.objective)
 
 
-def _why(pooled: Pooled, aggregated: Evaluated | None, request: Question) -> str:
+def _why(pooled: Pooled, aggregated: Evaluated | None, question: Question) -> str:
     """Say why pools do better than serving as one, or why not."""
     if aggregated is None:
         return "no layout that serves as one meets the demand within the limits"
-    most = f"{number(aggregated.most_requests_per_s)} requests/s a replica of {plural(aggregated.candidate.layout.gpus, 'GPU')}"
-    if beats(pooled, aggregated, request):
-        reached = f"{number(pooled.decode.most_requests_per_s)} on {plural(pooled.decode.candidate.layout.gpus, 'GPU')}"
+    most = f"{number(aggregated.most_requests_per_s)} requests/s a replica of {plural(aggregated.replica.layout.gpus, 'GPU')}"
+    if beats(pooled, aggregated, question):
+        reached = f"{number(pooled.decode.most_requests_per_s)} on {plural(pooled.decode.replica.layout.gpus, 'GPU')}"
         if aggregated.binding == "itl":
             return (
                 f"prompts beside them lengthen the steps of sequences that decode: serving as one reaches the ITL limit at "
@@ -153,7 +153,7 @@ def _why(pooled: Pooled, aggregated: Evaluated | None, request: Question) -> str
     held = [
         f"the {name} pool reaches the {limit_of(pool, name)} limit at {percent(_utilisation(pool))} of its highest rate"
         for name, pool in pools.items()
-        if pool.binding in LATENCIES and _utilisation(pool) < used[name] * request.target.max_utilisation * LEAST_HELD
+        if pool.binding in LATENCIES and _utilisation(pool) < used[name] * question.target.max_utilisation * LEAST_HELD
     ]
     if held:
         return " and ".join(held)
@@ -168,13 +168,13 @@ def _utilisation(pool: Evaluated) -> float:
 
 
 def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None = None) -> PoolFigures:
-    chosen = pool.candidate
+    chosen = pool.replica
     layout = chosen.layout
     limit = "itl" if itl_ms is not None and pool.binding == "e2e" else pool.binding
     alone_s = pool.load.solo_itl_s if itl_ms is not None else pool.load.solo_ttft_s
     return PoolFigures(
-        gpu=chosen.option.name,
-        gpu_id=chosen.option.id,
+        gpu=chosen.gpu_type.name,
+        gpu_id=chosen.gpu_type.id,
         replicas=pool.replicas,
         tp=layout.tp,
         pp=layout.pp,
@@ -183,7 +183,7 @@ def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None
         cp=layout.cp,
         dcp=layout.dcp,
         gpus_per_replica=layout.gpus,
-        nodes_per_replica=-(-layout.gpus // chosen.option.gpu.datasheet.island_gpus),
+        nodes_per_replica=-(-layout.gpus // chosen.gpu_type.gpu.datasheet.island_gpus),
         gpus=pool.gpus,
         weight_precision=chosen.plan.weight_format,
         utilisation=_utilisation(pool),

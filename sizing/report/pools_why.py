@@ -15,7 +15,7 @@ LATENCIES = ("ttft", "itl", "e2e")
 def why_not(found: Found, asked: Asked, checked: Checked | None) -> str:
     """Say what stands in the way of any pair: the simulation, or the nearest miss of a pool or of the way between both."""
     if checked is not None:
-        return _unconfirmed(checked, found.request, asked)
+        return _unconfirmed(checked, found.question, asked)
     parts = []
     for phase in found.lacking:
         entries = found.rejected[phase]
@@ -24,39 +24,38 @@ def why_not(found: Found, asked: Asked, checked: Checked | None) -> str:
         ]  # what has room misses a limit, which says more
         nearest = min(sized or entries, key=lambda entry: entry.shortfall, default=None)
         if nearest is not None:
-            parts.append(_miss(nearest, phase) + _part_of(nearest, found.request))
+            parts.append(_miss(nearest, phase) + _part_of(nearest, found.question))
     if parts:
         return "; ".join(parts)
     if found.short:
         return _too_few(found, asked)
     if found.unpaired:
         return _miss(min(found.unpaired, key=lambda entry: entry.shortfall), "prefill")
-    e2e = found.request.target.limits.e2e
+    e2e = found.question.target.limits.e2e
     if e2e is not None:
         return f"no split of the E2E limit of {milliseconds(e2e.seconds / MILLI)} between prefill and decode leaves both enough"
     return "no pair of layouts carries the demand within the limits"
 
 
-def _part_of(entry: Refusal, request: Question) -> str:
+def _part_of(entry: Refusal, question: Question) -> str:
     """Say of which limit on E2E a pool's own is the most that the other pool leaves."""
-    e2e = request.target.limits.e2e
+    e2e = question.target.limits.e2e
     return f" (of {milliseconds(e2e.seconds / MILLI)} for both pools)" if e2e and entry.reason == "e2e" else ""
 
 
 def _miss(entry: Refusal, phase: str) -> str:
-    return f"{phase}: {entry.option.name} {entry.layout}: {entry.detail}"
+    return f"{phase}: {entry.gpu_type.name} {entry.layout}: {entry.detail}"
 
 
 def _too_few(found: Found, asked: Asked) -> str:
     """Say which pool has too few replicas, what ends their load and how many it takes; or that no pair fits the budget."""
-    request = found.request
+    request = found.question
     given = {"prefill": asked.prefill.pool.replicas, "decode": asked.decode.pool.replicas}
 
     def gpus(pair: Pooled, least: int) -> int:
         """GPUs of a pair whose pools have what is given, and at least so many replicas as they need times `least`."""
         return sum(
-            max(given[name] or 1, least * pool.replicas) * pool.candidate.layout.gpus
-            for name, pool in pair.parts.items()
+            max(given[name] or 1, least * pool.replicas) * pool.replica.layout.gpus for name, pool in pair.parts.items()
         )
 
     if request.target.requests_per_s is None:
@@ -75,16 +74,16 @@ def _too_few(found: Found, asked: Asked) -> str:
 
 
 def _shape(pool: Evaluated, count: int | None, name: str) -> str:
-    return f"{name}: {count or 1} x {pool.candidate.option.name} {pool.candidate.layout}"
+    return f"{name}: {count or 1} x {pool.replica.gpu_type.name} {pool.replica.layout}"
 
 
-def _unconfirmed(checked: Checked, request: Question, asked: Asked) -> str:
+def _unconfirmed(checked: Checked, question: Question, asked: Asked) -> str:
     """Say what the last size that was simulated missed, and which pool that is given its replicas is too small for it."""
     from sizing.answers.verify_pools import lacking, limits_of
 
     pair, tried = checked.best, f"no size was confirmed by simulation ({checked.tries} tried)"
     assert pair.served is not None
-    limits = limits_of(pair, request)
+    limits = limits_of(pair, question)
     missed = []
     for name in LATENCIES:
         limit = getattr(limits, name)
@@ -95,7 +94,7 @@ def _unconfirmed(checked: Checked, request: Question, asked: Asked) -> str:
     sides = (asked.prefill.pool.replicas, asked.decode.pool.replicas)
     small = [
         f"more than {plural(fixed, f'{phase} replica')}"
-        for phase, fixed, short in zip(("prefill", "decode"), sides, lacking(pair, request), strict=True)
+        for phase, fixed, short in zip(("prefill", "decode"), sides, lacking(pair, question), strict=True)
         if short and fixed is not None
     ]
     if not pair.served.whole.stable:

@@ -63,7 +63,7 @@ def build(resolved: Resolved, sizes: Sizes) -> RooflineReport:
     if faults:
         raise InputError(faults)
     context, batches, prompts = _usual(resolved, sizes)
-    model, layout, kernels = resolved.request.service.model, resolved.layout, resolved.kernels()
+    model, layout, kernels = resolved.question.service.model, resolved.layout, resolved.kernels()
     shown = [_decode(size, context) for size in batches] + [_prefill(size) for size in prompts]
     timed = [(one, step_model.step(model, layout, kernels, one.batch)) for one in shown]
     found = intensity.crossings(model, layout, kernels, context)
@@ -80,8 +80,8 @@ def build(resolved: Resolved, sizes: Sizes) -> RooflineReport:
         steps=tuple(_step(one, step, kernels) for one, step in timed),
         operations=tuple(point for one, step in timed for point in _points(one, step, kernels)),
         assumptions=(
-            *assumptions.of_model(resolved.request, resolved.notes),
-            *assumptions.of_steps(resolved.request, candidate_of(resolved), kernels),
+            *assumptions.of_model(resolved.question, resolved.notes),
+            *assumptions.of_steps(resolved.question, candidate_of(resolved), kernels),
         ),
     )
 
@@ -99,7 +99,7 @@ def _faults(resolved: Resolved, sizes: Sizes) -> Iterator[Fault]:
 
 def _usual(resolved: Resolved, sizes: Sizes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Return context, batches and prompts: those asked for, else the usual ones that the engine takes."""
-    settings, longest = resolved.settings, resolved.request.service.max_model_len
+    settings, longest = resolved.settings, resolved.question.service.max_model_len
     tokens, groups = settings.max_num_batched_tokens, resolved.layout.dp  # a prompt is on one group
     most = min(MOST_BATCH, settings.max_num_seqs * groups, tokens * groups)
     usual_batches = tuple(2**power for power in range(most.bit_length()))
@@ -122,10 +122,10 @@ def _prefill(tokens: int) -> _Shown:
 
 def _sequences_that_fit(resolved: Resolved, context_tokens: int) -> float:
     """Return how many sequences of the context the pool of the replica holds."""
-    request = resolved.request
+    request = resolved.question
     used = memory.use(
         request.service.model,
-        resolved.option.gpu,
+        resolved.gpu_type.gpu,
         resolved.layout,
         resolved.plan,
         resolved.settings,

@@ -130,8 +130,8 @@ def _pools(asked: Simulated, handed: Handed) -> SimulatedPools:
 def _pool(resolved: Resolved, replicas: int, served: Served) -> SimulatedPool:
     layout = resolved.layout
     return SimulatedPool(
-        gpu=resolved.option.name,
-        gpu_id=resolved.option.id,
+        gpu=resolved.gpu_type.name,
+        gpu_id=resolved.gpu_type.id,
         replicas=replicas,
         tp=layout.tp,
         pp=layout.pp,
@@ -157,7 +157,7 @@ def _predicted(
     """Yield the predictions of the engine's own policy, serving as one: others are not what published measurements ran."""
     if asked.split is not None:
         return
-    if asked.resolved.request.service.extras != extras.NOTHING or asked.resolved.request.service.model.pooled:
+    if asked.resolved.question.service.extras != extras.NOTHING or asked.resolved.question.service.model.pooled:
         return  # nothing published says how far off times with optimisations are
     at_a_rate = asked.traffic.rate_per_s is not None or asked.traffic.trace is not None
     for number, run in enumerate(runs):
@@ -171,7 +171,7 @@ def _situation(asked: Simulated, served: Served) -> Situation:
     traffic = asked.traffic
     at_once = traffic.rate_per_s is None and traffic.in_flight is None and traffic.trace is None
     in_flight = traffic.in_flight or served.requests_per_s * served.latencies_s["e2e"].get("mean", 0.0)
-    situation = situation_of(asked.resolved.request, asked.resolved.option.gpu, region(in_flight / asked.replicas))
+    situation = situation_of(asked.resolved.question, asked.resolved.gpu_type.gpu, region(in_flight / asked.replicas))
     return situation._replace(mode="offline" if at_once else "served")
 
 
@@ -182,7 +182,7 @@ def _suggestions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[str,
 
 
 def _run(policy: str, served: Served, asked: Simulated) -> SimulatedRun:
-    tokens_per_s = 0.0 if asked.resolved.request.service.model.pooled else served.output_tokens_per_s
+    tokens_per_s = 0.0 if asked.resolved.question.service.model.pooled else served.output_tokens_per_s
     spreads = {name: _spread(served.latencies_s[name]) for name in LATENCIES}
     has_limits = any(getattr(asked.limits, name) is not None for name in LATENCIES)
     return SimulatedRun(
@@ -245,7 +245,7 @@ def _inputs(asked: Simulated, served: Mapping[str, Served]) -> dict[str, Any]:
         "policies": list(asked.policies),
         "slots": next(iter(asked.policies.values())).rules.slots,
         "isl": _mean(traffic, 1, traffic.isl),
-        "osl": 0.0 if asked.resolved.request.service.model.pooled else _mean(traffic, 2, traffic.osl),
+        "osl": 0.0 if asked.resolved.question.service.model.pooled else _mean(traffic, 2, traffic.osl),
         "isl_lengths": None if traffic.trace is not None else _lengths(traffic.isl, sent.isl if sent else ()),
         "osl_lengths": None if traffic.trace is not None else _lengths(traffic.osl, sent.osl if sent else ()),
         "load": _load(asked),
@@ -309,9 +309,9 @@ def _assumptions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[Assu
     candidate = deployed.candidate_of(resolved)
     kernels = next(iter(asked.policies.values())).kernels
     found = [
-        *assumptions.of_model(resolved.request, resolved.notes),
-        *assumptions.of_memory(resolved.request, candidate),
-        *assumptions.of_time(resolved.request, candidate, kernels),
+        *assumptions.of_model(resolved.question, resolved.notes),
+        *assumptions.of_memory(resolved.question, candidate),
+        *assumptions.of_time(resolved.question, candidate, kernels),
     ]
     if asked.traffic.in_flight is not None and asked.replicas > 1:
         share = max(1, round(asked.traffic.in_flight / asked.replicas))

@@ -35,7 +35,7 @@ def build(resolved: Resolved, *, decode: int, context: int, prefill: int, prior:
         prefill_prior_tokens=float(prior),
         finishing=1.0 if prefill else 0.0,
     )
-    timed = step_model.step(resolved.request.service.model, resolved.layout, kernels, batch)
+    timed = step_model.step(resolved.question.service.model, resolved.layout, kernels, batch)
     host = "overlapped" if kernels.settings.host.overlapped else "added"
     stated = {"decode": decode, "context": context, "prefill": prefill, "prior": prior}
     return StepReport(
@@ -48,8 +48,8 @@ def build(resolved: Resolved, *, decode: int, context: int, prefill: int, prior:
         mfu=timed.mfu,
         operations=tuple(_operation(o, timed.gpu_s) for o in timed.operations),
         assumptions=(
-            *assumptions.of_model(resolved.request, resolved.notes),
-            *assumptions.of_steps(resolved.request, candidate_of(resolved), kernels),
+            *assumptions.of_model(resolved.question, resolved.notes),
+            *assumptions.of_steps(resolved.question, candidate_of(resolved), kernels),
         ),
     )
 
@@ -70,7 +70,7 @@ def _operation(timed: TimedOperation, total_s: float) -> StepOperation:
 
 def layout_faults(resolved: Resolved) -> Iterator[Fault]:
     """Yield why hardware or engine won't run the layout."""
-    request, gpu, plan = resolved.request, resolved.option.gpu, resolved.plan
+    request, gpu, plan = resolved.question, resolved.gpu_type.gpu, resolved.plan
     for reason, detail in refusals(request, gpu, resolved.layout, resolved.settings, plan):
         if reason in OPTION_OF_REASON:
             yield Fault(detail, field=OPTION_OF_REASON[reason])
@@ -80,7 +80,7 @@ def layout_faults(resolved: Resolved) -> Iterator[Fault]:
 
 def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Iterator[Fault]:
     """Yield the lengths in tokens, each with its option, that are longer than the engine takes."""
-    longest, model = resolved.request.service.max_model_len, resolved.request.service.model
+    longest, model = resolved.question.service.max_model_len, resolved.question.service.model
     held = f"the model's {longest:,} positions" if longest == model.max_position else f"--max-model-len {longest:,}"
     for option, tokens in lengths:
         if tokens > longest:
@@ -95,7 +95,7 @@ def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[s
     """
     groups, settings = resolved.layout.dp, resolved.settings
     of_sequences, of_tokens = options
-    verified = resolved.request.service.extras.verified
+    verified = resolved.question.service.extras.verified
     for option, amount, noun, name, most in (
         (of_sequences, decode + bool(prefill), "sequences", "max-num-seqs", settings.max_num_seqs),
         (of_tokens, decode * verified + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),

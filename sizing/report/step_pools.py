@@ -46,7 +46,7 @@ def build(both: Both, *, decode: int, context: int, prefill: int, prior: int) ->
     second = timed(both.decode, decode=decode, context=context)
     if faults:
         raise InputError(faults)
-    prompt, request = prefill + prior, both.decode.request
+    prompt, request = prefill + prior, both.decode.question
     parts = [part for part in (first, second) if part is not None]
     return StepPools(
         inputs={

@@ -26,12 +26,12 @@ def row(varied: dict[str, Any], outcome: Outcome, asked: Asked, checked: Verifie
     if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
         nearest = unmet(outcome, (), checked)
         return without_answer(varied, nearest.limit, nearest.detail)
-    layout, rates, money = best.candidate.layout, throughput(best, outcome), cost_figures(best, outcome, asked)
+    layout, rates, money = best.replica.layout, throughput(best, outcome), cost_figures(best, outcome, asked)
     return SweepRow(
         varied=varied,
         feasible=True,
-        gpu=best.candidate.option.name,
-        weight_precision=best.candidate.plan.weight_format,
+        gpu=best.replica.gpu_type.name,
+        weight_precision=best.replica.plan.weight_format,
         gpus=best.gpus,
         replicas=best.replicas,
         tp=layout.tp,

@@ -18,7 +18,7 @@ def row(varied: dict[str, Any], found: Found, asked: Asked, checked: Checked | N
     one, best = pools.build(found, asked, None, checked), found.confirmed(checked)
     if not one.feasible or best is None:
         return without_answer(varied, UNSERVED, one.why)
-    usd, tokens_per_s = best.usd_per_hour, best.requests_per_s * found.request.service.osl
+    usd, tokens_per_s = best.usd_per_hour, best.requests_per_s * found.question.service.osl
     ttft_ms, itl_ms, e2e_ms = (pools.mean_ms(best, name) for name in ("ttft", "itl", "e2e"))
     return SweepRow(
         varied=varied,

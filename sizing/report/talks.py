@@ -12,12 +12,12 @@ from sizing.question.question import Question
 from sizing.report.documents import Explanation, IdleConversations
 
 
-def conversation(request: Question, *, placed: bool) -> dict[str, Any]:
+def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
     """Return conversations as an entry of a document's inputs, empty where requests are not turns.
 
     What is found is null where there is no one layout that it is found on (`placed` False): blocks and replicas decide it.
     """
-    cached = request.service.extras.cached
+    cached = question.service.extras.cached
     talk = cached.talk
     if talk is None:
         return {}
@@ -60,9 +60,9 @@ def explanations(best: Evaluated) -> Iterator[Explanation]:
     )  # fmt: skip
 
 
-def idle(best: Evaluated, request: Question) -> IdleConversations | None:
+def idle(best: Evaluated, question: Question) -> IdleConversations | None:
     """Return the idle conversations of one of an answer's replicas, None where no think time is stated."""
-    found = counts.alive(best.candidate, best.asked(request), best.point, best.replicas)
+    found = counts.alive(best.replica, best.asked(question), best.point, best.replicas)
     if found is None:
         return None
     return IdleConversations(found.needed, found.room, best.load.kernels.extras.cached.kept)
