@@ -137,7 +137,7 @@ def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
         if serving.expert_imbalance is not None:
             yield Assumption(what, serving.expert_imbalance, "", "assumed", "as asked")
         else:
-            yield Assumption(what, "that of random routing", "", "assumed", "sizing.model.operation.busiest")
+            yield Assumption(what, "that of random routing", "", "assumed", "sizing.operation.busiest")
     if is_moe(question.service.model) and serving.all2all_backend is not None:
         used = dispatches(layout, chosen.settings) or (
             layout.token_ranks > 1 and serving.all2all_backend == "allgather"
@@ -151,7 +151,7 @@ def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
     if layout.dp > 1:
         spread = "step together; sequences spread evenly, each prompt on one, caches as one pool"
         yield Assumption(
-            f"the {layout.dp} attention groups of a replica", spread, "", "assumed", "sizing.engine.simulation"
+            f"the {layout.dp} attention groups of a replica", spread, "", "assumed", "sizing.engine.deploy"
         )
     for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
         if size > 1:
