@@ -26,13 +26,15 @@ from numpy.typing import NDArray
 from sizing.answers.search import Evaluated
 from sizing.answers.verify import FEWEST_REQUESTS, deployed_as, lengths_of, limits_of, simulated, steady
 from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
-from sizing.model import memory
-from sizing.question.question import Data, GpuType, Question
+from sizing.question.question import Question
 from sizing.replica import batching
-from sizing.replica.batching import Point
-from sizing.replica.capacity import Capacity, Load, Timing
+from sizing.replica.batching import Points
+from sizing.replica.capacity import highest_stable, point_at_rate
 from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.replica.timing import Timed, Timing
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Limits, Tokens
 
 Array = NDArray[np.float64]
@@ -94,7 +96,7 @@ class Line:
     """A layout that holds the model, with its load and how many requests of mean length its cache holds at once."""
 
     replica: Replica
-    load: Load
+    load: Timed
     cache_holds: float
 
 
@@ -125,33 +127,24 @@ def lines(
     question: Question, options: Sequence[GpuType], precisions: Sequence[str | None], layouts: Layouts, data: Data
 ) -> Iterator[Line | Refusal]:
     """Yield a line for each GPU type, precision and layout; what does not fit or can't be timed comes with its reason."""
-    loads = Timing(question, data)
+    loads = Timing(data)
     for option in options:
         for precision in precisions:
             for tp in layouts.tp:
                 for pp in layouts.pp:
                     serving = question.service.serving.model_copy(update={"tp": tp, "pp": pp})
-                    for entry in candidates(question.with_(serving=serving), option, precision, data):
-                        yield _line(entry, question, loads) if isinstance(entry, Replica) else entry
+                    for entry in candidates(question.with_(serving=serving).service, option, precision, data):
+                        yield _line(entry, loads) if isinstance(entry, Replica) else entry
 
 
-def _line(replica: Replica, question: Question, loads: Timing) -> Line | Refusal:
+def _line(replica: Replica, loads: Timing) -> Line | Refusal:
     try:
         load = loads.of(replica)
     except UntimedError as error:
         detail = "; ".join(fault.message for fault in error.faults)
         return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, "efficiency", detail)
-    mean_length = memory.use(
-        question.service.model,
-        replica.gpu_type.gpu,
-        replica.layout,
-        replica.plan,
-        replica.settings,
-        max_model_len=question.service.isl + question.service.output_tokens,
-        cuda_graphs_gib=question.service.serving.cuda_graphs_gib,
-        extras=question.service.extras,
-    )
-    return Line(replica, load, mean_length.max_concurrency)
+    mean_length = replica.service.isl + replica.service.output_tokens
+    return Line(replica, load, replica.memory_at(mean_length).max_concurrency)
 
 
 def closed_form(line: Line, in_flight: Sequence[int], arrivals: Arrivals = "closed") -> list[Seen]:
@@ -171,14 +164,14 @@ def closed_form(line: Line, in_flight: Sequence[int], arrivals: Arrivals = "clos
     if not within:
         return [unknown(n) for n in in_flight]
     evaluate = batching.open_loop if arrivals == "poisson" else batching.closed_loop
-    return _of_point(line, evaluate(load.curves, load.service, loads), in_flight, within)
+    return _of_point(line, evaluate(load.curves, load.batching, loads), in_flight, within)
 
 
-def _decoding_of(load: Load, in_flight: int) -> float | None:
+def _decoding_of(load: Timed, in_flight: int) -> float | None:
     """Return how many decode where Poisson arrivals keep so many in flight on average; None where no stable rate does."""
-    ceiling = batching.decoding_limit(load.service, load.slots)
+    ceiling = load.most_decoding
     tried = np.geomspace(LIGHTEST * min(1.0, ceiling), ceiling, LOADS_TRIED)
-    point = batching.open_loop(load.curves, load.service, tried, {})
+    point = batching.open_loop(load.curves, load.batching, tried, {})
     ok = point.stable & (point.running <= load.slots)
     last = int(np.argmin(ok)) if not ok.all() else ok.size
     if last == 0 or in_flight > point.running[last - 1]:
@@ -186,8 +179,8 @@ def _decoding_of(load: Load, in_flight: int) -> float | None:
     return float(np.interp(in_flight, point.running[:last], tried[:last]))
 
 
-def _of_point(line: Line, point: Point, in_flight: Sequence[int], within: Sequence[int]) -> list[Seen]:
-    decodes = line.load.service.osl > 1
+def _of_point(line: Line, point: Points, in_flight: Sequence[int], within: Sequence[int]) -> list[Seen]:
+    decodes = line.load.batching.osl > 1
     seen = {
         n: Seen(
             in_flight=n,
@@ -259,9 +252,7 @@ def _run(line: Line, question: Question, tokens: Tokens, in_flight: int, seed: i
     traffic = _traffic(question, tokens, seed)
     fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else FEWEST_REQUESTS
     count = max(fewest, ROUNDS * in_flight)
-    return Run(
-        deployed_as(line.replica, line.load, question), in_flight, replace(traffic, count=count, in_flight=in_flight)
-    )
+    return Run(deployed_as(line.load), in_flight, replace(traffic, count=count, in_flight=in_flight))
 
 
 def _poisson_run(line: Line, question: Question, tokens: Tokens, in_flight: int, seed: int) -> Run:
@@ -269,9 +260,9 @@ def _poisson_run(line: Line, question: Question, tokens: Tokens, in_flight: int,
     decoding = _decoding_of(load, in_flight)
     traffic = None
     if decoding is not None:
-        rate = float(batching.requests_per_s(load.curves, load.service, np.array([decoding]))[0])
-        traffic = steady(_traffic(question, tokens, seed), rate, in_flight, load.service.chunks)
-    return Run(deployed_as(line.replica, line.load, question), in_flight, traffic)
+        rate = float(batching.requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
+        traffic = steady(_traffic(question, tokens, seed), rate, in_flight, load.batching.chunks)
+    return Run(deployed_as(line.load), in_flight, traffic)
 
 
 def _traffic(question: Question, tokens: Tokens, seed: int) -> Traffic:
@@ -322,12 +313,6 @@ class AtRate(NamedTuple):
     feasible: bool
 
 
-def highest_stable(load: Load) -> Capacity:
-    """Return what a replica serves with all slots taken, or where prefill alone fills the time, whatever the latencies."""
-    rate = load.highest_per_s
-    return Capacity(rate, rate, batching.decoding_limit(load.service, load.slots), "utilisation")
-
-
 def line(best: Evaluated, question: Question, tokens: Tokens | None) -> Iterator[AtRate]:
     """Yield one replica of a layout at ascending rates, simulated with `tokens`, of the closed form without.
 
@@ -336,8 +321,8 @@ def line(best: Evaluated, question: Question, tokens: Tokens | None) -> Iterator
     most = highest_stable(best.load)
     for share in SHARES:
         rate = share * most.requests_per_s
-        size = replace(best, replicas=1, point=best.load.at_rate(rate, most), served=None)
-        if not bool(size.point.stable[0]) or float(size.point.running[0]) > best.load.slots:
+        size = replace(best, replicas=1, point=point_at_rate(best.load, rate, most), served=None)
+        if not size.point.stable or size.point.running > best.load.slots:
             continue
         if tokens is not None:
             size = replace(size, served=simulated(size, question, tokens))

@@ -16,12 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from sizing.answers import pools
-from sizing.answers.curve import SHARES, Each, Progress, Seen, highest_stable, unknown
+from sizing.answers.curve import SHARES, Each, Progress, Seen, unknown
 from sizing.answers.pools import Asked, Found, Pooled, fits_node, joined
 from sizing.answers.search import Evaluated
 from sizing.answers.verify import REQUESTS
 from sizing.answers.verify_pools import driven, part_of, verify
-from sizing.question.question import Data, Question
+from sizing.question.question import Question
+from sizing.replica.capacity import highest_stable, point_at_rate
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
 
@@ -115,13 +117,11 @@ def at_rate(pair: Pooled, requests_per_s: float) -> Pooled | None:
     """Return the same pools at a rate, None where one of them could not keep up or has too few slots."""
 
     def at(pool: Evaluated) -> Evaluated:
-        point = pool.load.at_rate(requests_per_s / pool.replicas, highest_stable(pool.load))
+        point = point_at_rate(pool.load, requests_per_s / pool.replicas, highest_stable(pool.load))
         return replace(pool, point=point, served=None)
 
     found = replace(pair, prefill=at(pair.prefill), decode=at(pair.decode), served=None)
-    ok = all(
-        bool(pool.point.stable[0]) and float(pool.point.running[0]) <= pool.load.slots for pool in found.parts.values()
-    )
+    ok = all(pool.point.stable and pool.point.running <= pool.load.slots for pool in found.parts.values())
     return found if ok else None
 
 
@@ -197,7 +197,7 @@ def _closed_form(run: _Run) -> Seen:
         in_flight=run.in_flight,
         latencies_s={name: pair.latency_s(name) for name in ("ttft", "itl", "e2e")},
         requests_per_s=pair.requests_per_s,
-        decoding=float(pair.decode.point.decoding[0]) * pair.decode.replicas,
+        decoding=pair.decode.point.decoding * pair.decode.replicas,
         cache_used=None,
         waiting=None,
         preemptions=0,

@@ -19,10 +19,10 @@ from sizing.cli.progress import Bar
 from sizing.cli.reading import Reader
 from sizing.cli.resolve import Prepared, question
 from sizing.cli.workers import cores, ordered
-from sizing.question.question import GpuType
 from sizing.report import compare as report
 from sizing.report.documents_compare import Compare, Replaced
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective, Workload
 
 if TYPE_CHECKING:  # what sizes pools, and the simulator, are loaded where they are asked for

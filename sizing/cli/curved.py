@@ -20,11 +20,12 @@ from sizing.cli.output import chosen_format
 from sizing.cli.ranges import whole_numbers
 from sizing.cli.reading import Reader, is_given
 from sizing.cli.resolve import asked_of, data, request_of
-from sizing.question.question import Data, Question
+from sizing.question.question import Question
 from sizing.report.curve import METRICS
 from sizing.report.curve_inputs import Drawn, Measured
 from sizing.report.documents_curve import Metric
 from sizing.report.inputs import Asked
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import parse_limit
 from sizing.specs.workload import Limit, Limits, Workload

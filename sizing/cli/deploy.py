@@ -20,9 +20,11 @@ from sizing.cli.resolve import (
 )
 from sizing.model.architecture import SIZES, Layout
 from sizing.question import question as requests
-from sizing.question.question import Data, GpuType, Question
-from sizing.replica.replica import Resolved, resolve
+from sizing.question.question import Question
+from sizing.report.deployed import Resolved, resolve
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Serving
 
 # `override` validates a whole workload; these commands have no tokens of their own.

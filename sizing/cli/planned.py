@@ -17,10 +17,10 @@ from sizing.cli.reading import is_given
 from sizing.cli.resolve import Prepared, question
 from sizing.planning.fleet import Sharing
 from sizing.planning.size import Rules
-from sizing.question.question import GpuType
 from sizing.specs.demand import Scaling
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.fleet import PlanRules
+from sizing.specs.gpu import GpuType
 
 # Options that say the same for every workload of a fleet; all others are of one workload, and stand in its file.
 WITH_A_FLEET = ("headroom", "max_utilisation", "percentile", "price_uncertainty")

@@ -18,12 +18,12 @@ from sizing.engine.rules import of_engine
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.architecture import Layout
-from sizing.question.question import GpuType, Question
-from sizing.replica import replica
-from sizing.replica.replica import Resolved
+from sizing.question.question import Question
+from sizing.report.deployed import Resolved, resolve
 from sizing.report.simulation import Split
 from sizing.report.step_pools import Both
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, Disaggregate, read_pools
 from sizing.specs.workload import Serving, Tokens, Workload
 
@@ -161,7 +161,7 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
     side, request = asked.prefill, decode.question
     layout = layout_of(side.serving(request.service.serving))
     precision = decode.plan.weight_format
-    prefill = replica.resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
+    prefill = resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
     transfer, within_node = way_between(asked, prefill, decode)
     deployed = Deployed(
         request.service.model,

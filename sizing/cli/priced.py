@@ -13,12 +13,11 @@ from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import OwnFile, Resolved
 from sizing.cli.collecting import Part
 from sizing.cli.options import comma_separated
-from sizing.question.question import GpuType
 from sizing.report.cost import Priced, Rental
 from sizing.report.cost_options import ApiPrices
 from sizing.report.cost_service import Split
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.gpu import Price
+from sizing.specs.gpu import GpuType, Price
 
 LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION = 1e-4, 100_000.0
 BY_TIME: Literal["time"] = "time"

@@ -18,9 +18,11 @@ from sizing.model.extras import NOTHING, Extras, drafts, images
 from sizing.model.extras.drafts import Speculation
 from sizing.model.extras.prefixes import Conversation
 from sizing.question import question as requests
-from sizing.question.question import Data, GpuType, Question
+from sizing.question.question import Question
 from sizing.report.inputs import Asked
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import RESULTS, Workload

@@ -39,11 +39,11 @@ from sizing.engine.rules import of_engine, with_policy
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.model.architecture import Layout
 from sizing.question import question as requests
-from sizing.question.question import Data, Question
-from sizing.replica import replica
-from sizing.replica.replica import Resolved
-from sizing.report.deployed import candidate_of
+from sizing.question.question import Question
+from sizing.replica.replica import with_extras
+from sizing.report.deployed import Resolved, resolve
 from sizing.report.simulation import Simulated
+from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MOST_DURATION_S
@@ -84,7 +84,7 @@ def question(
     asked = as_served(names.workload.value, request.value.service.extras)
     precision = names.precisions.value[0] or asked.precision or model.precision
     option = names.options[0] if pools.value is None else pools.value.decode.options[0]
-    resolved = replica.resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
+    resolved = resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
     resolved = _keeping(resolved, driven.replicas)
     policies = _deployed(resolved, driven)
     load = Part(lambda: _traffic(resolved, asked, driven, trace, policies), names.origin.by_field)
@@ -118,8 +118,8 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
                 allowed="with --rps or --concurrency",
             )
         )
-    there = counts.keeping(candidate_of(resolved), request, replicas, resolved.data)
-    return replace(resolved, question=there)
+    extras = counts.keeping(resolved.replica, request.target, replicas, resolved.data)
+    return replace(resolved, question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
 
 def _file(names: Named) -> Workload | None:

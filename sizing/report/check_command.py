@@ -11,8 +11,9 @@ from sizing.answers.search import Evaluated
 from sizing.catalog.paths import expanded
 from sizing.catalog.shelf import is_path
 from sizing.model.architecture import SIZES
-from sizing.question.question import GpuType, Question
+from sizing.question.question import Question
 from sizing.report.inputs import Asked
+from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for

@@ -8,13 +8,14 @@ from sizing.answers.compare import ComparedPools, place
 from sizing.answers.pools import Asked as Pools
 from sizing.answers.pools import Pooled
 from sizing.planning import cost
-from sizing.question.question import GpuType, Question
+from sizing.question.question import Question
 from sizing.report import assumptions, pools
 from sizing.report.compare import LATENCIES, Told
 from sizing.report.documents import Assumption
 from sizing.report.documents_compare import CompareCandidate, Limited
 from sizing.report.documents_pools import Disaggregated
 from sizing.report.inputs import Asked, limits
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective
 
 

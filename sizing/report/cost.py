@@ -107,7 +107,7 @@ def build(asking: Asking, problems: Sequence[str] = (), suggestions: Sequence[st
     if asking.api is not None:
         options.append(api(service, asking.api))
     top = options[0]
-    found = first.outcome.question.target.demanded
+    found = first.outcome.question.demanded
     document = CostReport(
         feasible=True,
         inputs=stated,

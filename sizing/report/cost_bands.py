@@ -18,7 +18,7 @@ def band_of_rate(best: Evaluated, question: Question) -> Band | None:
 
     Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
     """
-    if best.load.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
+    if best.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
         return None
     heaviest = best.most_per_replica if question.target.concurrency is not None else best.most_decoding
     return find(bands.known(), "throughput", situation_of(question, best.replica.gpu_type.gpu, region(heaviest)))

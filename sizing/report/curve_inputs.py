@@ -9,8 +9,8 @@ from sizing.answers.curve import Arrivals, Layouts, Line
 from sizing.answers.pool_curve import PoolLine, Unpaired
 from sizing.engine.simulation import ROUNDS
 from sizing.question.question import Question
-from sizing.replica.capacity import Load
 from sizing.replica.replica import Refusal, Replica
+from sizing.replica.timing import Timed
 from sizing.report import assumptions, curve_pools, pools
 from sizing.report.curve_measured import Benchmark
 from sizing.report.documents import Assumption
@@ -122,7 +122,7 @@ def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None)
         yield from _of_layout(request, line.replica, line.load)
 
 
-def _of_layout(question: Question, chosen: Replica, load: Load) -> Iterator[Assumption]:
+def _of_layout(question: Question, chosen: Replica, load: Timed) -> Iterator[Assumption]:
     yield from assumptions.of_memory(question, chosen)
     yield from assumptions.of_time(question, chosen, load.kernels)
 

@@ -8,9 +8,9 @@ from sizing.answers.curve import Line, Seen
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, situation_of
 from sizing.replica import step as step_model
-from sizing.replica.capacity import Load
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.step import Batch
+from sizing.replica.timing import Timed
 from sizing.report.bands import known
 from sizing.report.documents import ErrorBand, Statistics
 from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
@@ -157,12 +157,12 @@ def _memory_used_gib(line: Line, seen: Seen) -> float | None:
 
 
 def decode_share(
-    chosen: Replica, load: Load, decoding: float | None, question: Question
+    chosen: Replica, load: Timed, decoding: float | None, question: Question
 ) -> tuple[float | None, float | None]:
     """Return MBU and MFU of a step in which the sequences that decode on a replica do so at their mean context."""
     if decoding is None or question.service.osl <= 1:
         return None, None
-    micro = max(1.0, decoding / load.service.pp)
+    micro = max(1.0, decoding / load.batching.pp)
     batch = Batch(decode_sequences=micro, decode_context_tokens=question.service.isl + question.service.osl / 2)
     timed = step_model.step(question.service.model, chosen.layout, load.kernels, batch)
     return timed.mbu, timed.mfu

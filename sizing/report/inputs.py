@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from sizing.question import demand as demands
 from sizing.question.demand import Habits
-from sizing.question.question import GpuType, Question
+from sizing.question.question import Question
 from sizing.replica.replica import Replica
 from sizing.report.talks import conversation
+from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Defaults, Workload
 
@@ -80,7 +81,7 @@ def _chosen_precision(precisions: Sequence[str | None], chosen: Replica | None, 
 
 def demand(asked: Asked, question: Question) -> dict[str, Any]:
     """Return the demand: the rate or concurrency to serve, what it came from, and the steps from there."""
-    stated, found = asked.workload.demand, question.target.demanded
+    stated, found = asked.workload.demand, question.demanded
     user = habits(asked, question)
     return {
         "requests_per_s": question.target.requests_per_s,
@@ -101,7 +102,7 @@ def demand(asked: Asked, question: Question) -> dict[str, Any]:
 
 def habits(asked: Asked, question: Question) -> Habits:
     """Return what users do, of whom a rate would be."""
-    return question.target.habits or demands.habits(asked.workload.demand, asked.workload.planning, asked.defaults)
+    return question.habits or demands.habits(asked.workload.demand, asked.workload.planning, asked.defaults)
 
 
 def limits(question: Question) -> dict[str, Any]:

@@ -6,17 +6,15 @@ from dataclasses import replace
 
 from sizing.model.architecture import Layout
 from sizing.question.question import situation_of
-from sizing.replica import replica as deployments
-from sizing.replica.replica import Resolved
 from sizing.report import assumptions, bands, explain
-from sizing.report.deployed import candidate_of, inputs
+from sizing.report.deployed import Resolved, inputs, resolve
 from sizing.report.documents import MemoryReport
 from sizing.report.figures import memory_figures
 
 
 def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
     """Return the memory of one layout; where a sequence does not fit, what is missing and what would make it fit."""
-    figures = memory_figures(resolved.memory, resolved.longest_that_fits())
+    figures = memory_figures(resolved.memory, resolved.replica.longest_that_fits())
     fits = resolved.memory.fits and resolved.refused is None
     predicted = tuple(bands.of_memory(figures, situation_of(resolved.question, resolved.gpu_type.gpu)))
     report = MemoryReport(
@@ -28,7 +26,7 @@ def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
         suggestions=() if fits else tuple(_suggestions(resolved)),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_memory(resolved.question, candidate_of(resolved)),
+            *assumptions.of_memory(resolved.question, resolved.replica),
         ),
     )
     if not explained:
@@ -53,7 +51,7 @@ def _reason(resolved: Resolved) -> str | None:
 def _suggestions(resolved: Resolved) -> list[str]:
     """Return the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
     found = []
-    longest = resolved.longest_that_fits()
+    longest = resolved.replica.longest_that_fits()
     if resolved.refused is None and longest > 0 and resolved.question.service.extras.cached.within(longest):
         found.append(f"--max-model-len {longest:,}".replace(",", ""))
     for tp in range(resolved.layout.tp + 1, resolved.gpu_type.gpu.datasheet.island_gpus + 1):
@@ -75,7 +73,7 @@ def _fits(
     kv_precision: str | None = None,
 ) -> bool:
     request = resolved.question if kv_precision is None else resolved.question.with_(kv_precision=kv_precision)
-    tried = deployments.resolve(
+    tried = resolve(
         request,
         resolved.gpu_type,
         layout or resolved.layout,

@@ -56,11 +56,9 @@ def member_of(answer: Answer, rules: Rules) -> Member:
     best, request = answer.best, answer.outcome.question
     assert best is not None
     need = need_of(best, request)
-    if request.target.demanded is None:  # so many GPUs, whose spare ones serve nothing
+    if request.demanded is None:  # so many GPUs, whose spare ones serve nothing
         need = need.without(rules.spare)
-    return Member(
-        answer.name, best.replica.gpu_type.id, answer.pool, need, size_of(need, rules), request.target.demanded
-    )
+    return Member(answer.name, best.replica.gpu_type.id, answer.pool, need, size_of(need, rules), request.demanded)
 
 
 def build(
@@ -226,7 +224,7 @@ def _users(answer: Answer, member: Member) -> Users | None:
     if member.need.in_flight:
         return None
     user = habits(answer.asked, request)
-    rate = member.need.demand if request.target.demanded is not None else member.need.per_replica * member.need.base
+    rate = member.need.demand if request.demanded is not None else member.need.per_replica * member.need.base
     stated = demand is None or demand.daily_active_users is not None
     return Users(user.users_of(rate), *user[:3], stated)
 

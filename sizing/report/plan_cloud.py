@@ -10,9 +10,9 @@ from sizing.planning import cloud as contracts
 from sizing.planning import cloud as scaling
 from sizing.planning.cloud import DAYS_PER_MONTH, Instances, instances
 from sizing.planning.fleet import Member, Pool
-from sizing.question.question import GpuType
 from sizing.report.documents_plan import Cloud, MixFigures, ScaleUp
 from sizing.specs.demand import HOURS_OF_DAY
+from sizing.specs.gpu import GpuType
 from sizing.specs.units import GIB, GIGA
 
 if TYPE_CHECKING:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sizing.model import memory
 from sizing.replica import intensity
 from sizing.replica import step as step_model
 from sizing.replica.intensity import Crossings, Work
 from sizing.replica.kernels import Kernels
-from sizing.replica.replica import Resolved
 from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report import assumptions
-from sizing.report.deployed import candidate_of, inputs
+from sizing.report.deployed import Resolved, inputs
 from sizing.report.documents_roofline import (
     ComputeBound,
     OperationCrossing,
@@ -81,7 +79,7 @@ def build(resolved: Resolved, sizes: Sizes) -> RooflineReport:
         operations=tuple(point for one, step in timed for point in _points(one, step, kernels)),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_steps(resolved.question, candidate_of(resolved), kernels),
+            *assumptions.of_steps(resolved.question, resolved.replica, kernels),
         ),
     )
 
@@ -122,17 +120,7 @@ def _prefill(tokens: int) -> _Shown:
 
 def _sequences_that_fit(resolved: Resolved, context_tokens: int) -> float:
     """Return how many sequences of the context the pool of the replica holds."""
-    request = resolved.question
-    used = memory.use(
-        request.service.model,
-        resolved.gpu_type.gpu,
-        resolved.layout,
-        resolved.plan,
-        resolved.settings,
-        max_model_len=context_tokens,
-        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
-    )
-    return used.max_concurrency
+    return resolved.replica.memory_at(context_tokens).max_concurrency
 
 
 def _roofs(timed: Sequence[Step], kernels: Kernels) -> tuple[Roof, ...]:

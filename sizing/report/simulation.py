@@ -11,8 +11,8 @@ from sizing.engine.simulation import Deployed, Served, Traffic
 from sizing.engine.transfer import Handed, Transfer
 from sizing.model import extras
 from sizing.question.question import situation_of
-from sizing.replica.replica import Resolved
 from sizing.report import assumptions, bands, deployed, memory, pools
+from sizing.report.deployed import Resolved
 from sizing.report.documents import NO_ITL, Assumption, MemoryReport
 from sizing.report.documents_pools import SimulatedPool, SimulatedPools
 from sizing.report.documents_simulation import Extent, QueueFigures, SimulatedRun, SimulationReport, Spread
@@ -306,12 +306,12 @@ def _limits(limits: Limits) -> dict[str, Any]:
 
 def _assumptions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[Assumption, ...]:
     resolved = asked.resolved
-    candidate = deployed.candidate_of(resolved)
+    replica = resolved.replica
     kernels = next(iter(asked.policies.values())).kernels
     found = [
         *assumptions.of_model(resolved.question, resolved.notes),
-        *assumptions.of_memory(resolved.question, candidate),
-        *assumptions.of_time(resolved.question, candidate, kernels),
+        *assumptions.of_memory(resolved.question, replica),
+        *assumptions.of_time(resolved.question, replica, kernels),
     ]
     if asked.traffic.in_flight is not None and asked.replicas > 1:
         share = max(1, round(asked.traffic.in_flight / asked.replicas))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sizing.replica import step as step_model
-from sizing.replica.replica import Resolved, refusals
 from sizing.replica.step import Batch, TimedOperation
 from sizing.report import assumptions
-from sizing.report.deployed import candidate_of, inputs
+from sizing.report.deployed import Resolved, inputs
 from sizing.report.documents_step import StepOperation, StepReport
 from sizing.specs.errors import Fault, InputError
 
@@ -49,7 +48,7 @@ def build(resolved: Resolved, *, decode: int, context: int, prefill: int, prior:
         operations=tuple(_operation(o, timed.gpu_s) for o in timed.operations),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_steps(resolved.question, candidate_of(resolved), kernels),
+            *assumptions.of_steps(resolved.question, resolved.replica, kernels),
         ),
     )
 
@@ -70,8 +69,7 @@ def _operation(timed: TimedOperation, total_s: float) -> StepOperation:
 
 def layout_faults(resolved: Resolved) -> Iterator[Fault]:
     """Yield why hardware or engine won't run the layout."""
-    request, gpu, plan = resolved.question, resolved.gpu_type.gpu, resolved.plan
-    for reason, detail in refusals(request, gpu, resolved.layout, resolved.settings, plan):
+    for reason, detail in resolved.refusals:
         if reason in OPTION_OF_REASON:
             yield Fault(detail, field=OPTION_OF_REASON[reason])
         else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sizing.engine.transfer import Transfer
-from sizing.replica.replica import Resolved
 from sizing.report import pools, step
+from sizing.report.deployed import Resolved
 from sizing.report.documents_pools import StepPools
 from sizing.report.documents_step import StepReport
 from sizing.specs.errors import Fault, InputError

@@ -44,7 +44,7 @@ def row(varied: dict[str, Any], outcome: Outcome, asked: Asked, checked: Verifie
         requests_per_s=best.requests_per_s,
         requests_per_s_per_gpu=rates.requests_per_s_per_gpu,
         ttft_ms=_mean_ms(best, "ttft"),
-        itl_ms=_mean_ms(best, "itl") if best.load.service.osl > 1 else None,
+        itl_ms=_mean_ms(best, "itl") if best.load.batching.osl > 1 else None,
         e2e_ms=_mean_ms(best, "e2e"),
         usd_per_hour=money.usd_per_hour,
         usd_per_million_output_tokens=money.usd_per_million_output_tokens,
