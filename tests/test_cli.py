@@ -300,7 +300,7 @@ def test_formats_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_starts_without_numpy_yaml_and_rich() -> None:
     code = (
         "import sys; from sizing.cli.main import run; run(['--help'])\n"
-        "sys.exit(str(sorted({'numpy', 'yaml', 'rich', 'sizing.specs'} & set(sys.modules))))"
+        "sys.exit(str(sorted({'numpy', 'yaml', 'rich', 'pydantic'} & set(sys.modules))))"
     )
     assert process(code=code).stderr.decode().strip() == "[]"
 
