@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from places import ROOT, SHARED
 
 from sizing.catalog.config.model import read_model
 from sizing.model.architecture import active_parameters, parameters
@@ -28,9 +29,8 @@ from sizing.specs.model import (
     SsmAttention,
 )
 
-ROOT = Path(__file__).parents[1]
 CATALOGUE = sorted((ROOT / "workloads" / "models").glob("[!_]*.yaml"))
-FACTS = ROOT.parent / "shared" / "facts"
+FACTS = SHARED / "facts"
 
 USUAL = {"embedding", "lm_head", "norm", "router"}
 
