@@ -193,7 +193,7 @@ def test_memory_of_prefill_replicas_holds_prompts_alone(pair: Pooled) -> None:
             same.layout,
             same.plan,
             same.settings,
-            max_model_len=of.isl + of.osl,
+            max_model_len=of.service.isl + of.service.osl,
         ).max_concurrency
         for of in (prefill, decode)
     ]
@@ -204,7 +204,7 @@ def test_a_service_without_pools_keeps_its_numbers() -> None:
     """The flags of pools are off unless asked for."""
     service = Service(isl=1000, osl=100, chunk_tokens=1000, budget_tokens=8192, prefill_only=False)
     assert not service.prefilled and not service.prefill_pool
-    assert ask(real_model("llama-3.1-8b")).phase == "whole"
+    assert ask(real_model("llama-3.1-8b")).service.phase == "whole"
 
 
 def test_the_transfer_counts_to_ttft_and_nothing_else(pair: Pooled) -> None:
@@ -366,7 +366,7 @@ def test_verified_pools_keep_the_limits() -> None:
 
 def test_pools_sized_with_caution_are_checked_at_the_same_edges() -> None:
     """Each limit is divided by its own factor once, though both pools have edges."""
-    cautious = replace(tight(), pessimistic=shelf.load_bands().spec.bands)
+    cautious = tight().with_(pessimistic=shelf.load_bands().spec.bands)
     found = disaggregation.search(cautious, asked(), (None,), data()).best
     assert found is not None
     limits, prefill, decode = verify_pools.limits_of(found, cautious), found.prefill.load.edge, found.decode.load.edge

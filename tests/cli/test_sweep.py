@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from builders import ask, data, option, real_model
+from places import DATA, ROOT
 
 from sizing.answers import sweep
 from sizing.answers.search import Evaluated, search, tabulated
@@ -30,8 +31,7 @@ from sizing.model.extras import Cached, Extras
 from sizing.specs.workload import Limit, Limits
 
 Capsys = pytest.CaptureFixture[str]
-ROOT = Path(__file__).parents[1]
-GOLDEN = Path(__file__).parent / "data" / "golden"
+GOLDEN = DATA / "golden"
 MODEL = ["-m", "llama-3.1-8b", "--osl", "200", "--precision", "fp8"]
 SMALL = [*MODEL, "-g", "h100-sxm", "--itl", "20ms"]
 LONG = ["sweep", *MODEL, "-g", "h100-sxm", "--vary", "isl=100..4000:1", "--vary", "rps=1..50:1", "--format", "csv"]

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import ROOT, SHARED
 
 from sizing.cli import progress
 from sizing.cli.main import run
 from sizing.engine.requests import arrival_times, enough_within
 
-ROOT = Path(__file__).parents[1]
-TRACES = ROOT.parent / "shared" / "facts" / "traces"
+TRACES = SHARED / "facts" / "traces"
 COURSE = ["simulate", "--ticks", "--slots", "4", "--prefill", "2", "--itl", "1", "--osl-mean", "10", "--osl-std", "5", "--seed", "42"]  # fmt: skip
 LLAMA = ["simulate", "-m", "llama-3.1-8b", "-g", "h100-sxm"]
 SERVED = [*LLAMA, "--isl", "1000", "--osl", "200"]

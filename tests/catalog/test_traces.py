@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import SHARED
 
 from sizing.catalog.traces import MOST_FAULTS, load_trace
 from sizing.specs.errors import InputError
 
-PUBLISHED = Path(__file__).parents[1].parent / "shared" / "facts" / "traces"
+PUBLISHED = SHARED / "facts" / "traces"
 # The first ten rows of Azure's conversation trace of 2023 in its own form.
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44

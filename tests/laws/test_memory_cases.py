@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from builders import found_model, memory_of, plan_for, real_gpu, settings_for, with_visible_gib
+from places import DATA
 
 from sizing.model import architecture, memory
 from sizing.model.architecture import Layout
@@ -16,7 +16,7 @@ from sizing.model.memory import MemoryUse
 from sizing.specs.errors import InputError
 from sizing.specs.units import GIB
 
-TABLE = Path(__file__).parent / "data" / "memory_cases.yaml"
+TABLE = DATA / "memory_cases.yaml"
 CASES: list[dict[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))["cases"]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from places import ROOT, SHARED
 
 from sizing.catalog.config.model import read_model
 from sizing.model.architecture import active_parameters, parameters
@@ -28,9 +29,8 @@ from sizing.specs.model import (
     SsmAttention,
 )
 
-ROOT = Path(__file__).parents[1]
 CATALOGUE = sorted((ROOT / "workloads" / "models").glob("[!_]*.yaml"))
-FACTS = ROOT.parent / "shared" / "facts"
+FACTS = SHARED / "facts"
 
 USUAL = {"embedding", "lm_head", "norm", "router"}
 
@@ -760,6 +760,13 @@ def test_names_and_aliases_are_unique() -> None:
 
 # Configs that can't be read, and the field that says why.
 REFUSED = {
+    "meta-llama__Llama-3.2-11B-Vision-Instruct": "cross_attention_layers",
+    "meta-llama__Llama-3.2-90B-Vision-Instruct": "cross_attention_layers",
+    "openai__whisper-large-v3": "is_encoder_decoder",
+    # Sizes that differ by layer, and layers that hold attention and state space side by side, are not read yet.
+    "tencent__Hunyuan-A13B-Instruct": "moe_topk",
+    "tiiuae__Falcon-H1-34B-Instruct": "layer_types",
+    "tiiuae__Falcon-H1-7B-Instruct": "layer_types",
     "deepseek-ai__DeepSeek-V4-Pro": "compress_ratios",
     "nvidia__DeepSeek-V4-Flash-NVFP4": "compress_ratios",
     "nvidia__DeepSeek-V4-Pro-NVFP4": "compress_ratios",
@@ -774,6 +781,10 @@ REFUSED = {
 ACTIVE_SHARE = {"deepseek-ai__DeepSeek-V3.2": 0.03}
 
 
+# Its lists by layer are not read yet, so its other spelling of shared experts is taken for a mistake.
+MISTAKEN = {"tencent__Hunyuan-A13B-Instruct"}
+
+
 @pytest.mark.skipif(not FACTS.is_dir(), reason="the published configs are not part of the project")
 def test_no_published_key_passes_for_a_misspelt_one() -> None:
     read_or_refused = 0
@@ -781,7 +792,8 @@ def test_no_published_key_passes_for_a_misspelt_one() -> None:
         try:
             read(json.loads(path.read_text(encoding="utf-8")))
         except InputError as error:
-            assert not [fault for fault in error.faults if "unknown key" in fault.message], path.stem
+            mistaken = [fault for fault in error.faults if "unknown key" in fault.message]
+            assert bool(mistaken) == (path.stem in MISTAKEN), path.stem
         read_or_refused += 1
     assert read_or_refused > 100
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import DATA
 
 from sizing.cli.main import run
 
 Capsys = pytest.CaptureFixture[str]
-GOLDEN = Path(__file__).parent / "data" / "golden"
+GOLDEN = DATA / "golden"
 MODEL = ["-m", "llama-3.1-8b", "--isl", "1000", "--osl", "200"]
 LIMITS = ["--ttft", "p95:500ms", "--itl", "20ms"]
 RATE = [*MODEL, *LIMITS, "--rps", "40"]

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from builders import kernels_for, real_gpu, toy_model
+from places import SHARED
 
 from sizing.calibration import kernel_fit, kernel_refits
 from sizing.calibration.kernel_points import Key, Point, Summary, why_kept
@@ -29,7 +31,6 @@ from sizing.replica import roofline
 from sizing.replica import roofline as network
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu, PrefillAttentionRow
-from tests.builders import kernels_for, real_gpu, toy_model
 
 pytest.importorskip("scipy")
 
@@ -41,7 +42,7 @@ EXPERTS = {"t0_us": 30.0, "compute": 0.3, "memory": 0.7, "p": 1.5}
 DECODE = {"t0_us": 20.0, "memory": 0.6}
 TOKENS, SHARES = (128, 512, 1024, 2048, 4096, 8192, 16384), (0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6)
 KIB, US = (16.0, 128.0, 1024.0, 8192.0, 65536.0), (9.0, 10.0, 20.0, 80.0, 500.0)
-SHARED = Path(__file__).parents[1].parent / "shared" / "facts" / "kernel_data"
+KERNEL_DATA = SHARED / "facts" / "kernel_data"
 
 Line = dict[str, Any]
 MEASURED = {"gpu": "h100_sxm", "framework": "vllm"}
@@ -402,10 +403,10 @@ def test_the_command_refuses_wrong_input_in_a_line_each(folder: Path, tmp_path: 
     assert len(done.stderr.splitlines()) == len(FILES) and "Traceback" not in done.stderr
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no measured kernels here")
+@pytest.mark.skipif(not KERNEL_DATA.is_dir(), reason="no measured kernels here")
 def test_the_profiles_hold_what_was_published() -> None:
     """Where tables have constants alone the profiles' are the same, but for rows with a reason; so are tables without a row."""
-    real = refits(load_tables(SHARED), CALIBRATION)
+    real = refits(load_tables(KERNEL_DATA), CALIBRATION)
     assert len(real.refitted) > 250 and len(real.compared) > 500
     assert [one.key for one in real.compared if one.differences and not one.kept] == []
     assert [key for key in real.without_row if not why_kept(key, CALIBRATION.kernels.kept)] == []

@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).parents[1]
 MEASURED = str(ROOT / "tests" / "data" / "measured_sample.csv")
 LISTING = ["gpus"]
 TICKS = ["simulate", "--ticks", "--requests", "3"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from places import ROOT
 
 from sizing.specs.gpu import (
     AssumedEfficiencies,
@@ -24,7 +25,7 @@ from sizing.specs.gpu import (
 )
 from sizing.specs.workload import Formats
 
-HARDWARE = Path(__file__).parents[1] / "hardware_profiles"
+HARDWARE = ROOT / "hardware_profiles"
 FILES = {path.stem: path for path in sorted((HARDWARE / "gpus").glob("*.yaml"))}
 
 

@@ -235,8 +235,8 @@ def test_lengths_beyond_the_models_positions_are_refused_with_the_limit() -> Non
     for isl, osl, serving in ((8000, 192, {}), (100, 100, {"max_model_len": 8192}), (2048, 1, {})):
         with pytest.raises(InputError, match="2,048"):
             _resolve("phi-2", isl, osl, **serving)
-    assert _resolve("phi-2", 1848, 200).max_model_len == 2048
-    assert _resolve("phi-2", 100, 100, max_model_len=2048).max_model_len == 2048
+    assert _resolve("phi-2", 1848, 200).service.max_model_len == 2048
+    assert _resolve("phi-2", 100, 100, max_model_len=2048).service.max_model_len == 2048
 
 
 def test_a_served_length_below_the_longest_sequence_is_refused() -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from builders import data, real_gpu, real_model
 from optimised_builders import extras_for, laid
+from places import ROOT
 
 from sizing.catalog.config.model import read_model
 from sizing.catalog.models import with_modules
@@ -22,7 +23,7 @@ from sizing.specs.errors import InputError
 from sizing.specs.model import DenseMlp, GqaAttention, Mtp
 from sizing.specs.units import GIB
 
-PACKAGED = Path(__file__).parents[1] / "workloads" / "models"
+PACKAGED = ROOT / "workloads" / "models"
 
 
 def config_of(model: str, **changes: object) -> dict[str, object]:

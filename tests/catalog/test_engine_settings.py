@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from places import ROOT
 
 from sizing.catalog.engines import load_engine
 from sizing.model.memory import static_fraction
@@ -17,7 +17,7 @@ from sizing.model.settings import Deployment, check_version, is_within, parse_ve
 from sizing.specs.engine import Engine, EngineSettings, GraphSizes, Reserve
 from sizing.specs.errors import InputError
 
-FOLDER = Path(__file__).parents[1] / "hardware_profiles" / "engines"
+FOLDER = ROOT / "hardware_profiles" / "engines"
 FILES = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
 ENGINES = {stem: load_engine(str(path))[0].spec for stem, path in FILES.items()}
 VLLM, SGLANG, TENSORRT_LLM = ENGINES["vllm"], ENGINES["sglang"], ENGINES["tensorrt-llm"]

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from places import DATA, SHARED
 
 from sizing.catalog.measured import BOUNDS, METRICS, load_measured
 from sizing.cli.main import run
 from sizing.specs.errors import InputError
 
-SAMPLE = Path(__file__).parent / "data" / "measured_sample.csv"
-SHARED = Path(__file__).parents[1].parent / "shared" / "measured"
+SAMPLE = DATA / "measured_sample.csv"
+MEASURED = SHARED / "measured"
 
 HEAD = "id,engine,model,gpu,isl,osl,mode,concurrency,itl_ms"
 WHOLE = {name for name, bounds in BOUNDS.items() if bounds.whole}
@@ -276,9 +277,9 @@ def test_a_file_that_can_t_be_written_in_the_end_is_named_by_its_option(
     assert err == f"llmsize: --per-row: '{pipe}' cannot be written: nobody reads from this pipe\n"
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the measured files are not here")
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="the measured files are not here")
 @pytest.mark.parametrize("name", ["static_batch", "closed_loop", "open_loop", "max_throughput"])
 def test_the_measured_files_are_read_whole(name: str) -> None:
-    path = SHARED / f"{name}.csv"
+    path = MEASURED / f"{name}.csv"
     with path.open(newline="") as stream:
         assert len(load_measured(path)) == sum(1 for _ in csv.DictReader(stream))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from places import DATA
 
 from sizing.catalog.engines import load_engine
 from sizing.catalog.measured import MeasuredRow, load_measured
@@ -19,7 +19,7 @@ from sizing.model.architecture import Layout
 from sizing.specs.bands import region
 from sizing.specs.errors import InputError
 
-SAMPLE = Path(__file__).parent / "data" / "measured_sample.csv"
+SAMPLE = DATA / "measured_sample.csv"
 CONVENTIONS = load_conventions().spec
 
 ROW = MeasuredRow(

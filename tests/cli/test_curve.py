@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from places import DATA, SHARED
 
 from sizing.answers import curve
 from sizing.cli.main import run
 from sizing.cli.ranges import MOST_VALUES, numbers, whole_numbers
 from sizing.report.text_plot import HEIGHT, LABEL, WIDTH, Dots, rows
 
-DATA = Path(__file__).parent / "data"
 COURSE = str(DATA / "course_8b_2000_200.csv")
-MEASURED = Path(__file__).parents[1].parent / "shared" / "measured" / "closed_loop.csv"
+MEASURED = SHARED / "measured" / "closed_loop.csv"
 SMALL = ["curve", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "100"]
 
 Capsys = pytest.CaptureFixture[str]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from banded import band, every, use
+from places import DATA
 
 from sizing.cli.main import run
 from sizing.evidence.errors import compare
@@ -15,7 +15,7 @@ from sizing.evidence.predict import predict_rows
 from sizing.report.lines import milliseconds, number
 from sizing.report.table_bands import between
 
-SAMPLE = Path(__file__).parent / "data" / "measured_sample.csv"
+SAMPLE = DATA / "measured_sample.csv"
 SHARED = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
 ESTIMATE = ["estimate", *SHARED, "--no-verify"]
 SIMULATE = ["simulate", *SHARED]

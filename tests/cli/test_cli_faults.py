@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from builders import data, engine_of, real_gpu, real_model
+from places import ROOT
 
 from sizing.catalog.engines import load_engine
 from sizing.catalog.gpus import load_gpu
@@ -23,7 +24,7 @@ LLAMA = ["-m", "llama-3.1-8b", "-g", "h100-sxm"]
 LENGTHS = ["--isl", "1000", "--osl", "100"]
 SERVED = [*LENGTHS, "--rps", "1", "--no-verify"]
 WRONG = ["-m", "nope", "-g", "nix", "--engine", "bad", "--format", "x", "--precision", "y"]
-PROFILES = Path(__file__).parents[1] / "hardware_profiles"
+PROFILES = ROOT / "hardware_profiles"
 VOLTA = "v100-sxm2-32gb"  # room for the model, but no efficiency of a cache in NVFP4 or what stands in for it
 
 

@@ -12,6 +12,7 @@ from builders import real_model
 from hypothesis import given
 from hypothesis import strategies as st
 from optimised_builders import extras_for, laid
+from places import ROOT
 
 from sizing.catalog.config.model import read_model
 from sizing.catalog.shelf import load_facts
@@ -21,7 +22,7 @@ from sizing.model.extras.images import Encoder
 from sizing.specs.errors import InputError
 from sizing.specs.model import Vision
 
-PACKAGED = Path(__file__).parents[1] / "workloads" / "models"
+PACKAGED = ROOT / "workloads" / "models"
 TOWER = {"hidden_size": 1024, "num_hidden_layers": 24, "intermediate_size": 4096, "patch_size": 14}
 
 
