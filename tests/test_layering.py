@@ -20,7 +20,6 @@ MOST_FLOORS = 10
 CIRCLES = {
     ("report.documents", "report.documents_pools", "report.documents_step"),
     ("cli.deploy", "cli.pools", "cli.resolve"),
-    ("report.plan", "report.plan_assumptions", "report.plan_cloud", "report.plan_parts"),
 }
 
 

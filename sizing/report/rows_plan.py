@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sizing.report.documents import plain
-from sizing.report.documents_plan import Plan
+from sizing.report.plan import PlanReport
 from sizing.report.rows import Row, Rows
 
 COLUMNS = (
@@ -14,7 +14,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def of(document: Plan) -> Rows:
+def of(document: PlanReport) -> Rows:
     """Return one row a workload, a pool and an hour; cells that do not apply are empty."""
     found = [
         _row(of="workload", name=w.name, gpu=w.gpu, pool=w.pool, requests_per_s=w.peak_requests_per_s,

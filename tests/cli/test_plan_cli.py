@@ -446,9 +446,7 @@ def test_options_of_one_workload_are_refused_beside_a_fleet(capsys: pytest.Captu
 
 @pytest.mark.parametrize("width", [60, 80, 110])
 def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
-    from sizing.cli.collecting import Part
-    from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, _planned
-    from sizing.cli.planned import ask
+    from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, ask, planned
     from sizing.report import table
 
     values: dict[str, Any] = {option.name: None for option in (*WORKLOAD_OPTIONS, *RULE_OPTIONS)}
@@ -459,9 +457,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
         "uncertain": True,
         "move": "search=l40s",
     }
-    document = _planned(
-        ask(FLEET, WORKLOAD_OPTIONS, RULE_OPTIONS, values, Part(lambda: None)), 0, uncertain=True, verified=False
-    )
+    document = planned(ask(FLEET, values), 0, simulated=False)
     assert max(map(len, table.render(document, width).splitlines())) <= width
 
 
