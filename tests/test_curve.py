@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sizing import frontier
 from sizing.cli.main import run
 from sizing.cli.ranges import MOST_VALUES, numbers, whole_numbers
-from sizing.report.text_plot import HEIGHT, LABEL, WIDTH, Dots, rows
+from sizing.formats.charts import HEIGHT, LABEL, WIDTH, Dots, rows
 
 DATA = Path(__file__).parent / "data"
 COURSE = str(DATA / "course_8b_2000_200.csv")

@@ -10,8 +10,7 @@ import pytest
 from banded import band, every, use
 
 from sizing.cli.main import run
-from sizing.report.lines import milliseconds, number
-from sizing.report.table_bands import between
+from sizing.formats.words import between, milliseconds, number
 from sizing.validation.errors import compare
 from sizing.validation.run import predict_rows
 

@@ -192,7 +192,7 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
     both = Compared(asked.options[0], None, outcome, checked)
     served = report.replaced(both, asked.asked, replacing.gpus)
     if served is None:
-        from sizing.report.limiting import unmet
+        from sizing.report.parts.limiting import unmet
 
         reason = unmet(outcome, (), checked).detail
         message = f"{replacing.gpus} x {asked.options[0].name} serve nothing within the limits: {reason}"

@@ -102,7 +102,7 @@ def _short(answer: Answer) -> float:
 def _helps(answer: Answer, asked: Question, values: dict[str, Any]) -> tuple[str, ...]:
     """Return the single changes that would let a type of GPU meet the demand, in words."""
     from sizing.cli.estimate import suggested
-    from sizing.report.limiting import unmet
+    from sizing.report.parts.limiting import unmet
 
     return unmet(answer.outcome, suggested(answer.outcome, asked, values), answer.checked).suggestions
 
@@ -118,7 +118,7 @@ def _answer(asked: Question, priced: Any, values: dict[str, Any]) -> Answer:
 
 def _problem(answer: Answer) -> str | None:
     """Say what is in the way on a type of GPU; None where nothing is."""
-    from sizing.report.limiting import unmet
+    from sizing.report.parts.limiting import unmet
 
     if answer.best is not None:
         return None

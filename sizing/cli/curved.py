@@ -25,7 +25,7 @@ from sizing.errors import Fault, InputError
 from sizing.report.curve import METRICS
 from sizing.report.curve_inputs import Drawn, Measured
 from sizing.report.documents_curve import Metric
-from sizing.report.inputs import Asked
+from sizing.report.parts.question import Asked
 from sizing.request import Data, Request
 from sizing.specs.workload import Limit, Limits, Workload
 from sizing.units import parse_limit

@@ -18,7 +18,7 @@ from sizing.cli.options import Opt, unpooled
 from sizing.drafts import Speculation
 from sizing.errors import Fault, InputError
 from sizing.extras import NOTHING, Extras
-from sizing.report.inputs import Asked
+from sizing.report.parts.question import Asked
 from sizing.request import Data, GpuOption, Request
 from sizing.reuse import Conversation
 from sizing.specs.model import Model

@@ -38,7 +38,7 @@ from sizing.deployment import Resolved
 from sizing.engine.load import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
 from sizing.errors import Fault, InputError
-from sizing.report.deployed import candidate_of
+from sizing.report.parts.question import candidate_of
 from sizing.report.simulation import Simulated
 from sizing.request import Data, Request
 from sizing.simulation import Deployed, Traffic

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sizing.architecture import SIZES
 from sizing.catalog.names import is_path
 from sizing.catalog.paths import expanded
-from sizing.report.inputs import Asked
+from sizing.report.parts.question import Asked
 from sizing.request import GpuOption, Request
 from sizing.search import Evaluated
 from sizing.units import MILLI

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from sizing import cost
 from sizing.compare import Compared, place
+from sizing.formats.view import Assumption
 from sizing.report import estimate
-from sizing.report.documents import Assumption, Deployment, ErrorBand, Estimate
+from sizing.report.documents import Deployment, Estimate
 from sizing.report.documents_compare import Compare, CompareCandidate, Limited, Replaced
-from sizing.report.inputs import Asked, demand, inputs
+from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts.question import Asked, demand, inputs
 from sizing.request import Request
 from sizing.specs.workload import Objective
 

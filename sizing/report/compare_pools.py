@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 from sizing import cost
 from sizing.compare import ComparedPools, place
+from sizing.formats.view import Assumption
 from sizing.pooled import Asked as Pools
 from sizing.pooled import Pooled
-from sizing.report import assumptions, pools
+from sizing.report import pools
 from sizing.report.compare import LATENCIES, Told
-from sizing.report.documents import Assumption
 from sizing.report.documents_compare import CompareCandidate, Limited
 from sizing.report.documents_pools import Disaggregated
-from sizing.report.inputs import Asked, limits
+from sizing.report.parts import assumptions
+from sizing.report.parts.question import Asked, limits
 from sizing.request import GpuOption, Request
 from sizing.specs.workload import Objective
 

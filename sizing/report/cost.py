@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from sizing.catalog.servers import Resolved
 from sizing.demand import Demanded
 from sizing.errors import InputError
-from sizing.report import assumptions, estimate
+from sizing.formats.view import Assumption
+from sizing.formats.words import number
+from sizing.report import estimate
 from sizing.report.cost_bands import band_of_rate, bands_of
 from sizing.report.cost_energy import energy_of
 from sizing.report.cost_options import LOWER_BOUND, ApiPrices, api, own, rented
 from sizing.report.cost_pairs import compared
 from sizing.report.cost_service import Service, Split, service_of
-from sizing.report.documents import Assumption
 from sizing.report.documents_cost import CostOption, CostReport, Load, with_mean
-from sizing.report.inputs import Asked, inputs
-from sizing.report.lines import number
+from sizing.report.parts import assumptions
+from sizing.report.parts.question import Asked, inputs
 from sizing.search import Evaluated, Outcome, within_budget
 from sizing.specs.gpu import Gpu, Price
 from sizing.specs.server import NUMBERS, Server

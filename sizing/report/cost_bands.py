@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from sizing.bands import AS_PREDICTED, find, region
 from sizing.extras import NOTHING
-from sizing.report import bands
-from sizing.report.documents import ErrorBand
 from sizing.report.documents_cost import CostOption
+from sizing.report.parts import bands
+from sizing.report.parts.bands import ErrorBand
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.specs.bands import Band

@@ -10,11 +10,11 @@ from sizing.break_even import SECONDS_PER_DAY, CostCurve
 from sizing.catalog.servers import Resolved
 from sizing.cost import JOULES_PER_KWH, MONTHS_PER_YEAR, OwnServer, TokenPrices
 from sizing.errors import Fault, InputError
+from sizing.formats.words import plural
 from sizing.plan.nodes import Fit
 from sizing.prices import source_of, usd_per_gpu_hour
 from sizing.report.cost_service import Bundle, Service
 from sizing.report.documents_cost import CostOption, Loads, Parts, TokenLoads
-from sizing.report.lines import plural
 from sizing.specs.gpu import Gpu, Price
 
 NO_UNITS = float("inf")  # an API holds any load

@@ -9,8 +9,8 @@ import numpy as np
 
 from sizing.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
 from sizing.cost import MONTHS_PER_YEAR, REQUESTS
+from sizing.formats.words import rounded_usd
 from sizing.report.documents_cost import BreakEven, CostOption
-from sizing.report.lines import rounded_usd
 
 
 def compared(options: Sequence[CostOption]) -> Iterator[BreakEven]:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing import frontier
+from sizing.formats.view import Assumption, plain
+from sizing.formats.words import milliseconds
 from sizing.report import table_pools
-from sizing.report.documents import Assumption, plain
 from sizing.report.documents_curve import Curve, CurveAxis, CurveLimiting, CurveLine, CurvePoint, Metric, Percentiles
-from sizing.report.lines import milliseconds
-from sizing.report.table_layouts import layout_in
+from sizing.report.parts.layouts import layout_in
 from sizing.specs.workload import Limits
 from sizing.units import MILLI
 

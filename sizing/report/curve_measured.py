@@ -12,8 +12,8 @@ from sizing.catalog import benchmarks, gpus, models
 from sizing.catalog.measured_csv import MeasuredRow
 from sizing.errors import Fault, InputError
 from sizing.report.curve_predicted import GPUS_COMPARED, per_gpus
-from sizing.report.documents import Statistics
 from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
+from sizing.report.parts.figures import Statistics
 from sizing.validation.resolve import layout_of
 from sizing.validation.stated import NoteFacts, facts_of
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sizing.curve import Seen
+from sizing.formats.view import Assumption
 from sizing.pool_curve import BUDGET, MOST_LINES, PoolLine, Unpaired
 from sizing.pooled import Pooled
 from sizing.report import pools
 from sizing.report.answers import cache_called, gpus_called, weights_called
 from sizing.report.curve_predicted import decode_share, figures
-from sizing.report.documents import Assumption
 from sizing.report.documents_curve import CurveLine, CurvePoint
 from sizing.report.pools_why import why_not
 from sizing.request import Request

@@ -10,9 +10,9 @@ from sizing.candidates import Candidate, Rejected
 from sizing.curve import Line, Seen
 from sizing.extras import NOTHING
 from sizing.load import Load
-from sizing.report.bands import known
-from sizing.report.documents import ErrorBand, Statistics
 from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
+from sizing.report.parts.bands import ErrorBand, known
+from sizing.report.parts.figures import Statistics
 from sizing.request import Request
 from sizing.specs.bands import Band, BandMetric
 from sizing.step import Batch

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sizing.report.documents import Assumption, ErrorBand
+from sizing.formats.view import Assumption
 from sizing.report.documents_pools import PoolShapes
+from sizing.report.parts.bands import ErrorBand
 
 
 class Limited(NamedTuple):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from sizing.break_even import CostCurve
-from sizing.report.documents import Assumption, Deployment, ErrorBand
+from sizing.formats.view import Assumption
+from sizing.report.documents import Deployment
+from sizing.report.parts.bands import ErrorBand
 
 
 class Loads(NamedTuple):

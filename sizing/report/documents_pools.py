@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sizing.report.documents import Assumption, RejectedLayout, Statistics
+from sizing.formats.view import Assumption
+from sizing.report.documents import RejectedLayout
 from sizing.report.documents_step import StepReport
+from sizing.report.parts.figures import Statistics
 
 
 class PoolFigures(NamedTuple):

@@ -11,30 +11,24 @@ import numpy as np
 from sizing import cost, memory
 from sizing.advice import Relaxation, Suggestion, nearest_miss
 from sizing.candidates import Candidate, Rejected
-from sizing.report import assumptions, bands, check_command, explain, talks
+from sizing.formats.view import Assumption
+from sizing.report import check_command, explain, talks
 from sizing.report.documents import (
     Alternative,
-    Assumption,
     Conservative,
     Cost,
     Deployment,
-    ErrorBand,
     Estimate,
-    MemoryFigures,
     RejectedLayout,
     Simulation,
     Users,
 )
-from sizing.report.figures import (
-    latency,
-    load_figures,
-    memory_figures,
-    phase_steps,
-    throughput,
-    utilisation,
-)
-from sizing.report.inputs import Asked, habits, inputs
-from sizing.report.limiting import limiting, unmet
+from sizing.report.parts import assumptions, bands
+from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts.figures import latency, load_figures, phase_steps, throughput, utilisation
+from sizing.report.parts.limiting import limiting, unmet
+from sizing.report.parts.memory import MemoryFigures, memory_figures
+from sizing.report.parts.question import Asked, habits, inputs
 from sizing.search import Evaluated, Outcome, within_budget
 from sizing.units import MILLI
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sizing.formats.words import milliseconds, money, number, percent
 from sizing.report.documents_compare import CompareCandidate
 from sizing.report.documents_report import Report
 from sizing.report.html_answer import ABSENT, LATENCIES
 from sizing.report.html_cells import Cell, Table, Write, columns, figure, words
-from sizing.report.lines import milliseconds, money, number, percent
-from sizing.report.table_layouts import layout
+from sizing.report.parts.layouts import layout
 
 FIGURES: tuple[tuple[str, str, Write], ...] = (
     ("GPUs", "gpus", "{:,}".format),

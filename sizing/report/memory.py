@@ -7,10 +7,10 @@ from dataclasses import replace
 from sizing import deployment as deployments
 from sizing.architecture import Layout
 from sizing.deployment import Resolved
-from sizing.report import assumptions, bands, explain
-from sizing.report.deployed import candidate_of, inputs
 from sizing.report.documents import MemoryReport
-from sizing.report.figures import memory_figures
+from sizing.report.parts import assumptions, bands, explain
+from sizing.report.parts.memory import memory_figures
+from sizing.report.parts.question import candidate_of, inputs_of_layout
 
 
 def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
@@ -20,7 +20,7 @@ def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
     predicted = tuple(bands.of_memory(figures, resolved.request.situation(resolved.option.gpu)))
     report = MemoryReport(
         fits=fits,
-        inputs=inputs(resolved),
+        inputs=inputs_of_layout(resolved),
         memory=figures,
         bands=bands.bounds(predicted),
         reason=_reason(resolved),

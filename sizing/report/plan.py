@@ -21,7 +21,7 @@ from sizing.report.documents_plan import (
     PoolPlan,
     Uncertainty,
 )
-from sizing.report.inputs import Asked, habits, inputs
+from sizing.report.parts.question import Asked, habits, inputs
 from sizing.report.plan_cloud import Rented
 from sizing.search import Evaluated, Outcome
 from sizing.specs.scaling import Scaling

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sizing.answer import spent
+from sizing.formats.view import Assumption
+from sizing.formats.words import number, percent, plural
 from sizing.pooled import Asked, Checked, Found, Pooled, within_budget
 from sizing.report import estimate
-from sizing.report.documents import Assumption, Statistics
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, PoolShape, PoolShapes, Transfer
-from sizing.report.lines import limit_words, number, percent, plural
+from sizing.report.parts.figures import Statistics
+from sizing.report.parts.limiting import limit_words
 from sizing.report.pools_why import LATENCIES, limit_of, why_not
 from sizing.request import Request
 from sizing.search import Evaluated

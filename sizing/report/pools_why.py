@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from sizing.candidates import Rejected
+from sizing.formats.words import milliseconds, number, plural
 from sizing.pooled import Asked, Checked, Found, Pooled
-from sizing.report.lines import limit_words, milliseconds, number, plural
+from sizing.report.parts.limiting import limit_words
 from sizing.request import Request
 from sizing.search import Evaluated
 from sizing.units import MILLI

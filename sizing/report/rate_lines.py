@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sizing.rate_curve import AtRate
 from sizing.report.curve_predicted import GPUS_COMPARED
 from sizing.report.documents_report import RateLine, RatePoint
-from sizing.report.figures import latency
+from sizing.report.parts.figures import latency
 from sizing.search import Evaluated
 
 

@@ -11,8 +11,6 @@ from sizing.deployment import Resolved
 from sizing.errors import Fault, InputError
 from sizing.intensity import Crossings, Work
 from sizing.kernels import Kernels
-from sizing.report import assumptions
-from sizing.report.deployed import candidate_of, inputs
 from sizing.report.documents_roofline import (
     ComputeBound,
     OperationCrossing,
@@ -21,6 +19,8 @@ from sizing.report.documents_roofline import (
     RooflineReport,
     RooflineStep,
 )
+from sizing.report.parts import assumptions
+from sizing.report.parts.question import candidate_of, inputs_of_layout
 from sizing.report.step import batch_faults, layout_faults, length_faults
 from sizing.step import Batch, Step, TimedOperation
 
@@ -73,7 +73,7 @@ def build(resolved: Resolved, sizes: Sizes) -> RooflineReport:
         "sequences_that_fit": _sequences_that_fit(resolved, context),
     }
     return RooflineReport(
-        inputs={**inputs(resolved), **stated},
+        inputs={**inputs_of_layout(resolved), **stated},
         roofs=_roofs([step for _, step in timed], kernels),
         compute_bound_from=_compute_bound(found),
         steps=tuple(_step(one, step, kernels) for one, step in timed),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sizing.formats.view import Rows, plain
 from sizing.report import table_pools
-from sizing.report.documents import plain
 from sizing.report.documents_compare import Compare, CompareCandidate
-from sizing.report.rows import LABELS, Rows
+from sizing.report.parts.question import LABELS
 
 OWN = ("limited", "bands", "limit", "reason", "notes", "pools")  # written in columns of their own
 FIGURES = tuple(name for name in CompareCandidate._fields if name not in OWN)
@@ -32,7 +32,7 @@ def of(document: Compare) -> Rows:
         "pools",
     )
     rows = tuple(tuple(plain([*shared, *_cells(line, limits)])) for line in document.candidates)
-    return Rows("compare", columns, rows)
+    return Rows(columns, rows)
 
 
 def _cells(line: CompareCandidate, limits: dict[str, str]) -> Iterator[Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sizing.report.documents import plain
+from sizing.formats.view import Rows, plain
 from sizing.report.documents_roofline import RooflinePoint, RooflineReport
-from sizing.report.rows import Rows
 
 LABELS = ("model", "gpu", "engine", "engine_version", "weight_precision", "kv_precision", "layout", "context_tokens")
 
@@ -13,4 +12,4 @@ def of(document: RooflineReport) -> Rows:
     """Return one row an operation, each with the labels that its numbers are of."""
     labels = tuple(document.inputs[name] for name in LABELS)
     rows = tuple((*labels, *plain(point).values()) for point in document.operations)
-    return Rows("roofline", (*LABELS, *RooflinePoint._fields), rows)
+    return Rows((*LABELS, *RooflinePoint._fields), rows)

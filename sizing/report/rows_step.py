@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from sizing.report.documents import plain
+from sizing.formats.view import Rows, plain
 from sizing.report.documents_step import StepReport
-from sizing.report.rows import Rows
 
 COLUMNS = ("name", "count", "flops", "bytes", "message_bytes", "seconds", "share", "bound")
 
 
 def of(document: StepReport) -> Rows:
     """Return one row an operation."""
-    return Rows("step", COLUMNS, tuple(tuple(plain(o)[c] for c in COLUMNS) for o in document.operations))
+    return Rows(COLUMNS, tuple(tuple(plain(o)[c] for c in COLUMNS) for o in document.operations))

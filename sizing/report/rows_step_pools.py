@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sizing.formats.view import Row, Rows
 from sizing.report import rows_step
 from sizing.report.documents_pools import StepPools
-from sizing.report.rows import Row, Rows
 from sizing.units import GIGA, MILLI
 
 
@@ -20,4 +20,4 @@ def of(document: StepPools) -> Rows:
         )
     if document.decode is not None:
         rows += [("decode", *row) for row in rows_step.of(document.decode).rows]
-    return Rows("step", ("pool", *rows_step.COLUMNS), tuple(rows))
+    return Rows(("pool", *rows_step.COLUMNS), tuple(rows))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sizing.formats.view import Row, Rows
 from sizing.report.documents_topic import TopicReport
-from sizing.report.rows import Row, Rows
 
 SECTIONS = ("does", "formulas", "modelled", "helps", "does_not_help", "quality", "options", "sources")
 
@@ -14,4 +14,4 @@ def of(document: TopicReport) -> Rows:
     for section in SECTIONS:
         value = getattr(document, section)
         rows += [(document.topic, section, text) for text in ((value,) if isinstance(value, str) else value)]
-    return Rows(document.topic, ("topic", "section", "text"), tuple(rows))
+    return Rows(("topic", "section", "text"), tuple(rows))

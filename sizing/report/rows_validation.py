@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sizing.report.documents import plain
+from sizing.formats.view import Rows, plain
 from sizing.report.documents_validation import ValidationReport
-from sizing.report.rows import Rows
 from sizing.validation.errors import ErrorFigures
 
 
@@ -20,4 +19,4 @@ def of(document: ValidationReport) -> Rows:
     ]
     values += [({**dict.fromkeys(by, "all"), "metric": metric}, found) for metric, found in document.metrics.items()]
     rows = tuple(tuple(plain((*(of[name] for name in labels), *found))) for of, found in values)
-    return Rows("validation", (*labels, *ErrorFigures._fields), rows)
+    return Rows((*labels, *ErrorFigures._fields), rows)

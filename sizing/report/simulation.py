@@ -10,11 +10,15 @@ from sizing.bands import Situation, region
 from sizing.deployment import Resolved
 from sizing.engine.load import Lengths
 from sizing.engine.run import Routing
+from sizing.formats.view import Assumption
 from sizing.handover import Handed, Transfer
-from sizing.report import assumptions, bands, deployed, memory, pools
-from sizing.report.documents import NO_ITL, Assumption, MemoryReport
+from sizing.report import memory, pools
+from sizing.report.documents import MemoryReport
 from sizing.report.documents_pools import SimulatedPool, SimulatedPools
 from sizing.report.documents_simulation import Extent, QueueFigures, SimulatedRun, SimulationReport, Spread
+from sizing.report.parts import assumptions, bands
+from sizing.report.parts.assumptions import NO_ITL
+from sizing.report.parts.question import candidate_of, inputs_of_layout
 from sizing.simulation import Deployed, Served, Traffic
 from sizing.specs.pools import HandOver
 from sizing.specs.workload import Limits
@@ -238,7 +242,7 @@ def _inputs(asked: Simulated, served: Mapping[str, Served]) -> dict[str, Any]:
     sent = next((run.requests for run in served.values()), None)
     found: dict[str, Any] = {
         "clock": "seconds",
-        **deployed.inputs(asked.resolved),
+        **inputs_of_layout(asked.resolved),
         "replicas": asked.replicas,
         "gpus": asked.gpus,
         "policies": list(asked.policies),
@@ -305,7 +309,7 @@ def _limits(limits: Limits) -> dict[str, Any]:
 
 def _assumptions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[Assumption, ...]:
     resolved = asked.resolved
-    candidate = deployed.candidate_of(resolved)
+    candidate = candidate_of(resolved)
     kernels = next(iter(asked.policies.values())).kernels
     found = [
         *assumptions.of_model(resolved.request, resolved.notes),

@@ -8,9 +8,9 @@ from sizing import step as step_model
 from sizing.candidates import refusals
 from sizing.deployment import Resolved
 from sizing.errors import Fault, InputError
-from sizing.report import assumptions
-from sizing.report.deployed import candidate_of, inputs
 from sizing.report.documents_step import StepOperation, StepReport
+from sizing.report.parts import assumptions
+from sizing.report.parts.question import candidate_of, inputs_of_layout
 from sizing.step import Batch, TimedOperation
 
 OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # the others are the layout's
@@ -40,7 +40,7 @@ def build(resolved: Resolved, *, decode: int, context: int, prefill: int, prior:
     host = "overlapped" if kernels.settings.host.overlapped else "added"
     stated = {"decode": decode, "context": context, "prefill": prefill, "prior": prior}
     return StepReport(
-        inputs={**inputs(resolved), "batch": stated, "host": host},
+        inputs={**inputs_of_layout(resolved), "batch": stated, "host": host},
         total_s=timed.total_s,
         gpu_s=timed.gpu_s,
         launch_s=timed.launch_s,

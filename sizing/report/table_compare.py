@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line
+from sizing.formats.words import between, milliseconds, money, number, percent, plural, rounded_usd
 from sizing.report import table_pools
 from sizing.report.documents_compare import Compare, CompareCandidate
-from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, lengths, milliseconds, money, number, percent, plural, rounded_usd
-from sizing.report.table_bands import between
-from sizing.report.table_demand import steps_line
-from sizing.report.table_layouts import layout
+from sizing.report.parts.assumptions import assumed
+from sizing.report.parts.layouts import layout
+from sizing.report.parts.question import lengths, steps_line
 
 Cell = Callable[[CompareCandidate], str]
 Column = tuple[str, bool, Cell]  # heading, right-aligned, cell
@@ -42,7 +43,7 @@ def blocks(document: Compare) -> Iterator[Block]:
         yield _table(served, tuple(_latencies(document)))
         yield _table(served, _RANGES)
     yield Block(tuple(_notes(document)))
-    yield assumed(document.assumptions, sources=False)
+    yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
 def _verdict(document: Compare) -> Iterator[Line]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from sizing.formats.text import Block
+from sizing.formats.view import Line
+from sizing.formats.words import percent
 from sizing.report.documents_listing import Entry
-from sizing.report.lines import Block, Line, percent
 from sizing.report.table_listing import cell
 
 EXACT_DIGITS = 15  # as many as a float holds of any decimal number

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sizing.formats.text import Block
+from sizing.formats.words import stated
 from sizing.report.documents_listing import Listing
-from sizing.report.lines import Block, stated
 
 UNLISTED = ("aliases",)  # wide, and in the entry itself and in JSON
 HEADINGS = {

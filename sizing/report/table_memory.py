@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from sizing.report import table_bands
-from sizing.report.documents import MemoryFigures, MemoryReport
-from sizing.report.footnotes import assumed, explained
-from sizing.report.lines import Block, Line, gib, number
-from sizing.report.table_optimised import optimised
-
-
-def memory_line(m: MemoryFigures) -> Line:
-    """One GPU's memory on a line: parts, pool, budget, visible."""
-    graphs = f"CUDA graphs {gib(m.cuda_graphs_gib)}" + ("" if m.cuda_graphs_in_budget else " on top")
-    beside = f" ({gib(m.beside_gib)} of them beside the model)" if m.beside_gib else ""
-    shared = f" (shared prefixes {gib(m.shared_prefix_gib)})" if m.shared_prefix_gib else ""
-    return Line(
-        f"weights {gib(m.weights_gib)}{beside}, activation {gib(m.activation_gib)}, other {gib(m.non_torch_gib)}, {graphs}, "
-        f"KV cache {gib(m.kv_cache_gib)}{shared} of {gib(m.budget_gib)} GiB budget ({gib(m.visible_gib)} visible)",
-        "Memory per GPU",
-    )
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line
+from sizing.formats.words import gib, number
+from sizing.report.documents import MemoryReport
+from sizing.report.parts import bands
+from sizing.report.parts.assumptions import assumed
+from sizing.report.parts.explain import explained
+from sizing.report.parts.memory import memory_line
+from sizing.report.parts.question import setup
 
 
 def blocks(document: MemoryReport) -> Iterator[Block]:
@@ -39,7 +30,7 @@ def blocks(document: MemoryReport) -> Iterator[Block]:
             f"that fits {m.max_model_len_that_fits:,}",
             "Cache holds",
         ),
-        table_bands.of_memory(document.bands),
+        bands.memory_words(document.bands),
         Line(
             f"{m.kv_bytes_per_token:,.0f} bytes a token per GPU"
             + (f", {m.state_bytes_per_sequence:,.0f} bytes a sequence" if m.state_bytes_per_sequence else ""),
@@ -48,18 +39,5 @@ def blocks(document: MemoryReport) -> Iterator[Block]:
     ]
     lines += [Line(text, "What would help" if n == 0 else " ") for n, text in enumerate(document.suggestions)]
     yield Block(tuple(lines))
-    yield from explained(document.explanations)
-    yield assumed(document.assumptions, sources=bool(document.explanations))
-
-
-def setup(inputs: dict[str, Any]) -> tuple[Line, ...]:
-    """Model, engine and optimisations of a report about one layout."""
-    i = inputs
-    return (
-        Line(
-            f"{i['model']}, {i['weight_precision'].upper()} weights, {i['kv_precision'].upper()} KV cache",
-            "Model",
-        ),
-        Line(f"{i['engine_title']} {i['engine_version']}, {i['layout']} on {i['gpu']}", "Engine"),
-        *optimised(i),
-    )
+    yield from (block for section in explained(document.explanations) for block in blocks_of(section))
+    yield from blocks_of(assumed(document.assumptions, sources=bool(document.explanations)))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sizing.report.documents import Statistics
+from sizing.formats.text import Block
+from sizing.formats.view import Line
+from sizing.formats.words import milliseconds, money, number, percent, plural
 from sizing.report.documents_pools import (
     Disaggregated,
     PoolFigures,
@@ -15,8 +17,9 @@ from sizing.report.documents_pools import (
     SimulatedPools,
     Transfer,
 )
-from sizing.report.lines import Block, Line, limit_words, milliseconds, money, number, percent, plural
-from sizing.report.table_layouts import layout
+from sizing.report.parts.figures import Statistics
+from sizing.report.parts.layouts import layout
+from sizing.report.parts.limiting import limit_words
 
 
 def blocks(found: Disaggregated, limits: dict[str, Any]) -> Iterator[Block]:

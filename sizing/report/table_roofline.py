@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from sizing.formats.charts import MARKS, ROOF, Dots, rows
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line
+from sizing.formats.words import number, percent, plural
 from sizing.report.documents_roofline import OperationCrossing, RooflinePoint, RooflineReport, RooflineStep
-from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, number, percent, plural
-from sizing.report.table_memory import setup
-from sizing.report.text_plot import MARKS, ROOF, Dots, rows
+from sizing.report.parts.assumptions import assumed
+from sizing.report.parts.question import setup
 from sizing.units import MICRO, MILLI, TERA
 
 SHOWN_BATCHES = 3  # operations of more would fill screens; CSV and JSON have them all
@@ -25,7 +27,7 @@ def blocks(document: RooflineReport) -> Iterator[Block]:
     yield _crossings(document)
     yield _steps(document.steps)
     yield _operations(document)
-    yield assumed(document.assumptions, sources=False)
+    yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
 def verdict(document: RooflineReport) -> Iterator[Line]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line
+from sizing.formats.words import number, percent
 from sizing.report.documents_step import StepReport
-from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, number, percent
-from sizing.report.table_memory import setup
+from sizing.report.parts.assumptions import assumed
+from sizing.report.parts.question import setup
 from sizing.units import GIGA, MEGA, MICRO, MILLI
 
 
 def blocks(document: StepReport) -> Iterator[Block]:
     """Yield the blocks of a step report."""
-    yield from blocks_of(document)
-    yield assumed(document.assumptions, sources=False)
+    yield from blocks_for(document)
+    yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
 def _spread(document: StepReport) -> str:
@@ -25,7 +27,7 @@ def _spread(document: StepReport) -> str:
     return f"; sequences spread over {groups} attention groups, the prompt on one, times of the fullest"
 
 
-def blocks_of(document: StepReport, pool: str = "") -> Iterator[Block]:
+def blocks_for(document: StepReport, pool: str = "") -> Iterator[Block]:
     """Yield the blocks of one step, under the name of its pool where there are two, and not what it rests on."""
     batch = document.inputs["batch"]
     launches = f", launches {number(document.launch_s / MILLI)} (beside it)" if document.launch_s else ""

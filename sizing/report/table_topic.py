@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sizing.formats.text import Block
+from sizing.formats.view import Line
 from sizing.report.documents_topic import TopicReport
-from sizing.report.lines import Block, Line
 
 
 def blocks(document: TopicReport) -> Iterator[Block]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from sizing.formats.text import Block
+from sizing.formats.view import Line
+from sizing.formats.words import plural
 from sizing.report.documents_validation import Named, ValidationReport
-from sizing.report.lines import Block, Line, plural
 from sizing.validation.errors import ErrorFigures
 
 TITLES = {

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from sizing.catalog import benchmarks
-from sizing.report.documents import plain
+from sizing.formats.view import plain
 from sizing.report.documents_validation import Named, Taken, ValidationReport
 from sizing.validation.errors import Comparison, by_metric, compare, groups
 from sizing.validation.run import Result

@@ -1,19 +1,127 @@
-"""From blocks to rows of text that fit a width: labels with a hanging indent, columns that fold their widest cells."""
+"""A document as text for a terminal: 80 columns, plain without colour, readable at 60.
+
+Sections become blocks, blocks rows that fit a width: labels have a hanging indent, columns fold their widest cells.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from textwrap import wrap
+from typing import Any, NamedTuple, TextIO
 
-from sizing.report.lines import Block, Line
+from sizing.formats.view import Document, Facts, Figure, Line, Prose, Quantity, Section, Table
 from sizing.text import on_one_line
 
+NARROWEST, WIDEST, USUAL = 60, 110, 80
 LABEL_WIDTH = 17
 GAP = "  "
 NARROWEST_COLUMN = 6
 
 Row = tuple[tuple[str, str], ...]  # pieces of one row of text, each with its style
+
+
+class Block(NamedTuple):
+    """Columns with rows (`right` marks right-aligned ones), lines below them; an empty line separates blocks.
+
+    Of the columns those called `spare` give way, the first of them first, where all together are too wide.
+    """
+
+    lines: tuple[Line, ...] = ()
+    columns: tuple[str, ...] = ()
+    right: tuple[bool, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    spare: tuple[str, ...] = ()
+
+
+def render(document: Document[Any], width: int = USUAL) -> str:
+    """Return a document as plain text for people, folded at `width` columns."""
+    return _plain_text(rows(_blocks(document), width))
+
+
+def render_for(document: Document[Any], out: TextIO) -> str:
+    """Return a document as text for a stream: as wide as its terminal, styled there unless NO_COLOR is set."""
+    if not out.isatty():
+        return render(document)
+    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((USUAL, 24)).columns))
+    if os.environ.get("NO_COLOR"):
+        return render(document, width)
+    return _styled(rows(_blocks(document), width), out)
+
+
+def _plain_text(found: Iterable[Row]) -> str:
+    return "\n".join("".join(text for text, _ in row).rstrip() for row in found)
+
+
+def _styled(found: Iterable[Row], out: TextIO) -> str:
+    """Let rich write the styles that this terminal knows; the text is folded already."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=out, highlight=False, emoji=False, markup=False, soft_wrap=True)
+    with console.capture() as capture:
+        console.print(Text("\n").join(Text.assemble(*row) for row in found))
+    return capture.get().removesuffix("\n")
+
+
+def _blocks(document: Document[Any]) -> Iterator[Block]:
+    for section in document.sections(document.record):
+        yield from blocks_of(section)
+
+
+def blocks_of(section: Section | Block) -> Iterator[Block]:
+    """Yield a section as blocks: the title of a table is one of its own. A block is one already."""
+    if isinstance(section, Block):
+        yield section
+        return
+    title = (Line(section.title, style="bold"),) if section.title else ()
+    if isinstance(section, Table):
+        yield Block(title)
+        yield _columns(section)
+    elif isinstance(section, (Facts, Prose)):
+        yield Block((*title, *section.lines))
+    elif isinstance(section, Figure):
+        yield Block((*title, *_drawn(section)))
+    else:
+        yield Block((*title, *map(Line, section.text.split("\n"))))
+
+
+def _columns(table: Table) -> Block:
+    """Return the columns that say anything of these records."""
+    written = [(column, [column.text(record) for record in table.records]) for column in table.columns]
+    kept = [(column, cells) for column, cells in written if _is_shown(column, cells)]
+    return Block(
+        lines=table.notes,
+        columns=tuple(column.heading for column, _ in kept),
+        right=tuple(column.is_number for column, _ in kept),
+        rows=tuple(zip(*(cells for _, cells in kept), strict=True)),
+        spare=table.spare,
+    )
+
+
+def _is_shown(column: Quantity, cells: Sequence[str]) -> bool:
+    if column.shown == "always":
+        return True
+    said = set(cells) - {column.nothing}
+    return len(said) > (1 if column.shown == "differs" else 0)
+
+
+def _drawn(figure: Figure) -> Iterator[Line]:
+    """Yield a figure drawn with characters, and what its marks mean."""
+    from sizing.formats.charts import MARKS, ROOF, Dots
+    from sizing.formats.charts import rows as plotted
+
+    lines = [Dots(one.x, one.y) for one in figure.series]
+    marks, keys = [*MARKS[: len(lines)]], [one.name for one in figure.series]
+    if figure.roof is not None:
+        lines.append(Dots(figure.roof.x, figure.roof.y))
+        marks.append(ROOF)
+        keys.append(figure.roof.name)
+    for row in plotted(lines, None, figure.limit, marks=marks, logarithmic=figure.logarithmic):
+        yield Line(row)
+    yield Line("; ".join(f"{mark} {key}" for mark, key in zip(marks, keys, strict=False)), style="dim")
 
 
 def rows(blocks: Iterable[Block], width: int) -> Iterator[Row]:

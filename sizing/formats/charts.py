@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sizing.report.lines import number
+from sizing.formats.words import number
 
 WIDTH, HEIGHT = 51, 15  # of the points; with the axis's numbers no more than the narrowest terminal
 LABEL = 7

@@ -1,37 +1,9 @@
-"""What a terminal report is made of: blocks of labelled lines, or of columns; and numbers as people read them."""
+"""Numbers, times, money and shares as people read them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
-
-
-class Line(NamedTuple):
-    """One line: an optional label and text that may fold."""
-
-    text: str
-    label: str = ""
-    style: str = ""
-
-
-class Block(NamedTuple):
-    """Columns with rows (`right` marks right-aligned ones), lines below them; an empty line separates blocks.
-
-    Of the columns those called `spare` give way, the first of them first, where all together are too wide.
-    """
-
-    lines: tuple[Line, ...] = ()
-    columns: tuple[str, ...] = ()
-    right: tuple[bool, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    spare: tuple[str, ...] = ()
-
-
-def labelled(label: str, texts: Iterable[str]) -> Iterator[Line]:
-    """Yield lines of which the first has the label."""
-    for index, text in enumerate(texts):
-        yield Line(text, " " if index else label)
+from collections.abc import Callable
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -89,12 +61,10 @@ def plural(count: float, noun: str) -> str:
     return f"{count:,.0f} {noun}" + ("" if count == 1 else "s")
 
 
-def lengths(inputs: Mapping[str, Any]) -> str:
-    """Write the mean lengths; a task in place of outputs where it gives none."""
-    out = f"OSL {inputs['osl']:,}" if inputs["osl"] else inputs["task"]
-    return f"ISL {inputs['isl']:,}, {out}"
-
-
-def limit_words(name: str) -> str:
-    """Write what ends a load: a latency in capitals, a capacity in words."""
-    return name.upper() if name in ("ttft", "itl", "e2e") else name.replace("_", " ")
+def between(low: float, high: float, write: Callable[[float], str]) -> str:
+    """Write a range, its unit once where both ends have the same."""
+    first, last = write(low), write(high)
+    if first == last:
+        return first
+    figure, _, unit = first.partition(" ")
+    return f"{figure if unit == last.partition(' ')[2] else first} to {last}"

@@ -2,13 +2,70 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sizing import step as step_model
 from sizing.attention.terms import Numeric
-from sizing.memory import MemoryUse
-from sizing.report.documents import Latency, LoadFigures, MemoryFigures, Statistics, Throughput, Utilisation
 from sizing.search import Evaluated, Outcome
 from sizing.step import Batch, Step
 from sizing.units import MILLI
+
+
+class Statistics(NamedTuple):
+    """A latency in ms: its mean and percentiles; null where the model has none."""
+
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+
+
+class LoadFigures(NamedTuple):
+    """The load that the deployment runs at, and how much more it could take.
+
+    Concurrency counts requests from arrival to last token, those in the front end or a queue too. `headroom` is the growth
+    of `headroom_of` that the limits leave, by which the demand is stated: `concurrency`, else `requests_per_s`.
+    """
+
+    requests_per_s: float
+    concurrency: float
+    concurrency_per_replica: float
+    max_requests_per_s: float
+    headroom: float
+    headroom_of: str
+    share_of_max_requests_per_s: float
+
+
+class Throughput(NamedTuple):
+    """Throughput at that load."""
+
+    requests_per_s_per_replica: float
+    requests_per_s_per_gpu: float
+    output_tokens_per_s: float
+    output_tokens_per_s_per_gpu: float
+    total_tokens_per_s: float
+    input_tokens_per_s: float
+
+
+class Latency(NamedTuple):
+    """Latencies under load, and of a request that is alone."""
+
+    ttft_ms: Statistics
+    itl_ms: Statistics
+    e2e_ms: Statistics
+    solo_ttft_ms: float
+    solo_itl_ms: float | None
+
+
+class Utilisation(NamedTuple):
+    """Shares of the peaks that a prefill step and a decode step reach, and which of the two peaks is nearer."""
+
+    prefill_mfu: float
+    prefill_bound: str
+    decode_mbu: float | None
+    decode_mfu: float | None
+    decode_bound: str | None
 
 
 def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
@@ -56,31 +113,6 @@ def latency(best: Evaluated) -> Latency:
 
 def _statistics(seconds: dict[str, float]) -> Statistics:
     return Statistics(**{key: seconds[key] / MILLI for key in ("mean", "p50", "p90", "p95", "p99")})
-
-
-def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
-    """Return the memory of a layout under the names of the contract, and the longest sequence that fits."""
-    return MemoryFigures(
-        visible_gib=used.visible_gib,
-        budget_gib=used.budget_gib,
-        weights_gib=used.weights_gib,
-        activation_gib=used.activation_gib,
-        non_torch_gib=used.non_torch_gib,
-        cuda_graphs_gib=used.cuda_graphs_gib,
-        cuda_graphs_in_budget=used.graphs_in_budget,
-        kv_cache_gib=used.kv_cache_gib,
-        kv_bytes_per_token=used.kv_bytes_per_token,
-        state_bytes_per_sequence=used.fixed_bytes_per_sequence,
-        kv_cache_tokens=used.kv_cache_tokens,
-        max_concurrency=used.max_concurrency,
-        sequence_gib=used.sequence_gib,
-        max_model_len=used.max_model_len,
-        max_model_len_that_fits=longest,
-        fits=used.fits,
-        deficit_gib=used.deficit_gib,
-        beside_gib=used.beside_gib,
-        shared_prefix_gib=used.shared_prefix_gib,
-    )
 
 
 def phase_steps(best: Evaluated, outcome: Outcome) -> tuple[Step, Step | None]:

@@ -1,4 +1,4 @@
-"""The assumptions that a result lists: each input that it rests on, with its value, kind and source."""
+"""What a result rests on: each input with its value, kind and source, and the section that lists them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from sizing.architecture import is_moe
 from sizing.candidates import Candidate, deployment_of
 from sizing.demand import OF_USERS
 from sizing.extras import Cached
+from sizing.formats.view import Assumption, Facts, Line
+from sizing.formats.words import stated
 from sizing.kernels import Kernels
 from sizing.operation import dispatches
-from sizing.report.documents import NO_ITL, Assumption
-from sizing.report.inputs import Asked
+from sizing.report.parts.question import Asked
 from sizing.request import Request
 from sizing.specs.base import Kind
 from sizing.units import GIGA, MICRO
 
+NO_ITL = Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
+NO_ITL_LINE = Line("No tokens after the first (OSL 1): the limit on ITL does not apply")
+KINDS = ("assumed", "derived", "datasheet", "measured")  # the least sure first
 KIND_OF_EVIDENCE: dict[str, Kind] = {
     "read": "datasheet",
     "measured": "measured",
@@ -274,3 +278,23 @@ def _habits_assumed(asked: Asked) -> tuple[str, ...]:
         return ()
     each = ("requests_per_user_per_day",)
     return each if planning.profile is not None else (*each, "active_hours", "peak_to_mean")
+
+
+def assumed(assumptions: Iterable[Assumption], *, sources: bool = False) -> Facts:
+    """Return what the result rests on, a paragraph for each kind; with `sources`, each by number and listed below."""
+    numbers: dict[str, int] = {}
+    lines: list[Line] = []
+    for kind in KINDS:
+        said = [_said(a, numbers if sources else None) for a in assumptions if a.kind == kind]
+        if said:
+            lines.append(Line("; ".join(said), kind.capitalize(), style="dim"))
+    for index, text in enumerate(numbers, start=1):
+        lines.append(Line(f"[{index}] {text}", "Sources" if index == 1 else " ", style="dim"))
+    return Facts(tuple(lines))
+
+
+def _said(a: Assumption, numbers: dict[str, int] | None) -> str:
+    text = f"{a.what}: {stated(a.value)} {a.unit}".rstrip()
+    if numbers is None or not a.source:
+        return text
+    return f"{text} [{numbers.setdefault(a.source, len(numbers) + 1)}]"

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.advice import MOST_RELAXED, Relaxation, Suggestion, nearest_miss
 from sizing.bands import worse_edge
-from sizing.report.documents import Limiting
-from sizing.report.lines import milliseconds, number, percent, plural
+from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.request import Request
 from sizing.search import Evaluated, Outcome
 from sizing.units import MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
     from sizing.verify import Verified
+
+
+class Limiting(NamedTuple):
+    """What keeps a replica from serving more, or the demand from being met, and what would change it."""
+
+    limit: str
+    statistic: str | None
+    value_ms: float | None
+    limit_ms: float | None
+    detail: str
+    relaxed_limit_ms: float | None
+    relaxed_gpus: int | None
+    relaxed_gpu: str | None
+    suggestions: tuple[str, ...]
 
 
 def limiting(best: Evaluated, request: Request, relaxation: Relaxation | None) -> Limiting:
@@ -142,3 +155,8 @@ def _unmet(outcome: Outcome, found: Sequence[Suggestion], checked: Verified | No
     return Limiting(
         miss.reason, limit.statistic if limit else None, value_ms, limit_ms, detail, None, None, None, words
     )
+
+
+def limit_words(name: str) -> str:
+    """Write what ends a load: a latency in capitals, a capacity in words."""
+    return name.upper() if name in ("ttft", "itl", "e2e") else name.replace("_", " ")

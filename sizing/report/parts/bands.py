@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.bands import AS_PREDICTED, LATENCIES, Situation, find, region
 from sizing.catalog import benchmarks
 from sizing.extras import NOTHING
-from sizing.report.documents import ErrorBand, Explanation, Latency, LoadFigures, MemoryFigures, Throughput
-from sizing.report.documents_simulation import SimulatedRun
+from sizing.formats.view import Explanation, Line, Quantity
+from sizing.formats.words import between
+from sizing.report.parts import quantities
+from sizing.report.parts.figures import Latency, LoadFigures, Throughput
+from sizing.report.parts.memory import MemoryFigures
+from sizing.report.parts.quantities import KV_CACHE_GIB, REQUESTS_PER_S, WEIGHTS_GIB
 from sizing.search import Evaluated, Outcome
 from sizing.specs.bands import Band, BandMetric
+
+if TYPE_CHECKING:
+    from sizing.report.documents_simulation import SimulatedRun
 
 TITLES: dict[BandMetric, str] = {
     "ttft": "TTFT",
@@ -28,6 +35,19 @@ STATISTICS = (
     "p95",
     "p99",
 )  # all of one class: percentiles were published too rarely for their own
+
+
+class ErrorBand(NamedTuple):
+    """The range, in the number's own unit, into which 8 in 10 of `n` published measurements of its class put it."""
+
+    low: float
+    high: float
+    n: int
+
+
+LABEL = "Error band"
+MEANS = tuple(q._replace(key=f"{q.key}.mean") for q in quantities.LATENCIES)  # as paths of bands
+MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (WEIGHTS_GIB, KV_CACHE_GIB))
 
 
 class Predicted(NamedTuple):
@@ -156,3 +176,27 @@ def _class(band: Band, situation: Situation) -> str:
 
 def _word(name: str, value: str) -> str:
     return f"{name} {value}" if name == "load" else value
+
+
+def memory_words(bands: Mapping[str, ErrorBand]) -> Line:
+    """Return the bands of one GPU's weights and cache pool."""
+    return words(bands, MEMORY, "engine logs")
+
+
+def run_words(bands: Mapping[str, ErrorBand], prefix: str = "") -> Line:
+    """Return the bands of a simulated run: its latencies, and its rate where that is a prediction."""
+    here = [q._replace(key=prefix + q.key) for q in (*MEANS, REQUESTS_PER_S)]
+    return words(bands, [q for q in here if q.key in bands], "runs")
+
+
+def words(bands: Mapping[str, ErrorBand], shown: Sequence[Quantity], noun: str, bias: str = "") -> Line:
+    """Return the range of each figure, its key the path of its band; which have none; how many `noun` they rest on."""
+    ranges = [(q, bands[q.key]) for q in shown if q.key in bands]
+    if not ranges:
+        return Line(f"no published {noun} like this", LABEL)
+    said = ", ".join(f"{q.heading} {between(band.low, band.high, q.write)}" for q, band in ranges)
+    counts = [band.n for _, band in ranges]
+    of = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+    lacking = [q.heading for q in shown if q.key not in bands]
+    none = f"; {', '.join(lacking)}: no published {noun} like this" if lacking else ""
+    return Line(f"{said} (8 in 10 of {of} published {noun} like this){none}{bias}", LABEL)
