@@ -16,9 +16,9 @@ from sizing.cli.resolve import Question
 from sizing.cli.workers import cores, ordered
 from sizing.formats.view import Assumption
 from sizing.report import curve_inputs, curve_predicted, rate_lines
+from sizing.report.compare import Compare
 from sizing.report.curve import build as build_curve
 from sizing.report.curve_inputs import Drawn
-from sizing.report.documents_compare import Compare
 from sizing.report.documents_curve import Curve
 from sizing.report.documents_report import RateLine, Report, Sensitivity
 from sizing.report.html_curve import first_metric

@@ -31,7 +31,7 @@ class Quantity(NamedTuple):
     """
 
     key: str
-    heading: str
+    heading: str = ""
     write: Callable[[Any], str] = number
     of: Callable[[Any], Any] | None = None
     unit: str = ""
@@ -136,15 +136,14 @@ class Rows(NamedTuple):
     rows: Sequence[Row]
 
 
-def rows_of(
-    records: Iterable[Any], columns: Sequence[str], labels: Mapping[str, Any] | None = None, more: Sequence[str] = ()
-) -> Rows:
-    """Return a row for each record: `labels`, the same in all, then the fields named by `columns`."""
+def rows_of(records: Iterable[Any], columns: Sequence[str | Quantity], labels: Mapping[str, Any] | None = None) -> Rows:
+    """Return a row for each record: `labels`, the same in all, then the `columns`, fields by name or quantities."""
     shared = labels or {}
     first = tuple(plain(value) for value in shared.values())
+    figures = [Quantity(column) if isinstance(column, str) else column for column in columns]
     return Rows(
-        (*shared, *columns, *more),
-        [(*first, *(plain(getattr(record, name)) for name in columns)) for record in records],
+        (*shared, *(figure.key for figure in figures)),
+        [(*first, *(plain(figure.value(record)) for figure in figures)) for record in records],
     )
 
 

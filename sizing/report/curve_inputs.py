@@ -10,10 +10,10 @@ from sizing.curve import Arrivals, Layouts, Line
 from sizing.formats.view import Assumption
 from sizing.load import Load
 from sizing.pool_curve import PoolLine, Unpaired
-from sizing.report import curve_pools, pools
+from sizing.report import curve_pools
 from sizing.report.curve_measured import Benchmark
 from sizing.report.documents_curve import CurveLine
-from sizing.report.parts import assumptions
+from sizing.report.parts import assumptions, pools
 from sizing.report.parts.question import Asked, conversation
 from sizing.request import Request
 from sizing.simulation import ROUNDS

@@ -8,11 +8,11 @@ from sizing.curve import Seen
 from sizing.formats.view import Assumption
 from sizing.pool_curve import BUDGET, MOST_LINES, PoolLine, Unpaired
 from sizing.pooled import Pooled
-from sizing.report import pools
-from sizing.report.answers import cache_called, gpus_called, weights_called
 from sizing.report.curve_predicted import decode_share, figures
 from sizing.report.documents_curve import CurveLine, CurvePoint
-from sizing.report.pools_why import why_not
+from sizing.report.parts import pools
+from sizing.report.parts.answers import cache_called, gpus_called, weights_called
+from sizing.report.parts.pools import why_not
 from sizing.request import Request
 
 HELD = (

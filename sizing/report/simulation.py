@@ -12,11 +12,11 @@ from sizing.engine.load import Lengths
 from sizing.engine.run import Routing
 from sizing.formats.view import Assumption
 from sizing.handover import Handed, Transfer
-from sizing.report import memory, pools
+from sizing.report import memory
 from sizing.report.documents import MemoryReport
 from sizing.report.documents_pools import SimulatedPool, SimulatedPools
 from sizing.report.documents_simulation import Extent, QueueFigures, SimulatedRun, SimulationReport, Spread
-from sizing.report.parts import assumptions, bands
+from sizing.report.parts import assumptions, bands, pools
 from sizing.report.parts.assumptions import NO_ITL
 from sizing.report.parts.question import candidate_of, inputs_of_layout
 from sizing.simulation import Deployed, Served, Traffic

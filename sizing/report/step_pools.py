@@ -7,9 +7,10 @@ from typing import NamedTuple
 from sizing.deployment import Resolved
 from sizing.errors import Fault, InputError
 from sizing.handover import Transfer
-from sizing.report import pools, step
+from sizing.report import step
 from sizing.report.documents_pools import StepPools
 from sizing.report.documents_step import StepReport
+from sizing.report.parts import pools
 from sizing.specs.pools import HandOver
 from sizing.units import MILLI
 

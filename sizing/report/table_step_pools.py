@@ -10,7 +10,7 @@ from sizing.formats.words import milliseconds
 from sizing.report import table_step
 from sizing.report.documents_pools import StepPools
 from sizing.report.parts.assumptions import assumed
-from sizing.report.table_pools import way
+from sizing.report.parts.pools import transfer_words as way
 
 
 def blocks(document: StepPools) -> Iterator[Block]:

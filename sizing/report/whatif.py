@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from sizing import cost
 from sizing.answer import Answer
 from sizing.formats.view import Assumption
-from sizing.report.answers import cache_called, gpus_called, shape, weights_called
 from sizing.report.documents_whatif import NotTried, OptionReport, Sensitivity, Sized, Together, WhatIfReport
 from sizing.report.parts import assumptions
+from sizing.report.parts.answers import cache_called, gpus_called, shape, weights_called
 from sizing.report.parts.question import Asked, inputs
 from sizing.request import Request
 from sizing.units import MILLI

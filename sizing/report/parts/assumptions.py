@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sizing import settings
-from sizing.answer import Replicas
+from sizing.answer import Answer, Replicas
 from sizing.architecture import is_moe
 from sizing.candidates import Candidate, deployment_of
 from sizing.demand import OF_USERS
@@ -83,6 +83,17 @@ def _of_setting(request: Request, chosen: Candidate, name: str) -> Assumption:
     unit = "GiB" if name == "non_torch_gib" else ""
     what = f"{request.engine.name} {request.engine_version} {name}"
     return Assumption(what, shown, unit, KIND_OF_EVIDENCE[row.evidence], row.source)
+
+
+def of_answer(best: Answer, request: Request, asked: Asked) -> Iterator[Assumption]:
+    """Yield what an answer rests on: model, and of its parts memory, time, limits, planning and price."""
+    yield from of_model(request, asked.notes)
+    for part in best.parts.values():
+        chosen = part.candidate
+        yield from of_memory(request, chosen)
+        yield from of_time(request, chosen, part.load.kernels)
+        yield from of_limits(request)
+        yield from of_planning(request, asked, chosen)
 
 
 def of_part(request: Request, asked: Asked, part: Replicas) -> Iterator[Assumption]:

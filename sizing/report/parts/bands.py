@@ -96,15 +96,17 @@ def of_estimate(
     """
     request, gpu = outcome.request, best.candidate.option.gpu
     here = request.situation(gpu, region(load.concurrency_per_replica))
-    if request.extras == NOTHING and not request.model.pooled:
-        yield from _of_times(best, outcome, load, throughput, latency)
+    yield from of_load(best, outcome, load, throughput, latency)
     yield from of_memory(memory, here._replace(load=None))
 
 
-def _of_times(
+def of_load(
     best: Evaluated, outcome: Outcome, load: LoadFigures, throughput: Throughput, latency: Latency
 ) -> Iterator[Predicted]:
+    """Yield the latencies and rates among the predictions of an answer."""
     request, gpu = outcome.request, best.candidate.option.gpu
+    if request.extras != NOTHING or request.model.pooled:
+        return
     here = request.situation(gpu, region(load.concurrency_per_replica))
     for metric in LATENCIES:
         for statistic in STATISTICS:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sizing import step as step_model
+from sizing.answer import Answer
 from sizing.attention.terms import Numeric
+from sizing.request import Request
 from sizing.search import Evaluated, Outcome
 from sizing.step import Batch, Step
 from sizing.units import MILLI
@@ -109,6 +111,13 @@ def latency(best: Evaluated) -> Latency:
         solo_ttft_ms=best.load.solo_ttft_s / MILLI,
         solo_itl_ms=best.load.solo_itl_s / MILLI if decodes else None,
     )
+
+
+def mean_ms(best: Answer, name: str, request: Request, statistic: str = "mean") -> float | None:
+    """Return a latency in ms, of `ttft_ms`, `itl_ms` or `e2e_ms`; None where there is no token after the first."""
+    if name == "itl_ms" and request.osl <= 1:
+        return None
+    return best.latency_s(name.removesuffix("_ms"))[statistic] / MILLI
 
 
 def _statistics(seconds: dict[str, float]) -> Statistics:

@@ -41,6 +41,11 @@ def layout(of: Sized) -> str:
     return str(Layout(of.tp or 1, of.pp or 1, of.dp or 1, of.ep or 1, of.cp or 1, of.dcp or 1))
 
 
+def sizes(of: Layout) -> dict[str, int]:
+    """Return the sizes of a layout by name, as records have them."""
+    return {name: getattr(of, name) for name in SIZES}
+
+
 def layout_in(row: Mapping[str, Any]) -> str:
     """Write the layout whose sizes stand in a row under their names."""
     return str(Layout(**{name: row[name] or 1 for name in SIZES}))

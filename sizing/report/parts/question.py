@@ -11,7 +11,7 @@ from sizing.candidates import Candidate
 from sizing.demand import Habits
 from sizing.deployment import Resolved
 from sizing.formats.view import Line
-from sizing.formats.words import number, percent, plural
+from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.request import GpuOption, Request
 from sizing.specs.workload import Defaults, Workload
 from sizing.units import MILLI
@@ -312,6 +312,16 @@ def steps_line(demand: dict[str, Any], *, always: bool = False) -> Line | None:
         )
         told.append(f"of {spans} the middle counts; llmsize plan --uncertain shows the spread")
     return Line("; ".join(told), "Demand") if told else None
+
+
+def limits_in_words(limits: Mapping[str, Any]) -> str:
+    """Write the limits on latencies."""
+    found = [
+        f"{name.removesuffix('_ms').upper()} {limit['statistic']} <= {milliseconds(limit['ms'])}"
+        for name, limit in limits.items()
+        if limit is not None
+    ]
+    return ", ".join(found) or "none"
 
 
 def lengths(inputs: Mapping[str, Any]) -> str:
