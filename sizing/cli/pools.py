@@ -21,7 +21,7 @@ from sizing.handover import Transfer, transfer_of
 from sizing.pooled import ALIKE, Asked, Checked, Found, Side, unlike
 from sizing.prices import typical_price
 from sizing.report.simulation import Split
-from sizing.report.step_pools import Both
+from sizing.report.step import Both
 from sizing.request import GpuOption, Request
 from sizing.simulation import Deployed, Traffic
 from sizing.specs.pools import PHASES, Disaggregate, read_pools

@@ -171,17 +171,3 @@ class Estimate(NamedTuple):
     explanations: tuple[Explanation, ...] = ()
     idle_conversations: IdleConversations | None = None
     schema: str = "llmsize.estimate/1"
-
-
-class MemoryReport(NamedTuple):
-    """The document of `llmsize memory`."""
-
-    fits: bool
-    inputs: dict[str, Any]
-    memory: MemoryFigures
-    bands: dict[str, ErrorBand]
-    reason: str | None
-    suggestions: tuple[str, ...]
-    assumptions: tuple[Assumption, ...]
-    explanations: tuple[Explanation, ...] = ()
-    schema: str = "llmsize.memory/1"

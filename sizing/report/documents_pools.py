@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sizing.formats.view import Assumption
 from sizing.report.documents import RejectedLayout
-from sizing.report.documents_step import StepReport
 from sizing.report.parts.figures import Statistics
 from sizing.report.parts.pools import Transfer
 
@@ -81,21 +79,6 @@ class Disaggregated(NamedTuple):
     needs: str
     rejected: dict[str, tuple[RejectedLayout, ...]]
     simulate_command: str | None = None
-
-
-class StepPools(NamedTuple):
-    """The document of `llmsize step --disaggregate`: the step of each pool, null where it has no work.
-
-    `kv_transfer_ms` is the time that the cache of the whole prompt, what was cached before included, takes on the link.
-    """
-
-    inputs: dict[str, Any]
-    prefill: StepReport | None
-    decode: StepReport | None
-    kv_transfer_ms: float | None
-    kv_transfer: Transfer | None
-    assumptions: tuple[Assumption, ...]
-    schema: str = "llmsize.step_pools/1"
 
 
 class SimulatedPool(NamedTuple):

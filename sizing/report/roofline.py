@@ -21,7 +21,7 @@ from sizing.report.documents_roofline import (
 )
 from sizing.report.parts import assumptions
 from sizing.report.parts.question import candidate_of, inputs_of_layout
-from sizing.report.step import batch_faults, layout_faults, length_faults
+from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.step import Batch, Step, TimedOperation
 
 DECODE, PREFILL = "decode", "prefill"

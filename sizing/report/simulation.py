@@ -12,12 +12,11 @@ from sizing.engine.load import Lengths
 from sizing.engine.run import Routing
 from sizing.formats.view import Assumption
 from sizing.handover import Handed, Transfer
-from sizing.report import memory
-from sizing.report.documents import MemoryReport
 from sizing.report.documents_pools import SimulatedPool, SimulatedPools
 from sizing.report.documents_simulation import Extent, QueueFigures, SimulatedRun, SimulationReport, Spread
 from sizing.report.parts import assumptions, bands, pools
 from sizing.report.parts.assumptions import NO_ITL
+from sizing.report.parts.memory import LayoutMemory, layout_memory
 from sizing.report.parts.question import candidate_of, inputs_of_layout
 from sizing.simulation import Deployed, Served, Traffic
 from sizing.specs.pools import HandOver
@@ -95,7 +94,7 @@ def build(asked: Simulated, served: Mapping[str, Served], handed: Handed | None 
         inputs=_inputs(asked, served),
         runs=runs,
         memory=held.memory,
-        bands=held.bands | bands.bounds(_predicted(asked, served, runs)),
+        bands=bands.bounds(held.predicted) | bands.bounds(_predicted(asked, served, runs)),
         reason=held.reason,
         suggestions=held.suggestions or _suggestions(asked, runs),
         assumptions=_assumptions(asked, runs) if served else held.assumptions,
@@ -103,14 +102,14 @@ def build(asked: Simulated, served: Mapping[str, Served], handed: Handed | None 
     )
 
 
-def _held(asked: Simulated) -> MemoryReport:
+def _held(asked: Simulated) -> LayoutMemory:
     """Return the memory of a deployment; of split pools that of the prefill pool where it is what lacks room."""
-    held = memory.build(asked.resolved)
+    held = layout_memory(asked.resolved)
     if asked.split is None:
         return held
     pool = "decode"
     if held.fits and not asked.fits:
-        held, pool = memory.build(asked.split.resolved), "prefill"
+        held, pool = layout_memory(asked.split.resolved), "prefill"
     return held if held.reason is None else held._replace(reason=f"the {pool} pool: {held.reason}")
 
 

@@ -12,13 +12,13 @@ from sizing.formats.view import Explanation, Line, Quantity
 from sizing.formats.words import between
 from sizing.report.parts import quantities
 from sizing.report.parts.figures import Latency, LoadFigures, Throughput
-from sizing.report.parts.memory import MemoryFigures
 from sizing.report.parts.quantities import KV_CACHE_GIB, REQUESTS_PER_S, WEIGHTS_GIB
 from sizing.search import Evaluated, Outcome
 from sizing.specs.bands import Band, BandMetric
 
 if TYPE_CHECKING:
     from sizing.report.documents_simulation import SimulatedRun
+    from sizing.report.parts.memory import MemoryFigures
 
 TITLES: dict[BandMetric, str] = {
     "ttft": "TTFT",

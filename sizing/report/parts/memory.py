@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
-from sizing.formats.view import Line
+from sizing import deployment as deployments
+from sizing.architecture import Layout
+from sizing.deployment import Resolved
+from sizing.formats.view import Assumption, Line
 from sizing.formats.words import gib
 from sizing.memory import MemoryUse
+from sizing.report.parts import assumptions, bands
+from sizing.report.parts.bands import Predicted
+from sizing.report.parts.question import candidate_of
 
 
 class MemoryFigures(NamedTuple):
@@ -72,3 +80,75 @@ def memory_line(m: MemoryFigures) -> Line:
         f"KV cache {gib(m.kv_cache_gib)}{shared} of {gib(m.budget_gib)} GiB budget ({gib(m.visible_gib)} visible)",
         "Memory per GPU",
     )
+
+
+class LayoutMemory(NamedTuple):
+    """The memory of one layout; where a sequence does not fit, the `reason` and `suggestions` that would make it fit."""
+
+    fits: bool
+    memory: MemoryFigures
+    predicted: tuple[Predicted, ...]
+    reason: str | None
+    suggestions: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
+
+
+def layout_memory(resolved: Resolved) -> LayoutMemory:
+    """Return the memory of one GPU under a layout."""
+    figures = memory_figures(resolved.memory, resolved.longest_that_fits())
+    fits = resolved.memory.fits and resolved.refused is None
+    return LayoutMemory(
+        fits=fits,
+        memory=figures,
+        predicted=tuple(bands.of_memory(figures, resolved.request.situation(resolved.option.gpu))),
+        reason=_reason(resolved),
+        suggestions=() if fits else tuple(_suggestions(resolved)),
+        assumptions=(
+            *assumptions.of_model(resolved.request, resolved.notes),
+            *assumptions.of_memory(resolved.request, candidate_of(resolved)),
+        ),
+    )
+
+
+def _reason(resolved: Resolved) -> str | None:
+    if resolved.refused is not None:
+        return f"{resolved.layout} is refused: {resolved.refused}"
+    if resolved.memory.fits:
+        return None
+    sequence = f"one sequence of {resolved.memory.max_model_len:,} tokens needs"
+    if resolved.memory.shared_prefix_gib:
+        sequence = f"{sequence.removesuffix(' needs')} and {resolved.memory.shared_prefix_gib:,.1f} GiB of shared prefixes need"
+    return f"does not fit: {sequence} {resolved.memory.deficit_gib:,.1f} GiB more per GPU"
+
+
+def _suggestions(resolved: Resolved) -> Iterator[str]:
+    """Yield the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
+    longest = resolved.longest_that_fits()
+    if resolved.refused is None and longest > 0 and resolved.request.extras.cached.within(longest):
+        yield f"--max-model-len {longest}"
+    for tp in range(resolved.layout.tp + 1, resolved.option.gpu.datasheet.island_gpus + 1):
+        if _fits(resolved, layout=replace(resolved.layout, tp=tp)):
+            yield f"--tp {tp}"
+            break
+    if resolved.plan.weight_bits > 8 and _fits(resolved, precision="fp8"):
+        yield "--precision fp8"
+    if resolved.plan.kv_bits > 8 and _fits(resolved, kv_precision="fp8"):
+        yield "--kv-precision fp8"
+
+
+def _fits(
+    resolved: Resolved,
+    *,
+    layout: Layout | None = None,
+    precision: str | None = None,
+    kv_precision: str | None = None,
+) -> bool:
+    request = resolved.request if kv_precision is None else replace(resolved.request, kv_precision=kv_precision)
+    tried = deployments.resolve(
+        request,
+        resolved.option,
+        layout or resolved.layout,
+        precision or resolved.plan.weight_format,
+        resolved.data,
+    )
+    return tried.refused is None and tried.memory.fits

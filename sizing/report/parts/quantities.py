@@ -36,5 +36,6 @@ POWER_W = Quantity("power_w", "W (TDP)", number, unit="W", meaning="thermal desi
 KWH_PER_MILLION_OUTPUT_TOKENS = Quantity(
     "kwh_per_million_output_tokens", "kWh/M output tokens", unit="kWh", meaning="at the thermal design power"
 )
+SHARE = Quantity("share", "share", percent, meaning="of the time on the GPU")
 WEIGHTS_GIB = Quantity("weights_gib", "weights", _gib, unit="GiB", meaning="weights of one GPU")
 KV_CACHE_GIB = Quantity("kv_cache_gib", "KV cache", _gib, unit="GiB", meaning="cache pool of one GPU")
