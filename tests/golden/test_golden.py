@@ -1,0 +1,27 @@
+"""Every command's output is as it was recorded, case by case (`record.py` records, `golden_cases.py` compares).
+
+Numbers may differ by 1e-9 (relative) in JSON and CSV, by one unit of the last digit shown in text. With
+LLMSIZE_GOLDEN_EXACT=1 every byte must be equal: that is for changes of the code which must not change any answer.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from golden_cases import differences, folders, formats, name_of, recorded, run_case
+
+CASES = [(folder, form) for folder in folders() for form in formats(folder)]
+
+
+@pytest.mark.parametrize(("folder", "form"), CASES, ids=[f"{name_of(folder)}-{form}" for folder, form in CASES])
+def test_output_is_as_recorded(folder: Path, form: str) -> None:
+    exact = os.environ.get("LLMSIZE_GOLDEN_EXACT", "") not in ("", "0")
+    found = list(differences(recorded(folder, form), run_case(folder, form), form, exact=exact))
+    if found:
+        pytest.fail("\n\n".join([(folder / "args").read_text(encoding="utf-8").strip(), *found]), pytrace=False)
+
+
+def test_every_case_is_recorded() -> None:
+    assert [name_of(folder) for folder in folders() if not formats(folder)] == []
