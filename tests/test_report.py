@@ -18,14 +18,13 @@ from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.main import run
 from sizing.cli.output import encodable
 from sizing.cli.resolve import question
-from sizing.formats import text
 from sizing.formats.tables import as_csv, as_json, as_markdown
-from sizing.formats.text import Block, rows
+from sizing.formats.text import Block, render, rows
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, money, number, stated
 from sizing.report.documents import Alternative, Estimate
-from sizing.report.documents_listing import Entry, Listing
 from sizing.report.estimate import build, within_budget
+from sizing.report.listings import Entry, Listing, document_of_entry, document_of_list
 from sizing.report.table_estimate import shell_lines
 from sizing.report.table_layouts import compared, rejected
 from sizing.report.unconverted import document_of
@@ -95,7 +94,7 @@ def parsed(name: str) -> dict[str, Any]:
 
 
 def terminal(record: Any, width: int = 80) -> str:
-    return text.render(document_of(record), width)
+    return render(document_of(record), width)
 
 
 def _refused(constant: str) -> float:
@@ -327,7 +326,7 @@ def test_every_gpu_fits_a_line_with_its_name_whole(width: int) -> None:
     names = gpus.gpu_names()
     columns = ("name", "memory_gib", "fp8_tflops", "link", "aliases")
     listed = Listing("gpus", columns, tuple((n, 79.19, 1978.9, "xGMI (Infinity Fabric) x8", "x") for n in names))
-    text = terminal(listed, width)
+    text = render(document_of_list(listed), width)
     assert widest(text) <= width
     assert all(any(line.split()[0] == n for line in text.splitlines() if line.strip()) for n in names)
     assert "aliases" not in text
@@ -336,7 +335,10 @@ def test_every_gpu_fits_a_line_with_its_name_whole(width: int) -> None:
 @pytest.mark.parametrize("width", [60, 80])
 def test_an_entry_shows_its_sources_by_number(width: int) -> None:
     found = gpus.load_gpu("h100-sxm")
-    text = terminal(Entry(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True)), width)
+    text = render(
+        document_of_entry(Entry(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True))),
+        width,
+    )
     assert widest(text) <= width
     assert text.splitlines()[0] == "h100-sxm (h100-sxm.yaml)"
     body, _, sources = text.rpartition("\n\n")
@@ -453,11 +455,13 @@ def test_json_is_the_same_every_time_and_in_every_encoding(name: str) -> None:
 
 def test_json_has_no_number_that_json_lacks() -> None:
     odd = Listing("x", ("a",), ((math.inf,), (math.nan,), (0.1 + 0.2,)))
-    assert json.loads(as_json(document_of(odd)))["rows"] == [[None], [None], [0.3]]
+    assert json.loads(as_json(document_of_list(odd)))["rows"] == [[None], [None], [0.3]]
 
 
 def test_every_model_lists() -> None:
-    assert json.loads(as_json(document_of(Listing("models", ("name",), tuple((n,) for n in models.model_names())))))
+    assert json.loads(
+        as_json(document_of_list(Listing("models", ("name",), tuple((n,) for n in models.model_names()))))
+    )
 
 
 # --- CSV and Markdown ------------------------------------------------------------------------------------------
