@@ -51,7 +51,7 @@ def command(
 
     output, batch = Part(lambda: chosen_format(values)), Part(check_batch)
     new = Part(lambda: check_all_new(values, "--prefill N --prior M: N tokens to compute of a prompt with M in cache"))
-    work = report.Work(decode, context, prefill, prior)
+    work = report.StepLoad(decode, context, prefill, prior)
     if values["disaggregate"] is not None:
         from sizing.cli.pools import both
 

@@ -113,8 +113,9 @@ def _drawn(figure: Figure) -> Iterator[Line]:
     from sizing.formats.charts import MARKS, ROOF, Dots
     from sizing.formats.charts import rows as plotted
 
-    lines = [Dots(one.x, one.y) for one in figure.series]
-    marks, keys = [*MARKS[: len(lines)]], [one.name for one in figure.series]
+    shown = figure.series[: len(MARKS)]
+    lines = [Dots(one.x, one.y) for one in shown]
+    marks, keys = [*MARKS[: len(lines)]], [one.name for one in shown]
     if figure.roof is not None:
         lines.append(Dots(figure.roof.x, figure.roof.y))
         marks.append(ROOF)

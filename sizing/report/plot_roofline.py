@@ -10,8 +10,8 @@ import numpy as np
 
 from sizing.formats.words import number, plural
 from sizing.intensity import roof_flops_per_s
-from sizing.report.documents_roofline import Roof, RooflinePoint, RooflineReport
 from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION, figure, rendered
+from sizing.report.roofline import Roof, RooflinePoint, RooflineReport
 from sizing.units import TERA
 
 if TYPE_CHECKING:

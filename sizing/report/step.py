@@ -14,7 +14,7 @@ from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.question import candidate_of, inputs_of_layout, setup
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.step import Batch, TimedOperation
-from sizing.units import GIGA, MEGA, MICRO, MILLI
+from sizing.units import GIGA, MEGA, MILLI
 
 if TYPE_CHECKING:  # loaded where pools are asked for
     from sizing.handover import Transfer as Way
@@ -65,7 +65,7 @@ class StepPools(NamedTuple):
     schema: str = "llmsize.step_pools/1"
 
 
-class Work(NamedTuple):
+class StepLoad(NamedTuple):
     """What a step does: `decode` sequences at `context` tokens, and `prefill` new tokens of a prompt with `prior` cached."""
 
     decode: int = 0
@@ -84,7 +84,7 @@ class Both(NamedTuple):
     facts: HandOver
 
 
-def record(resolved: Resolved, work: Work) -> StepReport:
+def record(resolved: Resolved, work: StepLoad) -> StepReport:
     """Time one step of a layout.
 
     Raises InputError where the layout is refused, where a sequence is longer than the engine takes, or the batch is more
@@ -137,7 +137,7 @@ def _operation(timed: TimedOperation, total_s: float) -> StepOperation:
     )
 
 
-def record_of_pools(both: Both, work: Work) -> StepPools:
+def record_of_pools(both: Both, work: StepLoad) -> StepPools:
     """Time a step of each pool that has work: a prompt in the one, sequences that decode in the other.
 
     Raises InputError with what keeps either from being run.
@@ -146,7 +146,7 @@ def record_of_pools(both: Both, work: Work) -> StepPools:
 
     faults: list[Fault] = []
 
-    def timed(pool: Resolved, part: Work) -> StepReport | None:
+    def timed(pool: Resolved, part: StepLoad) -> StepReport | None:
         if not part.decode and not part.prefill:
             return None
         try:
@@ -155,8 +155,8 @@ def record_of_pools(both: Both, work: Work) -> StepPools:
             faults.extend(error.faults)
             return None
 
-    prefill = timed(both.prefill, Work(prefill=work.prefill, prior=work.prior))
-    decode = timed(both.decode, Work(decode=work.decode, context=work.context))
+    prefill = timed(both.prefill, StepLoad(prefill=work.prefill, prior=work.prior))
+    decode = timed(both.decode, StepLoad(decode=work.decode, context=work.context))
     if faults:
         raise InputError(faults)
     prompt, request = work.prefill + work.prior, both.decode.request
@@ -211,7 +211,7 @@ def rows_of_pools(record: StepPools) -> Rows:
 OPERATIONS = (
     in_words("name", "operation"),
     Quantity("count", "times"),
-    Quantity("seconds", "us in all", lambda seconds: number(seconds / MICRO)),
+    quantities.US_IN_ALL,
     quantities.SHARE,
     Quantity("flops", "GFLOP", lambda flops: number(flops / GIGA)),
     Quantity("bytes", "MB", lambda size: number(size / MEGA)),

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from sizing.formats.view import Quantity, in_words
 from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
+from sizing.units import MICRO
 
 
 def _gib(value: float) -> str:
     return f"{gib(value)} GiB"
+
+
+def _us(seconds: float) -> str:
+    return number(seconds / MICRO)
 
 
 GPUS = Quantity("gpus", "GPUs", unit="GPUs", meaning="GPUs in all")
@@ -36,6 +41,7 @@ POWER_W = Quantity("power_w", "W (TDP)", number, unit="W", meaning="thermal desi
 KWH_PER_MILLION_OUTPUT_TOKENS = Quantity(
     "kwh_per_million_output_tokens", "kWh/M output tokens", unit="kWh", meaning="at the thermal design power"
 )
+US_IN_ALL = Quantity("seconds", "us in all", _us, unit="s", meaning="of all executions")
 SHARE = Quantity("share", "share", percent, meaning="of the time on the GPU")
 WEIGHTS_GIB = Quantity("weights_gib", "weights", _gib, unit="GiB", meaning="weights of one GPU")
 KV_CACHE_GIB = Quantity("kv_cache_gib", "KV cache", _gib, unit="GiB", meaning="cache pool of one GPU")
