@@ -11,7 +11,7 @@ from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, tak
 
 if TYPE_CHECKING:
     from sizing.cli.priced import Prices
-    from sizing.cli.resolve import Question
+    from sizing.cli.resolve import Prepared
     from sizing.report.cost import Answer
     from sizing.report.documents_cost import CostReport
 
@@ -55,7 +55,7 @@ def command(
         raise typer.Exit(1)
 
 
-def _costed(asked: Question, prices: Prices, values: dict[str, Any]) -> CostReport:
+def _costed(asked: Prepared, prices: Prices, values: dict[str, Any]) -> CostReport:
     """Size each type of GPU by itself and return what the ways to serve cost; types without the prices asked for are left out.
 
     Raises InputError before sizing any where no type is left.
@@ -63,8 +63,8 @@ def _costed(asked: Question, prices: Prices, values: dict[str, Any]) -> CostRepo
     from sizing.catalog.servers import load_defaults
     from sizing.cli.collecting import Part, check
     from sizing.cli.priced import priced
-    from sizing.errors import Fault, InputError
     from sizing.report.cost import Asking, build
+    from sizing.specs.errors import Fault, InputError
 
     if not asked.asked.workload.gpu:
         raise InputError(
@@ -93,13 +93,13 @@ def _costed(asked: Question, prices: Prices, values: dict[str, Any]) -> CostRepo
 
 def _short(answer: Answer) -> float:
     """Return how far a type of GPU is from an answer, by its nearest miss; what only a budget or a simulation turned down is near."""
-    from sizing.advice import nearest_miss
+    from sizing.answers.advice import nearest_miss
 
     miss = None if answer.outcome.best is not None else nearest_miss(answer.outcome)
     return 0.0 if miss is None else miss.shortfall
 
 
-def _helps(answer: Answer, asked: Question, values: dict[str, Any]) -> tuple[str, ...]:
+def _helps(answer: Answer, asked: Prepared, values: dict[str, Any]) -> tuple[str, ...]:
     """Return the single changes that would let a type of GPU meet the demand, in words."""
     from sizing.cli.estimate import suggested
     from sizing.report.parts.limiting import unmet
@@ -107,7 +107,7 @@ def _helps(answer: Answer, asked: Question, values: dict[str, Any]) -> tuple[str
     return unmet(answer.outcome, suggested(answer.outcome, asked, values), answer.checked).suggestions
 
 
-def _answer(asked: Question, priced: Any, values: dict[str, Any]) -> Answer:
+def _answer(asked: Prepared, priced: Any, values: dict[str, Any]) -> Answer:
     """Return what the search finds on one type of GPU, confirmed by simulation: as `llmsize estimate` does."""
     from sizing.cli.estimate import answer, to_simulate, to_size
     from sizing.report.cost import Answer

@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from sizing.catalog import servers
+from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import OwnFile, Resolved
 from sizing.cli.collecting import Part
 from sizing.cli.options import comma_separated
-from sizing.errors import Fault, InputError
-from sizing.prices import ON_DEMAND, offers_of, typical_offer
+from sizing.question.question import GpuType
 from sizing.report.cost import Priced, Rental
 from sizing.report.cost_options import ApiPrices
 from sizing.report.cost_service import Split
-from sizing.request import GpuOption
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Price
 
 LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION = 1e-4, 100_000.0
@@ -98,52 +98,52 @@ def _number(text: str, least: float, most: float) -> float:
     return value if value == 0 or least <= value <= most else math.nan
 
 
-def priced(asked: Prices, option: GpuOption) -> Priced:
+def priced(asked: Prices, gpu_type: GpuType) -> Priced:
     """Return the prices for one type of GPU; where neither servers nor rentals are asked for, the price to plan with.
 
     Raises InputError for an unknown provider, a server of other GPUs, and a type that nothing has a price of.
     """
-    own = Part(lambda: _own(asked, option))
-    rentals = Part(lambda: _rentals(asked, option))
+    own = Part(lambda: _own(asked, gpu_type))
+    rentals = Part(lambda: _rentals(asked, gpu_type))
     faults = [*own.faults, *rentals.faults]
     if faults:
         raise InputError(faults)
     found = Priced(own.value, rentals.value)
     if found.own is not None or found.rentals:
         return found
-    if option.usd_per_gpu_hour is None:
+    if gpu_type.usd_per_gpu_hour is None:
         if asked.api is not None:
             return found
-        message = f"no price of {option.gpu.name} is known"
+        message = f"no price of {gpu_type.gpu.name} is known"
         raise InputError(Fault(message, field="--gpu", allowed="another type, or with --price, --own or --cloud"))
-    return found._replace(rentals=(_planned(option),))
+    return found._replace(rentals=(_planned(gpu_type),))
 
 
-def _own(asked: Prices, option: GpuOption) -> Resolved | None:
-    return servers.resolve(asked.own, option.id, option.gpu) if asked.own is not None else None
+def _own(asked: Prices, gpu_type: GpuType) -> Resolved | None:
+    return servers.resolve(asked.own, gpu_type.id, gpu_type.gpu) if asked.own is not None else None
 
 
-def _rentals(asked: Prices, option: GpuOption) -> tuple[Rental, ...]:
+def _rentals(asked: Prices, gpu_type: GpuType) -> tuple[Rental, ...]:
     """Return what is rented: at the price given, and of each provider. Raises InputError with the faults of all."""
-    found = [Part(lambda pair=pair: _rental(option, *pair)) for pair in asked.clouds]  # type: ignore[misc]
+    found = [Part(lambda pair=pair: _rental(gpu_type, *pair)) for pair in asked.clouds]  # type: ignore[misc]
     faults = [fault for part in found for fault in part.faults]
     if faults:
         raise InputError(faults)
-    given = (_planned(option),) if asked.price is not None else ()
+    given = (_planned(gpu_type),) if asked.price is not None else ()
     return (*given, *(part.value for part in found))
 
 
-def _rental(option: GpuOption, provider: str, kind: str) -> Rental:
-    found = offers_of(option.gpu, provider, kind)
+def _rental(gpu_type: GpuType, provider: str, kind: str) -> Rental:
+    found = offers_of(gpu_type.gpu, provider, kind)
     said = found[0].kind
     name = found[0].provider if said == ON_DEMAND else f"{found[0].provider} {said}"
     return Rental(name, said, found)
 
 
-def _planned(option: GpuOption) -> Rental:
+def _planned(gpu_type: GpuType) -> Rental:
     """Return the price to plan with, counted by the GPU as `llmsize estimate` does."""
-    typical = typical_offer(option.gpu)
-    if typical is None or typical.usd_per_gpu_hour != option.usd_per_gpu_hour:
+    typical = typical_offer(gpu_type.gpu)
+    if typical is None or typical.usd_per_gpu_hour != gpu_type.usd_per_gpu_hour:
         typical = Price(provider="as asked", sku="GPU", kind=ON_DEMAND, gpus=1, date="as asked", source="as asked")
-    offer = typical.model_copy(update={"gpus": 1, "usd_per_gpu_hour": option.usd_per_gpu_hour})
-    return Rental(f"rented at ${option.usd_per_gpu_hour:g} per GPU-hour", ON_DEMAND, (offer,), option.price_source)
+    offer = typical.model_copy(update={"gpus": 1, "usd_per_gpu_hour": gpu_type.usd_per_gpu_hour})
+    return Rental(f"rented at ${gpu_type.usd_per_gpu_hour:g} per GPU-hour", ON_DEMAND, (offer,), gpu_type.price_source)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from sizing.answers.sweep import Axis, Searches, combination, size
 from sizing.catalog import workloads
-from sizing.catalog.names import Found
+from sizing.catalog.shelf import Found
 from sizing.cli import axes as reading
 from sizing.cli.collecting import Part, check
 from sizing.cli.estimate import OPTIONS, WORKLOAD_OPTIONS, simulated, to_size
@@ -17,17 +18,16 @@ from sizing.cli.named import FILES, Catalog
 from sizing.cli.options import Opt
 from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
-from sizing.cli.resolve import Question, data, question
+from sizing.cli.resolve import Prepared, data, question
 from sizing.cli.workers import collect, cores, ordered
-from sizing.errors import Fault, InputError
 from sizing.formats.view import Assumption
+from sizing.question.question import Data
 from sizing.report.documents_sweep import Sweep, SweepRow, flat
 from sizing.report.parts import assumptions
 from sizing.report.parts.question import inputs
 from sizing.report.sweep import invalid, row, shared
-from sizing.request import Data
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Workload
-from sizing.sweep import Axis, Searches, combination, size
 
 AT_ONCE = 32  # combinations that a process answers before it hands them over; of simulated ones each takes longer
 LENGTHS = ("isl", "osl")
@@ -62,7 +62,7 @@ class Resolver:
         self.catalog = Catalog(cache(FILES.model), cache(FILES.gpu), cache(FILES.engine))
         self.data: Data = data()
 
-    def question(self, values: Mapping[str, Any]) -> Question:
+    def question(self, values: Mapping[str, Any]) -> Prepared:
         """Return the question of some values. Raises InputError where they are wrong."""
         return question(self.workload, self.options, values, catalog=self.catalog, read=self.data, pooled=True)
 
@@ -158,7 +158,7 @@ def document(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
     """Return the document of all rows."""
     feasible = sum(row.feasible for row in rows)
     asked = list(_each_varied(asking))
-    found = [inputs(one.asked, one.request, None) for one in asked]
+    found = [inputs(one.asked, one.question, None) for one in asked]
     rests_on = [tuple(_rests_on(one)) for one in asked]
     return Sweep(
         feasible=feasible > 0,
@@ -171,12 +171,12 @@ def document(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
     )
 
 
-def _rests_on(one: Question) -> Iterator[Assumption]:
-    yield from assumptions.of_model(one.request, one.asked.notes)
-    yield from assumptions.of_limits(one.request)
+def _rests_on(one: Prepared) -> Iterator[Assumption]:
+    yield from assumptions.of_model(one.question, one.asked.notes)
+    yield from assumptions.of_limits(one.question)
 
 
-def _each_varied(asking: Sweeping) -> Iterator[Question]:
+def _each_varied(asking: Sweeping) -> Iterator[Prepared]:
     """Yield the first combination and, of each input, every other value in it (of numbers the last): what changes, changes here."""
     resolver = _resolver(asking.workload, asking.axes)
     first = {axis.name: axis.values[0] for axis in asking.axes}

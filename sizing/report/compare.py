@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing import cost
-from sizing.answer import Answer
-from sizing.compare import Compared, ComparedPools, place
+from sizing.answers.answer import Answer
+from sizing.answers.compare import Compared, ComparedPools, place
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -25,13 +24,14 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import between, milliseconds, money, number, percent, plural
+from sizing.planning import cost
+from sizing.question.question import GpuType, Question
 from sizing.report.parts import assumptions, bands, quantities
 from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
 from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.question import LABELS, Asked, demand, inputs, lengths, limits, limits_in_words, steps_line
-from sizing.request import GpuOption, Request
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:  # loaded where pools are asked for
@@ -159,23 +159,25 @@ def ranked(found: Compared | ComparedPools, asked: Asked, sort: Objective, repla
 def _candidate(
     found: Compared | ComparedPools,
     best: Answer | None,
-    request: Request,
+    question: Question,
     replaced: int | None,
     rests_on: Sequence[Assumption],
 ) -> CompareCandidate:
     options = _options(found)
     limit, reason = _limit(found)
     in_flight, most, headroom = _load(found)
-    ttft_ms, itl_ms, e2e_ms = (None if best is None else mean_ms(best, name, request) for name in LATENCIES)
+    ttft_ms, itl_ms, e2e_ms = (None if best is None else mean_ms(best, name, question) for name in LATENCIES)
     parts = () if best is None else tuple(best.parts.values())
     per_s = None if best is None else best.requests_per_s
-    output_per_s = None if per_s is None or request.model.pooled else per_s * request.output_tokens
+    output_per_s = None if per_s is None or question.service.model.pooled else per_s * question.service.output_tokens
     usd = None if best is None else best.usd_per_hour
     return CompareCandidate(
         gpu=" + ".join(dict.fromkeys(option.name for option in options)),
         gpu_id=_common(option.id for option in options),
         weight_precision=(
-            parts[-1].candidate.plan.weight_format if parts else found.precision or request.model.quantisation.precision
+            parts[-1].replica.plan.weight_format
+            if parts
+            else found.precision or question.service.model.quantisation.precision
         ),
         feasible=best is not None,
         gpus=None if best is None else best.gpus,
@@ -189,12 +191,12 @@ def _candidate(
         ttft_ms=ttft_ms,
         itl_ms=itl_ms,
         e2e_ms=e2e_ms,
-        limited=dict(_limited(best, request)),
+        limited=dict(_limited(best, question)),
         bands=dict(_bands(found)) if isinstance(found, Compared) else {},
         usd_per_hour=usd,
         usd_per_million_output_tokens=_usd_per_million(usd, output_per_s),
         usd_per_million_tokens=_usd_per_million(
-            usd, None if per_s is None else per_s * (request.isl + request.output_tokens)
+            usd, None if per_s is None else per_s * (question.service.isl + question.service.output_tokens)
         ),
         price_source=None if best is None else _common(option.price_source for option in options),
         power_w=None if best is None else best.power_w,
@@ -210,19 +212,19 @@ def _candidate(
             if best is None
             else any(choice.borrowed_from for part in parts for choice in part.load.kernels.used.values())
         ),
-        notes=tuple(dict.fromkeys(note for part in parts for note in part.candidate.plan.notes)),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.replica.plan.notes)),
         disaggregated=isinstance(found, ComparedPools),
         pools=_pools(found),
     )
 
 
-def _request(found: Compared | ComparedPools) -> Request:
-    return found.outcome.request if isinstance(found, Compared) else found.found.request
+def _request(found: Compared | ComparedPools) -> Question:
+    return found.outcome.question if isinstance(found, Compared) else found.found.question
 
 
-def _options(found: Compared | ComparedPools) -> tuple[GpuOption, ...]:
+def _options(found: Compared | ComparedPools) -> tuple[GpuType, ...]:
     if isinstance(found, Compared):
-        return (found.option,)
+        return (found.gpu_type,)
     return found.pools.prefill.options[0], found.pools.decode.options[0]
 
 
@@ -237,7 +239,7 @@ def _replica(found: Compared | ComparedPools) -> dict[str, int | None]:
     names = ("replicas", "gpus_per_replica", "tp", "pp", "ep", "dp", "cp", "dcp")
     if not isinstance(found, Compared) or found.best is None:
         return dict.fromkeys(names)
-    shape = found.best.candidate.layout
+    shape = found.best.replica.layout
     return {"replicas": found.best.replicas, "gpus_per_replica": shape.gpus, **sizes(shape)}
 
 
@@ -252,13 +254,13 @@ def _load(found: Compared | ComparedPools) -> tuple[float | None, float | None, 
     return per_s * found.best.latency_s("e2e")["mean"], most, max(0.0, most / per_s - 1)
 
 
-def _limited(best: Answer | None, request: Request) -> Iterator[tuple[str, Limited | None]]:
+def _limited(best: Answer | None, question: Question) -> Iterator[tuple[str, Limited | None]]:
     """Yield each latency that has a limit in the limit's statistic; None of those without."""
-    for name, limit in limits(request).items():
+    for name, limit in limits(question).items():
         if limit is None:
             yield name, None
         else:
-            value = None if best is None else mean_ms(best, name, request, limit["statistic"])
+            value = None if best is None else mean_ms(best, name, question, limit["statistic"])
             yield name, Limited(limit["statistic"], value, limit["ms"])
 
 
@@ -270,7 +272,7 @@ def _bands(found: Compared) -> Iterator[tuple[str, ErrorBand]]:
     load = load_figures(best, outcome)
     known = bands.bounds(bands.of_load(best, outcome, load, throughput(best, outcome), latency(best)))
     paths = {name: f"latency.{name}.mean" for name in LATENCIES}
-    for name, limited in _limited(best, outcome.request):
+    for name, limited in _limited(best, outcome.question):
         if limited is not None:
             paths[f"limited.{name}"] = f"latency.{name}.{limited.statistic}"
     paths |= {name: f"load.{name}" for name in ("requests_per_s", "max_requests_per_s")}
@@ -317,28 +319,28 @@ def replaced(found: Compared, gpus: int) -> Replaced | None:
     if best is None:
         return None
     return Replaced(
-        gpu=best.candidate.option.name,
-        gpu_id=best.candidate.option.id,
+        gpu=best.replica.gpu_type.name,
+        gpu_id=best.replica.gpu_type.id,
         gpus=gpus,
         gpus_used=best.gpus,
-        weight_precision=best.candidate.plan.weight_format,
+        weight_precision=best.replica.plan.weight_format,
         replicas=best.replicas,
-        **sizes(best.candidate.layout),
+        **sizes(best.replica.layout),
         requests_per_s=best.requests_per_s,
         verified=found.checked is not None,
     )
 
 
 def record(
-    found: Sequence[Ranked], asked: Asked, request: Request, sort: str, replaces: Replaced | None = None
+    found: Sequence[Ranked], asked: Asked, question: Question, sort: str, replaces: Replaced | None = None
 ) -> Compare:
     """Return the record of all candidates, in order."""
     candidates = tuple(entry.candidate for entry in sorted(found, key=lambda entry: entry.place))
     best = next((candidate for candidate in candidates if candidate.feasible), None)
     return Compare(
         feasible=best is not None,
-        inputs=inputs(asked, request, None),
-        demand=demand(asked, request),
+        inputs=inputs(asked, question, None),
+        demand=demand(asked, question),
         sort=sort,
         replaces=replaces,
         best=best,

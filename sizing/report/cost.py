@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from sizing.answers.search import Evaluated, Outcome, within_budget
 from sizing.catalog.servers import Resolved
-from sizing.demand import Demanded
-from sizing.errors import InputError
 from sizing.formats.view import Assumption
 from sizing.formats.words import number
+from sizing.question.demand import Demanded
 from sizing.report import estimate
 from sizing.report.cost_bands import band_of_rate, bands_of
 from sizing.report.cost_energy import energy_of
@@ -20,12 +20,12 @@ from sizing.report.cost_service import Service, Split, service_of
 from sizing.report.documents_cost import CostOption, CostReport, Load, with_mean
 from sizing.report.parts import assumptions
 from sizing.report.parts.question import Asked, inputs
-from sizing.search import Evaluated, Outcome, within_budget
+from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu, Price
 from sizing.specs.server import NUMBERS, Server
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.verify import Verified
+    from sizing.answers.verify import Verified
 
 LOADS_ASSUMED: dict[Load, str] = {
     "stated_demand": "the stated demand around the clock",
@@ -99,7 +99,7 @@ def build(asking: Asking, problems: Sequence[str] = (), suggestions: Sequence[st
     parts.sort(key=lambda part: part.options[0].usd_per_1k_requests.at_load if part.options else 0.0)
     problems = [*problems, *left_out]
     first = parts[0].answer if parts else asking.answers[0]
-    stated = inputs(first.asked, first.outcome.request, parts[0].best.candidate if parts else None)
+    stated = inputs(first.asked, first.outcome.question, parts[0].best.replica if parts else None)
     stated |= _inputs(asking, first)
     if not parts:
         return _unsized(first, stated, problems, suggestions)
@@ -108,7 +108,7 @@ def build(asking: Asking, problems: Sequence[str] = (), suggestions: Sequence[st
     if asking.api is not None:
         options.append(api(service, asking.api))
     top = options[0]
-    found = first.outcome.request.demanded
+    found = first.outcome.question.target.demanded
     document = CostReport(
         feasible=True,
         inputs=stated,
@@ -131,9 +131,9 @@ def build(asking: Asking, problems: Sequence[str] = (), suggestions: Sequence[st
         verified=None if first.checked is None else first.checked.passed,
         options=tuple(options),
         break_even=tuple(compared(options)),
-        energy=energy_of(top, service, first.priced.own, best.candidate.option.gpu, asking.defaults),
+        energy=energy_of(top, service, first.priced.own, best.replica.gpu_type.gpu, asking.defaults),
         bands=bands_of(
-            options, {part.service.gpu: band_of_rate(part.best, part.answer.outcome.request) for part in parts}
+            options, {part.service.gpu: band_of_rate(part.best, part.answer.outcome.question) for part in parts}
         ),
         problems=tuple(problems),
         suggestions=(),
@@ -157,7 +157,7 @@ def _unsized(first: Answer, stated: dict[str, Any], problems: Sequence[str], sug
         usd_per_year=None, usd_per_1k_requests=None, usd_per_million_tokens=None, split=None, load_requests_per_s=None, demand=None, mean_requests_per_s=None,
         peak_requests_per_s=None, full_use_requests_per_s=None, sized_to_mean=None, deployments=(), verified=None, options=(),
         break_even=(), energy=None, bands={}, problems=tuple(problems), suggestions=tuple(suggestions),
-        assumptions=tuple(assumptions.of_model(first.outcome.request, first.asked.notes)),
+        assumptions=tuple(assumptions.of_model(first.outcome.question, first.asked.notes)),
     )  # fmt: skip
 
 
@@ -208,9 +208,9 @@ def _part(answer: Answer, split: Split, *, several: bool) -> _Part | None:
     best = answer.best
     if best is None:
         return None
-    service = service_of(best, answer.outcome.request, answer.asked.workload.planning, split)
+    service = service_of(best, answer.outcome.question, answer.asked.workload.planning, split)
     mark = f" ({service.gpu})" if several else ""
-    found = _options(answer.priced, service, best.candidate.option.gpu)
+    found = _options(answer.priced, service, best.replica.gpu_type.gpu)
     return _Part(answer, best, service, tuple(option._replace(name=option.name + mark) for option in found))
 
 
@@ -230,7 +230,7 @@ def _assumptions(asking: Asking, parts: Iterable[_Part], options: Iterable[CostO
     yield Assumption("money", "US dollars, without taxes", "", "assumed", "prices as their sources state them")
     yield Assumption("hours", "8,760 a year, 730 a month", "", "assumed", YEAR)
     for answer, best, service, _ in parts:
-        request, chosen = answer.outcome.request, best.candidate
+        request, chosen = answer.outcome.question, best.replica
         if service.load in LOADS_ASSUMED:
             why = "nothing says how far the mean is below it"
             yield Assumption("load", LOADS_ASSUMED[service.load], "", "assumed", why)
@@ -238,7 +238,7 @@ def _assumptions(asking: Asking, parts: Iterable[_Part], options: Iterable[CostO
         yield from assumptions.of_memory(request, chosen)
         yield from assumptions.of_time(request, chosen, best.load.kernels)
         yield from assumptions.of_limits(request)
-        unpriced = replace(chosen, option=replace(chosen.option, usd_per_gpu_hour=None))
+        unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
         yield from assumptions.of_planning(request, answer.asked, unpriced)
         if answer.priced.own is not None:
             yield from _of_server(answer.priced.own)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from sizing import capacity, cost
 from sizing.catalog.servers import Resolved
-from sizing.cost import WATTS_PER_KW
+from sizing.planning import cost
+from sizing.planning.cost import WATTS_PER_KW
 from sizing.report.cost_service import Service
 from sizing.report.documents_cost import CostOption, Energy, Loads
+from sizing.specs import demand
 from sizing.specs.gpu import Gpu
 from sizing.specs.server import Server
 
@@ -36,7 +37,7 @@ def energy_of(
     def at(utilisation: float, rate: float) -> tuple[float, float, float, float]:
         """Return power in W, energy a year in kWh, and kWh per million output tokens and all tokens."""
         drawn = cost.power_w(full_w, idle, utilisation)
-        year = drawn * pue / WATTS_PER_KW * capacity.hours_per_year() * uptime
+        year = drawn * pue / WATTS_PER_KW * demand.hours_per_year() * uptime
         output = cost.kwh_per_million_tokens(drawn * pue, rate * service.osl)
         return drawn, year, output, cost.kwh_per_million_tokens(drawn * pue, rate * (service.isl + service.osl))
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sizing import capacity, cost
-from sizing.break_even import SECONDS_PER_DAY, CostCurve
+from sizing.catalog.prices import source_of, usd_per_gpu_hour
 from sizing.catalog.servers import Resolved
-from sizing.cost import JOULES_PER_KWH, MONTHS_PER_YEAR, OwnServer, TokenPrices
-from sizing.errors import Fault, InputError
 from sizing.formats.words import plural
-from sizing.plan.nodes import Fit
-from sizing.prices import source_of, usd_per_gpu_hour
+from sizing.planning import cost
+from sizing.planning.break_even import SECONDS_PER_DAY, CostCurve
+from sizing.planning.cost import JOULES_PER_KWH, MONTHS_PER_YEAR, OwnServer, TokenPrices
+from sizing.planning.size import Fit
 from sizing.report.cost_service import Bundle, Service
 from sizing.report.documents_cost import CostOption, Loads, Parts, TokenLoads
+from sizing.specs import demand
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu, Price
 
 NO_UNITS = float("inf")  # an API holds any load
@@ -146,7 +147,7 @@ def _held(service: Service, offer: Price, *, elastic: bool) -> Rented:
     fit = Fit(service.gpus_per_replica, offer.gpus)
     bundle, units = Bundle.of(fit), fit.nodes(service.replicas)
     per_s = bundle.replicas * service.per_replica_per_s / bundle.units
-    unit_year = offer.gpus * usd_per_gpu_hour(offer) * capacity.hours_per_year()
+    unit_year = offer.gpus * usd_per_gpu_hour(offer) * demand.hours_per_year()
     least, always = bundle.units * unit_year, units * unit_year
     busy = service.busy(units * per_s)
     if not elastic:
@@ -191,7 +192,7 @@ def _option(
     return CostOption(
         name=name, kind=kind, provider=None, contract=None, follows_load=kind == "api", gpu=service.gpu, sku=None,
         units=None, gpus_per_unit=None, gpus=None, usd_per_gpu_hour=None, capacity_requests_per_s=per_s,
-        utilisation_at_load=None, load=service.load, load_requests_per_s=service.load_per_s, usd_per_hour=year / capacity.hours_per_year(),
+        utilisation_at_load=None, load=service.load, load_requests_per_s=service.load_per_s, usd_per_hour=year / demand.hours_per_year(),
         usd_per_month=year / MONTHS_PER_YEAR, usd_per_year=year, usd_per_year_by_load=usd,
         usd_per_1k_requests=each, usd_per_million_tokens=_by_token(service, each),
         parts_usd_per_year=None, upfront_usd=None, date="", source="", note=None, depreciation_years=None, curves=curves,

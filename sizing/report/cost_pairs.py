@@ -7,9 +7,9 @@ from itertools import product
 
 import numpy as np
 
-from sizing.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
-from sizing.cost import MONTHS_PER_YEAR, REQUESTS
 from sizing.formats.words import rounded_usd
+from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
+from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS
 from sizing.report.documents_cost import BreakEven, CostOption
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from sizing import capacity
-from sizing.break_even import SECONDS_PER_DAY
-from sizing.demand import says_shape
-from sizing.load import Most
-from sizing.plan.nodes import Fit
-from sizing.plan.size import need_of
+from sizing.answers.search import Evaluated
+from sizing.planning.break_even import SECONDS_PER_DAY
+from sizing.planning.size import Fit, need_of
+from sizing.question.demand import says_shape
+from sizing.question.question import Question
+from sizing.replica.capacity import Capacity
 from sizing.report.documents_cost import Load, Loads
-from sizing.request import Request
-from sizing.search import Evaluated
+from sizing.specs import demand
 from sizing.specs.workload import Planning
 
 Split = float | Literal["time"]
@@ -77,22 +76,22 @@ class _Seen(NamedTuple):
     sized_per_s: float
 
 
-def service_of(best: Evaluated, request: Request, planning: Planning, split: Split) -> Service:
+def service_of(best: Evaluated, question: Question, planning: Planning, split: Split) -> Service:
     """Return what an answer of the search serves; `planning` says of requests in flight how far their mean is below the peak."""
-    each = full_use_per_replica(best, request)
-    seen = _seen(best, request, planning, each * best.replicas)
+    each = full_use_per_replica(best, question)
+    seen = _seen(best, question, planning, each * best.replicas)
     return Service(
-        best.candidate.option.name, request.isl, request.osl, best.replicas, best.candidate.layout.gpus,
+        best.replica.gpu_type.name, question.service.isl, question.service.osl, best.replicas, best.replica.layout.gpus,
         each, seen.load, seen.per_s, max(1.0, seen.sized_per_s / seen.per_s), split, _input_shares(best, seen.per_s),
     )  # fmt: skip
 
 
-def _seen(best: Evaluated, request: Request, planning: Planning, capacity_per_s: float) -> _Seen:
+def _seen(best: Evaluated, question: Question, planning: Planning, capacity_per_s: float) -> _Seen:
     """Return the load: the mean, else the demand around the clock, else what is sized at most.
 
     Requests in flight are as many requests/s as the deployment answers while they are all there.
     """
-    found = request.demanded
+    found = question.target.demanded
     if found is None:
         return _Seen("as_sized", capacity_per_s, capacity_per_s)
     if found.peak_per_s is None or found.busy_per_s is None:
@@ -100,17 +99,17 @@ def _seen(best: Evaluated, request: Request, planning: Planning, capacity_per_s:
         mean = found.habits.mean_of(busy) if says_shape(planning) else None
     else:
         busy, sized, mean = found.busy_per_s, found.peak_per_s, found.mean_per_s
-    sized_per_s = sized * (1 + request.headroom)
+    sized_per_s = sized * (1 + question.rules.headroom)
     return _Seen("stated_demand", busy, sized_per_s) if mean is None else _Seen("mean_load", mean, sized_per_s)
 
 
-def full_use_per_replica(best: Evaluated, request: Request) -> float:
+def full_use_per_replica(best: Evaluated, question: Question) -> float:
     """Return requests/s of one replica at full use: the most within all limits; where a simulation asked for more replicas
     than that explains, the rate that it confirmed."""
-    need = need_of(best, request)
+    need = need_of(best, question)
     if not need.in_flight:
         return need.per_replica
-    explained = capacity.replicas_for(need.demand * (1 + need.headroom), best.most_per_replica) == best.replicas
+    explained = demand.replicas_for(need.demand * (1 + need.headroom), best.most_per_replica) == best.replicas
     return best.most_requests_per_s if explained else best.requests_per_s / best.replicas
 
 
@@ -121,6 +120,6 @@ def _input_shares(best: Evaluated, load_per_s: float) -> Loads:
         prefill_s, decode_s = best.load.phases_s(decoding)
         return prefill_s / (prefill_s + decode_s)
 
-    most = Most(best.most_per_replica, best.most_requests_per_s, best.most_decoding, best.binding)
+    most = Capacity(best.most_per_replica, best.most_requests_per_s, best.most_decoding, best.binding)
     rate = min(load_per_s / best.replicas, best.most_requests_per_s)
     return Loads(share(best.most_decoding), share(float(best.load.at_rate(rate, most).decoding[0])))

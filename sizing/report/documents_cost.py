@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from sizing.break_even import CostCurve
 from sizing.formats.view import Assumption
+from sizing.planning.break_even import CostCurve
 from sizing.report.documents import Deployment
 from sizing.report.parts.bands import ErrorBand
 

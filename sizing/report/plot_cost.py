@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sizing.break_even import SECONDS_PER_DAY, Days, usd_per_year
 from sizing.formats.words import number
+from sizing.planning.break_even import SECONDS_PER_DAY, Days, usd_per_year
 from sizing.report.documents_cost import BreakEven, CostOption, CostReport, Load
 from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION, figure, rendered
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sizing.errors import InputError
+from sizing.answers.search import Evaluated, Outcome, within_budget
 from sizing.report.documents_sweep import NUMBERS, SweepRow
 from sizing.report.estimate import cost_figures
 from sizing.report.parts.figures import throughput
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.question import Asked
-from sizing.search import Evaluated, Outcome, within_budget
-from sizing.units import MILLI
+from sizing.specs.errors import InputError
+from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.verify import Verified
+    from sizing.answers.verify import Verified
 
 INPUT = "input"
 
@@ -26,12 +26,12 @@ def row(varied: dict[str, Any], outcome: Outcome, asked: Asked, checked: Verifie
     if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
         nearest = unmet(outcome, (), checked)
         return without_answer(varied, nearest.limit, nearest.detail)
-    layout, rates, money = best.candidate.layout, throughput(best, outcome), cost_figures(best, outcome, asked)
+    layout, rates, money = best.replica.layout, throughput(best, outcome), cost_figures(best, outcome, asked)
     return SweepRow(
         varied=varied,
         feasible=True,
-        gpu=best.candidate.option.name,
-        weight_precision=best.candidate.plan.weight_format,
+        gpu=best.replica.gpu_type.name,
+        weight_precision=best.replica.plan.weight_format,
         gpus=best.gpus,
         replicas=best.replicas,
         tp=layout.tp,

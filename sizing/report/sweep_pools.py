@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sizing import cost
-from sizing.pooled import Asked, Checked, Found
+from sizing.answers.pools import Asked, Checked, Found
+from sizing.planning import cost
 from sizing.report import pools
 from sizing.report.documents_sweep import SweepRow
 from sizing.report.parts.answers import gpus_called, shape, weights_called
@@ -18,7 +18,7 @@ def row(varied: dict[str, Any], found: Found, asked: Asked, checked: Checked | N
     one, best = pools.build(found, asked, None, checked), found.confirmed(checked)
     if not one.feasible or best is None:
         return without_answer(varied, UNSERVED, one.why)
-    usd, tokens_per_s = best.usd_per_hour, best.requests_per_s * found.request.osl
+    usd, tokens_per_s = best.usd_per_hour, best.requests_per_s * found.question.service.osl
     ttft_ms, itl_ms, e2e_ms = (pools.mean_ms(best, name) for name in ("ttft", "itl", "e2e"))
     return SweepRow(
         varied=varied,
