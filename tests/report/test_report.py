@@ -14,7 +14,7 @@ import pytest
 
 from sizing import __version__
 from sizing.answers import advice
-from sizing.answers.search import search
+from sizing.answers.search import search, within_budget
 from sizing.catalog import gpus, models
 from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.main import run
@@ -25,7 +25,7 @@ from sizing.formats.text import Block, render, rows
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, money, number, stated
 from sizing.report.documents import Alternative, Estimate
-from sizing.report.estimate import build, within_budget
+from sizing.report.estimate import build
 from sizing.report.listings import Entry, Listing, document_of_entry, document_of_list
 from sizing.report.table_estimate import shell_lines
 from sizing.report.table_layouts import compared, rejected
