@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from sizing.formats.view import Assumption
 from sizing.planning.cloud import Cloud
 from sizing.planning.fleet import (
     Availability,
@@ -22,11 +23,11 @@ from sizing.planning.growth import Growing
 from sizing.planning.plan import Moved, Plan
 from sizing.planning.provision import PlanAnswer, Provision, peak_of, total
 from sizing.planning.uncertainty import Ranges
-from sizing.report import assumptions
-from sizing.report.documents import Assumption, Latency, Users
-from sizing.report.figures import latency
-from sizing.report.inputs import Asked, demand, habits, inputs
-from sizing.report.limiting import unmet
+from sizing.report.documents import Users
+from sizing.report.parts import assumptions
+from sizing.report.parts.figures import Latency, latency
+from sizing.report.parts.limiting import unmet
+from sizing.report.parts.question import Asked, demand, habits, inputs
 
 
 class ReserveFigures(NamedTuple):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from sizing.formats.text import Block
+from sizing.formats.view import Line, labelled
+from sizing.formats.words import rounded_usd
 from sizing.planning.fleet import Availability
 from sizing.planning.uncertainty import Ranges
-from sizing.report.lines import Block, Line, labelled, rounded_usd
 from sizing.report.plan import Move
 
 LEAST_MISSING = 1e-7  # per cent, of a probability: what is beyond is lost in sums and in what nodes are known to do

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sizing.formats.text import Block
+from sizing.formats.view import Line
+from sizing.formats.words import money, number, percent, plural, rounded_usd
 from sizing.planning.cloud import Cloud
 from sizing.planning.fleet import Hour
 from sizing.planning.growth import Growing, Month
-from sizing.report.lines import Block, Line, money, number, percent, plural, rounded_usd
 from sizing.report.plan import PlanReport
 from sizing.specs.demand import HOURS_OF_DAY
 

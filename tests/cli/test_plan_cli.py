@@ -447,7 +447,8 @@ def test_options_of_one_workload_are_refused_beside_a_fleet(capsys: pytest.Captu
 @pytest.mark.parametrize("width", [60, 80, 110])
 def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
     from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, ask, planned
-    from sizing.report import table
+    from sizing.formats.text import render
+    from sizing.report.unconverted import document_of
 
     values: dict[str, Any] = {option.name: None for option in (*WORKLOAD_OPTIONS, *RULE_OPTIONS)}
     values |= {
@@ -458,7 +459,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
         "move": "search=l40s",
     }
     document = planned(ask(FLEET, values), 0, simulated=False)
-    assert max(map(len, table.render(document, width).splitlines())) <= width
+    assert max(map(len, render(document_of(document), width).splitlines())) <= width
 
 
 def test_the_number_alone(capsys: pytest.CaptureFixture[str]) -> None:
