@@ -9,6 +9,8 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing import __version__
+from sizing.specs.bands import ErrorBand as ErrorBand
+from sizing.specs.units import Statistics as Statistics
 from sizing.specs.values import Kind
 
 if TYPE_CHECKING:
@@ -39,24 +41,6 @@ class Explanation(NamedTuple):
     formula: str
     inputs: str
     source: str
-
-
-class Statistics(NamedTuple):
-    """A latency in ms: its mean and percentiles; null where the model has none."""
-
-    mean: float | None
-    p50: float | None
-    p90: float | None
-    p95: float | None
-    p99: float | None
-
-
-class ErrorBand(NamedTuple):
-    """The range, in the number's own unit, into which 8 in 10 of `n` published measurements of its class put it."""
-
-    low: float
-    high: float
-    n: int
 
 
 class Conservative(NamedTuple):

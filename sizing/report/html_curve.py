@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from sizing.report.curve import METRICS, shape
+from sizing.answers.points import METRICS, CurvePoint, Metric
+from sizing.report.curve import CurveLine, CurveRecord, RateLine, RatePoint, shape
 from sizing.report.documents import Statistics
-from sizing.report.documents_curve import Curve, CurveLine, CurvePoint, Metric
-from sizing.report.documents_report import RateLine, RatePoint, Report
+from sizing.report.documents_report import Report
 from sizing.report.html_cells import Cell, Table, columns, figure, words
 from sizing.report.html_chart import Chart, Datum, Series, chart
 from sizing.report.lines import milliseconds, number, percent
@@ -95,7 +95,7 @@ def note(report: Report) -> str:
 def _lines(report: Report) -> Sequence[CurveLine | RateLine]:
     if report.curve is None:
         return report.rates
-    curve: Curve = report.curve
+    curve: CurveRecord = report.curve
     return curve.lines
 
 

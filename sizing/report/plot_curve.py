@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.report.curve import shape
-from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
+from sizing.answers.points import CurvePoint
+from sizing.report.curve import CurveLine, shape
+from sizing.report.curve import CurveRecord as Curve
 from sizing.report.lines import milliseconds, number
 from sizing.report.plots import BLACK, GREY, Style, figure, limit_line, log_ticks, rendered, style, title, words
 from sizing.report.table_curve import PER_8, axis_label, told_apart

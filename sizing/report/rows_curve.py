@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from sizing.answers.points import METRICS, CurvePoint, Percentiles
 from sizing.report import table_pools
-from sizing.report.curve import METRICS, OF_POINTS
+from sizing.report.curve import OF_POINTS
+from sizing.report.curve import CurveRecord as Curve
 from sizing.report.documents import plain
-from sizing.report.documents_curve import Curve, CurvePoint, Percentiles
 from sizing.report.rows import Row, Rows
 
 OF_LINE = (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sizing.report.curve import shape, shape_of, weights
+from sizing.answers.points import CurvePoint
+from sizing.report.curve import CurveLine, shape, shape_of, weights
+from sizing.report.curve import CurveRecord as Curve
 from sizing.report.documents import NO_ITL
-from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
 from sizing.report.footnotes import assumed
 from sizing.report.lines import Block, Line, lengths, milliseconds, number, percent, plural
 from sizing.report.text_plot import LIMIT, MARKS, SPECIAL, Dots, rows
