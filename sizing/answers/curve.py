@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers import lines as replica_lines
-from sizing.answers.lines import Each, Grid, Line, Pair, Progress, with_points
-from sizing.answers.points import METRICS, CurvePoint, Metric, Sample, applying, judged
+from sizing.answers.lines import CurveLine, Each, Grid, Pair, Progress, with_points
+from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged
 from sizing.catalog import shelf
 from sizing.question.question import Data, Question
 from sizing.specs.units import MILLI
@@ -44,15 +44,15 @@ class Curve(NamedTuple):
 
     axis: CurveAxis
     limits: Limits
-    lines: tuple[Line, ...]
+    lines: tuple[CurveLine, ...]
 
     @property
-    def points(self) -> list[tuple[Line, CurvePoint]]:
+    def points(self) -> list[tuple[CurveLine, CurvePoint]]:
         """All points, each with its line."""
         return [(line, point) for line in self.lines for point in line.points]
 
     @property
-    def chosen(self) -> tuple[Line, CurvePoint] | None:
+    def chosen(self) -> tuple[CurveLine, CurvePoint] | None:
         """The most throughput within the limits, with its line; None where no point keeps them."""
         return next(((line, point) for line, point in self.points if point.chosen), None)
 
@@ -72,7 +72,7 @@ class Nearest(NamedTuple):
 
     limit: Metric
     excess: float
-    line: Line
+    line: CurveLine
     point: CurvePoint
 
 
@@ -91,7 +91,7 @@ def curve(
     grid: Grid,
     data: Data,
     *,
-    measured: Sequence[Line] = (),
+    measured: Sequence[CurveLine] = (),
     each: Each = map,
     progress: Progress | None = None,
 ) -> Curve:
@@ -117,8 +117,8 @@ def metric_of(limits: Limits, mode: str = "streaming") -> Metric:
 
 
 def evaluated(
-    found: Sequence[Line], question: Question, grid: Grid, *, each: Each = map, progress: Progress | None = None
-) -> list[Line]:
+    found: Sequence[CurveLine], question: Question, grid: Grid, *, each: Each = map, progress: Progress | None = None
+) -> list[CurveLine]:
     """Put each line that has parts under the loads of the grid."""
     drawn = [line for line in found if line.parts]
     samples = iter(
@@ -130,7 +130,7 @@ def evaluated(
     return [with_points(line, next(samples), question, bands) if line.parts else line for line in found]
 
 
-def _closed_form(drawn: Iterable[Line], question: Question, grid: Grid) -> Iterator[list[Sample]]:
+def _closed_form(drawn: Iterable[CurveLine], question: Question, grid: Grid) -> Iterator[list[LoadSample]]:
     for line in drawn:
         if isinstance(line.pools, Pair):
             from sizing.answers import pool_lines
@@ -141,12 +141,12 @@ def _closed_form(drawn: Iterable[Line], question: Question, grid: Grid) -> Itera
 
 
 def _simulated(
-    drawn: Sequence[Line], question: Question, grid: Grid, each: Each, progress: Progress | None
-) -> Iterator[list[Sample]]:
+    drawn: Sequence[CurveLine], question: Question, grid: Grid, each: Each, progress: Progress | None
+) -> Iterator[list[LoadSample]]:
     rows = [_jobs(line, question, grid) for line in drawn]
     jobs = [job for row in rows for job in row]
     order = sorted(range(len(jobs)), key=lambda i: -jobs[i].requests)  # the longest first: processes end together
-    done: dict[int, Sample] = {}
+    done: dict[int, LoadSample] = {}
     for i, sample in zip(order, each(replica_lines.run, [jobs[i] for i in order]), strict=True):
         done[i] = sample
         if progress is not None:
@@ -155,7 +155,7 @@ def _simulated(
     return ([next(in_order) for _ in row] for row in rows)
 
 
-def _jobs(line: Line, question: Question, grid: Grid) -> Sequence[replica_lines.Job]:
+def _jobs(line: CurveLine, question: Question, grid: Grid) -> Sequence[replica_lines.Job]:
     if isinstance(line.pools, Pair):
         from sizing.answers import pool_lines
 
@@ -163,7 +163,7 @@ def _jobs(line: Line, question: Question, grid: Grid) -> Sequence[replica_lines.
     return replica_lines.jobs(line, question, grid)
 
 
-def marked(lines: Sequence[Line], limits: Limits, metric: Metric) -> Curve:
+def marked(lines: Sequence[CurveLine], limits: Limits, metric: Metric) -> Curve:
     """Judge the points by the limits, and mark those that matter."""
     axis = _axis(lines, limits, metric)
     found = [
@@ -185,7 +185,7 @@ def marked(lines: Sequence[Line], limits: Limits, metric: Metric) -> Curve:
     return Curve(axis, limits, tuple(replace(line, points=tuple(row)) for line, row in zip(lines, found, strict=True)))
 
 
-def _axis(lines: Iterable[Line], limits: Limits, metric: Metric) -> CurveAxis:
+def _axis(lines: Iterable[CurveLine], limits: Limits, metric: Metric) -> CurveAxis:
     """The axis of a latency: in the statistic that its limit bounds where any point states it, else the mean.
 
     Sources that state medians alone are shown by those.

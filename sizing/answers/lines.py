@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from sizing.answers.points import METRICS, CurvePoint, Metric, Sample, applying, judged, past_first, point_of
+from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged, past_first, point_of
 from sizing.answers.search import Evaluated, Timed
 from sizing.answers.verify import FEWEST_REQUESTS, deployed_as, lengths_of, limits_of, simulated, steady
 from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
@@ -63,7 +63,7 @@ class Unpaired(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CurveLine:
     """A deployment with its points by load; one that cannot be drawn has a `reason` (or `pools` that say it) and no points.
 
     `parts` are the replicas of a prediction: one, or a prefill and a decode replica of `pools`. `gpus` are those of one
@@ -122,7 +122,7 @@ class Grid:
 # --- which lines ---------------------------------------------------------------------------------------------------------
 
 
-def lines(question: Question, grid: Grid, data: Data) -> Iterator[Line]:
+def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     """Yield a line without points for each GPU type, precision and layout; what does not fit or can't be timed has its reason."""
     timing = Timing(question, data)
     for gpu_type in grid.gpu_types:
@@ -134,7 +134,7 @@ def lines(question: Question, grid: Grid, data: Data) -> Iterator[Line]:
                         yield _line(entry, question, timing)
 
 
-def _line(entry: Replica | Refusal, question: Question, timing: Timing) -> Line:
+def _line(entry: Replica | Refusal, question: Question, timing: Timing) -> CurveLine:
     if isinstance(entry, Refusal):
         return _refused(entry.gpu_type, entry.precision, entry.layout, entry.detail, question)
     try:
@@ -157,9 +157,9 @@ def _line(entry: Replica | Refusal, question: Question, timing: Timing) -> Line:
     )
 
 
-def _refused(gpu_type: GpuType, precision: str, layout: Layout, reason: str, question: Question) -> Line:
+def _refused(gpu_type: GpuType, precision: str, layout: Layout, reason: str, question: Question) -> CurveLine:
     engine = (question.service.engine.title, question.service.engine_version)
-    return Line("predicted", gpu_type.name, precision, *engine, layout=layout, gpus=layout.gpus, reason=reason)
+    return CurveLine("predicted", gpu_type.name, precision, *engine, layout=layout, gpus=layout.gpus, reason=reason)
 
 
 def predicted(
@@ -170,10 +170,10 @@ def predicted(
     layout: Layout | None = None,
     cache_holds: float | None = None,
     pools: Pair | None = None,
-) -> Line:
+) -> CurveLine:
     """A line of these replicas without points."""
     replicas = [part.replica for part in parts]
-    return Line(
+    return CurveLine(
         "predicted",
         joined(replica.gpu_type.name for replica in replicas),
         joined(replica.plan.weight_format for replica in replicas),
@@ -196,7 +196,7 @@ def joined(names: Iterable[str]) -> str:
 # --- what a load does ----------------------------------------------------------------------------------------------------
 
 
-def closed_form(line: Line, in_flight: Sequence[int], arrivals: Arrivals) -> list[Sample]:
+def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -> list[LoadSample]:
     """What the closed form says of equal lengths: of requests that start together, or of Poisson arrivals.
 
     Beyond the slots, or where the queue would have no end, some wait, of which it knows nothing: such a number in flight has
@@ -210,12 +210,12 @@ def closed_form(line: Line, in_flight: Sequence[int], arrivals: Arrivals) -> lis
         decoding = {n: float(n) if n <= load.slots else None for n in in_flight}
     within = {n: held for n, held in decoding.items() if held is not None}
     if not within:
-        return [Sample.unknown(n) for n in in_flight]
+        return [LoadSample.unknown(n) for n in in_flight]
     evaluate = batching.open_loop if arrivals == "poisson" else batching.closed_loop
     point = evaluate(load.curves, load.service, np.array([*within.values()]))
     names: list[str] = [name for name in METRICS if load.service.osl > 1 or name != "itl"]
     samples = {
-        n: Sample(
+        n: LoadSample(
             n,
             {
                 str(name): {key: float(values[i]) for key, values in getattr(point, f"{name}_s").items()}
@@ -228,7 +228,7 @@ def closed_form(line: Line, in_flight: Sequence[int], arrivals: Arrivals) -> lis
         )
         for i, n in enumerate(within)
     }
-    return [samples.get(n) or Sample.unknown(n) for n in in_flight]
+    return [samples.get(n) or LoadSample.unknown(n) for n in in_flight]
 
 
 def _decoding_of(load: Load, in_flight: int) -> float | None:
@@ -250,11 +250,11 @@ class Job(Protocol):
     def requests(self) -> float:
         """Requests to simulate."""
 
-    def run(self) -> Sample:
+    def run(self) -> LoadSample:
         """Simulate the load."""
 
 
-def run(job: Job) -> Sample:
+def run(job: Job) -> LoadSample:
     """Run a job, by a function that can be sent to another process."""
     return job.run()
 
@@ -271,14 +271,14 @@ class ReplicaJob(NamedTuple):
         """Requests to simulate."""
         return self.traffic.count if self.traffic is not None else 0
 
-    def run(self) -> Sample:
+    def run(self) -> LoadSample:
         """Simulate the load; nothing is known of one under which a queue keeps growing."""
         if self.traffic is None:
-            return Sample.unknown(self.in_flight)
+            return LoadSample.unknown(self.in_flight)
         served = simulate(self.deployed, self.traffic, routing="round-robin")
         if not served.completed or not (served.stable or self.traffic.in_flight):
-            return Sample.unknown(self.in_flight)
-        return Sample(
+            return LoadSample.unknown(self.in_flight)
+        return LoadSample(
             self.in_flight,
             served.latencies_s,
             served.requests_per_s,
@@ -289,7 +289,7 @@ class ReplicaJob(NamedTuple):
         )
 
 
-def jobs(line: Line, question: Question, grid: Grid) -> list[ReplicaJob]:
+def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
     """The simulations of a replica's line.
 
     Each place of a closed loop is filled `ROUNDS` times, as benchmark tools do; lengths that spread take some hundred requests
@@ -323,7 +323,7 @@ def highest_stable(load: Load) -> Capacity:
 class LineByRate(NamedTuple):
     """A line of one replica by rate, and of each of its points the share of the highest stable rate."""
 
-    line: Line
+    line: CurveLine
     shares: tuple[float, ...]
 
 
@@ -356,19 +356,19 @@ def _of_size(size: Evaluated, question: Question) -> CurvePoint:
     rate = size.requests_per_s / size.replicas
     names: list[str] = [name for name in METRICS if question.service.osl > 1 or name != "itl"]
     latencies_s = {name: size.latency_s(name) for name in names}
-    sample = Sample(rate * latencies_s["e2e"]["mean"], latencies_s, rate)
+    sample = LoadSample(rate * latencies_s["e2e"]["mean"], latencies_s, rate)
     return point_of(sample, size.replica.layout.gpus, rate * question.service.output_tokens)
 
 
 # --- its figures ---------------------------------------------------------------------------------------------------------
 
 
-def with_points(line: Line, samples: Iterable[Sample], question: Question, bands: Sequence[Band]) -> Line:
+def with_points(line: CurveLine, samples: Iterable[LoadSample], question: Question, bands: Sequence[Band]) -> CurveLine:
     """A predicted line with the figures of each load."""
     return replace(line, points=tuple(_point(line, sample, question, bands) for sample in samples))
 
 
-def _point(line: Line, sample: Sample, question: Question, bands: Sequence[Band]) -> CurvePoint:
+def _point(line: CurveLine, sample: LoadSample, question: Question, bands: Sequence[Band]) -> CurvePoint:
     assert line.gpus is not None
     rate, load = sample.requests_per_s, line.load
     found = point_of(sample, line.gpus, None if rate is None else rate * question.service.output_tokens)
@@ -384,14 +384,14 @@ def _point(line: Line, sample: Sample, question: Question, bands: Sequence[Band]
     return found._replace(bands=_bands(found, line, question, bands))
 
 
-def _is_full(line: Line, sample: Sample) -> bool | None:
+def _is_full(line: CurveLine, sample: LoadSample) -> bool | None:
     """Whether a cache was so full that no further request of mean length had room, or that some were thrown out."""
     if sample.cache_used is None or line.cache_holds is None:
         return None
     return sample.preemptions > 0 or sample.cache_used + 1 / line.cache_holds > 1
 
 
-def _memory_used_gib(line: Line, sample: Sample) -> float | None:
+def _memory_used_gib(line: CurveLine, sample: LoadSample) -> float | None:
     """GiB of one GPU: all but the cache, and of the cache what was in use at most."""
     if sample.cache_used is None:
         return None
@@ -400,7 +400,7 @@ def _memory_used_gib(line: Line, sample: Sample) -> float | None:
     return fixed + sample.cache_used * used.kv_cache_gib
 
 
-def _decode_share(line: Line, sample: Sample, question: Question) -> tuple[float | None, float | None]:
+def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tuple[float | None, float | None]:
     """MBU and MFU of a step in which the sequences that decode on a replica do so at their mean context."""
     if sample.decoding is None or question.service.osl <= 1:
         return None, None
@@ -412,7 +412,7 @@ def _decode_share(line: Line, sample: Sample, question: Question) -> tuple[float
     return timed.mbu, timed.mfu
 
 
-def _bands(found: CurvePoint, line: Line, question: Question, bands: Sequence[Band]) -> dict[str, ErrorBand]:
+def _bands(found: CurvePoint, line: CurveLine, question: Question, bands: Sequence[Band]) -> dict[str, ErrorBand]:
     """The error bands of a point; none of what published runs were not: they had no optimisations, and generated."""
     if question.service.extras != NOTHING or question.service.model.pooled:
         return {}

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from sizing.answers.lines import Line
-from sizing.answers.points import CurvePoint, Sample, point_of
+from sizing.answers.lines import CurveLine
+from sizing.answers.points import CurvePoint, LoadSample, point_of
 from sizing.catalog import gpus, models, shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.evidence.notes import NoteFacts, facts_of
@@ -41,7 +41,7 @@ class Measured(NamedTuple):
     isl: int
     osl: int
     rows: tuple[MeasuredRow, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[CurveLine, ...]
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -160,9 +160,9 @@ def gpu_name(name: str) -> str:
         return name
 
 
-def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[Line, ...]:
+def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     """A line for each GPU type, precision, layout, engine version and source, its points by concurrency."""
-    found: dict[Line, list[CurvePoint]] = {}
+    found: dict[CurveLine, list[CurvePoint]] = {}
     faults: list[Fault] = []
     rules = shelf.load_conventions().spec.notes
     for row in rows:
@@ -172,7 +172,7 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[Line, ...]:
         except InputError as error:
             faults += [replace(fault, file=file, message=f"row {row.id}: {fault.message}") for fault in error.faults]
             continue
-        line = Line(
+        line = CurveLine(
             "measured",
             gpu_name(row.gpu),
             row.weight_precision.lower(),
@@ -205,7 +205,9 @@ def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> Curv
     latencies_s = {name: {statistic: ms * MILLI} for name, ms in latencies_ms.items() if ms is not None}
     if row.ttft_p99_ms is not None:
         latencies_s["ttft"] = {"p99": row.ttft_p99_ms * MILLI} | latencies_s.get("ttft", {})
-    sample = Sample(in_flight(row.concurrency or 1, replicas), latencies_s, None if rate is None else rate / replicas)
+    sample = LoadSample(
+        in_flight(row.concurrency or 1, replicas), latencies_s, None if rate is None else rate / replicas
+    )
     return point_of(sample, gpus, None if tokens is None else tokens / replicas)._replace(row=row.id)
 
 

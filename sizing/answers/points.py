@@ -16,7 +16,7 @@ GPUS_COMPARED = 8  # the usual server: throughput is compared per 8 GPUs
 Latencies = Mapping[str, Mapping[str, float]]  # of ttft, itl and e2e in s: {mean, p50, ...}, empty where not known
 
 
-class Sample(NamedTuple):
+class LoadSample(NamedTuple):
     """What one load did: `cache_used` is the highest share of the KV cache in use, `waiting` the mean number in no slot."""
 
     in_flight: float
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
     preemptions: int = 0
 
     @classmethod
-    def unknown(cls, in_flight: float) -> Sample:
+    def unknown(cls, in_flight: float) -> LoadSample:
         """A load of which nothing is known."""
         return cls(in_flight, {}, None)
 
@@ -104,7 +104,7 @@ def judged(point: CurvePoint, limits: Limits) -> CurvePoint:
     return point._replace(limits_met=met, feasible=point.requests_per_s is not None and all(met.values()))
 
 
-def point_of(sample: Sample, gpus: int, output_tokens_per_s: float | None) -> CurvePoint:
+def point_of(sample: LoadSample, gpus: int, output_tokens_per_s: float | None) -> CurvePoint:
     """The figures that any deployment of `gpus` GPUs has of a load."""
     means = {name: sample.latencies_s.get(name, {}).get("mean") for name in METRICS}
     ttft_ms, itl_ms, e2e_ms = (None if mean is None else mean / MILLI for mean in means.values())

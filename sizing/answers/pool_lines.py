@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sizing.answers import pools
-from sizing.answers.lines import SHARES, Grid, Line, Pair, Unpaired, highest_stable, joined, predicted
-from sizing.answers.points import METRICS, Sample, past_first
+from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, highest_stable, joined, predicted
+from sizing.answers.points import METRICS, LoadSample, past_first
 from sizing.answers.pools import Asked, Pooled, by_type, fits_node
 from sizing.answers.search import Evaluated, Timed
 from sizing.answers.verify import REQUESTS
@@ -35,7 +35,7 @@ FULLEST = 0.9  # of the highest rate: the heaviest load where none is asked for;
 LIGHTEST, HEAVIEST, RATES_TRIED = 1e-5, 0.999, 96
 
 
-def lines(question: Question, grid: Grid, data: Data) -> Iterator[Line]:
+def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     """Yield lines of pools without points: for each GPU type, or the types that they name, each precision and ratio of replicas.
 
     With `grid.tokens` the pair of layouts is one that a simulation confirms.
@@ -46,7 +46,7 @@ def lines(question: Question, grid: Grid, data: Data) -> Iterator[Line]:
             yield from _lines(question, asked, precision, grid, data)
 
 
-def _lines(question: Question, asked: Asked, precision: str | None, grid: Grid, data: Data) -> Iterator[Line]:
+def _lines(question: Question, asked: Asked, precision: str | None, grid: Grid, data: Data) -> Iterator[CurveLine]:
     given = asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1
     of_budget = question.with_(gpu_budget=BUDGET * max(given))
     found = pools.search(of_budget, asked, (precision,), data)
@@ -65,7 +65,7 @@ def _lines(question: Question, asked: Asked, precision: str | None, grid: Grid, 
         service = question.service
         weights = precision or service.model.quantisation.precision
         engine = (service.engine.title, service.engine_version)
-        yield Line("predicted", names, weights, *engine, pools=Unpaired(found, asked))
+        yield CurveLine("predicted", names, weights, *engine, pools=Unpaired(found, asked))
 
 
 def _alone_s(pair: Pooled, question: Question) -> float:
@@ -144,12 +144,12 @@ def _at_loads(drawn: Pair, question: Question) -> list[Pooled | None]:
     ]
 
 
-def closed_form(drawn: Pair, question: Question) -> list[Sample]:
+def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:
     """What the closed form says of each load."""
     return [
-        Sample.unknown(n)
+        LoadSample.unknown(n)
         if pair is None
-        else Sample(
+        else LoadSample(
             n,
             {name: pair.latency_s(name) for name in METRICS},
             pair.requests_per_s,
@@ -173,18 +173,18 @@ class PairJob(NamedTuple):
         """Requests to simulate: more than of any replica."""
         return math.inf
 
-    def run(self) -> Sample:
+    def run(self) -> LoadSample:
         """Simulate the load; nothing is known of one under which a queue keeps growing."""
         pair = self.pair
         if pair is None:
-            return Sample.unknown(self.in_flight)
+            return LoadSample.unknown(self.in_flight)
         handed = driven(pair, self.question, self.tokens, REQUESTS, self.seed)
         whole = handed.whole
         if not whole.completed or not whole.stable:
-            return Sample.unknown(self.in_flight)
+            return LoadSample.unknown(self.in_flight)
         *_, share = part_of(pair.prefill.replicas, pair.decode.replicas)
         rate = whole.requests_per_s / share
-        return Sample(
+        return LoadSample(
             self.in_flight,
             whole.latencies_s,
             rate,

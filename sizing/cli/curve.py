@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.catalog.shelf import Found
     from sizing.cli.named import Named
     from sizing.question.question import Data, Question
-    from sizing.report.curve import Predicted
+    from sizing.report.curve import CurveInputs
     from sizing.specs.workload import Limits, Workload
 
 OWN = ("tp", "pp")  # lists here
@@ -167,7 +167,7 @@ class _Own(NamedTuple):
 class _Asking(NamedTuple):
     """What to draw, by which limits to judge what was measured alone, and where to write it."""
 
-    predicted: Predicted | None
+    predicted: CurveInputs | None
     data: Data | None
     measured: Measured | None
     limits: Limits
@@ -332,12 +332,12 @@ def _predicted(
     measured: Part[Measured | None],
     read: Data,
     parts: tuple[Part[Any], ...],
-) -> Predicted:
+) -> CurveInputs:
     """What to predict; beside measurements, what is not stated is as they have it."""
     from sizing.answers.lines import Grid
     from sizing.cli.named import named
     from sizing.cli.resolve import asked_of
-    from sizing.report.curve import Predicted
+    from sizing.report.curve import CurveInputs
 
     if measured.faults and values["measured"] is not None:  # it would fill in what then seems to be missing
         check(*parts)
@@ -361,7 +361,7 @@ def _predicted(
         pools.value,
         own.value.loads,
     )
-    return Predicted(asked, question.value, grid)
+    return CurveInputs(asked, question.value, grid)
 
 
 def _spec(found: Part[Found[Workload] | None]) -> Workload | None:

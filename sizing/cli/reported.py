@@ -8,7 +8,7 @@ from typing import Any
 
 from sizing.answers import whatif
 from sizing.answers.curve import evaluated, marked
-from sizing.answers.lines import Grid, Layouts, Line, by_rate, lines
+from sizing.answers.lines import CurveLine, Grid, Layouts, by_rate, lines
 from sizing.answers.points import applying
 from sizing.answers.search import Evaluated, within_budget
 from sizing.answers.whatif import Effect, Sized
@@ -18,11 +18,11 @@ from sizing.cli.progress import Bar
 from sizing.cli.resolve import Prepared
 from sizing.cli.workers import cores, ordered
 from sizing.question.question import Question
-from sizing.report.curve import CurveRecord, Predicted, RateLine, rate_line, record
-from sizing.report.documents_compare import Compare
+from sizing.report.compare import Compare
+from sizing.report.curve import CurveInputs, CurveRecord, RateLine, rate_line, record
 from sizing.report.documents_report import Report, Sensitivity
 from sizing.report.html_curve import first_metric
-from sizing.report.limiting import unmet
+from sizing.report.parts.limiting import unmet
 from sizing.specs.workload import Tokens
 
 MOST_LINES = 6  # of a curve, as many as there are colours and markers
@@ -128,7 +128,7 @@ def _curve(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Cu
         drawn = evaluated(found, request, grid, each=partial(ordered, jobs=cores()), progress=bar)
     limits = applying(request)
     curve = marked(drawn, limits, first_metric(limits, asked.asked.workload.mode))
-    return record(curve, Predicted(asked.asked, request, grid), None)
+    return record(curve, CurveInputs(asked.asked, request, grid), None)
 
 
 def _best(ranked: Sequence[Evaluated]) -> list[Evaluated]:
@@ -139,7 +139,7 @@ def _best(ranked: Sequence[Evaluated]) -> list[Evaluated]:
     return list(firsts.values())[:MOST_LINES]
 
 
-def _lines(best: Evaluated, question: Question, asked: Prepared) -> Iterator[Line]:
+def _lines(best: Evaluated, question: Question, asked: Prepared) -> Iterator[CurveLine]:
     """Yield the line of a layout that the search found."""
     chosen = best.replica
     sizes = Layouts((chosen.layout.tp,), (chosen.layout.pp,))

@@ -6,30 +6,29 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.curve import Curve, CurveAxis
-from sizing.answers.lines import Grid, Line, LineByRate, Origin, Pair
+from sizing.answers.lines import CurveLine, Grid, LineByRate, Origin, Pair
 from sizing.answers.measured import Measured
 from sizing.answers.points import METRICS, CurvePoint
 from sizing.engine.simulation import ROUNDS
+from sizing.formats.view import Assumption, plain
+from sizing.formats.words import milliseconds
 from sizing.model.architecture import SIZES
 from sizing.question.question import Question
-from sizing.report import assumptions
-from sizing.report.documents import Assumption, plain
-from sizing.report.inputs import Asked
-from sizing.report.lines import milliseconds
-from sizing.report.table_layouts import layout_in
-from sizing.report.talks import conversation
+from sizing.report.parts import assumptions
+from sizing.report.parts.layouts import layout_in, sizes
+from sizing.report.parts.question import Asked, conversation
 from sizing.specs.units import MILLI, Statistics
 from sizing.specs.workload import Limits
 
 if TYPE_CHECKING:  # loaded where separate pools are drawn
-    from sizing.report.documents_pools import PoolShapes
+    from sizing.report.parts.pools import PoolShapes
 
 MARKS = ("pareto", "knee", "chosen")
 OF_POINTS = (*MARKS, "bands", "latency_ms")  # what a point says beside the figures that make a mark of it
 OF_LINES = ("points", "reason", "fits")
 
 
-class CurveLine(NamedTuple):
+class LineRecord(NamedTuple):
     """A layout of one GPU type and weight precision with its points by concurrency; `gpus` are those of one replica.
 
     `slots` are the requests that the engine runs at once, `cache_holds` those of mean length that its cache holds. One that
@@ -86,7 +85,7 @@ class CurveRecord(NamedTuple):
     feasible: bool
     limiting: CurveLimiting | None
     chosen: dict[str, Any] | None
-    lines: tuple[CurveLine, ...]
+    lines: tuple[LineRecord, ...]
     pareto: tuple[dict[str, Any], ...]
     knees: tuple[dict[str, Any], ...]
     cache_full: tuple[dict[str, Any], ...]
@@ -127,7 +126,7 @@ class RateLine(NamedTuple):
     points: tuple[RatePoint, ...]
 
 
-class Predicted(NamedTuple):
+class CurveInputs(NamedTuple):
     """What predicted lines are of."""
 
     asked: Asked
@@ -135,7 +134,7 @@ class Predicted(NamedTuple):
     grid: Grid
 
 
-def record(found: Curve, of: Predicted | None, measured: Measured | None) -> CurveRecord:
+def record(found: Curve, of: CurveInputs | None, measured: Measured | None) -> CurveRecord:
     """The record of a curve with predicted lines, measured ones, or both."""
     lines = tuple(_line(line) for line in found.lines)
     chosen = next(iter(_flat(lines, "chosen")), None)
@@ -154,15 +153,14 @@ def record(found: Curve, of: Predicted | None, measured: Measured | None) -> Cur
     )
 
 
-def _line(line: Line) -> CurveLine:
+def _line(line: CurveLine) -> LineRecord:
     load = line.load
-    sizes = {name: None if line.layout is None else getattr(line.layout, name) for name in SIZES}
-    return CurveLine(
+    return LineRecord(
         origin=line.origin,
         gpu=line.gpu,
         weight_precision=line.weight_precision,
         kv_precision=line.kv_precision,
-        **sizes,
+        **(dict.fromkeys(SIZES) if line.layout is None else sizes(line.layout)),
         gpus=line.gpus,
         engine=line.engine,
         engine_version=line.engine_version,
@@ -177,19 +175,19 @@ def _line(line: Line) -> CurveLine:
     )
 
 
-def _reason(line: Line) -> str | None:
+def _reason(line: CurveLine) -> str | None:
     """Say why a line has no points."""
     if line.pools is None or isinstance(line.pools, Pair):
         return line.reason
-    from sizing.report.pools_why import why_not
+    from sizing.report.parts.pools import why_not
 
     return why_not(line.pools.found, line.pools.asked, None)
 
 
-def _shapes(line: Line) -> PoolShapes | None:
+def _shapes(line: CurveLine) -> PoolShapes | None:
     if not isinstance(line.pools, Pair):
         return None
-    from sizing.report import pools
+    from sizing.report.parts import pools
 
     return pools.shapes(line.pools.pair)
 
@@ -211,7 +209,7 @@ def weights(precision: str) -> str:
     return precision.upper() or "weights not stated,"
 
 
-def shape(line: CurveLine) -> str:
+def shape(line: LineRecord) -> str:
     """Write what a line runs: a replica's layout, or both pools."""
     return shape_of(line._asdict())
 
@@ -219,32 +217,32 @@ def shape(line: CurveLine) -> str:
 def shape_of(labels: Mapping[str, Any]) -> str:
     """Write the same of a point with the keys of its line."""
     if labels["pools"] is not None:
-        from sizing.report.table_pools import shapes
+        from sizing.report.parts.pools import shape_words
 
-        return shapes(labels["pools"])
+        return shape_words(labels["pools"])
     return "separate pools" if labels["tp"] is None else layout_in(labels)
 
 
-def _labels(line: CurveLine) -> dict[str, Any]:
+def _labels(line: LineRecord) -> dict[str, Any]:
     """What a point of a line is of."""
     return {name: value for name, value in line._asdict().items() if name not in OF_LINES}
 
 
-def _with_labels(line: CurveLine, point: CurvePoint) -> dict[str, Any]:
+def _with_labels(line: LineRecord, point: CurvePoint) -> dict[str, Any]:
     figures = {name: plain(value) for name, value in point._asdict().items() if name not in OF_POINTS}
     return {**_labels(line), **figures}
 
 
-def _flat(lines: tuple[CurveLine, ...], mark: str) -> tuple[dict[str, Any], ...]:
+def _flat(lines: tuple[LineRecord, ...], mark: str) -> tuple[dict[str, Any], ...]:
     return tuple(_with_labels(line, point) for line in lines for point in line.points if getattr(point, mark))
 
 
-def _cache_full(line: CurveLine) -> dict[str, Any]:
+def _cache_full(line: LineRecord) -> dict[str, Any]:
     first = next((point for point in line.points if point.cache_full), None)
     return {**_labels(line), "concurrency": None if first is None else first.concurrency}
 
 
-def _limiting(found: Curve, lines: tuple[CurveLine, ...]) -> CurveLimiting:
+def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
     """Say why no point will do: nothing fits, nothing states what a limit bounds, or the limit that the nearest breaks."""
     points = [point for _, point in found.points if point.requests_per_s is not None]
     if not points:
@@ -289,14 +287,15 @@ def rate_line(found: LineByRate) -> RateLine:
         )
         for share, point in zip(found.shares, line.points, strict=True)
     ]
-    sizes = {name: getattr(layout, name) for name in SIZES}
-    return RateLine(gpu=line.gpu, weight_precision=line.weight_precision, **sizes, gpus=line.gpus, points=tuple(points))
+    return RateLine(
+        gpu=line.gpu, weight_precision=line.weight_precision, **sizes(layout), gpus=line.gpus, points=tuple(points)
+    )
 
 
 # --- what it is of, and rests on -----------------------------------------------------------------------------------------
 
 
-def _inputs(found: Curve, of: Predicted | None, measured: Measured | None) -> dict[str, Any]:
+def _inputs(found: Curve, of: CurveInputs | None, measured: Measured | None) -> dict[str, Any]:
     """Everything resolved: of predictions where there are any, else of what was measured."""
     of_file = None
     if measured is not None:
@@ -360,7 +359,7 @@ def _fixed() -> Assumption:
     return Assumption("fixed along a line of pools", fixed, "", "assumed", "both pools under Poisson arrivals")
 
 
-def _rests_on(found: Curve, of: Predicted | None, measured: Measured | None) -> Iterator[Assumption]:
+def _rests_on(found: Curve, of: CurveInputs | None, measured: Measured | None) -> Iterator[Assumption]:
     """Yield what is assumed and read: of the chosen line, or else the first that fits, and how loads are driven."""
     if measured is not None:
         for source in measured.sources:
@@ -379,7 +378,7 @@ def _rests_on(found: Curve, of: Predicted | None, measured: Measured | None) -> 
         yield from assumptions.of_memory(of.question, replica)
         yield from assumptions.of_time(of.question, replica, load.kernels)
     if isinstance(line.pools, Pair):
-        from sizing.report import pools
+        from sizing.report.parts import pools
 
         yield _fixed()
         yield from pools.assumptions(line.pools.asked.facts)

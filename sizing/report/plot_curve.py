@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.points import CurvePoint
-from sizing.report.curve import CurveLine, shape
+from sizing.formats.words import milliseconds, number
 from sizing.report.curve import CurveRecord as Curve
-from sizing.report.lines import milliseconds, number
+from sizing.report.curve import LineRecord, shape
 from sizing.report.plots import BLACK, GREY, Style, figure, limit_line, log_ticks, rendered, style, title, words
 from sizing.report.table_curve import PER_8, axis_label, told_apart
 from sizing.report.table_curve import drawn as has_place
@@ -19,7 +19,7 @@ from sizing.report.table_curve import drawn as has_place
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_Drawn = tuple[CurveLine, Sequence[CurvePoint], Style]
+_Drawn = tuple[LineRecord, Sequence[CurvePoint], Style]
 
 WIDTH_INCHES, HEIGHT_INCHES = 10.0, 5.8
 TITLE_CHARACTERS = 100
@@ -125,7 +125,7 @@ def _coordinates(point: CurvePoint) -> tuple[float, float]:
 
 
 def _line(
-    axis: Axes, line: CurveLine, points: Sequence[CurvePoint], kind: Style, document: Curve, number_: int
+    axis: Axes, line: LineRecord, points: Sequence[CurvePoint], kind: Style, document: Curve, number_: int
 ) -> None:
     several = len({other.gpu for other in document.lines}) > 1
     text = told_apart(document.lines, several=several)[document.lines.index(line)]
