@@ -21,7 +21,7 @@ from sizing.cli.resolve import (
 from sizing.model.architecture import SIZES, Layout
 from sizing.question import question as requests
 from sizing.question.question import Question
-from sizing.report.deployed import Resolved, resolve
+from sizing.report.parts.resolved import Resolved, resolve
 from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType

@@ -19,9 +19,9 @@ from sizing.engine.simulation import Deployed, Traffic
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
-from sizing.report.deployed import Resolved, resolve
+from sizing.report.parts.resolved import Resolved, resolve
 from sizing.report.simulation import Split
-from sizing.report.step_pools import Both
+from sizing.report.step import Both
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, Disaggregate, read_pools

@@ -41,7 +41,7 @@ from sizing.model.architecture import Layout
 from sizing.question import question as requests
 from sizing.question.question import Question
 from sizing.replica.replica import with_extras
-from sizing.report.deployed import Resolved, resolve
+from sizing.report.parts.resolved import Resolved, resolve
 from sizing.report.simulation import Simulated
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S

@@ -1,0 +1,221 @@
+"""Measured lines of a curve: the closed-loop rows of a benchmark file, with the figures of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
+
+from sizing.answers.lines import CurveLine
+from sizing.answers.points import CurvePoint, LoadSample, point_of
+from sizing.catalog import gpus, models, shelf
+from sizing.catalog.measured import MeasuredRow, load_measured
+from sizing.evidence.notes import NoteFacts, facts_of
+from sizing.evidence.rows import layout_of
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import MILLI
+
+MODE = "closed_loop"
+MOST_LISTED = 12  # of what a file holds, in a fault that asks to choose
+SAME_DIGITS = 3  # of lengths: sources state what they measured, 4,997.6 where 5,000 was asked for
+
+
+class Filter(NamedTuple):
+    """Which rows to take; None or empty takes all. Names of models and GPUs count as what the catalogue knows them by."""
+
+    model: str | None = None
+    gpus: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    tp: tuple[int, ...] = ()
+    pp: tuple[int, ...] = ()
+    isl: float | None = None
+    osl: float | None = None
+
+
+class Measured(NamedTuple):
+    """The rows of one model and shape in a file, and their lines."""
+
+    file: str
+    model: str
+    isl: int
+    osl: int
+    rows: tuple[MeasuredRow, ...]
+    lines: tuple[CurveLine, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where the rows are from, each once."""
+        return tuple(dict.fromkeys(row.source or "not stated" for row in self.rows))
+
+
+class _Shape(NamedTuple):
+    model: str
+    isl: float
+    osl: float
+
+
+def measured(file: str, wanted: Filter) -> Measured:
+    """The closed-loop rows of a file that a filter takes, all of one model and shape, and their lines.
+
+    Raises InputError for a file that can't be read, where no rows are left or rows of several models or shapes, and for
+    rows whose GPUs are no layout.
+    """
+    closed = [row for row in load_measured(file) if row.mode == MODE and row.concurrency is not None]
+    if not closed:
+        raise InputError(Fault(f"holds no rows of mode {MODE} with a concurrency", file, field="--measured"))
+    taken = closed
+    for option, name, accepts in _conditions(wanted):
+        kept = [row for row in taken if accepts(row)]
+        if not kept:
+            raise InputError(_none_left(option, name, taken))
+        taken = kept
+    shapes = dict.fromkeys(_shape(row) for row in taken)
+    if len(shapes) > 1:
+        first = {shape: next(row for row in taken if _shape(row) == shape) for shape in list(shapes)[:MOST_LISTED]}
+        listed = [f"{shape.model} {row.isl:g}/{row.osl:g}" for shape, row in first.items()]
+        more = f" and {len(shapes) - MOST_LISTED} more" if len(shapes) > MOST_LISTED else ""
+        raise InputError(
+            Fault(
+                f"holds {len(shapes)} models and shapes (ISL/OSL), and a curve is of one: {'; '.join(listed)}{more}",
+                file,
+                field="--measured",
+                allowed="one of them, by --model, --isl and --osl",
+            )
+        )
+    isl, osl = (round(_mean(taken, name)) for name in ("isl", "osl"))
+    return Measured(file, taken[0].model, isl, osl, tuple(taken), _lines(taken, file))
+
+
+def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRow], bool]]]:
+    """Yield the conditions that are set: the option, the column, and what a row must say."""
+    if wanted.model is not None:
+        model = model_key(wanted.model)
+        yield "--model", "model", lambda row: model_key(row.model) == model
+    if wanted.gpus:
+        names = {gpu_key(name) for name in wanted.gpus}
+        yield "--gpu", "gpu", lambda row: gpu_key(row.gpu) in names
+    if wanted.precisions:
+        yield "--precision", "weight_precision", lambda row: row.weight_precision.lower() in wanted.precisions
+    if wanted.tp:
+        yield "--tp", "tp", lambda row: (row.tp or 1) in wanted.tp
+    if wanted.pp:
+        yield "--pp", "pp", lambda row: (row.pp or 1) in wanted.pp
+    for name, value in (("isl", wanted.isl), ("osl", wanted.osl)):
+        if value is not None:
+            yield f"--{name}", name, _same(name, value)
+
+
+def _same(name: str, value: float) -> Callable[[MeasuredRow], bool]:
+    return lambda row: _rounded(getattr(row, name)) == _rounded(value)
+
+
+def _none_left(option: str, name: str, rows: Sequence[MeasuredRow]) -> Fault:
+    values = {value for row in rows if (value := getattr(row, name)) not in (None, "")}
+    held = sorted({f"{value:g}" if isinstance(value, float) else str(value) for value in values})
+    more = f" and {len(held) - MOST_LISTED} more" if len(held) > MOST_LISTED else ""
+    return Fault(
+        "leaves no measured row",
+        field=option,
+        allowed=", ".join(held[:MOST_LISTED]) + more if held else "no value at all",
+    )
+
+
+def _rounded(tokens: float) -> float:
+    return float(f"{tokens:.{SAME_DIGITS}g}")
+
+
+def _shape(row: MeasuredRow) -> _Shape:
+    return _Shape(row.model, _rounded(row.isl), _rounded(row.osl))
+
+
+def _mean(rows: Sequence[MeasuredRow], name: str) -> float:
+    return sum(float(getattr(row, name)) for row in rows) / len(rows)
+
+
+@cache
+def model_key(name: str) -> str:
+    """Return what a model is known by: its id in the catalogue, else its name in lower case."""
+    try:
+        return models.load_model(name).id
+    except InputError:
+        return name.strip().lower()
+
+
+@cache
+def gpu_key(name: str) -> str:
+    """Return what a GPU type is known by: its profile's id, else its name in lower case."""
+    try:
+        return gpus.load_gpu(name).id
+    except InputError:
+        return name.strip().lower()
+
+
+@cache
+def gpu_name(name: str) -> str:
+    """Return the name of a GPU type's profile, else the name as written."""
+    try:
+        return gpus.load_gpu(name).spec.name
+    except InputError:
+        return name
+
+
+def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
+    """A line for each GPU type, precision, layout, engine version and source, its points by concurrency."""
+    found: dict[CurveLine, list[CurvePoint]] = {}
+    faults: list[Fault] = []
+    rules = shelf.load_conventions().spec.notes
+    for row in rows:
+        try:
+            facts = facts_of(row.notes, rules)
+            layout, replicas = layout_of(row, facts)
+        except InputError as error:
+            faults += [replace(fault, file=file, message=f"row {row.id}: {fault.message}") for fault in error.faults]
+            continue
+        line = CurveLine(
+            "measured",
+            gpu_name(row.gpu),
+            row.weight_precision.lower(),
+            row.engine,
+            row.engine_version or None,
+            kv_precision=row.kv_precision.lower() or None,
+            layout=layout,
+            gpus=layout.gpus,
+            source=row.source or None,
+        )
+        found.setdefault(line, []).append(_point(row, facts, layout.gpus, replicas))
+    if faults:
+        raise InputError(faults)
+    with_points = [
+        replace(line, points=tuple(sorted(points, key=lambda point: point.concurrency)))
+        for line, points in found.items()
+    ]
+    return tuple(
+        sorted(with_points, key=lambda line: (line.gpu, line.weight_precision, line.gpus or 0, str(line.layout)))
+    )
+
+
+def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> CurvePoint:
+    """The figures of one replica of a row, which counts requests in flight and rates over all its GPUs."""
+    rate = row.req_per_s if row.req_per_s is not None else _per_request(row)
+    tokens = row.output_tok_per_s if row.output_tok_per_s is not None else None if rate is None else rate * row.osl
+    itl_ms = None if facts.itl_definition == "e2e_per_token" else row.itl_ms  # that one counts the first token in
+    latencies_ms = {"ttft": row.ttft_ms, "itl": itl_ms, "e2e": row.e2e_ms}
+    statistic = facts.statistic or "mean"  # that of all its latencies: the mean unless its notes say another
+    latencies_s = {name: {statistic: ms * MILLI} for name, ms in latencies_ms.items() if ms is not None}
+    if row.ttft_p99_ms is not None:
+        latencies_s["ttft"] = {"p99": row.ttft_p99_ms * MILLI} | latencies_s.get("ttft", {})
+    sample = LoadSample(
+        in_flight(row.concurrency or 1, replicas), latencies_s, None if rate is None else rate / replicas
+    )
+    return point_of(sample, gpus, None if tokens is None else tokens / replicas)._replace(row=row.id)
+
+
+def in_flight(concurrency: float, replicas: int) -> float:
+    """Return the requests in flight on one replica, a whole number where it is one."""
+    each = concurrency / replicas
+    return int(each) if each == int(each) else each
+
+
+def _per_request(row: MeasuredRow) -> float | None:
+    return None if row.output_tok_per_s is None else row.output_tok_per_s / row.osl
