@@ -6,7 +6,7 @@ Every figure is that of `estimate`. Where prefill and decode have pools of their
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.answer import Answer
 from sizing.compare import Compared, ComparedPools, place
@@ -24,7 +24,7 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import between, milliseconds, money, number, percent, plural
-from sizing.report.parts import assumptions, bands, quantities
+from sizing.report.parts import assumptions, bands, pools, quantities
 from sizing.report.parts.answers import (
     as_one,
     kwh_per_million_output_tokens,
@@ -35,12 +35,10 @@ from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
 from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import unmet
+from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.question import LABELS, Asked, demand, inputs, lengths, limits, limits_in_words, steps_line
 from sizing.request import GpuOption, Request
 from sizing.specs.workload import Objective
-
-if TYPE_CHECKING:  # loaded where pools are asked for
-    from sizing.report.parts.pools import PoolShapes
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
 NUMBERS = (  # what is null where nothing serves the demand, besides the layout
@@ -224,7 +222,7 @@ def _served(candidate: CompareCandidate, found: Compared | ComparedPools, best: 
         verified=found.checked is not None,
         borrowed_kernels=any(choice.borrowed_from for part in parts for choice in part.load.kernels.used.values()),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.candidate.plan.notes)),
-        pools=_pools(found),
+        pools=pools.shapes(found.best) if isinstance(found, ComparedPools) and found.best is not None else None,
     )
 
 
@@ -287,25 +285,13 @@ def _limit(found: Compared | ComparedPools) -> tuple[str, str | None]:
             return found.best.binding, None
         nearest = unmet(found.outcome, (), found.checked)
         return nearest.limit, nearest.detail
-    from sizing.report.parts.pools import binding_limit, unserved
-
-    return binding_limit(found.best), unserved(found.found, found.pools, found.checked)
-
-
-def _pools(found: Compared | ComparedPools) -> PoolShapes | None:
-    if isinstance(found, Compared) or found.best is None:
-        return None
-    from sizing.report.parts.pools import shapes
-
-    return shapes(found.best)
+    return pools.binding_limit(found.best), pools.unserved(found.found, found.pools, found.checked)
 
 
 def _rests_on(found: Compared | ComparedPools, best: Answer, asked: Asked) -> Iterator[Assumption]:
     yield from assumptions.of_answer(best, _request(found), asked)
     if isinstance(found, ComparedPools):
-        from sizing.report.parts.pools import assumptions as of_hand_over
-
-        yield from of_hand_over(found.pools.facts)
+        yield from pools.assumptions(found.pools.facts)
 
 
 def replaced(found: Compared, gpus: int) -> Replaced | None:
@@ -366,8 +352,8 @@ def rows(record: Compare) -> Rows:
     at_limit = [_at_limit(name, limit["statistic"]) for name, limit in _percentiles(record)]
     edges = [_edge(name, edge) for name in BANDS for edge in ("low", "high")]
     notes = Quantity("notes", of=lambda c: "; ".join(c.notes))
-    pools = Quantity("pools", of=lambda c: None if c.pools is None else _shape(c))
-    return rows_of(record.candidates, (*FIGURES, *at_limit, *edges, "limit", "reason", notes, pools), labels)
+    in_pools = Quantity("pools", of=lambda c: None if c.pools is None else _shape(c))
+    return rows_of(record.candidates, (*FIGURES, *at_limit, *edges, "limit", "reason", notes, in_pools), labels)
 
 
 def _percentiles(record: Compare) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -410,8 +396,6 @@ def called(c: CompareCandidate) -> str:
 
 def _shape(c: CompareCandidate) -> str | None:
     if c.pools is not None:
-        from sizing.report.parts.pools import shape_words
-
         return shape_words(c.pools)
     return None if c.replicas is None else f"{c.replicas:,} x {layout(c)}"
 

@@ -27,6 +27,7 @@ from sizing.report.parts.answers import as_one, gpus_called, shape, usd_per_mill
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.layouts import layout_in
 from sizing.report.parts.limiting import unmet
+from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
 from sizing.report.parts.question import Asked, inputs
 from sizing.request import Request
 from sizing.search import Outcome, within_budget
@@ -103,8 +104,6 @@ def row(varied: dict[str, Any], outcome: Outcome, checked: Verified | None = Non
 
 def row_of_pools(varied: dict[str, Any], found: Found, asked: Pools, checked: Checked | None = None) -> SweepRow:
     """Return the row of a combination that asks for separate pools; `checked` is the simulation of its answer."""
-    from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
-
     best, why = found.confirmed(checked), unserved(found, asked, checked)
     if best is None or why is not None:
         return _unserved(varied, UNSERVED, why or "")
