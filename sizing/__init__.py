@@ -1,9 +1,17 @@
 """llmsize: how many GPUs an LLM service needs, how sure that is, and what it costs.
 
-Modules import only from those above them in this order: text, errors, units, frontier, versions, specs, formats, bands, prices, catalog, settings,
-attention, reuse, images, drafts, extras, precision, architecture, operation, exchange, operations, beside, memory, roofline, network, kernels, step, intensity, steady_state, stack,
-limits, engine, simulation, handover, capacity, cost, break_even, poisson, demand, request, candidates, deployment, load, answer, spread, search, verify,
-pooled, disaggregation, verify_pools, curve, rate_curve, pool_curve, advice, compare, sweep, sensitivity, whatif, plan, validation, calibrate, report, cli.
+The package is a house of rooms on floors. A file imports from its own room and from rooms on floors below:
+
+    cli                         options to a question, call, render; the only room that prints
+    report                      answers to documents: one file a command
+    planning, calibration       money and time; constants refitted from measurements
+    answers                     what the library does: search, confirm, compare, vary, draw curves
+    evidence                    measured rows against predictions
+    engine                      the scheduler, simulated; caches on their way between pools
+    replica                     one engine instance: layouts, step times, batching in closed form, capacity
+    question                    everything that is asked, resolved
+    catalog, model, formats     names and files to specs; operations, memory, attention; documents to text
+    specs                       the vocabulary: frozen, validated types, units, errors
 """
 
 __version__ = "0.1.0"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sizing.catalog import benchmarks
-from sizing.catalog.names import Found
+from sizing.catalog import shelf
+from sizing.catalog.shelf import Found
 from sizing.specs.bands import Band, Bands
 
 METRICS = ("ttft", "itl", "e2e", "throughput", "weights", "kv_cache")
@@ -28,4 +28,4 @@ def every(low: float, high: float, **conditions: Any) -> tuple[Band, ...]:
 def use(monkeypatch: pytest.MonkeyPatch, bands: Iterable[Band]) -> None:
     """Let the catalogue say these bands."""
     found = Found(Bands(bands=tuple(bands), source="a test", date="2026-01-01"), "_bands", Path("_bands.yaml"))
-    monkeypatch.setattr(benchmarks, "load_bands", lambda: found)
+    monkeypatch.setattr(shelf, "load_bands", lambda: found)

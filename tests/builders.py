@@ -7,13 +7,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sizing import architecture, candidates, memory, precision, request
-from sizing.architecture import Layout
 from sizing.catalog import engines, gpus, models, workloads
-from sizing.kernels import Kernels
-from sizing.memory import MemoryUse
-from sizing.precision import PrecisionPlan
-from sizing.request import Data, GpuOption, Request
+from sizing.model import architecture, memory, precision
+from sizing.model.architecture import Layout
+from sizing.model.memory import MemoryUse
+from sizing.model.precision import PrecisionPlan
+from sizing.question import question
+from sizing.question.question import Data, GpuType, Question
+from sizing.replica import replica
+from sizing.replica.kernels import Kernels
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Mlp, Model, Quantisation
@@ -77,23 +79,23 @@ def ask(
     demand: dict[str, Any] | None = None,
     gpu_budget: int | None = None,
     **fields: Any,
-) -> Request:
+) -> Question:
     """A resolved request; `fields` are those of a workload."""
     spec, version = engine_of(engine)
     stated = demand if demand or gpu_budget or fields.get("mode") == "offline" else {"requests_per_s": 1.0}
     workload = Workload.model_validate(
         {"model": model.name, "tokens": {"isl": isl, "osl": osl}, "demand": stated, **fields}
     )
-    return request.resolve(workload, model, spec, version, data().defaults, gpu_budget=gpu_budget)
+    return question.resolve(workload, model, spec, version, data().defaults, gpu_budget=gpu_budget)
 
 
-def option(name: str, usd_per_gpu_hour: float | None = None) -> GpuOption:
-    return GpuOption(name, real_gpu(name), usd_per_gpu_hour, None)
+def option(name: str, usd_per_gpu_hour: float | None = None) -> GpuType:
+    return GpuType(name, real_gpu(name), usd_per_gpu_hour, None)
 
 
 def settings_for(model: Model, gpu: Gpu, layout: Layout, engine: str = "vllm:0.19.0", **changes: Any) -> EngineSettings:
     """The engine's settings on a GPU and layout, with some of them changed."""
-    resolved = candidates.resolve_settings(ask(model, engine=engine, isl=8, osl=8), gpu, layout)
+    resolved = replica.resolve_settings(ask(model, engine=engine, isl=8, osl=8), gpu, layout)
     return resolved.model_copy(update=changes)
 
 

@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 from builders import kernels_for, real_gpu, real_model
 
-from sizing import memory
-from sizing.architecture import Layout
-from sizing.engine import deploy, rules, run
-from sizing.engine.batch import Batch, Piece
-from sizing.engine.cache import Pool
+from sizing.engine import rules, run, simulation
+from sizing.engine.batch import Batch, Piece, Pool
 from sizing.engine.clock import StepClock, step_clock, windows_of
-from sizing.engine.replica import Replica
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
 from sizing.engine.run import Run
-from sizing.kernels import Kernels
+from sizing.engine.scheduler import Scheduler
+from sizing.model import memory
+from sizing.model.architecture import Layout
+from sizing.replica.kernels import Kernels
 from sizing.specs.model import Model
 
 LONGEST_TOKENS = 16_384
@@ -55,12 +54,14 @@ def served(
     used = memory.use(model, card, layout, kernels.plan, kernels.settings, max_model_len=LONGEST_TOKENS)
     scheduling = rules.of_engine(kernels.settings)
     clock = step_clock(model, layout, kernels, most_tokens=TABLED_TOKENS, most_rows=scheduling.slots + 1)
-    return Served(model, layout, kernels, scheduling, clock, deploy.pool(model, layout, kernels, used, LONGEST_TOKENS))
+    return Served(
+        model, layout, kernels, scheduling, clock, simulation.pool(model, layout, kernels, used, LONGEST_TOKENS)
+    )
 
 
 def replica_of(
     of: Served, requests: Requests, *, pool_tokens: int | None = None, one_by_one: bool = False, **changes: Any
-) -> Replica:
+) -> Scheduler:
     """A replica of a deployment; `pool_tokens` shrinks its pool, `changes` are to its rules.
 
     A pool of `pool_tokens` holds the blocks of so many tokens, besides the fixed part of every slot.
@@ -71,7 +72,7 @@ def replica_of(
         blocks = -(-pool_tokens // pool.block_tokens)
         size = blocks * pool.block_bytes + scheduling.slots * pool.fixed_bytes
         pool = replace(of.pool, size_bytes=size)
-    return Replica(requests, of.clock, scheduling, pool, Batch(windows_of(of.model)), one_by_one=one_by_one)
+    return Scheduler(requests, of.clock, scheduling, pool, Batch(windows_of(of.model)), one_by_one=one_by_one)
 
 
 def store(arrivals: Sequence[float], isl: Sequence[int], osl: Sequence[int]) -> Requests:
@@ -105,9 +106,9 @@ class StubClock:
         return max(1, -int(-time // self.decode))
 
 
-def stub_replica(requests: Requests, clock: Any, scheduling: Rules) -> Replica:
+def stub_replica(requests: Requests, clock: Any, scheduling: Rules) -> Scheduler:
     """A replica without a cache limit."""
-    return Replica(requests, clock, scheduling, Pool(float("inf"), 0.0, 1), Batch())
+    return Scheduler(requests, clock, scheduling, Pool(float("inf"), 0.0, 1), Batch())
 
 
 def repeated(isl: int, osl: int) -> Iterator[tuple[int, int]]:
@@ -115,5 +116,5 @@ def repeated(isl: int, osl: int) -> Iterator[tuple[int, int]]:
         yield isl, osl
 
 
-def run_open(replica: Replica) -> Run:
+def run_open(replica: Scheduler) -> Run:
     return run.open_loop(replica.requests, [replica])

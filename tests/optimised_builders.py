@@ -6,19 +6,20 @@ from typing import Any, NamedTuple
 
 from builders import ask, data, engine_of, option, real_gpu, real_model
 
-from sizing import candidates, memory, precision
-from sizing.architecture import Layout
-from sizing.candidates import Candidate
 from sizing.catalog import gpus
 from sizing.cli.resolve import extras_of
-from sizing.extras import Extras
-from sizing.kernels import Kernels
-from sizing.load import Load
-from sizing.memory import MemoryUse
-from sizing.request import Request
+from sizing.model import memory, precision
+from sizing.model.architecture import Layout
+from sizing.model.extras import Extras
+from sizing.model.memory import MemoryUse
+from sizing.question.question import Question
+from sizing.replica import replica
+from sizing.replica.capacity import Load
+from sizing.replica.kernels import Kernels
+from sizing.replica.replica import Replica
+from sizing.replica.step import Batch, Step, step
 from sizing.specs.model import Model
 from sizing.specs.workload import Workload
-from sizing.step import Batch, Step, step
 
 
 def extras_for(model: Model, **asked: Any) -> Extras:
@@ -27,19 +28,18 @@ def extras_for(model: Model, **asked: Any) -> Extras:
     return extras_of(workload, model)
 
 
-def asking(model_name: str, asked: dict[str, Any], **fields: Any) -> Request:
+def asking(model_name: str, asked: dict[str, Any], **fields: Any) -> Question:
     """A request for a catalogue model with optimisations."""
-    from dataclasses import replace
 
     model = real_model(model_name)
     request = ask(model, **fields)
-    return replace(request, extras=extras_for(model, **asked)) if asked else request
+    return request.with_(extras=extras_for(model, **asked)) if asked else request
 
 
 class Laid(NamedTuple):
     """One layout, resolved."""
 
-    request: Request
+    question: Question
     layout: Layout
     kernels: Kernels
     memory: MemoryUse
@@ -47,7 +47,7 @@ class Laid(NamedTuple):
     def step(self, sequences: float = 0.0, context: float = 0.0, **prefill: float) -> Step:
         """Time one step."""
         batch = Batch(decode_sequences=sequences, decode_context_tokens=context, **prefill)
-        return step(self.request.model, self.layout, self.kernels, batch)
+        return step(self.question.service.model, self.layout, self.kernels, batch)
 
 
 def laid(
@@ -64,30 +64,34 @@ def laid(
     """A catalogue model on one layout with optimisations."""
     gpu, layout = real_gpu(gpu_name), Layout(tp=tp)
     request = asking(model_name, asked, engine=engine)
-    settings = candidates.resolve_settings(request, gpu, layout)
+    settings = replica.resolve_settings(request, gpu, layout)
     plan = precision.plan(
-        request.model,
+        request.service.model,
         gpu,
         settings,
         data().formats,
         precision=precision_name,
         kv_precision=kv,
-        extras=request.extras,
+        extras=request.service.extras,
     )
-    kernels = Kernels(gpu, data().assumptions, gpus.borrowed, engine_of(engine)[0].name, settings, plan, request.extras)
-    used = memory.use(request.model, gpu, layout, plan, settings, max_model_len=max_model_len, extras=request.extras)
+    kernels = Kernels(
+        gpu, data().assumptions, gpus.borrowed, engine_of(engine)[0].name, settings, plan, request.service.extras
+    )
+    used = memory.use(
+        request.service.model, gpu, layout, plan, settings, max_model_len=max_model_len, extras=request.service.extras
+    )
     return Laid(request, layout, kernels, used)
 
 
-def candidate_of(request: Request, gpu_name: str, precision_name: str | None = None) -> Candidate:
+def candidate_of(question: Question, gpu_name: str, precision_name: str | None = None) -> Replica:
     """The layout that `serving` states, which must be accepted."""
-    found = list(candidates.candidates(request, option(gpu_name), precision_name, data()))
+    found = list(replica.candidates(question, option(gpu_name), precision_name, data()))
     assert len(found) == 1, found
-    assert isinstance(found[0], Candidate), found[0]
+    assert isinstance(found[0], Replica), found[0]
     return found[0]
 
 
-def load_of(request: Request, gpu_name: str = "h100-sxm", precision_name: str | None = None) -> tuple[Candidate, Load]:
+def load_of(question: Question, gpu_name: str = "h100-sxm", precision_name: str | None = None) -> tuple[Replica, Load]:
     """A layout's candidate and load."""
-    candidate = candidate_of(request, gpu_name, precision_name)
-    return candidate, Load.of(candidate, request, data())
+    candidate = candidate_of(question, gpu_name, precision_name)
+    return candidate, Load.of(candidate, question, data())

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from sizing.errors import Fault, nearest
-from sizing.specs.ranges import RangeError
+from sizing.specs.errors import Fault, nearest
+from sizing.specs.values import RangeError
 
 Path = tuple[str | int, ...]
 # Where a field stands: file, line, the name to call it by, and its value as written, each where known.

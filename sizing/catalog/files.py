@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from sizing.catalog.paths import open_bytes
-from sizing.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    from sizing.catalog.yaml_text import Spot
+    from sizing.catalog.yaml import Spot
+
 
 # The largest profile with measured rows is well below 1 MiB; a file beyond 4 MiB is a mix-up (weights, a
 # log), and reading it would only delay saying so.
@@ -59,7 +60,7 @@ class Document:
 
     def place(self, path: FieldPath) -> tuple[str, int | None, str, str | None]:
         """Return file, line, dotted name and, for a scalar, the text of a field as written."""
-        from sizing.catalog.yaml_text import dotted
+        from sizing.catalog.yaml import dotted
 
         exact = self._spots.get(path)
         return self.file, self.line(path), dotted(path), exact.text if exact else None
@@ -67,7 +68,7 @@ class Document:
     @cached_property
     def _spots(self) -> dict[FieldPath, Spot]:
         """The places of all fields. JSON is YAML too, but for rarities whose lines then stay unknown."""
-        from sizing.catalog.yaml_text import spots
+        from sizing.catalog.yaml import spots
 
         try:
             return spots(self.text, self.file)
@@ -90,7 +91,7 @@ def read_yaml(path: Path | str) -> Document:
     mapping at the top, or that uses what plain data does not need: anchors, aliases, tags, several documents,
     a key twice.
     """
-    from sizing.catalog.yaml_text import parse
+    from sizing.catalog.yaml import parse
 
     file = str(path)
     text = read_text(path)

@@ -6,9 +6,9 @@ from functools import cache
 from typing import get_args
 
 from sizing.catalog.files import Document, data_folder, read_yaml, validate
-from sizing.catalog.names import Found, Shelf, find, ids, is_path, matched_from
 from sizing.catalog.paths import expanded
-from sizing.errors import Fault, InputError, nearest
+from sizing.catalog.shelf import Found, Shelf, find, ids, is_path, matched_from
+from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.workload import Formats, Precision
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sizing.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest
 
 # Windows has pipes of another kind, and neither flag.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from sizing.catalog.files import read_yaml, validate
 from sizing.catalog.gpus import load_gpu
-from sizing.catalog.names import Found, Shelf, find, ids, is_path
 from sizing.catalog.paths import expanded
-from sizing.errors import Fault, InputError
+from sizing.catalog.shelf import Found, Shelf, find, ids, is_path
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.server import NUMBERS, OF_THE_SIZE, Basis, Server
 

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.catalog.paths import open_bytes
-from sizing.errors import Fault, InputError
-from sizing.units import MILLI, MOST_DURATION_S, SECONDS_PER_HOUR
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import MILLI, MOST_DURATION_S, SECONDS_PER_HOUR
 
 GZIP_MAGIC = b"\x1f\x8b"
 MOST_FAULTS = 10  # shown of one file: more rows that are wrong in the same way help nobody

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sizing.catalog import profiles, workloads
-from sizing.catalog.optimisations import load_facts, method_of
+from sizing.answers.sweep import Axis, size
+from sizing.catalog import shelf, workloads
+from sizing.catalog.shelf import load_facts, method_of
 from sizing.cli.named import ALL, Catalog, checked_price, precisions_of
 from sizing.cli.options import NUMBER, WHOLE, Opt, comma_separated
 from sizing.cli.ranges import ALLOWED, numbers
 from sizing.cli.resolve import positive
-from sizing.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.workload import Workload
-from sizing.sweep import Axis, size
 
 MOST_ROWS = 1_000_000
 # A workload that is right and states what others of its fields need, so that a value put into it is all that can be wrong.
@@ -98,7 +98,7 @@ def _wrong(option: Opt, values: Sequence[Any], catalog: Catalog) -> Iterator[Fau
         "gpu": lambda name: None if name.lower() == ALL else catalog.gpu(name),
         "engine": catalog.engine,
         "precision": lambda name: precisions_of({"precision": name}),
-        "profile": profiles.load_profile,
+        "profile": shelf.load_profile,
         "price": checked_price,
         "gpus": lambda count: positive(count, field_of(option)),
     }

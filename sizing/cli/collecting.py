@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from sizing.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError
 
 T = TypeVar("T")
 

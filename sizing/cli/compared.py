@@ -7,27 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.answers.compare import Compared, ComparedPools
+from sizing.answers.search import Outcome
 from sizing.catalog import workloads
-from sizing.catalog.names import Found
+from sizing.catalog.shelf import Found
 from sizing.cli.collecting import Part
 from sizing.cli.estimate import OPTIONS, WORKLOAD_OPTIONS, answer, to_simulate, to_size
 from sizing.cli.options import PEAK_OPTIONS
 from sizing.cli.output import chosen_format
 from sizing.cli.progress import Bar
 from sizing.cli.reading import Reader
-from sizing.cli.resolve import Question, question
+from sizing.cli.resolve import Prepared, question
 from sizing.cli.workers import cores, ordered
-from sizing.compare import Compared, ComparedPools
-from sizing.errors import Fault, InputError
+from sizing.question.question import GpuType
 from sizing.report import compare as report
 from sizing.report.compare import Compare, Ranked, Replaced
-from sizing.request import GpuOption
-from sizing.search import Outcome
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Objective, Workload
 
 if TYPE_CHECKING:  # what sizes pools, and the simulator, are loaded where they are asked for
-    from sizing.pooled import Asked as Pools
-    from sizing.verify import Verified
+    from sizing.answers.pools import Asked as Pools
+    from sizing.answers.verify import Verified
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if (option.field or "").startswith("demand."))
@@ -51,7 +51,7 @@ class Replacing(NamedTuple):
 class Asking(NamedTuple):
     """What to compare, in which order, and how to write it."""
 
-    question: Question
+    question: Prepared
     values: Mapping[str, Any]
     sort: Objective
     replaced: Replaced | None
@@ -62,7 +62,7 @@ class Asking(NamedTuple):
 class Candidate(NamedTuple):
     """What is compared: one GPU type and precision, serving as one or in pools, which may name types of their own."""
 
-    option: GpuOption
+    gpu_type: GpuType
     precision: str | None
     pools: Pools | None = None
 
@@ -71,16 +71,16 @@ class Candidate(NamedTuple):
 class Candidates:
     """What a process does with one candidate: answers the question with this alone."""
 
-    question: Question
+    question: Prepared
     values: Mapping[str, Any]
     sort: Objective
     replaced: int | None
 
     def __call__(self, one: Candidate) -> Ranked:
         """Return the line of one candidate."""
-        alone = self.question._replace(options=(one.option,), precisions=(one.precision,), pools=one.pools)
+        alone = self.question._replace(options=(one.gpu_type,), precisions=(one.precision,), pools=one.pools)
         if one.pools is None:
-            found = Compared(one.option, one.precision, *_answer(alone, self.values))
+            found = Compared(one.gpu_type, one.precision, *_answer(alone, self.values))
             return report.ranked(found, self.question.asked, self.sort, self.replaced)
         from sizing.cli.pools import searched
 
@@ -108,7 +108,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
             "headroom": values["headroom"] or "0",
         }  # growth, if any, as asked here
         asked = question(rest, OPTIONS, {**values, **served}, pooled=True)
-    order = sort.value or asked.request.objective
+    order = sort.value or asked.question.rules.objective
     return Asking(asked, values, order, replaced, output.value, values["jobs"] or cores())
 
 
@@ -122,21 +122,21 @@ def compared(asking: Asking) -> Compare:
         for line in ordered(work, candidates, min(asking.jobs, len(candidates))):
             lines.append(line)
             bar(len(lines))
-    return report.record(lines, asked.asked, asked.request, asking.sort, replaced)
+    return report.record(lines, asked.asked, asked.question, asking.sort, replaced)
 
 
-def _candidates(asked: Question) -> list[Candidate]:
+def _candidates(asked: Prepared) -> list[Candidate]:
     """Return each GPU type and precision, and with each the pools, once where these name their own types."""
     whole = [Candidate(option, name) for option in asked.options for name in asked.precisions]
     if asked.pools is None:
         return whole
-    from sizing.pooled import by_type
+    from sizing.answers.pools import by_type
 
     both = by_type(asked.pools, asked.options)
     return [*whole, *(Candidate(one.prefill.options[0], name, one) for one in both for name in asked.precisions)]
 
 
-def _answer(alone: Question, values: Mapping[str, Any]) -> tuple[Outcome, Verified | None]:
+def _answer(alone: Prepared, values: Mapping[str, Any]) -> tuple[Outcome, Verified | None]:
     """Return what `estimate` finds of one GPU type and precision."""
     return answer(to_size(alone, values), alone, to_simulate(alone, values))
 

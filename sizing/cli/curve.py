@@ -120,11 +120,11 @@ def _built(asked: Asking) -> Curve:
     lines: list[CurveLine] = [] if file is None else [*file.lines]
     before = len(lines)
     if drawn is not None:
-        lines += curve_predicted.lines(drawn.found, _seen(asked), drawn.request)
+        lines += curve_predicted.lines(drawn.found, _seen(asked), drawn.question)
         if drawn.pools:
             from sizing.report import curve_pools
 
-            lines += curve_pools.lines(drawn.pools, _seen_of_pools(asked), drawn.request)
+            lines += curve_pools.lines(drawn.pools, _seen_of_pools(asked), drawn.question)
 
     def rests_on(number: int | None) -> Iterator[Assumption]:
         own = None if number is None or number < before else number - before
@@ -137,18 +137,18 @@ def _seen(asked: Asking) -> Any:
     """Return what is seen of each load of each line that fits."""
     from functools import partial
 
-    from sizing import curve
+    from sizing.answers import curve
     from sizing.cli.progress import Bar
     from sizing.cli.workers import ordered
 
     assert asked.drawn is not None
-    request, tokens, loads = asked.drawn.request, asked.drawn.asked.workload.tokens, asked.drawn.in_flight
+    request, tokens, loads = asked.drawn.question, asked.drawn.asked.workload.tokens, asked.drawn.in_flight
     arrivals = asked.drawn.arrivals
     lines = [one for one in asked.drawn.found if isinstance(one, curve.Line)]
     if not asked.drawn.simulated:
         return [curve.closed_form(line, loads, arrivals) for line in lines]
     with Bar("Simulating", len(lines) * len(loads)) as bar:
-        return curve.simulated(
+        return curve.simulated_lines(
             lines,
             request,
             tokens,
@@ -164,7 +164,7 @@ def _seen_of_pools(asked: Asking) -> Any:
     """Return what is seen of each load of each pair of pools."""
     from functools import partial
 
-    from sizing import pool_curve
+    from sizing.answers import pool_curve
     from sizing.cli.progress import Bar
     from sizing.cli.workers import ordered
 
@@ -172,8 +172,8 @@ def _seen_of_pools(asked: Asking) -> Any:
     drawn = asked.drawn
     lines = [one for one in drawn.pools if isinstance(one, pool_curve.PoolLine)]
     if not drawn.simulated:
-        return pool_curve.seen(lines, drawn.request, None)
+        return pool_curve.seen(lines, drawn.question, None)
     with Bar("Simulating pools", sum(len(line.in_flight) for line in lines)) as bar:
         each = partial(ordered, jobs=asked.jobs)
         tokens = drawn.asked.workload.tokens
-        return pool_curve.seen(lines, drawn.request, tokens, seed=drawn.seed, each=each, progress=bar)
+        return pool_curve.seen(lines, drawn.question, tokens, seed=drawn.seed, each=each, progress=bar)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from sizing.catalog.engines import load_engine
-from sizing.catalog.measured_csv import load_measured
+from sizing.catalog.measured import load_measured
 from sizing.cli.collecting import Part
 from sizing.cli.named import ALL
 from sizing.cli.options import comma_separated

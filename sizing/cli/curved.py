@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.answers.curve import ARRIVALS, Arrivals, Layouts, lines
 from sizing.catalog import workloads
-from sizing.catalog.measured_csv import IN_FLIGHT
-from sizing.catalog.names import Found
+from sizing.catalog.measured import IN_FLIGHT
 from sizing.catalog.paths import expanded
+from sizing.catalog.shelf import Found
 from sizing.cli import curve_beside as beside
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
@@ -20,19 +20,18 @@ from sizing.cli.output import chosen_format
 from sizing.cli.ranges import whole_numbers
 from sizing.cli.reading import Reader, is_given
 from sizing.cli.resolve import asked_of, data, request_of
-from sizing.curve import ARRIVALS, Arrivals, Layouts, lines
-from sizing.errors import Fault, InputError
+from sizing.question.question import Data, Question
 from sizing.report.curve import METRICS
 from sizing.report.curve_inputs import Drawn, Measured
 from sizing.report.documents_curve import Metric
 from sizing.report.parts.question import Asked
-from sizing.request import Data, Request
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import parse_limit
 from sizing.specs.workload import Limit, Limits, Workload
-from sizing.units import parse_limit
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
-    from sizing.pool_curve import PoolLine, Unpaired
-    from sizing.pooled import Asked as Pools
+    from sizing.answers.pool_curve import PoolLine, Unpaired
+    from sizing.answers.pools import Asked as Pools
 
 TP, PP, LOADS = (1, 2, 4, 8), (1,), "1..512"
 MOST_PARALLEL = 4096
@@ -96,8 +95,10 @@ def ask(workload: str | None, options: tuple[Opt, ...], values: Mapping[str, Any
         metric = own.value.metric or _metric(limits.value, values["mode"] or "streaming")
         return Asking(None, measured.value, limits.value, metric, output.value, own.value.picture, 1)
     drawn = _drawn(found, options, values, own, measured, output)
-    request = drawn.request
-    limits_ = request.limits if request.osl > 1 else request.limits.model_copy(update={"itl": None})
+    request = drawn.question
+    limits_ = (
+        request.target.limits if request.service.osl > 1 else request.target.limits.model_copy(update={"itl": None})
+    )
     metric = own.value.metric or _metric(limits_, drawn.asked.workload.mode)
     jobs = values["jobs"] or os.cpu_count() or 1
     return Asking(drawn, measured.value, limits_, metric, output.value, own.value.picture, jobs)
@@ -193,12 +194,12 @@ def _drawn(
     arrivals = Part(lambda: _arrivals(own.value, pooled=pools.value is not None))
     check(output, own, found, measured, gpu, *names.parts, request, pools, arrivals)
     # The loads of a curve are those of one replica, or one pair of pools, whatever comes to all.
-    undemanded = replace(request.value, gpu_budget=None)
+    undemanded = request.value.with_(gpu_budget=None)
     layouts = _layouts(own.value, undemanded, known)
-    asked = asked_of(names, read, undemanded.extras)
+    asked = asked_of(names, read, undemanded.service.extras)
     return Drawn(
         asked=asked,
-        request=undemanded,
+        question=undemanded,
         found=tuple(lines(undemanded, asked.options, asked.precisions, layouts, read)),
         layouts=layouts,
         in_flight=own.value.loads or _loads(known),
@@ -209,7 +210,7 @@ def _drawn(
     )
 
 
-def _request(names: Named, read: Data) -> Request:
+def _request(names: Named, read: Data) -> Question:
     """Return the request without its demand: the loads of a curve are those of one replica, whatever comes to all."""
     prefix = names.workload.value.optimisations.prefix
     if prefix is not None and prefix.think_time_s is not None:
@@ -240,18 +241,18 @@ def _arrivals(own: _Own, *, pooled: bool) -> Arrivals:
 
 
 def _pool_lines(
-    pools: Pools | None, asked: Asked, request: Request, read: Data, own: _Own, *, simulated: bool
+    pools: Pools | None, asked: Asked, question: Question, read: Data, own: _Own, *, simulated: bool
 ) -> Iterator[PoolLine | Unpaired]:
     """Yield lines of pools for each GPU type, or the types that they name, and each precision."""
     if pools is None:
         return
-    from sizing import pool_curve
-    from sizing.pooled import by_type
+    from sizing.answers import pool_curve
+    from sizing.answers.pools import by_type
 
     for one in by_type(pools, asked.options):
         for precision in asked.precisions:
             tokens = asked.workload.tokens if simulated else None
-            yield from pool_curve.lines(request, one, precision, read, own.loads, tokens, own.seed)
+            yield from pool_curve.lines(question, one, precision, read, own.loads, tokens, own.seed)
 
 
 def _spec(found: Part[Found[Workload] | None]) -> Workload | None:
@@ -264,9 +265,9 @@ def _check_gpu(values: Mapping[str, Any], spec: Workload | None) -> None:
         raise InputError(NO_GPU)
 
 
-def _layouts(own: _Own, request: Request, known: Measured | None) -> Layouts:
+def _layouts(own: _Own, question: Question, known: Measured | None) -> Layouts:
     """Return the sizes to draw: as asked, as the workload states, as was measured, or the usual ones."""
-    serving = request.serving
+    serving = question.service.serving
     as_measured = TP if known is None else tuple(sorted({line.tp for line in known.lines if line.tp is not None}))
     tp = own.tp or ((serving.tp,) if serving.tp is not None else as_measured)
     pp = own.pp or ((serving.pp,) if serving.pp is not None else PP)

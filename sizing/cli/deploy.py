@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sizing import request as requests
-from sizing.architecture import SIZES, Layout
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
 from sizing.cli.options import OPTIMISATION_OPTIONS, Opt
@@ -20,9 +18,11 @@ from sizing.cli.resolve import (
     with_cache_of,
     with_images,
 )
-from sizing.deployment import Resolved, resolve
-from sizing.errors import Fault, InputError
-from sizing.request import Data, GpuOption, Request
+from sizing.model.architecture import SIZES, Layout
+from sizing.question import question as requests
+from sizing.question.question import Data, GpuType, Question
+from sizing.replica.replica import Resolved, resolve
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Serving
 
 # `override` validates a whole workload; these commands have no tokens of their own.
@@ -49,7 +49,7 @@ def named_alone(options: tuple[Opt, ...], values: Mapping[str, Any]) -> Named:
     return named(None, options, values, single=True, tokens=PLACEHOLDER_TOKENS, no_model=NO_MODEL)
 
 
-def request_alone(names: Named, read: Data) -> Request:
+def request_alone(names: Named, read: Data) -> Question:
     """Return the request of such options, which asks nothing but what a layout holds."""
     model, (engine, version) = names.model.value, names.engine.value
     workload = with_cache_of(names.workload.value, model)
@@ -57,7 +57,7 @@ def request_alone(names: Named, read: Data) -> Request:
     extras = extras_of(workload, model.spec)
     request = requests.without_demand(workload, model.spec, engine, version, read.defaults, extras=extras)
     check_images(with_images(workload, extras), extras, model.spec)
-    check_prefix(extras, request.max_model_len)
+    check_prefix(extras, request.service.max_model_len)
     return request
 
 
@@ -71,11 +71,11 @@ def check_one_cache(values: Mapping[str, Any]) -> None:
     )
 
 
-def resolved(names: Named, request: Request, option: GpuOption, layout: Layout, read: Data) -> Resolved:
+def resolved(names: Named, question: Question, gpu_type: GpuType, layout: Layout, read: Data) -> Resolved:
     """Return such a request on one layout of a GPU type; every part of the names must have been read."""
     model = names.model.value
     precision = names.precisions.value[0] or model.precision
-    return resolve(request, option, layout, precision, read, notes=notes_of(model))
+    return resolve(question, gpu_type, layout, precision, read, notes=notes_of(model))
 
 
 def check_all_new(values: Mapping[str, Any], instead: str) -> None:

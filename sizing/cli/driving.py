@@ -7,11 +7,11 @@ from typing import Any, Literal, NamedTuple, cast
 
 from sizing.cli.options import Opt
 from sizing.cli.reading import MOST, Reader, is_given
-from sizing.engine.load import Arrivals
+from sizing.engine.requests import Arrivals
 from sizing.engine.rules import POLICIES
 from sizing.engine.run import ROUTINGS, Routing
-from sizing.errors import Fault
-from sizing.units import parse_duration_s
+from sizing.specs.errors import Fault
+from sizing.specs.units import parse_duration_s
 
 OWN = "engine"  # the policy that the engine version itself schedules by
 WINDOW_S = 0.1  # that a dynamic batch waits at most

@@ -24,14 +24,14 @@ from sizing.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from sizing.advice import Suggestion
-    from sizing.cli.resolve import Question
+    from sizing.answers.advice import Suggestion
+    from sizing.answers.search import Outcome
+    from sizing.answers.verify import Verified
+    from sizing.cli.resolve import Prepared
+    from sizing.question.question import Question
     from sizing.report.documents import Estimate
     from sizing.report.estimate import Hopeful
-    from sizing.request import Request
-    from sizing.search import Outcome
     from sizing.specs.workload import Tokens
-    from sizing.verify import Verified
 
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
 WORKLOAD_OPTIONS = (
@@ -92,14 +92,14 @@ class Answered(NamedTuple):
     outcome: Outcome
 
 
-def estimated(asked: Question, values: Mapping[str, Any], *, relaxed: bool = True, explained: bool = False) -> Answered:
+def estimated(asked: Prepared, values: Mapping[str, Any], *, relaxed: bool = True, explained: bool = False) -> Answered:
     """Answer a question, simulated and on the edge of the error bands as the options say.
 
     `relaxed` looks for the limit that takes fewer GPUs; `explained` adds how each number came about.
     """
-    from sizing import advice
+    from sizing.answers import advice
+    from sizing.answers.search import within_budget
     from sizing.report.estimate import build
-    from sizing.search import within_budget
 
     tokens, request = to_simulate(asked, values), to_size(asked, values)
     outcome, checked = answer(request, asked, tokens)
@@ -119,9 +119,9 @@ def estimated(asked: Question, values: Mapping[str, Any], *, relaxed: bool = Tru
     return Answered(document, outcome)
 
 
-def suggested(outcome: Outcome, asked: Question, values: Mapping[str, Any]) -> tuple[Suggestion, ...]:
+def suggested(outcome: Outcome, asked: Prepared, values: Mapping[str, Any]) -> tuple[Suggestion, ...]:
     """Return the single changes that would make an infeasible question feasible, each searched and confirmed as its answer is."""
-    from sizing import advice
+    from sizing.answers import advice
 
     confirm = _confirming(to_simulate(asked, values))
     return advice.suggestions(outcome, asked.options, asked.precisions, asked.data, confirm)
@@ -139,18 +139,18 @@ def _confirming(tokens: Tokens | None) -> Callable[[Outcome], Outcome | None]:
     return confirm
 
 
-def to_simulate(asked: Question, values: Mapping[str, Any]) -> Tokens | None:
+def to_simulate(asked: Prepared, values: Mapping[str, Any]) -> Tokens | None:
     """Return the lengths to simulate with, None where the answer is not to be simulated."""
     return None if values["no_verify"] else asked.asked.workload.tokens
 
 
-def to_size(asked: Question, values: Mapping[str, Any]) -> Request:
+def to_size(asked: Prepared, values: Mapping[str, Any]) -> Question:
     """Return the request to search for: as asked, or on the worse edges of the error bands."""
-    return _cautious(asked.request) if values["conservative"] else asked.request
+    return _cautious(asked.question) if values["conservative"] else asked.question
 
 
 def _with_pools(
-    document: Estimate, asked: Question, request: Request, tokens: Tokens | None, aggregated: Outcome | None
+    document: Estimate, asked: Prepared, question: Question, tokens: Tokens | None, aggregated: Outcome | None
 ) -> Estimate:
     """Return the document with what separate pools take for the same; `aggregated` is None where nothing serves it as one."""
     from sizing.cli.pools import searched
@@ -159,30 +159,29 @@ def _with_pools(
     from sizing.report.parts.pools import assumptions, of_turns
 
     assert asked.pools is not None
-    found, checked = searched(asked, request, tokens)
+    found, checked = searched(asked, question, tokens)
     beside = aggregated.best if aggregated is not None else None
     best = found.confirmed(checked)
     built = pools.build(found, asked.pools, beside, checked)
     if built.feasible and best is not None:
-        built = built._replace(simulate_command=simulate_pools(best, request, asked.asked, asked.pools))
+        built = built._replace(simulate_command=simulate_pools(best, question, asked.asked, asked.pools))
     return document._replace(
         disaggregated=built,
         assumptions=(
             *document.assumptions,
             *assumptions(asked.pools.facts),
-            *of_turns(asked.request, asked.pools.facts),
+            *of_turns(asked.question, asked.pools.facts),
         ),
     )
 
 
-def _cautious(request: Request) -> Request:
+def _cautious(question: Question) -> Question:
     """Return a request to be sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
-    from dataclasses import replace
 
-    from sizing.catalog import benchmarks
-    from sizing.errors import Fault, InputError
+    from sizing.catalog import shelf
+    from sizing.specs.errors import Fault, InputError
 
-    if request.offline and request.requests_per_s is None and request.concurrency is None:
+    if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
         raise InputError(
             Fault(
                 "offline work without a demand takes no number of GPUs; its rate is shown with its error band",
@@ -190,31 +189,31 @@ def _cautious(request: Request) -> Request:
                 allowed="with --rps, --concurrency or --dau, or another --mode",
             )
         )
-    return replace(request, pessimistic=benchmarks.load_bands().spec.bands)
+    return question.with_(pessimistic=shelf.load_bands().spec.bands)
 
 
-def _hopeful(asked: Question, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
+def _hopeful(asked: Prepared, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
     """Return the answer as predicted, to compare with; a size found with caution keeps the limits without it too."""
+    from sizing.answers.search import preference, within_budget
     from sizing.report.estimate import Hopeful
-    from sizing.search import preference, within_budget
 
-    outcome, checked = answer(asked.request, asked, tokens)
+    outcome, checked = answer(asked.question, asked, tokens)
     passed = within_budget(outcome) and (checked is None or checked.passed)
     found = [one.best for one in (outcome if passed else None, cautious) if one is not None and one.best is not None]
-    return Hopeful(min(found, key=lambda one: preference(one, asked.request), default=None))
+    return Hopeful(min(found, key=lambda one: preference(one, asked.question), default=None))
 
 
-def answer(request: Request, asked: Question, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
+def answer(question: Question, asked: Prepared, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
     """Return what a search finds, its best answer confirmed by simulation unless there are no `tokens` to simulate with."""
-    from sizing.search import search
+    from sizing.answers.search import search
 
-    outcome = search(request, asked.options, asked.precisions, asked.data)
+    outcome = search(question, asked.options, asked.precisions, asked.data)
     checked = None if tokens is None else simulated(outcome, tokens)
     return (outcome, checked) if checked is None else (checked.outcome, checked)
 
 
 def simulated(outcome: Outcome, tokens: Tokens, *, tries: int | None = None) -> Verified | None:
     """Return the outcome confirmed by simulation, of as many sizes as usual or `tries`; None where there is none to confirm."""
-    from sizing.verify import MOST_TRIES, verify  # a run without verification need not load the simulator
+    from sizing.answers.verify import MOST_TRIES, verify  # a run without verification need not load the simulator
 
     return None if outcome.best is None else verify(outcome, tokens, tries=tries or MOST_TRIES)

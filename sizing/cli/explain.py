@@ -14,7 +14,7 @@ def command(
     topic: Annotated[str | None, typer.Argument(help="A topic; all are listed without it.")] = None, **values: Any
 ) -> None:
     """Explain an optimisation: what it does, its formula and sources, when it helps and when it does not."""
-    from sizing.catalog.topics import load_topic, topic_names
+    from sizing.catalog.shelf import load_topic, topic_names
     from sizing.cli.collecting import Part, check
     from sizing.cli.output import chosen_format, write
     from sizing.report.listings import Listing, TopicReport, document_of_list, document_of_topic

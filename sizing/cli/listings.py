@@ -98,8 +98,8 @@ def engines(name: Name = None, json: AsJson = False) -> None:
 
 def workloads(name: Name = None, json: AsJson = False) -> None:
     """List the ready workloads and fleets of several (llmsize plan), or show one."""
-    from sizing.catalog import fleets
     from sizing.catalog import workloads as catalogue
+    from sizing.catalog import workloads as fleets
 
     if name in fleets.fleet_names() and (fleet := fleets.find_fleet(name)) is not None:
         _show(fleet.id, f"{fleet.id}.yaml", _stated(fleet.spec), json)

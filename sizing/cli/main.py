@@ -30,7 +30,7 @@ from sizing.cli import (
 )
 from sizing.cli.options import DISAGGREGATE, POOLED, unpooled, with_values
 from sizing.cli.output import OutputError, complain, discard, flush_output
-from sizing.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest
 
 app = typer.Typer(
     name="llmsize",

@@ -8,7 +8,7 @@ from typing import Any
 from sizing.cli.driving import Driving
 from sizing.cli.options import Opt
 from sizing.cli.reading import Reader
-from sizing.demand import OF_YEAR
+from sizing.question.demand import OF_YEAR
 from sizing.specs.workload import Tokens, Workload
 
 OF_DYNAMIC = ("batch_size", "batch_window")

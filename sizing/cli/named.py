@@ -8,20 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from sizing import settings
 from sizing.catalog import engines, gpus, models, workloads
 from sizing.catalog.models import FoundModel
-from sizing.catalog.names import Found
 from sizing.catalog.paths import resolved
+from sizing.catalog.prices import typical_price
+from sizing.catalog.shelf import Found
 from sizing.cli.collecting import Part
 from sizing.cli.options import Opt, comma_separated, overrides
 from sizing.cli.origin import Origin
-from sizing.errors import Fault, InputError, nearest
-from sizing.prices import typical_price
-from sizing.request import GpuOption
+from sizing.model import settings
+from sizing.question.question import GpuType
 from sizing.specs.engine import Engine
+from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu
-from sizing.specs.quantities import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
+from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 from sizing.specs.workload import Precision, Serving, Workload, is_pooled
 
 ALL = "all"
@@ -70,11 +70,11 @@ class Named(NamedTuple):
         return found.id if found else None
 
     @property
-    def options(self) -> tuple[GpuOption, ...]:
+    def options(self) -> tuple[GpuType, ...]:
         """The GPU types with the prices to plan with."""
         price = self.price.value
         return tuple(
-            GpuOption(found.id, found.spec, *((price, "as asked") if price is not None else typical_price(found.spec)))
+            GpuType(found.id, found.spec, *((price, "as asked") if price is not None else typical_price(found.spec)))
             for found in self.gpus.value
         )
 

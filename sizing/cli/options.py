@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from sizing.errors import Fault
+from sizing.specs.errors import Fault
 
 
 class Opt(NamedTuple):
@@ -223,9 +223,9 @@ def _is_value(word: str, others: Sequence[str]) -> bool:
 
 def _is_workload(word: str) -> bool:
     """Return whether a word names a workload: a file, or a ready one."""
-    from sizing.catalog.names import find, is_path
+    from sizing.catalog.shelf import find, is_path
     from sizing.catalog.workloads import SHELF
-    from sizing.errors import InputError
+    from sizing.specs.errors import InputError
 
     with suppress(InputError):
         return is_path(word) or bool(find(word, SHELF))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizing.catalog.files import FieldPath, read_yaml
-from sizing.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError
 
 
 class Origin(NamedTuple):

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from sizing.errors import Fault, InputError, nearest
 from sizing.formats.view import Document
-from sizing.text import printable
+from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.units import printable
 
 FORMATS = ("table", "json", "csv", "markdown")
 

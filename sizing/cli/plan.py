@@ -24,9 +24,9 @@ from sizing.cli.options import (
 
 if TYPE_CHECKING:
     from sizing.cli.planned import PlanQuestion
-    from sizing.cli.resolve import Question
-    from sizing.plan.fleet import Sharing
-    from sizing.plan.size import Rules
+    from sizing.cli.resolve import Prepared
+    from sizing.planning.fleet import Sharing
+    from sizing.planning.size import Rules
     from sizing.report.documents_plan import Move, Plan, Uncertainty
     from sizing.report.plan import Answer, Asking
 
@@ -93,7 +93,7 @@ def command(
 
 
 def _planned(asked: PlanQuestion, seed: int, *, uncertain: bool, verified: bool) -> Plan:
-    from sizing.plan.availability import UnreachableError
+    from sizing.planning.size import UnreachableError
     from sizing.report.plan import Asking, build
 
     answers = tuple(
@@ -110,7 +110,7 @@ def _planned(asked: PlanQuestion, seed: int, *, uncertain: bool, verified: bool)
         document = build(asking, moves=moves, uncertainty=draws)
     except UnreachableError as error:
         return build(asking, problems=[str(error)], suggestions=["a lower --availability, or better nodes"])
-    budget = asked.asked[0].question.request.gpu_budget
+    budget = asked.asked[0].question.question.rules.gpu_budget
     if budget is not None and document.gpus is not None and document.gpus > budget:
         over = f"the plan takes {document.gpus:,} GPUs, {document.gpus - budget:,} more than the budget of {budget:,}"
         return document._replace(feasible=False, problems=(over,))
@@ -137,7 +137,7 @@ def _stated(asked: PlanQuestion) -> dict[str, Any]:
     }
 
 
-def _answer(name: str, question: Question, pool: Sharing, rules: Rules, *, verified: bool) -> Answer:
+def _answer(name: str, question: Prepared, pool: Sharing, rules: Rules, *, verified: bool) -> Answer:
     """Return what the search finds for a workload, confirmed by simulation: as `llmsize estimate` does.
 
     The layout is that which takes the fewest GPUs with its reserves, in a shared pool too: that has one reserve for all, as large
@@ -145,16 +145,16 @@ def _answer(name: str, question: Question, pool: Sharing, rules: Rules, *, verif
     """
     from dataclasses import replace
 
-    from sizing.plan.size import order_with
+    from sizing.answers.search import search
+    from sizing.planning.size import order_with
     from sizing.report.plan import Answer
-    from sizing.search import search
 
     order = order_with(rules)
-    outcome = search(question.request, question.options, question.precisions, question.data)
-    outcome = replace(outcome, ranked=tuple(sorted(outcome.ranked, key=lambda one: order(one, outcome.request))))
+    outcome = search(question.question, question.options, question.precisions, question.data)
+    outcome = replace(outcome, ranked=tuple(sorted(outcome.ranked, key=lambda one: order(one, outcome.question))))
     checked = None
     if verified and outcome.best is not None:
-        from sizing.verify import verify
+        from sizing.answers.verify import verify
 
         checked = verify(outcome, question.asked.workload.tokens, order=order)
         outcome = checked.outcome
@@ -167,7 +167,7 @@ def _problem(answer: Answer) -> str:
     return f"{answer.name}: {unmet(answer.outcome, (), answer.checked).detail}"
 
 
-def _suggestions(answer: Answer, question: Question, *, verified: bool) -> list[str]:
+def _suggestions(answer: Answer, question: Prepared, *, verified: bool) -> list[str]:
     """Return the changes that would let a workload be served, each found by searching again, as `llmsize estimate` does."""
     from sizing.cli.estimate import suggested
 
@@ -175,9 +175,9 @@ def _suggestions(answer: Answer, question: Question, *, verified: bool) -> list[
     return [f"{answer.name}: {one.change}: {one.gpus} x {one.gpu} ({one.layout})" for one in found]
 
 
-def _move(asking: Asking, name: str, question: Question, *, verified: bool) -> Move:
+def _move(asking: Asking, name: str, question: Prepared, *, verified: bool) -> Move:
     """Return what changes where one workload runs on another type of GPU."""
-    from sizing.plan.fleet import pools_of
+    from sizing.planning.fleet import pools_of
     from sizing.report.documents_plan import Move
     from sizing.report.plan import member_of, price_of, usd_per_month
     from sizing.report.plan_cloud import rented
@@ -188,28 +188,28 @@ def _move(asking: Asking, name: str, question: Question, *, verified: bool) -> M
     def totals(answers: Sequence[Answer]) -> tuple[int, int, float | None]:
         pools = pools_of([member_of(answer, asking.rules) for answer in answers], asking.rules)
         held = rented(asking._replace(answers=tuple(answers)), pools)
-        prices = {a.best.candidate.option.id: price_of(a, held) for a in answers if a.best is not None}
+        prices = {a.best.replica.gpu_type.id: price_of(a, held) for a in answers if a.best is not None}
         return sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools), usd_per_month(pools, prices, held)
 
     usd_now = totals(asking.answers)[2]
     assert now.best is not None
-    source, target = now.best.candidate.option.name, ", ".join(option.name for option in question.options)
+    source, target = now.best.replica.gpu_type.name, ", ".join(option.name for option in question.options)
     if moved.best is None:
         return Move(name, source, target, False, _problem(moved), None, None, None, None, usd_now)
     answers = [moved if answer is now else answer for answer in asking.answers]
     gpus, nodes, usd = totals(answers)
     size = member_of(moved, asking.rules).size
-    layout = moved.best.candidate.layout
+    layout = moved.best.replica.layout
     return Move(
-        name, source, moved.best.candidate.option.name, True, f"{size.replicas} replicas x {layout}", size.gpus, gpus,
+        name, source, moved.best.replica.gpu_type.name, True, f"{size.replicas} replicas x {layout}", size.gpus, gpus,
         nodes, usd, usd_now,
     )  # fmt: skip
 
 
 def _draws(asking: Asking, seed: int) -> Uncertainty:
     """Return GPUs and cost over draws of what is uncertain."""
-    from sizing.plan import uncertainty
-    from sizing.plan.fleet import pools_of
+    from sizing.planning import uncertainty
+    from sizing.planning.fleet import pools_of
     from sizing.report.plan import member_of
     from sizing.report.plan_cloud import rented
     from sizing.report.plan_uncertainty import build, uncertain_of

@@ -11,14 +11,14 @@ from pydantic import ValidationError
 
 from sizing.catalog.faults import faults_of
 from sizing.catalog.files import Document, FieldPath
-from sizing.catalog.fleets import FoundFleet
+from sizing.catalog.workloads import FoundFleet
 from sizing.cli.options import Opt
 from sizing.cli.reading import is_given
-from sizing.errors import Fault, InputError
-from sizing.plan import availability, growth
-from sizing.plan.size import Rules
+from sizing.planning import growth, size
+from sizing.planning.size import Rules
+from sizing.specs.demand import Scaling
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.fleet import PlanRules
-from sizing.specs.scaling import Scaling
 
 
 def stated(options: Iterable[Opt], values: Mapping[str, Any]) -> PlanRules:
@@ -117,5 +117,5 @@ def resolved(spec: PlanRules, scaling: Scaling) -> Rules:
 def _node_availability(spec: PlanRules) -> float | None:
     """Return the availability of a node: from its times, or as stated; None where neither is."""
     if spec.mtbf is not None and spec.mttr is not None:
-        return availability.of_times(spec.mtbf, spec.mttr)
+        return size.of_times(spec.mtbf, spec.mttr)
     return spec.node_availability

@@ -7,20 +7,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from sizing.catalog.fleets import FoundFleet, FoundMember, find_fleet
-from sizing.catalog.profiles import load_scaling
+from sizing.catalog.prices import price_of
+from sizing.catalog.shelf import load_scaling
+from sizing.catalog.workloads import FoundFleet, FoundMember, find_fleet
 from sizing.cli import plan_rules
 from sizing.cli.collecting import Part, check
 from sizing.cli.options import Opt, comma_separated
 from sizing.cli.reading import is_given
-from sizing.cli.resolve import Question, question
-from sizing.errors import Fault, InputError, nearest
-from sizing.plan.fleet import Sharing
-from sizing.plan.size import Rules
-from sizing.prices import price_of
-from sizing.request import GpuOption
+from sizing.cli.resolve import Prepared, question
+from sizing.planning.fleet import Sharing
+from sizing.planning.size import Rules
+from sizing.question.question import GpuType
+from sizing.specs.demand import Scaling
+from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.fleet import PlanRules
-from sizing.specs.scaling import Scaling
 
 # Options that say the same for every workload of a fleet; all others are of one workload, and stand in its file.
 WITH_A_FLEET = ("headroom", "max_utilisation", "percentile", "price_uncertainty")
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
     """One workload of the plan with its question, and how it is pooled."""
 
     name: str
-    question: Question
+    question: Prepared
     pool: Sharing
 
 
@@ -43,7 +43,7 @@ class PlanQuestion(NamedTuple):
     rules: Rules
     spec: PlanRules
     scaling: Scaling
-    moves: tuple[tuple[str, Question], ...]
+    moves: tuple[tuple[str, Prepared], ...]
 
 
 def ask(
@@ -139,7 +139,7 @@ def _values_of(member: FoundMember, values: Mapping[str, Any], gpu: str | None) 
     return {**values, "gpu": gpu, "profile": member.member.profile}
 
 
-def _priced(asked: Question, provider: str | None) -> Question:
+def _priced(asked: Prepared, provider: str | None) -> Prepared:
     """Return a question at a provider's prices, of several GPU types over those that it offers.
 
     Raises InputError where it offers none of them.
@@ -157,7 +157,7 @@ def _priced(asked: Question, provider: str | None) -> Question:
     return _with_options(asked, tuple(offered))
 
 
-def _with_options(asked: Question, options: tuple[GpuOption, ...]) -> Question:
+def _with_options(asked: Prepared, options: tuple[GpuType, ...]) -> Prepared:
     return asked._replace(options=options, asked=asked.asked._replace(options=options))
 
 
@@ -186,7 +186,7 @@ def _moves(
     options: tuple[Opt, ...],
     values: Mapping[str, Any],
     spec: PlanRules,
-) -> tuple[tuple[str, Question], ...]:
+) -> tuple[tuple[str, Prepared], ...]:
     """Return the workloads to move, each with its question on another GPU type."""
     if values["move"] is None:
         return ()
@@ -206,11 +206,11 @@ def _moves(
 
 def _moved(
     name: str, gpu: str, fleet: FoundFleet | None, options: tuple[Opt, ...], values: Mapping[str, Any], spec: PlanRules
-) -> Question:
+) -> Prepared:
     def of_move(fault: Fault) -> Fault:
         return replace(fault, field="--move") if fault.field in ("--gpu", "gpu") else fault
 
-    def read() -> Question:
+    def read() -> Prepared:
         if fleet is None:
             return _priced(question(values["workload"], options, {**values, "gpu": gpu}), spec.cloud)
         member = next(member for member in fleet.members if member.name == name)

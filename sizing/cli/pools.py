@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sizing import deployment
-from sizing.architecture import Layout
-from sizing.catalog import gpus, pools
+from sizing.answers.pools import ALIKE, Asked, Checked, Found, Side, unlike
+from sizing.catalog import gpus, shelf
+from sizing.catalog.prices import typical_price
 from sizing.cli.collecting import Part, check
 from sizing.cli.deploy import layout_of, named_alone, request_alone, resolved
 from sizing.cli.driving import OWN, Driving
 from sizing.cli.named import Named
 from sizing.cli.options import Opt
 from sizing.cli.resolve import data
-from sizing.deployment import Resolved
 from sizing.engine.rules import of_engine
-from sizing.errors import Fault, InputError
-from sizing.handover import Transfer, transfer_of
-from sizing.pooled import ALIKE, Asked, Checked, Found, Side, unlike
-from sizing.prices import typical_price
+from sizing.engine.simulation import Deployed, Traffic
+from sizing.engine.transfer import Transfer, transfer_of
+from sizing.model.architecture import Layout
+from sizing.question.question import GpuType, Question
+from sizing.replica import replica
+from sizing.replica.replica import Resolved
 from sizing.report.simulation import Split
 from sizing.report.step import Both
-from sizing.request import GpuOption, Request
-from sizing.simulation import Deployed, Traffic
-from sizing.specs.pools import PHASES, Disaggregate, read_pools
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.optimisations import PHASES, Disaggregate, read_pools
 from sizing.specs.workload import Serving, Tokens, Workload
 
 if TYPE_CHECKING:
-    from sizing.cli.resolve import Question
+    from sizing.cli.resolve import Prepared
 
 FIELD = "optimisations.disaggregate"
 Check = Callable[[Workload], Fault | None]
@@ -54,7 +54,7 @@ def asked_of(names: Named, checks: Sequence[Check]) -> Asked | None:
             faults += error.faults
     if faults:
         raise InputError(faults)
-    return Asked(sides["prefill"], sides["decode"], pools.load_hand_over().spec)
+    return Asked(sides["prefill"], sides["decode"], shelf.load_hand_over().spec)
 
 
 def _of_turns(workload: Workload) -> Sequence[Fault]:
@@ -66,11 +66,11 @@ def _of_turns(workload: Workload) -> Sequence[Fault]:
     return (Fault(message, field="optimisations.prefix.turns", allowed="--prefix-routing affinity; or --prefix-hit"),)
 
 
-def _named(gpu: str, names: Named) -> tuple[GpuOption, ...]:
+def _named(gpu: str, names: Named) -> tuple[GpuType, ...]:
     """Return a pool's own GPU type."""
     found, price = gpus.load_gpu(gpu), names.price.value
     priced = (price, "as asked") if price is not None else typical_price(found.spec)
-    return (GpuOption(found.id, found.spec, *priced),)
+    return (GpuType(found.id, found.spec, *priced),)
 
 
 def decodes(workload: Workload) -> Fault | None:
@@ -91,13 +91,13 @@ def rated(workload: Workload) -> Fault | None:
     return None
 
 
-def searched(asked: Question, request: Request, tokens: Tokens | None) -> tuple[Found, Checked | None]:
+def searched(asked: Prepared, question: Question, tokens: Tokens | None) -> tuple[Found, Checked | None]:
     """Return what a search of the pools that a question asks for finds, its best answer simulated where there are `tokens`."""
-    from sizing import disaggregation
-    from sizing.verify_pools import verify
+    from sizing.answers import pools as disaggregation
+    from sizing.answers.verify_pools import verify
 
     assert asked.pools is not None
-    found = disaggregation.search(request, asked.pools, asked.precisions, asked.data)
+    found = disaggregation.search(question, asked.pools, asked.precisions, asked.data)
     return found, None if tokens is None else verify(found, asked.pools, tokens)
 
 
@@ -158,19 +158,19 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
     if traffic.in_flight is not None:
         allowed = "with --rps, --dau, --trace, or --requests alone"
         raise InputError(Fault("a closed loop is not simulated over two pools", field=FIELD, allowed=allowed))
-    side, request = asked.prefill, decode.request
-    layout = layout_of(side.serving(request.serving))
+    side, request = asked.prefill, decode.question
+    layout = layout_of(side.serving(request.service.serving))
     precision = decode.plan.weight_format
-    prefill = deployment.resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
+    prefill = replica.resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
     transfer, within_node = way_between(asked, prefill, decode)
     deployed = Deployed(
-        request.model,
+        request.service.model,
         layout,
         prefill.kernels(),
         prefill.memory,
-        of_engine(prefill.settings, verified=request.extras.verified),
+        of_engine(prefill.settings, verified=request.service.extras.verified),
         side.pool.replicas or 1,
-        request.extras.cached.share,
+        request.service.extras.cached.share,
     )
     return Split(prefill, deployed, transfer, within_node, asked.facts)
 
@@ -185,10 +185,10 @@ def way_between(asked: Asked, prefill: Resolved, decode: Resolved) -> tuple[Tran
         raise InputError(Fault(apart, field=FIELD, allowed=ALIKE))
     pools = ((asked.prefill, prefill), (asked.decode, decode))
     gpus_of_both = sum((side.pool.replicas or 1) * pool.layout.gpus for side, pool in pools)
-    same = prefill.option.id == decode.option.id
-    within_node = same and gpus_of_both <= prefill.option.gpu.datasheet.node.gpus
+    same = prefill.gpu_type.id == decode.gpu_type.id
+    within_node = same and gpus_of_both <= prefill.gpu_type.gpu.datasheet.node.gpus
     transfer = transfer_of(
-        decode.request.model,
+        decode.question.service.model,
         (prefill.layout, prefill.kernels()),
         (decode.layout, decode.kernels()),
         within_node=within_node,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sizing.catalog.paths import exists, expanded, is_folder, out_of_reach, resolved
 from sizing.cli.options import Opt
-from sizing.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest
 
 MOST = 10_000_000  # of what is counted: more requests would not fit memory
 SEEDS = 2**32  # that random generators take

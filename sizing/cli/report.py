@@ -54,7 +54,7 @@ def command(
 def _target(output: str | None) -> Path | None:
     """Return the file to write, None for standard output. Raises InputError where it can't be."""
     from sizing.cli.reading import Reader
-    from sizing.errors import Fault, InputError
+    from sizing.specs.errors import Fault, InputError
 
     if output is None:
         raise InputError(

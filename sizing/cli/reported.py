@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sizing import curve as curves
-from sizing import rate_curve, sensitivity
+from sizing.answers import curve, whatif
+from sizing.answers import curve as curves
+from sizing.answers.search import Evaluated, within_budget
+from sizing.answers.whatif import Effect, Sized
 from sizing.cli.compared import Asking, compared
 from sizing.cli.estimate import Answered, answer, estimated, to_simulate, to_size
 from sizing.cli.progress import Bar
-from sizing.cli.resolve import Question
+from sizing.cli.resolve import Prepared
 from sizing.cli.workers import cores, ordered
 from sizing.formats.view import Assumption
+from sizing.question.question import Question
 from sizing.report import curve_inputs, curve_predicted, rate_lines
 from sizing.report.compare import Compare
 from sizing.report.curve import build as build_curve
@@ -23,9 +25,6 @@ from sizing.report.documents_curve import Curve
 from sizing.report.documents_report import RateLine, Report, Sensitivity
 from sizing.report.html_curve import first_metric
 from sizing.report.parts.limiting import unmet
-from sizing.request import Request
-from sizing.search import Evaluated, within_budget
-from sizing.sensitivity import Effect, Sized
 from sizing.specs.workload import Tokens
 
 MOST_LINES = 6  # of a curve, as many as there are colours and markers
@@ -33,7 +32,7 @@ LOADS = tuple(2**power for power in range(9))  # requests in flight on one repli
 SEED = 0
 
 
-def report(asked: Question, values: Mapping[str, Any], command: str) -> Report:
+def report(asked: Prepared, values: Mapping[str, Any], command: str) -> Report:
     """Return the document of a question; everything in it is sized and simulated as the options say."""
     answered = estimated(asked, values)
     i = answered.document.inputs
@@ -49,20 +48,20 @@ def report(asked: Question, values: Mapping[str, Any], command: str) -> Report:
     )
 
 
-def _sensitivity(asked: Question, values: Mapping[str, Any], answered: Answered) -> Iterator[Sensitivity]:
+def _sensitivity(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Iterator[Sensitivity]:
     """Yield what each changed input makes of the answer, sized as the answer itself was."""
     simulates = to_simulate(asked, values) is not None
 
-    def size(request: Request, tokens: Tokens) -> Sized:
-        outcome, checked = answer(request, asked, tokens if simulates else None)
+    def size(question: Question, tokens: Tokens) -> Sized:
+        outcome, checked = answer(question, asked, tokens if simulates else None)
         if within_budget(outcome) and (checked is None or checked.passed):
             return Sized(outcome.best, None)
         return Sized(None, unmet(outcome, (), checked).detail)
 
-    changes = list(sensitivity.changes(to_size(asked, values), asked.asked.workload, asked.data.defaults))
+    changes = list(whatif.changes(to_size(asked, values), asked.asked.workload, asked.data.defaults))
     found = answered.document.deployment
     with Bar("Changing inputs", len(changes)) as bar:
-        for done, effect in enumerate(sensitivity.effects(changes, size), start=1):
+        for done, effect in enumerate(whatif.effects(changes, size), start=1):
             yield _effect(effect, found.gpus if found is not None else None)
             bar(done)
 
@@ -75,56 +74,56 @@ def _effect(effect: Effect, gpus: int | None) -> Sensitivity:
         value=change.value,
         unit=change.unit,
         feasible=best is not None,
-        gpu=best.candidate.option.name if best else None,
-        weight_precision=best.candidate.plan.weight_format if best else None,
+        gpu=best.replica.gpu_type.name if best else None,
+        weight_precision=best.replica.plan.weight_format if best else None,
         gpus=best.gpus if best else None,
         extra_gpus=best.gpus - gpus if best and gpus is not None else None,
-        layout=f"{best.replicas} x {best.candidate.layout}" if best else None,
+        layout=f"{best.replicas} x {best.replica.layout}" if best else None,
         requests_per_s=best.requests_per_s if best else None,
         usd_per_hour=best.usd_per_hour if best else None,
         reason=reason,
     )
 
 
-def _comparison(asked: Question, values: Mapping[str, Any]) -> Compare | None:
+def _comparison(asked: Prepared, values: Mapping[str, Any]) -> Compare | None:
     """Return each GPU type and precision at its best; None where there is one alone, or no demand to serve."""
-    request = asked.request
-    demanded = request.requests_per_s is not None or request.concurrency is not None
+    request = asked.question
+    demanded = request.target.requests_per_s is not None or request.target.concurrency is not None
     if not demanded or len(asked.options) * len(asked.precisions) < 2:
         return None
-    return compared(Asking(asked, values, request.objective, None, "html", cores()))
+    return compared(Asking(asked, values, request.rules.objective, None, "html", cores()))
 
 
-def _is_closed(asked: Question) -> bool:
+def _is_closed(asked: Prepared) -> bool:
     """Tell whether the demand is a closed loop: requests in flight, or offline work with every slot kept full."""
-    request = asked.request
-    return request.concurrency is not None or (request.offline and request.requests_per_s is None)
+    request = asked.question
+    return request.target.concurrency is not None or (request.target.offline and request.target.requests_per_s is None)
 
 
-def _rates(asked: Question, values: Mapping[str, Any], answered: Answered) -> Iterator[RateLine]:
+def _rates(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Iterator[RateLine]:
     """Yield latency by rate of the best layout of each GPU type and precision, the answer's with its own load."""
     request, tokens, best = to_size(asked, values), to_simulate(asked, values), answered.outcome.best
     lines = _best(answered.outcome.ranked)
     with Bar("Simulating", len(lines)) as bar:
         for done, one in enumerate(lines, start=1):
-            own = rate_curve.own_point(one, request) if one is best and answered.document.feasible else None
-            yield rate_lines.line(one, list(rate_curve.line(one, request, tokens)), own)
+            own = curve.own_point(one, request) if one is best and answered.document.feasible else None
+            yield rate_lines.line(one, list(curve.line(one, request, tokens)), own)
             bar(done)
 
 
-def _curve(asked: Question, values: Mapping[str, Any], answered: Answered) -> Curve | None:
+def _curve(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Curve | None:
     """Return the curve of the best layout of each GPU type and precision; None where none serves the demand."""
-    request = replace(asked.request, requests_per_s=None, concurrency=None, gpu_budget=None)
+    request = asked.question.with_(requests_per_s=None, concurrency=None, gpu_budget=None)
     found = tuple(line for best in _best(answered.outcome.ranked) for line in _lines(best, request, asked))
     if not found:
         return None
     drawn = Drawn(
         asked=asked.asked,
-        request=request,
+        question=request,
         found=found,
         layouts=curves.Layouts(
-            tuple(sorted({line.candidate.layout.tp for line in found})),
-            tuple(sorted({line.candidate.layout.pp for line in found})),
+            tuple(sorted({line.replica.layout.tp for line in found})),
+            tuple(sorted({line.replica.layout.pp for line in found})),
         ),
         in_flight=LOADS,
         arrivals="closed",
@@ -136,7 +135,9 @@ def _curve(asked: Question, values: Mapping[str, Any], answered: Answered) -> Cu
         return curve_inputs.rests_on(drawn, None, number)
 
     lines = curve_predicted.lines(found, _seen(found, drawn), request)
-    limits = request.limits if request.osl > 1 else request.limits.model_copy(update={"itl": None})
+    limits = (
+        request.target.limits if request.service.osl > 1 else request.target.limits.model_copy(update={"itl": None})
+    )
     return build_curve(
         lines, limits, first_metric(limits, asked.asked.workload.mode), curve_inputs.inputs(drawn, None), rests_on
     )
@@ -146,16 +147,16 @@ def _best(ranked: Sequence[Evaluated]) -> list[Evaluated]:
     """Return the best layout of each GPU type and precision, best first."""
     firsts: dict[tuple[str, str], Evaluated] = {}
     for one in ranked:
-        firsts.setdefault((one.candidate.option.id, one.candidate.plan.weight_format), one)
+        firsts.setdefault((one.replica.gpu_type.id, one.replica.plan.weight_format), one)
     return list(firsts.values())[:MOST_LINES]
 
 
-def _lines(best: Evaluated, request: Request, asked: Question) -> Iterator[curves.Line]:
+def _lines(best: Evaluated, question: Question, asked: Prepared) -> Iterator[curves.Line]:
     """Yield the line of a layout that the search found."""
-    chosen = best.candidate
+    chosen = best.replica
     sizes = curves.Layouts((chosen.layout.tp,), (chosen.layout.pp,))
-    for line in curves.lines(request, (chosen.option,), (chosen.precision,), sizes, asked.data):
-        if isinstance(line, curves.Line) and line.candidate.layout == chosen.layout:
+    for line in curves.lines(question, (chosen.gpu_type,), (chosen.precision,), sizes, asked.data):
+        if isinstance(line, curves.Line) and line.replica.layout == chosen.layout:
             yield line
 
 
@@ -163,9 +164,9 @@ def _seen(found: Sequence[curves.Line], drawn: Drawn) -> list[list[curves.Seen]]
     if not drawn.simulated:
         return [curves.closed_form(line, drawn.in_flight) for line in found]
     with Bar("Simulating", len(found) * len(drawn.in_flight)) as bar:
-        return curves.simulated(
+        return curves.simulated_lines(
             found,
-            drawn.request,
+            drawn.question,
             drawn.asked.workload.tokens,
             drawn.in_flight,
             seed=drawn.seed,

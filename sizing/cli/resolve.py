@@ -7,37 +7,37 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing import architecture, drafts, extras, images
-from sizing import request as requests
 from sizing.catalog import gpus, models, workloads
 from sizing.catalog.models import FoundModel
-from sizing.catalog.names import Found
+from sizing.catalog.shelf import Found
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import FILES, Catalog, Named, named
 from sizing.cli.options import Opt, unpooled
-from sizing.drafts import Speculation
-from sizing.errors import Fault, InputError
-from sizing.extras import NOTHING, Extras
+from sizing.model import architecture, extras
+from sizing.model.extras import NOTHING, Extras, drafts, images
+from sizing.model.extras.drafts import Speculation
+from sizing.model.extras.prefixes import Conversation
+from sizing.question import question as requests
+from sizing.question.question import Data, GpuType, Question
 from sizing.report.parts.question import Asked
-from sizing.request import Data, GpuOption, Request
-from sizing.reuse import Conversation
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import RESULTS, Workload
 
 if TYPE_CHECKING:  # what pools need is loaded where they are asked for
-    from sizing.pooled import Asked as Pools
-    from sizing.specs.optimisation_facts import Facts
+    from sizing.answers.pools import Asked as Pools
+    from sizing.specs.facts import Facts
 
 OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of experts, beside their number of ranks
 
 
-class Question(NamedTuple):
+class Prepared(NamedTuple):
     """A request with the options to search over and the data to read."""
 
     asked: Asked
-    request: Request
-    options: tuple[GpuOption, ...]
+    question: Question
+    options: tuple[GpuType, ...]
     precisions: tuple[str | None, ...]
     data: Data
     pools: Pools | None = None
@@ -56,7 +56,7 @@ def question(
     catalog: Catalog = FILES,
     read: Data | None = None,
     pooled: bool = False,
-) -> Question:
+) -> Prepared:
     """Look up everything that a workload and options name, and resolve the request.
 
     A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does. Raises InputError
@@ -70,8 +70,8 @@ def question(
     request = Part(lambda: request_of(names, read, gpu_budget=budget.value), names.origin.by_field)
     pools = Part(lambda: _pools(names, pooled), names.origin.at(("optimisations", "disaggregate")))
     check(*besides, *names.parts, budget, growth, request, pools)
-    asked = asked_of(names, read, request.value.extras)
-    return Question(asked, request.value, asked.options, asked.precisions, read, pools.value)
+    asked = asked_of(names, read, request.value.service.extras)
+    return Prepared(asked, request.value, asked.options, asked.precisions, read, pools.value)
 
 
 def asked_of(names: Named, read: Data, extra: Extras = NOTHING) -> Asked:
@@ -104,13 +104,13 @@ def _pools(names: Named, pooled: bool) -> Pools | None:
     return asked_of(names, (decodes, rated))
 
 
-def told_apart(options: tuple[GpuOption, ...]) -> tuple[GpuOption, ...]:
+def told_apart(options: tuple[GpuType, ...]) -> tuple[GpuType, ...]:
     """Return GPU types with a mark on those whose name another one has too."""
     times = Counter(option.gpu.name for option in options)
     return tuple(replace(option, shares_name=times[option.gpu.name] > 1) for option in options)
 
 
-def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bool = True) -> Request:
+def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bool = True) -> Question:
     """Return the request that names and options make, its demand left out where it is not `demanded`."""
     model, (engine, version), stated = names.model.value, names.engine.value, names.workload.value
     if not demanded:
@@ -171,7 +171,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     asked = workload.optimisations
     if asked == NOTHING_ASKED:
         return NOTHING
-    from sizing.catalog.optimisations import load_facts  # read where an optimisation is on
+    from sizing.catalog.shelf import load_facts  # read where an optimisation is on
 
     facts = load_facts().spec
     spoken = asked.speculative
@@ -284,7 +284,7 @@ def check_images(workload: Workload, extras: Extras, model: Model) -> None:
 
 
 def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
-    from sizing.catalog.optimisations import method_of
+    from sizing.catalog.shelf import method_of
 
     method = method_of(asked.method, facts)
     drafting = None if asked.model is None else _draft_model(asked.model)

@@ -101,17 +101,17 @@ def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str
     from sizing.cli.output import write
     from sizing.cli.progress import Bar
     from sizing.cli.simulated import question
+    from sizing.engine.simulation import Served, simulate
     from sizing.report.simulation import build
-    from sizing.simulation import Served, simulate
 
     asked = question(OPTIONS, workload, values, output, files)
     served: dict[str, Served] = {}
     handed = None
     if asked.split is not None and asked.fits:
-        from sizing import handover
+        from sizing.engine import transfer
 
         (name,) = asked.policies
-        handed = handover.simulate(
+        handed = transfer.simulate(
             asked.split.deployed,
             asked.policies[name],
             asked.split.transfer,

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing import deployment, simulation, spread
-from sizing import request as requests
-from sizing.architecture import Layout
+from sizing.answers import counts
+from sizing.answers.verify import turns_of
 from sizing.catalog.models import FoundModel
 from sizing.catalog.paths import expanded
 from sizing.catalog.traces import load_trace
@@ -34,18 +33,21 @@ from sizing.cli.resolve import (
     notes_of,
     with_cache_of,
 )
-from sizing.deployment import Resolved
-from sizing.engine.load import Lengths, enough_within
+from sizing.engine import simulation
+from sizing.engine.requests import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
-from sizing.errors import Fault, InputError
+from sizing.engine.simulation import Deployed, Traffic
+from sizing.model.architecture import Layout
+from sizing.question import question as requests
+from sizing.question.question import Data, Question
+from sizing.replica import replica
+from sizing.replica.replica import Resolved
 from sizing.report.parts.question import candidate_of
 from sizing.report.simulation import Simulated
-from sizing.request import Data, Request
-from sizing.simulation import Deployed, Traffic
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import MOST_DURATION_S
 from sizing.specs.workload import RESULTS, Workload
-from sizing.units import MOST_DURATION_S
-from sizing.verify import turns_of
 
 REQUESTS = 10_000  # of a rate without --requests: the 99th percentile rests on a hundred of them
 ROUNDS = 10  # of a closed loop without --requests: each place is filled so often
@@ -79,10 +81,10 @@ def question(
     )
     check(*besides, drive, rows, *names.parts, pools, against, layout, request, idle)
     driven, trace, model = of_decode(drive.value, pools.value), rows.value, names.model.value
-    asked = as_served(names.workload.value, request.value.extras)
+    asked = as_served(names.workload.value, request.value.service.extras)
     precision = names.precisions.value[0] or asked.precision or model.precision
     option = names.options[0] if pools.value is None else pools.value.decode.options[0]
-    resolved = deployment.resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
+    resolved = replica.resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
     resolved = _keeping(resolved, driven.replicas)
     policies = _deployed(resolved, driven)
     load = Part(lambda: _traffic(resolved, asked, driven, trace, policies), names.origin.by_field)
@@ -105,10 +107,10 @@ def question(
 
 def _keeping(resolved: Resolved, replicas: int) -> Resolved:
     """Return a deployment whose caches keep as much between turns as its load leaves, where a think time is stated."""
-    request = resolved.request
-    if request.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
+    request = resolved.question
+    if request.service.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
         return resolved
-    if request.requests_per_s is None and request.concurrency is None:
+    if request.target.requests_per_s is None and request.target.concurrency is None:
         raise InputError(
             Fault(
                 "needs a load to say how many talks are idle",
@@ -116,8 +118,8 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
                 allowed="with --rps or --concurrency",
             )
         )
-    there = spread.keeping(candidate_of(resolved), request, replicas, resolved.data)
-    return replace(resolved, request=there)
+    there = counts.keeping(candidate_of(resolved), request, replicas, resolved.data)
+    return replace(resolved, question=there)
 
 
 def _file(names: Named) -> Workload | None:
@@ -128,7 +130,7 @@ def _file(names: Named) -> Workload | None:
 
 def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
     """Return the deployment under each policy; its timing constants are shared."""
-    extras = resolved.request.extras
+    extras = resolved.question.service.extras
     own, kernels = of_engine(resolved.settings, driven.slots, verified=extras.verified), resolved.kernels()
     size = driven.batch_size or own.slots
     found = {}
@@ -137,7 +139,7 @@ def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
         if name != OWN:
             rules = with_policy(own, name, ticks=False, batch_size=size, batch_window=driven.batch_window_s)
         found[name] = Deployed(
-            resolved.request.model,
+            resolved.question.service.model,
             resolved.layout,
             kernels,
             resolved.memory,
@@ -164,7 +166,7 @@ def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any
     return np.column_stack((trace[:, :2], np.full(len(trace), RESULTS)))
 
 
-def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] | None, read: Data) -> Request:
+def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] | None, read: Data) -> Question:
     """Return the request; of a trace the longest sequence is what is to be held, where nothing else is stated."""
     model, (engine, version), asked = names.model.value, names.engine.value, names.workload.value
     serving = asked.serving
@@ -215,20 +217,20 @@ def _traffic(
     policies: Mapping[str, Deployed],
 ) -> Traffic:
     """Return the load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
-    request, tokens, arriving, count = resolved.request, asked.tokens, driven.arriving, driven.requests
+    request, tokens, arriving, count = resolved.question, asked.tokens, driven.arriving, driven.requests
     isl = turns_of(tokens) or _lengths(tokens.isl, driven.isl_std or tokens.isl_std, tokens.isl_max, driven)
     osl = _lengths(tokens.osl, driven.osl_std or tokens.osl_std, tokens.osl_max, driven)
     base = Traffic(isl, osl, count or REQUESTS, seed=driven.seed)
     if trace is not None:
-        return replace(base, count=len(trace), trace=trace, longest=request.max_model_len)
+        return replace(base, count=len(trace), trace=trace, longest=request.service.max_model_len)
     base = replace(base, longest=_longest(asked, base, request))
-    if request.concurrency is not None and arriving.kind is not None:
-        closed = replace(base, in_flight=request.concurrency, count=count or ROUNDS * request.concurrency)
+    if request.target.concurrency is not None and arriving.kind is not None:
+        closed = replace(base, in_flight=request.target.concurrency, count=count or ROUNDS * request.target.concurrency)
         if count is not None or driven.limit_s is None or not resolved.memory.fits or resolved.refused is not None:
             return closed
         return replace(closed, count=_within_limit(_most_closed(closed, driven.limit_s, policies)))
-    if request.requests_per_s is not None and arriving.kind is not None:
-        rate = request.requests_per_s
+    if request.target.requests_per_s is not None and arriving.kind is not None:
+        rate = request.target.requests_per_s
         open_ = replace(base, rate_per_s=rate, arrivals=arriving.kind, burstiness=arriving.burstiness)
         return replace(open_, count=_count_of_rate(open_, rate, driven))
     if count is None:
@@ -290,12 +292,12 @@ def _lengths(mean: int, std: float | None, longest: int | None, driven: Driving)
     return Lengths(mean, std, driven.length_shape, longest=longest) if std else Lengths(mean)
 
 
-def _longest(asked: Workload, traffic: Traffic, request: Request) -> int:
+def _longest(asked: Workload, traffic: Traffic, question: Question) -> int:
     """Return where the two lengths together are cut: at what holds them, or the model's maximum for shapes without an end."""
     if asked.serving.max_model_len:
-        return request.max_model_len
+        return question.service.max_model_len
     endless = any(length.std and length.longest is None for length in (traffic.isl, traffic.osl))
-    return request.model.max_position if endless else request.max_model_len
+    return question.service.model.max_position if endless else question.service.max_model_len
 
 
 def _check_share(traffic: Traffic, replicas: int) -> None:

@@ -32,8 +32,8 @@ def command(
     from sizing.cli.collecting import Part
     from sizing.cli.deploy import check_all_new, deployment
     from sizing.cli.output import chosen_format, write
-    from sizing.errors import Fault, InputError
     from sizing.report import step as report
+    from sizing.specs.errors import Fault, InputError
     from sizing.specs.workload import GENERATE
 
     def check_batch() -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from sizing.answers.sweep import Axis, Searches, combination, size
 from sizing.catalog import workloads
-from sizing.catalog.names import Found
+from sizing.catalog.shelf import Found
 from sizing.cli import axes as reading
 from sizing.cli.collecting import Part, check
 from sizing.cli.estimate import OPTIONS, WORKLOAD_OPTIONS, simulated, to_size
@@ -17,14 +18,13 @@ from sizing.cli.named import FILES, Catalog
 from sizing.cli.options import Opt
 from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
-from sizing.cli.resolve import Question, data, question
+from sizing.cli.resolve import Prepared, data, question
 from sizing.cli.workers import collect, cores, ordered
-from sizing.errors import Fault, InputError
+from sizing.question.question import Data
 from sizing.report import sweep as report
 from sizing.report.sweep import Sweep, SweepRow
-from sizing.request import Data
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Workload
-from sizing.sweep import Axis, Searches, combination, size
 
 AT_ONCE = 32  # combinations that a process answers before it hands them over; of simulated ones each takes longer
 LENGTHS = ("isl", "osl")
@@ -59,7 +59,7 @@ class Resolver:
         self.catalog = Catalog(cache(FILES.model), cache(FILES.gpu), cache(FILES.engine))
         self.data: Data = data()
 
-    def question(self, values: Mapping[str, Any]) -> Question:
+    def question(self, values: Mapping[str, Any]) -> Prepared:
         """Return the question of some values. Raises InputError where they are wrong."""
         return question(self.workload, self.options, values, catalog=self.catalog, read=self.data, pooled=True)
 
@@ -152,12 +152,12 @@ def swept(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
 
 def record(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
     """Return the record of all rows."""
-    questions = [(one.asked, one.request) for one in _each_varied(asking)]
+    questions = [(one.asked, one.question) for one in _each_varied(asking)]
     varied = {axis.name: axis.values for axis in asking.axes}
     return report.record(rows, varied, questions, verified=asking.verified)
 
 
-def _each_varied(asking: Sweeping) -> Iterator[Question]:
+def _each_varied(asking: Sweeping) -> Iterator[Prepared]:
     """Yield the first combination and, of each input, every other value in it (of numbers the last): what changes, changes here."""
     resolver = _resolver(asking.workload, asking.axes)
     first = {axis.name: axis.values[0] for axis in asking.axes}

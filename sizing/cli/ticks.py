@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 from sizing.cli.options import Opt
 from sizing.cli.reading import Reader, is_given
-from sizing.engine import tick_run
+from sizing.engine import ticks as tick_run
 from sizing.engine.rules import POLICIES, Rules, with_policy
-from sizing.engine.tick_run import TickResult
-from sizing.engine.ticks import SHORTEST_STEP, TickClock
+from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
 
 # What the sizing course's simulator takes where nothing is said.
 PREFILL, ITL, OSL, CHUNKS, SLOTS, SEED, POLICY = 2.0, 1.0, 4.0, 1, 4, 42, "inflight"

@@ -11,7 +11,7 @@ import typer
 from sizing.cli.options import FORMAT_OPTIONS, takes
 
 if TYPE_CHECKING:
-    from sizing.catalog.measured_csv import MeasuredRow
+    from sizing.catalog.measured import MeasuredRow
 
 
 class Targets(NamedTuple):
@@ -43,9 +43,9 @@ def command(
     from sizing.cli.collecting import Part, check
     from sizing.cli.options import comma_separated
     from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
+    from sizing.evidence.errors import check_columns
+    from sizing.evidence.predict import predict_rows
     from sizing.report import validate
-    from sizing.validation.errors import check_columns
-    from sizing.validation.run import predict_rows
 
     output = Part(lambda: chosen_format(values))
     targets = Part(lambda: _targets(plot, per_row, files))
@@ -84,7 +84,7 @@ def _rows(files: Sequence[str]) -> tuple[MeasuredRow, ...]:
     """Return the rows of all files. Raises InputError with the faults of all."""
     from functools import partial
 
-    from sizing.catalog.measured_csv import load_measured
+    from sizing.catalog.measured import load_measured
     from sizing.cli.collecting import Part, check
 
     parts = [Part(partial(load_measured, file)) for file in files]

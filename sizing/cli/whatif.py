@@ -10,10 +10,10 @@ from sizing.cli import estimate
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 
 if TYPE_CHECKING:
-    from sizing.answer import Answer
-    from sizing.cli.resolve import Question
+    from sizing.answers.answer import Answer
+    from sizing.answers.whatif import Options, Solved
+    from sizing.cli.resolve import Prepared
     from sizing.report.whatif import Answered
-    from sizing.whatif import Options, Solved
 
 NOT_TAKEN = ("conservative",)  # sizes are compared as predicted
 OPTIONS = tuple(option for option in estimate.OPTIONS if option.name not in NOT_TAKEN)
@@ -30,8 +30,8 @@ def command(
 
     Exit codes: 0 feasible, with optimisations or without, 1 infeasible either way, 2 bad input.
     """
-    from sizing import whatif
-    from sizing.catalog.optimisations import load_facts
+    from sizing.answers import whatif
+    from sizing.catalog.shelf import load_facts
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, write
     from sizing.cli.resolve import question
@@ -39,9 +39,9 @@ def command(
 
     output = Part(lambda: chosen_format(values))
     asked = question(workload, OPTIONS, values, output, pooled=True)
-    request, base = asked.request, _solved(asked).best
+    request, base = asked.question, _solved(asked).best
 
-    def asking(options: Options) -> Question:
+    def asking(options: Options) -> Prepared:
         return question(workload, OPTIONS, {**values, **options}, pooled=True)
 
     def solve(options: Options) -> Solved:
@@ -65,45 +65,45 @@ def command(
         raise typer.Exit(1)
 
 
-def _solved(asked: Question) -> Solved:
+def _solved(asked: Prepared) -> Solved:
     """Return what the closed form answers, of separate pools where they are asked for."""
-    from sizing.whatif import Solved, solved
+    from sizing.answers.whatif import Solved, solved
 
     if asked.pools is None:
-        from sizing.search import search
+        from sizing.answers.search import search
 
-        return solved(search(asked.request, asked.options, asked.precisions, asked.data))
+        return solved(search(asked.question, asked.options, asked.precisions, asked.data))
     from sizing.cli.pools import searched
     from sizing.report.parts.pools import why_not
 
-    found, _ = searched(asked, asked.request, None)
+    found, _ = searched(asked, asked.question, None)
     return Solved(found.best, None if found.best is not None else why_not(found, asked.pools, None))
 
 
-def _checked(asked: Question) -> Answered:
+def _checked(asked: Prepared) -> Answered:
     """Return the answer as simulated; without one there is none, and where all sizes fail the last one stays."""
     from sizing.report.whatif import Answered
 
     tokens = asked.asked.workload.tokens
     if asked.pools is None:
-        outcome, checked = estimate.answer(asked.request, asked, tokens)
+        outcome, checked = estimate.answer(asked.question, asked, tokens)
         return Answered(outcome.best, checked is not None and checked.passed)
     from sizing.cli.pools import searched
 
-    _, tried = searched(asked, asked.request, tokens)
+    _, tried = searched(asked, asked.question, tokens)
     return Answered(None, False) if tried is None else Answered(tried.best, tried.passed)
 
 
-def _bits(asked: Question, base: Answer | None) -> tuple[float, float]:
+def _bits(asked: Prepared, base: Answer | None) -> tuple[float, float]:
     """Return the bits of a weight and of a cached value that the answer has; of the checkpoint where there is none."""
-    from sizing import precision
+    from sizing.model import precision
 
     if base is not None:
-        plan = next(iter(base.parts.values())).candidate.plan
+        plan = next(iter(base.parts.values())).replica.plan
         return plan.weight_bits, plan.kv_bits
-    quantisation = asked.request.model.quantisation
+    quantisation = asked.question.service.model.quantisation
     formats = asked.data.formats
     weights = asked.precisions[0] or quantisation.precision
-    kv = asked.request.kv_precision
-    cached = quantisation.kv_precision or asked.request.model.activation_precision if kv == "auto" else kv
+    kv = asked.question.service.kv_precision
+    cached = quantisation.kv_precision or asked.question.service.model.activation_precision if kv == "auto" else kv
     return precision.stored_as(weights, formats).bits, precision.stored_as(cached, formats).bits

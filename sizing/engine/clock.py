@@ -1,6 +1,6 @@
 """The clock of a real deployment: a model's step times as plain numbers, fast enough to ask millions of times.
 
-Everything comes from the operations of `sizing.operations`, timed by the kernels: tables over tokens and rows, decode
+Everything comes from the operations of `sizing.model.operations`, timed by the kernels: tables over tokens and rows, decode
 attention as a floor and slopes over attended context (it is linear in both), prefill attention interpolated over length and
 share of new tokens.
 """
@@ -15,13 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing import architecture, operations
-from sizing.architecture import Layout
 from sizing.engine.batch import Batch, Piece
-from sizing.kernels import Kernels
-from sizing.specs.engine import FrontEnd
-from sizing.specs.model import Model
-from sizing.step import (
+from sizing.model import architecture, operations
+from sizing.model.architecture import Layout
+from sizing.replica.kernels import Kernels
+from sizing.replica.step import (
     again_s,
     body_tables,
     decode_attention_s,
@@ -35,7 +33,9 @@ from sizing.step import (
     prefill_attention_s,
     token_grid,
 )
-from sizing.units import MICRO
+from sizing.specs.engine import FrontEnd
+from sizing.specs.model import Model
+from sizing.specs.units import MICRO
 
 LENGTH_POINTS_PER_OCTAVE = 4
 SHARE_POINTS_PER_OCTAVE = 2

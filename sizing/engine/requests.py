@@ -1,9 +1,17 @@
-"""The requests of a run, column by column: when they arrive, their lengths, and what happened to each."""
+"""The requests of a run, column by column: when they arrive, their lengths, and what happened to each.
+
+What comes at the engine: all at once, a fixed number in flight, a rate, or a trace; and how long requests are.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 NEVER = math.nan
 
@@ -39,3 +47,78 @@ class Requests:
     def __len__(self) -> int:
         """Return how many requests there are."""
         return len(self.arrival)
+
+
+Arrivals = Literal["even", "poisson", "gamma"]
+SURE_SIGMAS = 6.0  # beyond which chance comes once in a billion runs
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A distribution of whole lengths, at least 1: fixed, normal, lognormal (mean and standard deviation), uniform range.
+
+    `low_share` of a uniform range is the share of the mean's nominal length where it starts (0.8: 80 to 100 %). Turns of
+    conversations are each as likely, of the lengths `among` which they are. A `spread` range is uniform too, but its lengths
+    are points that fill it evenly, in random order: however few they are, their mean is that of the range.
+    """
+
+    mean: float
+    std: float = 0.0
+    shape: Literal["fixed", "normal", "lognormal", "uniform", "spread", "turns"] = "fixed"
+    low_share: float = 1.0
+    longest: int | None = None
+    among: tuple[int, ...] = ()
+
+    def draw(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw `count` lengths."""
+        if self.shape == "normal" and self.std > 0:
+            drawn = rng.normal(self.mean, self.std, count)
+        elif self.shape == "lognormal" and self.std > 0:
+            sigma = math.sqrt(math.log1p((self.std / self.mean) ** 2))
+            drawn = rng.lognormal(math.log(self.mean) - sigma**2 / 2, sigma, count)
+        elif self.shape == "uniform":
+            return _apart(rng).integers(max(1, int(self.low_share * self.mean)), int(self.mean) + 1, count)
+        elif self.shape == "spread":
+            low = self.low_share * self.mean
+            drawn = low + (self.mean - low) * (_apart(rng).permutation(count) + 0.5) / count
+        elif self.shape == "turns":
+            drawn = _apart(rng).choice(self.among, count).astype(float)
+        else:
+            drawn = np.full(count, float(self.mean))
+        lengths = np.maximum(1, np.rint(drawn))
+        return (lengths if self.longest is None else np.minimum(lengths, self.longest)).astype(np.int64)
+
+
+def _apart(rng: np.random.Generator) -> np.random.Generator:
+    """Return a stream of its own: a router with the same seed draws whole numbers too, and the replica would follow the length."""
+    return rng.spawn(1)[0]
+
+
+def course_lengths(mean: float, std: float, seed: int) -> Iterator[int]:
+    """Draw lengths one by one as the teaching simulator does: int(max(Normal(mean, std), 1)), numpy's legacy generator."""
+    state = np.random.RandomState(seed)
+    while True:
+        yield int(max(state.normal(mean, std), 1)) if std > 0 else int(mean)
+
+
+def arrival_times(
+    count: int, rate: float, kind: Arrivals, rng: np.random.Generator, *, burstiness: float = 1.0
+) -> NDArray[np.float64]:
+    """Return `count` ascending arrival times at a mean rate: evenly spaced, Poisson, or gamma inter-arrivals.
+
+    `burstiness` is the gamma shape as vLLM's benchmark names it: 1 is Poisson, below 1 clumps, above 1 evens out.
+    """
+    if kind == "even":
+        return np.arange(1, count + 1) / rate
+    shape = burstiness if kind == "gamma" else 1.0
+    return np.cumsum(rng.gamma(shape, 1 / (rate * shape), count))
+
+
+def enough_within(span: float, rate: float, kind: Arrivals, *, burstiness: float = 1.0) -> float:
+    """Return how many requests to draw so that the last one comes after a span, whatever chance brings.
+
+    The count that comes within a span has, of a gamma shape, the variance of a Poisson one over the shape.
+    """
+    expected = rate * span
+    clumps = 0.0 if kind == "even" else 1 / (burstiness if kind == "gamma" else 1.0)
+    return math.ceil(expected + SURE_SIGMAS * (math.sqrt(expected * clumps) + SURE_SIGMAS * clumps)) + 1

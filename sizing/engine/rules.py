@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sizing.errors import Fault, InputError, nearest
 from sizing.specs.engine import EngineSettings
+from sizing.specs.errors import Fault, InputError, nearest
 
 Policy = Literal["static", "dynamic", "inflight", "one-prefill", "chunked"]
 POLICIES: tuple[Policy, ...] = ("static", "dynamic", "inflight", "one-prefill", "chunked")

@@ -1,17 +1,98 @@
-"""Runs: a load driven through one replica or several behind a router, until all is done or a limit is reached."""
+"""What a run leaves beside its requests: a replica's state over time, slots left empty, and how far the run has come.
+
+Runs: a load driven through one replica or several behind a router, until all is done or a limit is reached.
+"""
 
 from __future__ import annotations
 
 import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from sizing.engine.replica import Replica, Watch
+from sizing.engine.batch import Piece
 from sizing.engine.requests import Requests
+from sizing.engine.scheduler import Scheduler, Watch
+
+MOST_SAMPLES = 1024  # kept of a run, half of them after each thinning: more than a picture's columns
+STEPS_BETWEEN_NEWS = 256
+
+
+class Sample(NamedTuple):
+    """The state of a replica at the end of a step: requests running and queued, share of the cache held."""
+
+    time: float
+    running: int
+    queued: int
+    cache: float
+
+
+@dataclass(slots=True)
+class Meter:
+    """Tells how many requests have ended: those sent less those in flight."""
+
+    replicas: Sequence[Scheduler]
+    progress: Callable[[int], None]
+    sent: int = 0
+    told: int = 0
+
+    def sending(self, number: int) -> None:
+        """Note that so many have been sent."""
+        self.sent = max(self.sent, number)
+        self.tell()
+
+    def tell(self) -> None:
+        """Report how many have ended, never fewer than before: sendings are noted in jumps."""
+        ended = self.sent - sum(replica.in_flight for replica in self.replicas)
+        self.told = max(self.told, ended)
+        self.progress(self.told)
+
+
+@dataclass(slots=True)
+class Record:
+    """Observes one replica: the time in which requests waited, the requests running then, and samples."""
+
+    replica: Scheduler
+    meter: Meter | None = None
+    waited: float = 0.0
+    run_while_waiting: float = 0.0
+    samples: list[Sample] = field(default_factory=list)
+    steps: int = 0
+    stride: int = 1
+
+    def __call__(self, start: float, end: float, pieces: Sequence[Piece], decoding: int) -> None:
+        """Take note of a step, or of a stretch of them."""
+        replica = self.replica
+        if replica.queue:
+            self.waited += end - start
+            self.run_while_waiting += (end - start) * replica.running
+        if not self.steps % self.stride:
+            self._sample(end)
+        self.steps += 1
+        if self.meter is not None and not self.steps % STEPS_BETWEEN_NEWS:
+            self.meter.tell()
+
+    def _sample(self, now: float) -> None:
+        replica = self.replica
+        size = replica.pool.size_bytes
+        held = replica.pool.held_bytes / size if size > 0 else 0.0
+        self.samples.append(Sample(now, replica.running, len(replica.queue), held))
+        if len(self.samples) == MOST_SAMPLES:
+            del self.samples[1::2]
+            self.stride *= 2
+
+    def wasted(self, ended: float) -> float:
+        """Return the share of slot time left empty while requests waited; slots are the most that were used at once."""
+        slots = self.replica.watch.batch_max
+        if not slots or ended <= 0:
+            return 0.0
+        return (
+            max(0.0, 1 - self.run_while_waiting / (slots * self.waited)) * self.waited / ended if self.waited else 0.0
+        )
+
 
 Routing = Literal["random", "round-robin", "least-requests", "power-of-two"]
 ROUTINGS: tuple[Routing, ...] = ("random", "round-robin", "least-requests", "power-of-two")
@@ -27,7 +108,7 @@ class Run:
     """
 
     requests: Requests
-    replicas: tuple[Replica, ...]
+    replicas: tuple[Scheduler, ...]
     ended: float
     watches: tuple[Watch, ...]
     placed: tuple[int, ...] = ()
@@ -35,7 +116,7 @@ class Run:
 
 def open_loop(
     requests: Requests,
-    replicas: Sequence[Replica],
+    replicas: Sequence[Scheduler],
     *,
     routing: Routing = "random",
     seed: int = 0,
@@ -76,7 +157,7 @@ def open_loop(
     )
 
 
-def _watch_anew(replicas: Sequence[Replica], now: float) -> tuple[Watch, ...]:
+def _watch_anew(replicas: Sequence[Scheduler], now: float) -> tuple[Watch, ...]:
     """Bring replicas to an instant, and their integrals back to nothing; return what these were."""
     for replica in replicas:
         _advance(replica, now)
@@ -87,7 +168,7 @@ def _watch_anew(replicas: Sequence[Replica], now: float) -> tuple[Watch, ...]:
     return watches
 
 
-def _route(replicas: Sequence[Replica], routing: Routing, number: int, rng: np.random.Generator) -> int:
+def _route(replicas: Sequence[Scheduler], routing: Routing, number: int, rng: np.random.Generator) -> int:
     """Choose a replica: at random, in turn, the one with the fewest requests, or the better of two drawn at random."""
     if len(replicas) == 1:
         return 0
@@ -101,7 +182,7 @@ def _route(replicas: Sequence[Replica], routing: Routing, number: int, rng: np.r
     return min(among, key=lambda index: replicas[index].in_flight)
 
 
-def _advance(replica: Replica, until: float) -> None:
+def _advance(replica: Scheduler, until: float) -> None:
     """Run a replica until it would begin a step at `until` or later; an idle one waits."""
     while replica.now < until:
         before = replica.now
@@ -119,7 +200,7 @@ def _advance(replica: Replica, until: float) -> None:
 
 def closed_loop(
     requests: Requests,
-    replica: Replica,
+    replica: Scheduler,
     *,
     in_flight: int,
     count: int,

@@ -1,11 +1,19 @@
-"""The artificial clock of teaching: prefill ticks add up, decode ticks are shared, both overlap within a step."""
+"""The artificial clock of teaching: prefill ticks add up, decode ticks are shared, both overlap within a step.
+
+The teaching simulator: ticks for time, slots in view, as the sizing course uses it to compare batching policies.
+"""
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sizing.engine.batch import Batch, Piece
+from sizing.engine.batch import Batch, Piece, Pool
+from sizing.engine.requests import Requests, course_lengths
+from sizing.engine.rules import Rules
+from sizing.engine.scheduler import Scheduler
 
 SHORTEST_STEP = 1.0
 
@@ -35,3 +43,222 @@ class TickClock:
         """Return the fewest steps that take at least so many ticks."""
         each = max(self.itl, SHORTEST_STEP)
         return max(1, -int(-ticks // each))
+
+
+PREFILL, DECODE, EMPTY = "p", "d", "e"
+
+
+@dataclass(frozen=True, slots=True)
+class TickStep:
+    """One step of the timeline: when, the state of every slot (p, d or e) and its request, and the queue after it."""
+
+    start: float
+    end: float
+    states: tuple[str, ...]
+    occupants: tuple[int | None, ...]
+    queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class TickResult:
+    """What the course reports, in ticks; means are None where nothing was measured.
+
+    `mean_ttft` is over requests that had their first token, `mean_e2e` over those that ended, `mean_itl` over decode steps:
+    at a limit these are different requests, so that a mean TTFT may exceed the mean E2E. `busy` is the share of ticks in which a step ran, `wasted` the share of slot time that was empty while requests waited.
+    """
+
+    arrived: int
+    completed: int
+    end_tick: float
+    mean_ttft: float | None
+    mean_e2e: float | None
+    mean_itl: float | None
+    requests_per_1k_ticks: float
+    tokens_per_1k_ticks: float
+    queue_end: int
+    queue_max: int
+    busy: float
+    wasted: float
+    requests: Requests
+    timeline: tuple[TickStep, ...]
+
+
+@dataclass(slots=True)
+class _Slots:
+    """Which request sits in which slot (`free` is a heap of the others, `seats` says where a request is), the timeline."""
+
+    occupants: list[int | None]
+    free: list[int]
+    seats: dict[int, int] = field(default_factory=dict)
+    timeline: list[TickStep] = field(default_factory=list)
+    itl_sum: float = 0.0
+    itl_count: int = 0
+    tokens: int = 0
+    last_tokens: int = 0
+    busy_ticks: float = 0.0
+    wasted_ticks: float = 0.0
+
+    def seat(self, request: int) -> None:
+        """Give a request the first empty slot."""
+        if request not in self.seats:
+            self.seats[request] = heapq.heappop(self.free)
+            self.occupants[self.seats[request]] = request
+
+    def leave(self, request: int) -> None:
+        """Empty the slot of a request."""
+        slot = self.seats.pop(request)
+        self.occupants[slot] = None
+        heapq.heappush(self.free, slot)
+
+    def idle(self, start: float, end: float, queue: int, keep_timeline: bool) -> None:
+        """Record a tick without a step."""
+        self.spend(end - start, queue)
+        if keep_timeline:
+            nobody = tuple(self.occupants)
+            self.timeline.append(TickStep(start, end, (EMPTY,) * len(nobody), nobody, queue))
+
+    def spend(self, ticks: float, waiting: int) -> None:
+        """Count the empty slots of some ticks as wasted where requests wait."""
+        if waiting:
+            self.wasted_ticks += ticks * len(self.free)
+
+
+def simulate(
+    rules: Rules,
+    clock: TickClock,
+    *,
+    osl_mean: float,
+    osl_std: float = 0.0,
+    seed: int = 42,
+    limit: float = math.inf,
+    requests: int | None = None,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    keep_timeline: bool = True,
+) -> TickResult:
+    """Run the course's simulator: one load (a batch of `requests`, a concurrency, or a rate per tick) to a limit of ticks.
+
+    At each step's end finished requests leave, the load arrives, and the batcher lets requests in, all at the same instant.
+    The run ends with the first step that ends at or after the limit; what that step would bring is not counted.
+    """
+    store = Requests()
+    lengths = course_lengths(osl_mean, osl_std, seed)
+    slots = _Slots([None] * rules.slots, list(range(rules.slots)))
+    replica = Scheduler(
+        store,
+        clock,
+        rules,
+        Pool(math.inf, 0.0, 1),
+        Batch(),
+        one_by_one=True,
+        units=lambda _: float(clock.chunks),
+    )
+
+    def observe(start: float, end: float, pieces: Sequence[Piece], decoding: int) -> None:
+        _observe(replica, slots, start, end, pieces, decoding, keep_timeline)
+
+    replica.observer = observe
+    while replica.now < limit:
+        _arrive(replica, store, lengths, requests, concurrency, rate)
+        before = replica.now
+        if not replica.in_flight and math.isinf(limit) and len(store) >= (requests or 0):
+            break
+        _one_step(replica)
+        if replica.now == before:
+            replica.now += 1.0  # an idle tick
+            slots.idle(before, replica.now, len(replica.queue), keep_timeline)
+            slots.last_tokens = 0
+        if replica.now < limit:
+            _vacate(replica, slots)
+    return _result(replica, store, slots, limit)
+
+
+def _arrive(
+    replica: Scheduler,
+    store: Requests,
+    lengths: object,
+    requests: int | None,
+    concurrency: int | None,
+    rate: float | None,
+) -> None:
+    """Bring the load's requests in: a batch at the start, a top-up to the concurrency, floor(t*rate) by tick t."""
+    if concurrency is not None:
+        due = len(store) + max(0, concurrency - replica.in_flight)
+        due = due if requests is None else min(due, requests)
+    elif rate is not None:
+        due = math.floor(replica.now * rate + 1e-9)
+        due = due if not requests else min(due, requests)
+    else:
+        due = requests or 0
+    while len(store) < due:
+        replica.submit(store.add(replica.now, 1, next(lengths)))  # type: ignore[call-overload]
+
+
+def _one_step(replica: Scheduler) -> None:
+    """Take exactly one step, if there is one to take."""
+    replica._admit()
+    if replica.prefilling:
+        replica._prefill_step()
+    elif replica.batch.size:
+        replica._decode_stretch(math.inf)
+
+
+def _observe(
+    replica: Scheduler,
+    slots: _Slots,
+    start: float,
+    end: float,
+    pieces: Sequence[Piece],
+    decoding: int,
+    keep_timeline: bool,
+) -> None:
+    """Record a step: who sat where in which phase, decode tokens and what they took."""
+    for request in (*replica.prefilling, *replica.batch.joined):
+        slots.seat(request)
+    slots.busy_ticks += end - start
+    slots.spend(end - start, len(replica.queue))
+    prefilling = set(replica.prefilling)
+    if keep_timeline:
+        states = tuple(EMPTY if r is None else (PREFILL if r in prefilling else DECODE) for r in slots.occupants)
+        slots.timeline.append(TickStep(start, end, states, tuple(slots.occupants), len(replica.queue)))
+    first_tokens = sum(replica.done_units[p.request] + p.units >= replica._total_units(p.request) for p in pieces)
+    # The course counts a request's step lengths from its second decode step on, those of the last step too.
+    later = sum(replica.batch.generated(request) > 1 for request in replica.batch.joined) if decoding else 0
+    slots.itl_sum += (end - start) * later
+    slots.itl_count += later
+    slots.last_tokens = decoding + first_tokens
+    slots.tokens += slots.last_tokens
+
+
+def _vacate(replica: Scheduler, slots: _Slots) -> None:
+    for request in replica.completed:
+        slots.leave(request)
+    replica.completed.clear()
+
+
+def _result(replica: Scheduler, store: Requests, slots: _Slots, limit: float) -> TickResult:
+    ended = [i for i in range(len(store)) if store.finished[i] < limit]  # NaN compares as not ended
+    started = [i for i in range(len(store)) if store.first_token[i] < limit]
+    ticks = replica.now
+    if ticks >= limit:
+        slots.tokens -= slots.last_tokens
+    return TickResult(
+        arrived=len(store),
+        completed=len(ended),
+        end_tick=ticks,
+        mean_ttft=_mean([store.first_token[i] - store.arrival[i] for i in started]),
+        mean_e2e=_mean([store.finished[i] - store.arrival[i] for i in ended]),
+        mean_itl=slots.itl_sum / slots.itl_count if slots.itl_count else None,
+        requests_per_1k_ticks=1000 * len(ended) / ticks if ticks else 0.0,
+        tokens_per_1k_ticks=1000 * slots.tokens / ticks if ticks else 0.0,
+        queue_end=len(replica.queue),
+        queue_max=replica.watch.queue_max,
+        busy=slots.busy_ticks / ticks if ticks else 0.0,
+        wasted=slots.wasted_ticks / (ticks * len(slots.occupants)) if ticks else 0.0,
+        requests=store,
+        timeline=tuple(slots.timeline),
+    )
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from sizing.formats.view import Document, Rows, plain
 from sizing.formats.words import stated
-from sizing.text import on_one_line, printable
+from sizing.specs.units import on_one_line, printable
 
 
 def as_json(document: Document[Any]) -> str:

@@ -13,7 +13,7 @@ from textwrap import wrap
 from typing import Any, NamedTuple, TextIO
 
 from sizing.formats.view import Document, Facts, Figure, Line, Prose, Quantity, Section, Table
-from sizing.text import on_one_line
+from sizing.specs.units import on_one_line
 
 NARROWEST, WIDEST, USUAL = 60, 110, 80
 LABEL_WIDTH = 17

@@ -15,7 +15,7 @@ from sizing import __version__
 from sizing.formats.words import number
 
 if TYPE_CHECKING:
-    from sizing.specs.base import Kind
+    from sizing.specs.values import Kind
 
 R = TypeVar("R")
 

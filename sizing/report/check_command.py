@@ -7,58 +7,58 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sizing.architecture import SIZES
-from sizing.catalog.names import is_path
+from sizing.answers.search import Evaluated
 from sizing.catalog.paths import expanded
+from sizing.catalog.shelf import is_path
+from sizing.model.architecture import SIZES
+from sizing.question.question import GpuType, Question
 from sizing.report.parts.question import Asked
-from sizing.request import GpuOption, Request
-from sizing.search import Evaluated
-from sizing.units import MILLI
+from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
-    from sizing.pooled import Asked as Sides
-    from sizing.pooled import Pooled
+    from sizing.answers.pools import Asked as Sides
+    from sizing.answers.pools import Pooled
 
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
 
 
-def simulate(best: Evaluated, request: Request, asked: Asked) -> str:
+def simulate(best: Evaluated, question: Question, asked: Asked) -> str:
     """Return the command line, quoted for a shell; its limits are those asked for, so its exit code says whether they hold."""
-    chosen = best.candidate
+    chosen = best.replica
     options = {
         "-m": asked.workload.model,
-        "-g": gpu_argument(chosen.option, asked),
+        "-g": gpu_argument(chosen.gpu_type, asked),
         "--precision": chosen.precision,
-        "--kv-precision": request.kv_precision if request.kv_precision != "auto" else None,
-        "--engine": f"{request.engine.name}:{request.engine_version}",
+        "--kv-precision": question.service.kv_precision if question.service.kv_precision != "auto" else None,
+        "--engine": f"{question.service.engine.name}:{question.service.engine_version}",
         **{f"--{name}": size for name, size in _layout(best).items() if size > 1 or name == "tp"},
-        **_serving(request),
-        "--task": request.task if request.model.pooled else None,
-        **_optimised(request),
-        **_lengths(request, asked),
-        **_load(best, request),
-        **dict(_limits(request)),
+        **_serving(question),
+        "--task": question.service.task if question.service.model.pooled else None,
+        **_optimised(question),
+        **_lengths(question, asked),
+        **_load(best, question),
+        **dict(_limits(question)),
     }
     words = (str(word) for name, value in options.items() if value is not None for word in (name, value))
     return shlex.join(("llmsize", "simulate", *words))
 
 
-def simulate_pools(pooled: Pooled, request: Request, asked: Asked, sides: Sides) -> str:
+def simulate_pools(pooled: Pooled, question: Question, asked: Asked, sides: Sides) -> str:
     """Return the command line that drives the demand through both pools of a disaggregated answer."""
     pools = {"prefill": (pooled.prefill, sides.prefill), "decode": (pooled.decode, sides.decode)}
     text = ",".join(f"{name}={_pool(pool, side.pool.gpu, asked)}" for name, (pool, side) in pools.items())
-    chosen = pooled.decode.candidate
+    chosen = pooled.decode.replica
     options = {
         "-m": asked.workload.model,
         "--precision": chosen.precision,
-        "--kv-precision": request.kv_precision if request.kv_precision != "auto" else None,
-        "--engine": f"{request.engine.name}:{request.engine_version}",
+        "--kv-precision": question.service.kv_precision if question.service.kv_precision != "auto" else None,
+        "--engine": f"{question.service.engine.name}:{question.service.engine_version}",
         "--disaggregate": text,
-        **_serving(request),
-        **_optimised(request),
-        **_lengths(request, asked),
+        **_serving(question),
+        **_optimised(question),
+        **_lengths(question, asked),
         "--rps": f"{pooled.requests_per_s:.6g}",
-        **dict(_limits(request)),
+        **dict(_limits(question)),
     }
     words = (str(word) for name, value in options.items() if value is not None for word in (name, value))
     return shlex.join(("llmsize", "simulate", *words))
@@ -66,27 +66,27 @@ def simulate_pools(pooled: Pooled, request: Request, asked: Asked, sides: Sides)
 
 def _pool(pool: Evaluated, named: str | None, asked: Asked) -> str:
     layout = "".join(f"{name}{size}" for name, size in _layout(pool).items() if size > 1 or name == "tp")
-    return f"{pool.replicas}x{named or gpu_argument(pool.candidate.option, asked)}:{layout}"
+    return f"{pool.replicas}x{named or gpu_argument(pool.replica.gpu_type, asked)}:{layout}"
 
 
-def gpu_argument(option: GpuOption, asked: Asked) -> str:
+def gpu_argument(gpu_type: GpuType, asked: Asked) -> str:
     """Return what names a GPU type on the command line: the path that was given for a user's own file, else its id."""
     ids = {known.id for known in asked.options}
     for text in asked.workload.gpu:
         path = expanded(text)
-        if is_path(text) and (str(path) == option.id or (path.stem == option.id and str(path) not in ids)):
+        if is_path(text) and (str(path) == gpu_type.id or (path.stem == gpu_type.id and str(path) not in ids)):
             return text
-    return option.id
+    return gpu_type.id
 
 
 def _layout(best: Evaluated) -> dict[str, int]:
-    layout = best.candidate.layout
+    layout = best.replica.layout
     return {name: getattr(layout, name) for name in SIZES}
 
 
-def _serving(request: Request) -> dict[str, float | str | None]:
+def _serving(question: Question) -> dict[str, float | str | None]:
     """Return the engine's settings that were given; it has the others of its own."""
-    serving = request.serving
+    serving = question.service.serving
     return {
         "--gpu-memory-utilization": serving.memory_fraction,
         "--max-num-seqs": serving.max_num_seqs,
@@ -97,9 +97,9 @@ def _serving(request: Request) -> dict[str, float | str | None]:
     }
 
 
-def _optimised(request: Request) -> dict[str, str | int | None]:
+def _optimised(question: Question) -> dict[str, str | int | None]:
     """Return the optimisations that were asked for, as they are written on the command line."""
-    asked = request.optimisations
+    asked = question.service.optimisations
     spoken, prefix, offload = asked.speculative, asked.prefix, asked.kv_offload
     return {
         "--speculative": None if spoken is None else str(spoken),
@@ -120,38 +120,44 @@ def _optimised(request: Request) -> dict[str, str | int | None]:
     }
 
 
-def _lengths(request: Request, asked: Asked) -> dict[str, float | None]:
+def _lengths(question: Question, asked: Asked) -> dict[str, float | None]:
     """Return the lengths, with the longest where they are spread, and room for the longest where that is said elsewhere."""
-    tokens, encoder = asked.workload.tokens, request.extras.encoder
+    tokens, encoder = asked.workload.tokens, question.service.extras.encoder
     of_images = {"isl": encoder.tokens if encoder else 0, "osl": 0}  # which --images adds
     first = tokens.prompts[0] if tokens.prompts else tokens.isl  # of turns, which --turns makes of it again
-    found: dict[str, float | None] = {"--isl": first - of_images["isl"], "--osl": request.output_tokens or None}
+    found: dict[str, float | None] = {
+        "--isl": first - of_images["isl"],
+        "--osl": question.service.output_tokens or None,
+    }
     longest = asked.workload.longest - tokens.longest  # what pools has no output
     for name in ("isl", "osl"):
         std, most = getattr(tokens, f"{name}_std"), getattr(tokens, f"{name}_max")
         found |= {f"--{name}-std": std, f"--{name}-max": most - of_images[name] if std is not None else None}
         longest += most if std is not None else getattr(tokens, name)
     longest += max(tokens.prompts) - tokens.isl if tokens.prompts else 0
-    return {**found, "--max-model-len": request.max_model_len if request.max_model_len != longest else None}
+    return {
+        **found,
+        "--max-model-len": question.service.max_model_len if question.service.max_model_len != longest else None,
+    }
 
 
-def _load(best: Evaluated, request: Request) -> dict[str, str]:
+def _load(best: Evaluated, question: Question) -> dict[str, str]:
     """Return the load of all replicas, or of one where they are many: a rate, a number in flight, or a batch."""
-    alike = not request.extras.cached.varies  # one replica finds what one of many does
+    alike = not question.service.extras.cached.varies  # one replica finds what one of many does
     count = 1 if best.replicas > MOST_REPLICAS and alike else best.replicas
     share = count / best.replicas
     replicas = {"--replicas": str(count)} if count > 1 else {}
-    if request.concurrency is not None:
+    if question.target.concurrency is not None:
         # None of the replicas may stay idle.
-        return {**replicas, "--concurrency": str(max(count, math.ceil(request.concurrency * share)))}
-    if request.offline and request.requests_per_s is None:
+        return {**replicas, "--concurrency": str(max(count, math.ceil(question.target.concurrency * share)))}
+    if question.target.offline and question.target.requests_per_s is None:
         return {**replicas, "--concurrency": str(count * best.load.slots)}
     return {**replicas, "--rps": f"{best.requests_per_s * share:.6g}"}
 
 
-def _limits(request: Request) -> Iterator[tuple[str, str]]:
+def _limits(question: Question) -> Iterator[tuple[str, str]]:
     for name in ("ttft", "itl", "e2e"):
-        limit = getattr(request.limits, name)
-        if limit is not None and (name != "itl" or request.osl > 1):
+        limit = getattr(question.target.limits, name)
+        if limit is not None and (name != "itl" or question.service.osl > 1):
             statistic = "" if limit.statistic == "mean" else f"{limit.statistic}:"
             yield f"--{name}", f"{statistic}{limit.seconds / MILLI:.6g}ms"

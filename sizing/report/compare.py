@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sizing.answer import Answer
-from sizing.compare import Compared, ComparedPools, place
+from sizing.answers.answer import Answer
+from sizing.answers.compare import Compared, ComparedPools, place
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -24,6 +24,7 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import between, milliseconds, money, number, percent, plural
+from sizing.question.question import GpuType, Question
 from sizing.report.parts import assumptions, bands, pools, quantities
 from sizing.report.parts.answers import (
     as_one,
@@ -37,7 +38,6 @@ from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.question import LABELS, Asked, demand, inputs, lengths, limits, limits_in_words, steps_line
-from sizing.request import GpuOption, Request
 from sizing.specs.workload import Objective
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
@@ -172,17 +172,17 @@ def ranked(found: Compared | ComparedPools, asked: Asked, sort: Objective, repla
 
 def _unserved(found: Compared | ComparedPools) -> CompareCandidate:
     """Return a candidate with what is known of it without an answer, and its layout where it has one."""
-    request, options = _request(found), _options(found)
+    question, options = _request(found), _options(found)
     limit, reason = _limit(found)
     return CompareCandidate(
         gpu=" + ".join(dict.fromkeys(option.name for option in options)),
         gpu_id=_common(option.id for option in options),
-        weight_precision=found.precision or request.model.quantisation.precision,
+        weight_precision=found.precision or question.service.model.quantisation.precision,
         feasible=False,
         gpus_per_replica=None,
         **as_one(found.best),
         **dict.fromkeys(NUMBERS),
-        limited=dict(_limited(found.best, request)),
+        limited=dict(_limited(found.best, question)),
         bands={},
         price_source=None,
         limit=limit,
@@ -197,42 +197,42 @@ def _unserved(found: Compared | ComparedPools) -> CompareCandidate:
 
 def _served(candidate: CompareCandidate, found: Compared | ComparedPools, best: Answer) -> CompareCandidate:
     """Return a candidate with the figures of its answer."""
-    request, parts = _request(found), tuple(best.parts.values())
+    question, parts = _request(found), tuple(best.parts.values())
     in_flight, most, headroom = _load(found)
     return candidate._replace(
-        weight_precision=parts[-1].candidate.plan.weight_format,
+        weight_precision=parts[-1].replica.plan.weight_format,
         feasible=True,
         gpus=best.gpus,
-        gpus_per_replica=parts[0].candidate.layout.gpus if len(parts) == 1 else None,
+        gpus_per_replica=parts[0].replica.layout.gpus if len(parts) == 1 else None,
         requests_per_s=best.requests_per_s,
         requests_per_s_per_gpu=best.requests_per_s / best.gpus,
         concurrency=in_flight,
         max_requests_per_s=most,
         headroom=headroom,
-        ttft_ms=mean_ms(best, "ttft_ms", request),
-        itl_ms=mean_ms(best, "itl_ms", request),
-        e2e_ms=mean_ms(best, "e2e_ms", request),
+        ttft_ms=mean_ms(best, "ttft_ms", question),
+        itl_ms=mean_ms(best, "itl_ms", question),
+        e2e_ms=mean_ms(best, "e2e_ms", question),
         bands=dict(_bands(found)) if isinstance(found, Compared) else {},
         usd_per_hour=best.usd_per_hour,
-        usd_per_million_output_tokens=usd_per_million_output_tokens(best, request),
-        usd_per_million_tokens=usd_per_million_tokens(best, request),
+        usd_per_million_output_tokens=usd_per_million_output_tokens(best, question),
+        usd_per_million_tokens=usd_per_million_tokens(best, question),
         price_source=_common(option.price_source for option in _options(found)),
         power_w=best.power_w,
-        kwh_per_million_output_tokens=kwh_per_million_output_tokens(best, request),
+        kwh_per_million_output_tokens=kwh_per_million_output_tokens(best, question),
         verified=found.checked is not None,
         borrowed_kernels=any(choice.borrowed_from for part in parts for choice in part.load.kernels.used.values()),
-        notes=tuple(dict.fromkeys(note for part in parts for note in part.candidate.plan.notes)),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.replica.plan.notes)),
         pools=pools.shapes(found.best) if isinstance(found, ComparedPools) and found.best is not None else None,
     )
 
 
-def _request(found: Compared | ComparedPools) -> Request:
-    return found.outcome.request if isinstance(found, Compared) else found.found.request
+def _request(found: Compared | ComparedPools) -> Question:
+    return found.outcome.question if isinstance(found, Compared) else found.found.question
 
 
-def _options(found: Compared | ComparedPools) -> tuple[GpuOption, ...]:
+def _options(found: Compared | ComparedPools) -> tuple[GpuType, ...]:
     if isinstance(found, Compared):
-        return (found.option,)
+        return (found.gpu_type,)
     return found.pools.prefill.options[0], found.pools.decode.options[0]
 
 
@@ -253,13 +253,13 @@ def _load(found: Compared | ComparedPools) -> tuple[float | None, float | None, 
     return per_s * found.best.latency_s("e2e")["mean"], most, max(0.0, most / per_s - 1)
 
 
-def _limited(best: Answer | None, request: Request) -> Iterator[tuple[str, Limited | None]]:
+def _limited(best: Answer | None, question: Question) -> Iterator[tuple[str, Limited | None]]:
     """Yield each latency that has a limit in the limit's statistic; None of those without."""
-    for name, limit in limits(request).items():
+    for name, limit in limits(question).items():
         if limit is None:
             yield name, None
         else:
-            value = None if best is None else mean_ms(best, name, request, limit["statistic"])
+            value = None if best is None else mean_ms(best, name, question, limit["statistic"])
             yield name, Limited(limit["statistic"], value, limit["ms"])
 
 
@@ -271,7 +271,7 @@ def _bands(found: Compared) -> Iterator[tuple[str, ErrorBand]]:
     load = load_figures(best, outcome)
     known = bands.bounds(bands.of_load(best, outcome, load, throughput(best, outcome), latency(best)))
     paths = {name: f"latency.{name}.mean" for name in LATENCIES}
-    for name, limited in _limited(best, outcome.request):
+    for name, limited in _limited(best, outcome.question):
         if limited is not None:
             paths[f"limited.{name}"] = f"latency.{name}.{limited.statistic}"
     paths |= {name: f"load.{name}" for name in ("requests_per_s", "max_requests_per_s")}
@@ -300,28 +300,28 @@ def replaced(found: Compared, gpus: int) -> Replaced | None:
     if best is None:
         return None
     return Replaced(
-        gpu=best.candidate.option.name,
-        gpu_id=best.candidate.option.id,
+        gpu=best.replica.gpu_type.name,
+        gpu_id=best.replica.gpu_type.id,
         gpus=gpus,
         gpus_used=best.gpus,
-        weight_precision=best.candidate.plan.weight_format,
+        weight_precision=best.replica.plan.weight_format,
         replicas=best.replicas,
-        **sizes(best.candidate.layout),
+        **sizes(best.replica.layout),
         requests_per_s=best.requests_per_s,
         verified=found.checked is not None,
     )
 
 
 def record(
-    found: Sequence[Ranked], asked: Asked, request: Request, sort: str, replaces: Replaced | None = None
+    found: Sequence[Ranked], asked: Asked, question: Question, sort: str, replaces: Replaced | None = None
 ) -> Compare:
     """Return the record of all candidates, in order."""
     candidates = tuple(entry.candidate for entry in sorted(found, key=lambda entry: entry.place))
     best = next((candidate for candidate in candidates if candidate.feasible), None)
     return Compare(
         feasible=best is not None,
-        inputs=inputs(asked, request, None),
-        demand=demand(asked, request),
+        inputs=inputs(asked, question, None),
+        demand=demand(asked, question),
         sort=sort,
         replaces=replaces,
         best=best,

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing import frontier
+from sizing.answers import curve
 from sizing.formats.view import Assumption, plain
 from sizing.formats.words import milliseconds
 from sizing.report.documents_curve import Curve, CurveAxis, CurveLimiting, CurveLine, CurvePoint, Metric, Percentiles
 from sizing.report.parts.layouts import layout_in
 from sizing.report.parts.pools import shape_words
+from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits
-from sizing.units import MILLI
 
 METRICS: tuple[Metric, ...] = ("ttft", "itl", "e2e")
 MARKS = ("pareto", "knee", "chosen")
@@ -52,9 +52,9 @@ def build(
     marked = {name: set[Place]() for name in MARKS}
     for origin in ("measured", "predicted"):
         placed = _placed(judged, lambda line, origin=origin: line.origin == origin)  # type: ignore[misc]
-        front = frontier.pareto(placed.latency_ms, placed.throughput)
+        front = curve.pareto(placed.latency_ms, placed.throughput)
         marked["pareto"].update(place for place, on in zip(placed.places, front, strict=True) if on)
-        best = frontier.best_within(placed.latency_ms, placed.throughput, placed.feasible)
+        best = curve.best_within(placed.latency_ms, placed.throughput, placed.feasible)
         if best is not None and not marked["chosen"]:  # what was measured is not outdone by a prediction
             marked["chosen"].add(placed.places[best])
     marked["knee"].update(place for number, line in enumerate(judged) for place in _knee(number, line))
@@ -141,7 +141,7 @@ def _array(values: Sequence[float | None]) -> NDArray[np.float64]:
 
 def _knee(number: int, line: CurveLine) -> Iterator[Place]:
     placed = _placed([line], lambda _: True)
-    index = frontier.knee(placed.latency_ms, placed.throughput)
+    index = curve.knee(placed.latency_ms, placed.throughput)
     if index is not None:
         yield number, index
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sizing.candidates import Candidate, Rejected
-from sizing.curve import Arrivals, Layouts, Line
+from sizing.answers.curve import Arrivals, Layouts, Line
+from sizing.answers.pool_curve import PoolLine, Unpaired
+from sizing.engine.simulation import ROUNDS
 from sizing.formats.view import Assumption
-from sizing.load import Load
-from sizing.pool_curve import PoolLine, Unpaired
+from sizing.question.question import Question
+from sizing.replica.capacity import Load
+from sizing.replica.replica import Refusal, Replica
 from sizing.report import curve_pools
 from sizing.report.curve_measured import Benchmark
 from sizing.report.documents_curve import CurveLine
 from sizing.report.parts import assumptions, pools
 from sizing.report.parts.question import Asked, conversation
-from sizing.request import Request
-from sizing.simulation import ROUNDS
 
 
 class Drawn(NamedTuple):
     """What is predicted: the request, the lines that were found, and the loads that each is put under."""
 
     asked: Asked
-    request: Request
-    found: tuple[Line | Rejected, ...]
+    question: Question
+    found: tuple[Line | Refusal, ...]
     layouts: Layouts
     in_flight: tuple[int, ...]
     arrivals: Arrivals
@@ -47,36 +47,36 @@ def inputs(drawn: Drawn | None, measured: Measured | None) -> dict[str, Any]:
     if drawn is None:
         assert measured is not None
         return {"model": measured.benchmark.model, "isl": measured.benchmark.isl, "osl": measured.benchmark.osl, "measured": of_file}  # fmt: skip
-    request, tokens = drawn.request, drawn.asked.workload.tokens
+    request, tokens = drawn.question, drawn.asked.workload.tokens
     return {
         "workload": drawn.asked.workload_name,
-        "model": request.model.name,
+        "model": request.service.model.name,
         "model_id": drawn.asked.model_id,
         "gpus": [option.name for option in drawn.asked.options],
         "weight_precisions": list(dict.fromkeys(_precision(one) for one in drawn.found)),
-        "kv_precision": request.kv_precision,
-        "engine": request.engine.name,
-        "engine_title": request.engine.title,
-        "engine_version": request.engine_version,
-        "isl": request.isl,
-        "task": request.task,
-        "osl": request.output_tokens,
-        "isl_max": tokens.isl_max or request.isl,
-        "osl_max": tokens.osl_max or request.osl,
+        "kv_precision": request.service.kv_precision,
+        "engine": request.service.engine.name,
+        "engine_title": request.service.engine.title,
+        "engine_version": request.service.engine_version,
+        "isl": request.service.isl,
+        "task": request.service.task,
+        "osl": request.service.output_tokens,
+        "isl_max": tokens.isl_max or request.service.isl,
+        "osl_max": tokens.osl_max or request.service.osl,
         "isl_std": tokens.isl_std,
         "osl_std": tokens.osl_std,
-        "max_model_len": request.max_model_len,
+        "max_model_len": request.service.max_model_len,
         "mode": drawn.asked.workload.mode,
         "tp": list(drawn.layouts.tp),
         "pp": list(drawn.layouts.pp),
-        "serving": {**request.serving.model_dump(exclude={"tp", "pp"})},
+        "serving": {**request.service.serving.model_dump(exclude={"tp", "pp"})},
         **conversation(request, placed=False),
         "concurrency": list(drawn.in_flight),
         "arrivals": drawn.arrivals,
         "simulated": drawn.simulated,
         "rounds": ROUNDS if drawn.simulated and drawn.arrivals == "closed" else None,
         "seed": drawn.seed if drawn.simulated else None,
-        "optimisations": request.optimisations.asked(),
+        "optimisations": request.service.optimisations.asked(),
         "pools": _of_pools(drawn.pools) if drawn.pools else None,
         "measured": of_file,
     }
@@ -96,8 +96,8 @@ def _of_file(measured: Measured) -> dict[str, Any]:
     return {"file": measured.file, "rows": len(rows), "model": model, "isl": isl, "osl": osl, "sources": sources}
 
 
-def _precision(found: Line | Rejected) -> str:
-    return found.precision if isinstance(found, Rejected) else found.candidate.plan.weight_format
+def _precision(found: Line | Refusal) -> str:
+    return found.precision if isinstance(found, Refusal) else found.replica.plan.weight_format
 
 
 def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None) -> Iterator[Assumption]:
@@ -108,26 +108,26 @@ def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None)
             yield Assumption("points of a closed loop", rows, "rows", "measured", source)
     if drawn is None:
         return
-    request = drawn.request
+    request = drawn.question
     yield from assumptions.of_model(request, drawn.asked.notes)
     yield _driven(drawn)
     yield from assumptions.of_limits(request)
     line = _line((*drawn.found, *drawn.pools), number)
     if isinstance(line, PoolLine):
         for part in line.pair.parts.values():
-            yield from _of_layout(request, part.candidate, part.load)
+            yield from _of_layout(request, part.replica, part.load)
         yield curve_pools.held()
         yield from pools.assumptions(line.asked.facts)
     elif line is not None:
-        yield from _of_layout(request, line.candidate, line.load)
+        yield from _of_layout(request, line.replica, line.load)
 
 
-def _of_layout(request: Request, chosen: Candidate, load: Load) -> Iterator[Assumption]:
-    yield from assumptions.of_memory(request, chosen)
-    yield from assumptions.of_time(request, chosen, load.kernels)
+def _of_layout(question: Question, chosen: Replica, load: Load) -> Iterator[Assumption]:
+    yield from assumptions.of_memory(question, chosen)
+    yield from assumptions.of_time(question, chosen, load.kernels)
 
 
-def _line(found: Sequence[Line | Rejected | PoolLine | Unpaired], number: int | None) -> Line | PoolLine | None:
+def _line(found: Sequence[Line | Refusal | PoolLine | Unpaired], number: int | None) -> Line | PoolLine | None:
     """Return the line that a result rests on: the one of the number, else the first that fits."""
     at = None if number is None else found[number]
     return (

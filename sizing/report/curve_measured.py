@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from sizing.architecture import Layout
-from sizing.catalog import benchmarks, gpus, models
-from sizing.catalog.measured_csv import MeasuredRow
-from sizing.errors import Fault, InputError
+from sizing.catalog import gpus, models, shelf
+from sizing.catalog.measured import MeasuredRow
+from sizing.evidence.notes import NoteFacts, facts_of
+from sizing.evidence.rows import layout_of
+from sizing.model.architecture import Layout
 from sizing.report.curve_predicted import GPUS_COMPARED, per_gpus
 from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
 from sizing.report.parts.figures import Statistics
-from sizing.validation.resolve import layout_of
-from sizing.validation.stated import NoteFacts, facts_of
+from sizing.specs.errors import Fault, InputError
 
 MODE = "closed_loop"
 MOST_LISTED = 12  # of what a file holds, in a fault that asks to choose
@@ -174,7 +174,7 @@ def lines(benchmark: Benchmark, file: str) -> tuple[CurveLine, ...]:
     """
     found: dict[_LineKey, list[CurvePoint]] = {}
     faults: list[Fault] = []
-    rules = benchmarks.load_conventions().spec.notes
+    rules = shelf.load_conventions().spec.notes
     for row in benchmark.rows:
         try:
             facts = facts_of(row.notes, rules)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sizing.curve import Seen
+from sizing.answers.curve import Seen
+from sizing.answers.pool_curve import BUDGET, MOST_LINES, PoolLine, Unpaired
+from sizing.answers.pools import Pooled
 from sizing.formats.view import Assumption
-from sizing.pool_curve import BUDGET, MOST_LINES, PoolLine, Unpaired
-from sizing.pooled import Pooled
+from sizing.question.question import Question
 from sizing.report.curve_predicted import decode_share, figures
 from sizing.report.documents_curve import CurveLine, CurvePoint
 from sizing.report.parts import pools
 from sizing.report.parts.answers import cache_called, gpus_called, weights_called
 from sizing.report.parts.pools import why_not
-from sizing.request import Request
 
 HELD = (
     "layouts and replicas of both pools. Those that --disaggregate leaves open are of the pair that serves the most within the "
@@ -23,14 +23,14 @@ HELD = (
 
 
 def lines(
-    found: Sequence[PoolLine | Unpaired], seen: Sequence[Sequence[Seen]], request: Request
+    found: Sequence[PoolLine | Unpaired], seen: Sequence[Sequence[Seen]], question: Question
 ) -> tuple[CurveLine, ...]:
     """Return the document's lines in their order; `seen` has a row for each pair of pools."""
     rows = iter(seen)
     return tuple(
-        _line(one.pair, tuple(_point(one.pair, load, request) for load in next(rows)), request)
+        _line(one.pair, tuple(_point(one.pair, load, question) for load in next(rows)), question)
         if isinstance(one, PoolLine)
-        else _undrawn(one, request)
+        else _undrawn(one, question)
         for one in found
     )
 
@@ -40,8 +40,8 @@ def held() -> Assumption:
     return Assumption("fixed along a line of pools", HELD, "", "assumed", "both pools under Poisson arrivals")
 
 
-def _line(pair: Pooled, points: tuple[CurvePoint, ...], request: Request) -> CurveLine:
-    return _bare(request)._replace(
+def _line(pair: Pooled, points: tuple[CurvePoint, ...], question: Question) -> CurveLine:
+    return _bare(question)._replace(
         gpu=gpus_called(pair),
         weight_precision=weights_called(pair),
         kv_precision=cache_called(pair),
@@ -52,16 +52,16 @@ def _line(pair: Pooled, points: tuple[CurvePoint, ...], request: Request) -> Cur
     )
 
 
-def _undrawn(found: Unpaired, request: Request) -> CurveLine:
+def _undrawn(found: Unpaired, question: Question) -> CurveLine:
     options = (found.asked.prefill.options[0], found.asked.decode.options[0])
-    return _bare(request)._replace(
+    return _bare(question)._replace(
         gpu=" + ".join(dict.fromkeys(option.name for option in options)),
-        weight_precision=found.precision or request.model.quantisation.precision,
+        weight_precision=found.precision or question.service.model.quantisation.precision,
         reason=why_not(found.found, found.asked, None),
     )
 
 
-def _bare(request: Request) -> CurveLine:
+def _bare(question: Question) -> CurveLine:
     """Return a line with what a replica has left empty."""
     return CurveLine(
         origin="predicted",
@@ -75,8 +75,8 @@ def _bare(request: Request) -> CurveLine:
         cp=None,
         dcp=None,
         gpus=None,
-        engine=request.engine.title,
-        engine_version=request.engine_version,
+        engine=question.service.engine.title,
+        engine_version=question.service.engine_version,
         fits=False,
         reason=None,
         slots=None,
@@ -87,9 +87,9 @@ def _bare(request: Request) -> CurveLine:
     )
 
 
-def _point(pair: Pooled, seen: Seen, request: Request) -> CurvePoint:
+def _point(pair: Pooled, seen: Seen, question: Question) -> CurvePoint:
     """Return the figures of one load; the decode step is that of one of the pool's replicas."""
     decode = pair.decode
     each = None if seen.decoding is None else seen.decoding / decode.replicas
-    mbu, mfu = decode_share(decode.candidate, decode.load, each, request)
-    return figures(seen, pair.gpus, request)._replace(mbu=mbu, mfu=mfu, beyond_slots=seen.requests_per_s is None)
+    mbu, mfu = decode_share(decode.replica, decode.load, each, question)
+    return figures(seen, pair.gpus, question)._replace(mbu=mbu, mfu=mfu, beyond_slots=seen.requests_per_s is None)

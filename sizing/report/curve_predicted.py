@@ -4,41 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sizing import step as step_model
-from sizing.bands import find, region
-from sizing.candidates import Candidate, Rejected
-from sizing.curve import Line, Seen
-from sizing.extras import NOTHING
-from sizing.load import Load
+from sizing.answers.curve import Line, Seen
+from sizing.model.extras import NOTHING
+from sizing.question.question import Question, situation_of
+from sizing.replica import step as step_model
+from sizing.replica.capacity import Load
+from sizing.replica.replica import Refusal, Replica
+from sizing.replica.step import Batch
 from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
 from sizing.report.parts.bands import ErrorBand, known
 from sizing.report.parts.figures import Statistics
-from sizing.request import Request
-from sizing.specs.bands import Band, BandMetric
-from sizing.step import Batch
-from sizing.units import MILLI
+from sizing.specs.bands import Band, BandMetric, find, region
+from sizing.specs.units import MILLI
 
 GPUS_COMPARED = 8  # the usual server: throughput is compared per so many GPUs
 BANDED: dict[str, BandMetric] = {"ttft_ms": "ttft", "itl_ms": "itl", "requests_per_s": "throughput"}
 
 
-def lines(found: Sequence[Line | Rejected], seen: Sequence[Sequence[Seen]], request: Request) -> tuple[CurveLine, ...]:
+def lines(found: Sequence[Line | Refusal], seen: Sequence[Sequence[Seen]], question: Question) -> tuple[CurveLine, ...]:
     """Return the document's lines in their order; `seen` has a row for each line that fits."""
     rows, bands = iter(seen), known()
     return tuple(
-        _line(one, tuple(point(one, load, request, bands) for load in next(rows)), request)
+        _line(one, tuple(point(one, load, question, bands) for load in next(rows)), question)
         if isinstance(one, Line)
-        else _refused(one, request)
+        else _refused(one, question)
         for one in found
     )
 
 
-def _line(line: Line, points: tuple[CurvePoint, ...], request: Request) -> CurveLine:
-    chosen = line.candidate
+def _line(line: Line, points: tuple[CurvePoint, ...], question: Question) -> CurveLine:
+    chosen = line.replica
     layout = chosen.layout
     return CurveLine(
         origin="predicted",
-        gpu=chosen.option.name,
+        gpu=chosen.gpu_type.name,
         weight_precision=chosen.plan.weight_format,
         kv_precision=chosen.plan.kv_format,
         tp=layout.tp,
@@ -48,8 +47,8 @@ def _line(line: Line, points: tuple[CurvePoint, ...], request: Request) -> Curve
         cp=layout.cp,
         dcp=layout.dcp,
         gpus=layout.gpus,
-        engine=request.engine.title,
-        engine_version=request.engine_version,
+        engine=question.service.engine.title,
+        engine_version=question.service.engine_version,
         fits=True,
         reason=None,
         slots=line.load.slots,
@@ -60,11 +59,11 @@ def _line(line: Line, points: tuple[CurvePoint, ...], request: Request) -> Curve
     )
 
 
-def _refused(found: Rejected, request: Request) -> CurveLine:
+def _refused(found: Refusal, question: Question) -> CurveLine:
     layout = found.layout
     return CurveLine(
         origin="predicted",
-        gpu=found.option.name,
+        gpu=found.gpu_type.name,
         weight_precision=found.precision,
         kv_precision=None,
         tp=layout.tp,
@@ -74,8 +73,8 @@ def _refused(found: Rejected, request: Request) -> CurveLine:
         cp=layout.cp,
         dcp=layout.dcp,
         gpus=layout.gpus,
-        engine=request.engine.title,
-        engine_version=request.engine_version,
+        engine=question.service.engine.title,
+        engine_version=question.service.engine_version,
         fits=False,
         reason=found.detail,
         slots=None,
@@ -86,20 +85,20 @@ def _refused(found: Rejected, request: Request) -> CurveLine:
     )
 
 
-def point(line: Line, seen: Seen, request: Request, bands: Sequence[Band]) -> CurvePoint:
+def point(line: Line, seen: Seen, question: Question, bands: Sequence[Band]) -> CurvePoint:
     """Return the figures of one load; limits and marks are for the whole document to add."""
-    mbu, mfu = decode_share(line.candidate, line.load, seen.decoding, request)
-    found = figures(seen, line.candidate.layout.gpus, request)._replace(
+    mbu, mfu = decode_share(line.replica, line.load, seen.decoding, question)
+    found = figures(seen, line.replica.layout.gpus, question)._replace(
         mbu=mbu,
         mfu=mfu,
         memory_used_gib=_memory_used_gib(line, seen),
         beyond_slots=seen.in_flight > line.load.slots,
         cache_full=is_full(line, seen),
     )
-    return found._replace(bands=_bands(found, line, request, bands))
+    return found._replace(bands=_bands(found, line, question, bands))
 
 
-def figures(seen: Seen, gpus: int, request: Request) -> CurvePoint:
+def figures(seen: Seen, gpus: int, question: Question) -> CurvePoint:
     """Return what any deployment of so many GPUs has of one load."""
     rate = seen.requests_per_s
     return CurvePoint(
@@ -111,8 +110,8 @@ def figures(seen: Seen, gpus: int, request: Request) -> CurvePoint:
         requests_per_s=rate,
         requests_per_s_per_gpu=per_gpus(rate, gpus, 1),
         requests_per_s_per_8_gpus=per_gpus(rate, gpus, GPUS_COMPARED),
-        output_tokens_per_s_per_gpu=None if rate is None else rate * request.output_tokens / gpus,
-        output_tokens_per_s_per_user=None if rate is None else rate * request.output_tokens / seen.in_flight,
+        output_tokens_per_s_per_gpu=None if rate is None else rate * question.service.output_tokens / gpus,
+        output_tokens_per_s_per_user=None if rate is None else rate * question.service.output_tokens / seen.in_flight,
         mbu=None,
         mfu=None,
         kv_cache_utilisation=seen.cache_used,
@@ -150,7 +149,7 @@ def _statistics(found: dict[str, float]) -> Statistics:
 
 def _memory_used_gib(line: Line, seen: Seen) -> float | None:
     """GiB of one GPU: all but the cache, and of the cache what was in use at most."""
-    used = line.candidate.memory
+    used = line.replica.memory
     if seen.cache_used is None:
         return None
     fixed = used.weights_gib + used.activation_gib + used.non_torch_gib + used.cuda_graphs_gib
@@ -158,22 +157,22 @@ def _memory_used_gib(line: Line, seen: Seen) -> float | None:
 
 
 def decode_share(
-    chosen: Candidate, load: Load, decoding: float | None, request: Request
+    chosen: Replica, load: Load, decoding: float | None, question: Question
 ) -> tuple[float | None, float | None]:
     """Return MBU and MFU of a step in which the sequences that decode on a replica do so at their mean context."""
-    if decoding is None or request.osl <= 1:
+    if decoding is None or question.service.osl <= 1:
         return None, None
     micro = max(1.0, decoding / load.service.pp)
-    batch = Batch(decode_sequences=micro, decode_context_tokens=request.isl + request.osl / 2)
-    timed = step_model.step(request.model, chosen.layout, load.kernels, batch)
+    batch = Batch(decode_sequences=micro, decode_context_tokens=question.service.isl + question.service.osl / 2)
+    timed = step_model.step(question.service.model, chosen.layout, load.kernels, batch)
     return timed.mbu, timed.mfu
 
 
-def _bands(found: CurvePoint, line: Line, request: Request, bands: Sequence[Band]) -> dict[str, ErrorBand]:
+def _bands(found: CurvePoint, line: Line, question: Question, bands: Sequence[Band]) -> dict[str, ErrorBand]:
     """Return the error bands of a point; none of what published runs were not: they had no optimisations, and generated."""
-    if request.extras != NOTHING or request.model.pooled:
+    if question.service.extras != NOTHING or question.service.model.pooled:
         return {}
-    situation = request.situation(line.candidate.option.gpu, region(found.concurrency))
+    situation = situation_of(question, line.replica.gpu_type.gpu, region(found.concurrency))
     bounds: dict[str, ErrorBand] = {}
     for name, metric in BANDED.items():
         band, value = find(bands, metric, situation), getattr(found, name)

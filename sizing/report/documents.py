@@ -14,8 +14,8 @@ from sizing.report.parts.limiting import Limiting
 from sizing.report.parts.memory import MemoryFigures
 
 if TYPE_CHECKING:
-    from sizing.bands import Edge
     from sizing.report.documents_pools import Disaggregated
+    from sizing.specs.bands import Edge
 
 
 class Conservative(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sizing.formats.view import Assumption
-from sizing.plan.growth import Month
-from sizing.plan.uncertainty import Influence, Quantiles
+from sizing.planning.growth import Month
+from sizing.planning.uncertainty import Influence, Quantiles
 from sizing.report.documents import Users
 from sizing.report.parts.figures import Latency
 

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sizing import cost, memory
-from sizing.advice import Relaxation, Suggestion, nearest_miss
-from sizing.candidates import Candidate, Rejected
+from sizing.answers.advice import Relaxation, Suggestion, nearest_miss
+from sizing.answers.search import Evaluated, Outcome, within_budget
 from sizing.formats.view import Assumption
+from sizing.model import memory
+from sizing.planning import cost
+from sizing.question.question import situation_of
+from sizing.replica.replica import Refusal, Replica
 from sizing.report import check_command, explain, talks
 from sizing.report.documents import (
     Alternative,
@@ -29,11 +32,10 @@ from sizing.report.parts.figures import latency, load_figures, phase_steps, thro
 from sizing.report.parts.limiting import limiting, unmet
 from sizing.report.parts.memory import MemoryFigures, memory_figures
 from sizing.report.parts.question import Asked, habits, inputs
-from sizing.search import Evaluated, Outcome, within_budget
-from sizing.units import MILLI
+from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.verify import Verified
+    from sizing.answers.verify import Verified
 
 
 class Hopeful(NamedTuple):
@@ -58,7 +60,7 @@ def build(
     answer as predicted, beside one sized on the worse edges of the error bands.
     """
     best = outcome.best
-    request = outcome.request
+    request = outcome.question
     turned_down = tuple(rejected(entry) for entry in outcome.rejected)
     if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
         lacking, lacking_bands = _lacking(outcome)
@@ -81,7 +83,7 @@ def build(
             rejected=turned_down,
             assumptions=(*assumptions.of_model(request, asked.notes), *assumptions.of_limits(request)),
         )
-    chosen = best.candidate
+    chosen = best.replica
     prefill, decode = phase_steps(best, outcome)
     load, rates, times = load_figures(best, outcome), throughput(best, outcome), latency(best)
     held = memory_figures(chosen.memory, _longest(chosen, outcome))
@@ -104,7 +106,7 @@ def build(
         alternatives=tuple(map(_alternative, outcome.ranked[1:])),
         rejected=turned_down,
         assumptions=_assumptions(best, outcome, asked),
-        simulate_command=check_command.simulate(best, outcome.request, asked),
+        simulate_command=check_command.simulate(best, outcome.question, asked),
         idle_conversations=talks.idle(best, request),
     )
     if not explained:
@@ -134,7 +136,7 @@ def _simulation(best: Evaluated, checked: Verified | None) -> Simulation | None:
 
 
 def _assumptions(best: Evaluated, outcome: Outcome, asked: Asked) -> tuple[Assumption, ...]:
-    request, chosen = outcome.request, best.candidate
+    request, chosen = outcome.question, best.replica
     return (
         *assumptions.of_model(request, asked.notes),
         *assumptions.of_memory(request, chosen),
@@ -146,10 +148,10 @@ def _assumptions(best: Evaluated, outcome: Outcome, asked: Asked) -> tuple[Assum
 
 def deployment(best: Evaluated) -> Deployment:
     """Return what runs: GPUs, replicas and the layout of each."""
-    layout = best.candidate.layout
+    layout = best.replica.layout
     return Deployment(
-        gpu=best.candidate.option.name,
-        gpu_id=best.candidate.option.id,
+        gpu=best.replica.gpu_type.name,
+        gpu_id=best.replica.gpu_type.id,
         gpus=best.gpus,
         replicas=best.replicas,
         gpus_per_replica=layout.gpus,
@@ -159,7 +161,7 @@ def deployment(best: Evaluated) -> Deployment:
         dp=layout.dp,
         cp=layout.cp,
         dcp=layout.dcp,
-        nodes_per_replica=-(-layout.gpus // best.candidate.option.gpu.datasheet.island_gpus),
+        nodes_per_replica=-(-layout.gpus // best.replica.gpu_type.gpu.datasheet.island_gpus),
     )
 
 
@@ -183,25 +185,25 @@ def _lacking(outcome: Outcome) -> tuple[MemoryFigures | None, dict[str, ErrorBan
     if miss is None or miss.sized is None:
         return None, {}
     figures = memory_figures(miss.sized.memory, _longest(miss.sized, outcome))
-    return figures, bands.bounds(bands.of_memory(figures, outcome.request.situation(miss.option.gpu)))
+    return figures, bands.bounds(bands.of_memory(figures, situation_of(outcome.question, miss.gpu_type.gpu)))
 
 
-def _longest(chosen: Candidate, outcome: Outcome) -> int:
-    request = outcome.request
+def _longest(chosen: Replica, outcome: Outcome) -> int:
+    request = outcome.question
     return memory.longest_that_fits(
-        request.model,
-        chosen.option.gpu,
+        request.service.model,
+        chosen.gpu_type.gpu,
         chosen.layout,
         chosen.plan,
         chosen.settings,
-        cuda_graphs_gib=request.serving.cuda_graphs_gib,
-        extras=request.extras,
+        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
+        extras=request.service.extras,
     )
 
 
 def _users(best: Evaluated, outcome: Outcome, asked: Asked) -> Users:
     """Return the users that the load is of; stated where the demand counts them, or planning says what they do."""
-    user = habits(asked, outcome.request)
+    user = habits(asked, outcome.question)
     demand, planning = asked.workload.demand, asked.workload.planning
     own = (planning.requests_per_user_per_day, planning.active_hours, planning.peak_to_mean)
     by_rate = demand is None or demand.kind in ("requests_per_s", "concurrency")
@@ -213,12 +215,12 @@ def _users(best: Evaluated, outcome: Outcome, asked: Asked) -> Users:
 
 def cost_figures(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
     """Return what an answer costs, and the energy it takes."""
-    request, usd = outcome.request, best.usd_per_hour
-    pooled = request.model.pooled  # whose tokens are those of its prompts
-    tokens_per_s = best.requests_per_s * (request.isl if pooled else request.output_tokens)
+    request, usd = outcome.question, best.usd_per_hour
+    pooled = request.service.model.pooled  # whose tokens are those of its prompts
+    tokens_per_s = best.requests_per_s * (request.service.isl if pooled else request.service.output_tokens)
     per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
     energy = cost.kwh_per_million_tokens(best.power_w, tokens_per_s)
-    stated, found = asked.workload.demand, outcome.request.demanded
+    stated, found = asked.workload.demand, outcome.question.target.demanded
     by_users = stated is not None and stated.daily_active_users is not None
     mean_per_s = found.mean_per_s if found is not None and by_users else None
     at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s
@@ -226,8 +228,8 @@ def cost_figures(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
         usd_per_hour=usd,
         usd_per_million_output_tokens=None if pooled else per_million,
         usd_per_million_output_tokens_mean_load=None if pooled else at_mean,
-        usd_per_gpu_hour=best.candidate.option.usd_per_gpu_hour,
-        price_source=best.candidate.option.price_source,
+        usd_per_gpu_hour=best.replica.gpu_type.usd_per_gpu_hour,
+        price_source=best.replica.gpu_type.price_source,
         power_w=best.power_w,
         kwh_per_million_output_tokens=None if pooled else energy,
         usd_per_million_input_tokens=per_million if pooled else None,
@@ -236,14 +238,14 @@ def cost_figures(best: Evaluated, outcome: Outcome, asked: Asked) -> Cost:
 
 
 def _alternative(found: Evaluated) -> Alternative:
-    layout, point = found.candidate.layout, found.point
+    layout, point = found.replica.layout, found.point
 
     def mean_ms(values: dict[str, np.ndarray]) -> float:
         return float(values["mean"][0]) / MILLI
 
     return Alternative(
-        gpu=found.candidate.option.name,
-        weight_precision=found.candidate.plan.weight_format,
+        gpu=found.replica.gpu_type.name,
+        weight_precision=found.replica.plan.weight_format,
         tp=layout.tp,
         pp=layout.pp,
         ep=layout.ep,
@@ -262,11 +264,11 @@ def _alternative(found: Evaluated) -> Alternative:
     )
 
 
-def rejected(entry: Rejected) -> RejectedLayout:
+def rejected(entry: Refusal) -> RejectedLayout:
     """Return a layout that was turned down, under the names of the document."""
     layout = entry.layout
     return RejectedLayout(
-        gpu=entry.option.name,
+        gpu=entry.gpu_type.name,
         weight_precision=entry.precision,
         tp=layout.tp,
         pp=layout.pp,

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sizing import steady_state
-from sizing.bands import AS_PREDICTED
+from sizing.answers.search import Evaluated, Outcome
 from sizing.formats.view import Explanation
+from sizing.replica import batching
+from sizing.replica.step import Step
 from sizing.report.documents import Estimate
 from sizing.report.parts.explain import of_memory
 from sizing.report.parts.question import Asked
-from sizing.search import Evaluated, Outcome
-from sizing.step import Step
-from sizing.units import MILLI
+from sizing.specs.bands import AS_PREDICTED
+from sizing.specs.units import MILLI
 
 
 def with_explanations(
@@ -25,7 +25,7 @@ def with_explanations(
     assert memory is not None  # a feasible document has one
     found = (
         *_of_deployment(document, best, outcome),
-        *of_memory(memory, best.candidate.settings, best.candidate.plan.kv_format),
+        *of_memory(memory, best.replica.settings, best.replica.plan.kv_format),
         *_of_latency(document, best, outcome, prefill, decode),
         *_of_money(document, best, outcome, asked),
     )
@@ -33,23 +33,23 @@ def with_explanations(
 
 
 def _of_deployment(document: Estimate, best: Evaluated, outcome: Outcome) -> Iterator[Explanation]:
-    request, load = outcome.request, document.load
+    request, load = outcome.question, document.load
     assert load is not None
-    wanted = request.concurrency or request.requests_per_s
-    unit = "in flight" if request.concurrency else "requests/s"
+    wanted = request.target.concurrency or request.target.requests_per_s
+    unit = "in flight" if request.target.concurrency else "requests/s"
     if wanted is not None:
         yield Explanation(
             "GPUs", best.gpus, "", "derived",
             "ceil(demand * (1 + headroom) / most per replica) * GPUs per replica",
-            f"demand {wanted:,.4g} {unit}, headroom {request.headroom:g}, most per replica "
-            f"{best.most_per_replica:,.4g} {unit}, {best.candidate.layout.gpus} GPUs per replica",
+            f"demand {wanted:,.4g} {unit}, headroom {request.rules.headroom:g}, most per replica "
+            f"{best.most_per_replica:,.4g} {unit}, {best.replica.layout.gpus} GPUs per replica",
             "search over layouts",
         )  # fmt: skip
     yield Explanation(
         "most per replica", best.most_per_replica, unit, "derived",
         "highest load at which every limit holds, slots suffice and utilisation stays stable",
         f"binding: {best.binding}; slots {best.load.slots} ({best.load.slots_bound}); "
-        f"utilisation <= {request.max_utilisation:g} of the highest stable rate",
+        f"utilisation <= {request.target.max_utilisation:g} of the highest stable rate",
         "closed form of in-flight batching",
     )  # fmt: skip
     if best.load.edge != AS_PREDICTED:
@@ -70,7 +70,7 @@ def _of_deployment(document: Estimate, best: Evaluated, outcome: Outcome) -> Ite
 def _of_latency(
     document: Estimate, best: Evaluated, outcome: Outcome, prefill: Step, decode: Step | None
 ) -> Iterator[Explanation]:
-    latency, request, service = document.latency, outcome.request, best.load.service
+    latency, request, service = document.latency, outcome.question, best.load.service
     assert latency is not None
     chunks = service.chunks
     simulated = best.served is not None
@@ -78,7 +78,7 @@ def _of_latency(
     closed = f"closed form {float(best.point.ttft_s['mean'][0]) / MILLI:.4g} ms; " if simulated else ""
     waiting = (
         "(rounds + 1)/2 * prefill of one round; all requests start together (closed loop)"
-        if request.concurrency is not None
+        if request.target.concurrency is not None
         else "prefill with the decodes beside it + rest of the step met + prompts that share its step or queue ahead"
     )
     if simulated:
@@ -102,7 +102,7 @@ def _of_latency(
         + (f", a step giving {service.tokens_per_step:.3g} tokens on average" if service.tokens_per_step != 1 else ""),
         f"closed form {float(best.point.itl_s['mean'][0]) / MILLI:.4g} ms, so a prompt delays the others by "
         f"{_prompt_delay_s(best) / MILLI:.4g} ms; decode step {decode.total_s / MILLI:.4g} ms at {float(best.point.decoding[0]):.4g} sequences of "
-        f"{request.isl + request.osl / 2:,.0f} tokens",
+        f"{request.service.isl + request.service.osl / 2:,.0f} tokens",
         source,
     )  # fmt: skip
     yield Explanation(
@@ -111,7 +111,7 @@ def _of_latency(
     )  # fmt: skip
     yield Explanation(
         "E2E", latency.e2e_ms.mean or 0.0, "ms", "derived", "TTFT + ITL * (OSL - 1)",
-        f"TTFT {latency.ttft_ms.mean:.4g} ms, ITL {latency.itl_ms.mean:.4g} ms, OSL {request.osl:,}", "definition",
+        f"TTFT {latency.ttft_ms.mean:.4g} ms, ITL {latency.itl_ms.mean:.4g} ms, OSL {request.service.osl:,}", "definition",
     )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def _prompt_delay_s(best: Evaluated) -> float:
     """Seconds by which one prompt delays all that decode: (step - decode step) * steps of a request / decoding."""
     decoding = best.point.decoding
     service = best.load.service
-    decode_s = float(np.asarray(steady_state.decode_step_s(best.load.curves, service, decoding))[0])
+    decode_s = float(np.asarray(batching.decode_step_s(best.load.curves, service, decoding))[0])
     step_s = float(best.point.itl_s["mean"][0]) * service.tokens_per_step
     return (step_s - decode_s) * service.decode_steps / float(decoding[0])
 
@@ -149,5 +149,5 @@ def _of_money(document: Estimate, best: Evaluated, outcome: Outcome, asked: Aske
         yield Explanation(
             "$ per million output tokens", cost.usd_per_million_output_tokens, "$", "derived",
             "$/h / (output tokens/s * 3600) * 1e6",
-            f"{cost.usd_per_hour:.4g} $/h, {best.requests_per_s * outcome.request.osl:,.4g} output tokens/s", "definition",
+            f"{cost.usd_per_hour:.4g} $/h, {best.requests_per_s * outcome.question.service.osl:,.4g} output tokens/s", "definition",
         )  # fmt: skip

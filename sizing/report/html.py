@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sizing import __version__
-from sizing.errors import Fault, InputError
 from sizing.formats.view import Line, plain
 from sizing.report import html_answer, html_compare, html_curve, html_memory
 from sizing.report.documents_report import Report
@@ -15,6 +14,7 @@ from sizing.report.html_curve import Drawing
 from sizing.report.html_memory import Bar
 from sizing.report.parts.question import optimised
 from sizing.report.table_estimate import blocks
+from sizing.specs.errors import Fault, InputError
 
 TEMPLATES = Path(__file__).parent / "templates"
 NO_JINJA = Fault("needs jinja2, which is not installed", field="llmsize report", allowed="after pip install jinja2")

@@ -5,29 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.plan import fleet as fleets
-from sizing.plan.fleet import Member, Pool
-from sizing.plan.growth import growing
-from sizing.plan.scaling import HOURS_PER_MONTH
-from sizing.plan.size import Rules, need_of, size_of
-from sizing.prices import usd_per_gpu_hour
+from sizing.answers.search import Evaluated, Outcome
+from sizing.catalog.prices import usd_per_gpu_hour
+from sizing.planning import fleet as fleets
+from sizing.planning.cloud import HOURS_PER_MONTH
+from sizing.planning.fleet import Member, Pool
+from sizing.planning.growth import growing
+from sizing.planning.size import Rules, need_of, size_of
 from sizing.report import plan_assumptions, plan_cloud, plan_parts
 from sizing.report.documents import Users
-from sizing.report.documents_plan import (
-    Growth,
-    Hour,
-    Move,
-    Plan,
-    PoolPlan,
-    Uncertainty,
-)
+from sizing.report.documents_plan import Growth, Hour, Move, Plan, PoolPlan, Uncertainty
 from sizing.report.parts.question import Asked, habits, inputs
 from sizing.report.plan_cloud import Rented
-from sizing.search import Evaluated, Outcome
-from sizing.specs.scaling import Scaling
+from sizing.specs.demand import Scaling
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.verify import Verified
+    from sizing.answers.verify import Verified
 
 
 class Answer(NamedTuple):
@@ -60,12 +53,14 @@ class Asking(NamedTuple):
 
 def member_of(answer: Answer, rules: Rules) -> Member:
     """Return the need and size of an answer, which there must be."""
-    best, request = answer.best, answer.outcome.request
+    best, request = answer.best, answer.outcome.question
     assert best is not None
     need = need_of(best, request)
-    if request.demanded is None:  # so many GPUs, whose spare ones serve nothing
+    if request.target.demanded is None:  # so many GPUs, whose spare ones serve nothing
         need = need.without(rules.spare)
-    return Member(answer.name, best.candidate.option.id, answer.pool, need, size_of(need, rules), request.demanded)
+    return Member(
+        answer.name, best.replica.gpu_type.id, answer.pool, need, size_of(need, rules), request.target.demanded
+    )
 
 
 def build(
@@ -149,7 +144,7 @@ def _without_answer(asking: Asking, problems: Sequence[str], suggestions: Sequen
 def _inputs(asking: Asking) -> dict[str, Any]:
     def of(answer: Answer) -> dict[str, Any]:
         best = answer.outcome.best
-        return inputs(answer.asked, answer.outcome.request, best.candidate if best is not None else None)
+        return inputs(answer.asked, answer.outcome.question, best.replica if best is not None else None)
 
     return {
         "fleet" if asking.is_fleet else "workload": asking.title,
@@ -161,7 +156,7 @@ def _inputs(asking: Asking) -> dict[str, Any]:
 def price_of(answer: Answer, held: Rented) -> float | None:
     """Return the price of an answer's GPU type, $ per GPU-hour: of the instances that are rented, else the one to plan with."""
     assert answer.best is not None
-    option = answer.best.candidate.option
+    option = answer.best.replica.gpu_type
     return usd_per_gpu_hour(held[option.id].offer) if option.id in held else option.usd_per_gpu_hour
 
 
@@ -184,7 +179,7 @@ def _sum(values: Any) -> float | None:
 
 
 def _pool(pool: Pool, asking: Asking, priced: dict[str, float | None]) -> PoolPlan:
-    names = {a.best.candidate.option.id: a.best.candidate.option.name for a in asking.answers if a.best is not None}
+    names = {a.best.replica.gpu_type.id: a.best.replica.gpu_type.name for a in asking.answers if a.best is not None}
     return PoolPlan(
         gpu=names[pool.gpu_id],
         gpu_id=pool.gpu_id,
@@ -227,11 +222,11 @@ def _hours(members: Sequence[Member], pools: Sequence[Pool], hours: int) -> tupl
 
 def _users(answer: Answer, member: Member) -> Users | None:
     """Return the daily active users that the load is of; None of a closed loop, whose rate follows the answers."""
-    request, demand = answer.outcome.request, answer.asked.workload.demand
+    request, demand = answer.outcome.question, answer.asked.workload.demand
     if member.need.in_flight:
         return None
     user = habits(answer.asked, request)
-    rate = member.need.demand if request.demanded is not None else member.need.per_replica * member.need.base
+    rate = member.need.demand if request.target.demanded is not None else member.need.per_replica * member.need.base
     stated = demand is None or demand.daily_active_users is not None
     return Users(user.users_of(rate), *user[:3], stated)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sizing.candidates import Candidate
+from sizing.catalog.prices import source_of, usd_per_gpu_hour
 from sizing.formats.view import Assumption
-from sizing.prices import source_of, usd_per_gpu_hour
+from sizing.replica.replica import Replica
 from sizing.report.documents_plan import Cloud, Uncertainty
 from sizing.report.parts import assumptions
 from sizing.report.plan_cloud import Rented
@@ -37,25 +37,25 @@ def of(asking: Asking, cloud: Cloud | None, uncertainty: Uncertainty | None, hel
 
 def _of_models(asking: Asking, held: Rented) -> Iterator[Assumption]:
     for answer in asking.answers:
-        best, request = answer.best, answer.outcome.request
+        best, request = answer.best, answer.outcome.question
         if best is not None:
             yield from assumptions.of_model(request, answer.asked.notes)
-            yield from assumptions.of_memory(request, best.candidate)
-            yield from assumptions.of_time(request, best.candidate, best.load.kernels)
+            yield from assumptions.of_memory(request, best.replica)
+            yield from assumptions.of_time(request, best.replica, best.load.kernels)
             yield from assumptions.of_limits(request)
-            if request.extras.cached.varies:
+            if request.service.extras.cached.varies:
                 held_at = f"as over {best.replicas:,} replicas, spare and later ones left out"
                 yield Assumption("what prefix caches find", held_at, "", "assumed", "the size that the peak takes")
-            yield from assumptions.of_planning(request, answer.asked, _at_price(best.candidate, held))
+            yield from assumptions.of_planning(request, answer.asked, _at_price(best.replica, held))
 
 
-def _at_price(candidate: Candidate, held: Rented) -> Candidate:
+def _at_price(replica: Replica, held: Rented) -> Replica:
     """Return a candidate at the price of what is rented."""
-    if candidate.option.id not in held:
-        return candidate
-    offer = held[candidate.option.id].offer
-    option = replace(candidate.option, usd_per_gpu_hour=usd_per_gpu_hour(offer), price_source=source_of(offer))
-    return replace(candidate, option=option)
+    if replica.gpu_type.id not in held:
+        return replica
+    offer = held[replica.gpu_type.id].offer
+    option = replace(replica.gpu_type, usd_per_gpu_hour=usd_per_gpu_hour(offer), price_source=source_of(offer))
+    return replace(replica, gpu_type=option)
 
 
 def _of_cloud(asking: Asking, cloud: Cloud) -> Iterator[Assumption]:

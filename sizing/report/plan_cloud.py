@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sizing.plan import contracts, scaling
-from sizing.plan.fleet import Member, Pool
-from sizing.plan.instances import Instances, instances
-from sizing.plan.scaling import DAYS_PER_MONTH
-from sizing.prices import source_of, usd_per_gpu_hour
+from sizing.catalog.prices import source_of, usd_per_gpu_hour
+from sizing.planning import cloud as contracts
+from sizing.planning import cloud as scaling
+from sizing.planning.cloud import DAYS_PER_MONTH, Instances, instances
+from sizing.planning.fleet import Member, Pool
+from sizing.question.question import GpuType
 from sizing.report.documents_plan import Cloud, MixFigures, ScaleUp
-from sizing.request import GpuOption
-from sizing.specs.profile import HOURS_OF_DAY
-from sizing.units import GIB, GIGA
+from sizing.specs.demand import HOURS_OF_DAY
+from sizing.specs.units import GIB, GIGA
 
 if TYPE_CHECKING:
     from sizing.report.plan import Answer, Asking
@@ -66,8 +66,8 @@ def _paid_for(gpu_id: str, pools: Sequence[Pool], held: Rented) -> tuple[int, ..
     return tuple(map(sum, zip(*(p.gpus_by_hour for p in pools if p.gpu_id == gpu_id), strict=True)))
 
 
-def _options(asking: Asking) -> dict[str, GpuOption]:
-    return {a.best.candidate.option.id: a.best.candidate.option for a in asking.answers if a.best is not None}
+def _options(asking: Asking) -> dict[str, GpuType]:
+    return {a.best.replica.gpu_type.id: a.best.replica.gpu_type for a in asking.answers if a.best is not None}
 
 
 def utilisation(members: Sequence[Member], hours: int, gpus: float) -> float | None:
@@ -90,7 +90,7 @@ def utilisation(members: Sequence[Member], hours: int, gpus: float) -> float | N
 def _scale_up(asking: Asking, answer: Answer, member: Member, hours: int) -> ScaleUp:
     """Return the delay of a new replica; its weights are those of all its GPUs."""
     assert answer.best is not None
-    chosen = answer.best.candidate
+    chosen = answer.best.replica
     weights = chosen.memory.weights_gib * GIB * chosen.layout.gpus
     delay = scaling.delay(weights, asking.scaling)
     rates = member.rates_per_s(hours)

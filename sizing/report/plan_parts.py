@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sizing.plan import availability
-from sizing.plan.fleet import Member, Pool
-from sizing.plan.size import Rules, of_replica
-from sizing.prices import source_of, usd_per_gpu_hour
+from sizing.catalog.prices import source_of, usd_per_gpu_hour
+from sizing.planning import size as availability
+from sizing.planning.fleet import Member, Pool
+from sizing.planning.size import Rules, of_replica
 from sizing.report.documents_plan import Availability, FleetFigures, ReserveFigures, WorkloadPlan
 from sizing.report.parts.figures import latency
 from sizing.report.parts.question import demand
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 def workload(name: str, answer: Answer, member: Member, held: Rented) -> WorkloadPlan:
     """Return the figures of one workload."""
-    best, request = answer.best, answer.outcome.request
+    best, request = answer.best, answer.outcome.question
     assert best is not None
-    chosen, need, size = best.candidate, member.need, member.size
+    chosen, need, size = best.replica, member.need, member.size
     layout = chosen.layout
     demanded = member.demanded
     offer = held[member.gpu_id].offer if member.gpu_id in held else None
     return WorkloadPlan(
         name=name,
-        model=request.model.name,
+        model=request.service.model.name,
         weight_precision=chosen.plan.weight_format,
-        gpu=chosen.option.name,
-        gpu_id=chosen.option.id,
+        gpu=chosen.gpu_type.name,
+        gpu_id=chosen.gpu_type.id,
         pool=member.pool,
         tp=layout.tp,
         pp=layout.pp,
@@ -54,8 +54,8 @@ def workload(name: str, answer: Answer, member: Member, held: Rented) -> Workloa
         nodes=size.nodes,
         mean_requests_per_s=demanded.mean_per_s if demanded is not None else None,
         peak_requests_per_s=best.requests_per_s if need.in_flight else need.demand,
-        usd_per_gpu_hour=chosen.option.usd_per_gpu_hour if offer is None else usd_per_gpu_hour(offer),
-        price_source=chosen.option.price_source if offer is None else source_of(offer),
+        usd_per_gpu_hour=chosen.gpu_type.usd_per_gpu_hour if offer is None else usd_per_gpu_hour(offer),
+        price_source=chosen.gpu_type.price_source if offer is None else source_of(offer),
         latency=latency(best),
         limit=best.binding,
         verified=None if answer.checked is None else answer.checked.passed,

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sizing import bands, demand
-from sizing.catalog import benchmarks, traces
+from sizing.catalog import shelf, traces
 from sizing.catalog.paths import expanded
-from sizing.plan.size import Rules
-from sizing.plan.uncertainty import Ranges, Uncertain
+from sizing.planning.size import Rules
+from sizing.planning.uncertainty import Ranges, Uncertain
+from sizing.question import demand
+from sizing.question.question import situation_of
 from sizing.report.documents_plan import Uncertainty
 from sizing.report.plan import member_of, price_of
 from sizing.report.plan_cloud import Rented
+from sizing.specs import bands
 
 if TYPE_CHECKING:
     from sizing.report.plan import Answer
@@ -22,12 +24,12 @@ MEASURE = "influence: Spearman's rank correlation of an input with GPUs over all
 
 def uncertain_of(answer: Answer, rules: Rules, held: Rented) -> Uncertain:
     """Return a workload with its ranges, its price and the error band of its rate, where published runs of its kind are known."""
-    best, request, workload = answer.best, answer.outcome.request, answer.asked.workload
+    best, request, workload = answer.best, answer.outcome.question, answer.asked.workload
     assert best is not None
-    option = best.candidate.option
-    in_flight = request.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
+    option = best.replica.gpu_type
+    in_flight = request.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
     load = bands.region(in_flight / best.replicas)
-    band = bands.find(benchmarks.load_bands().spec.bands, "throughput", request.situation(option.gpu, load))
+    band = bands.find(shelf.load_bands().spec.bands, "throughput", situation_of(request, option.gpu, load))
     arrivals = None
     if workload.demand is not None and workload.demand.trace is not None:
         rows = traces.load_trace(expanded(workload.demand.trace))

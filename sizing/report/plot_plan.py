@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from sizing.report.documents_plan import Hour, Plan
 from sizing.report.plots import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
 from sizing.report.table_plan_time import DAYS
-from sizing.specs.profile import HOURS_OF_DAY
-from sizing.text import printable
+from sizing.specs.demand import HOURS_OF_DAY
+from sizing.specs.units import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

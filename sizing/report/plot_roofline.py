@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from sizing.formats.words import number, plural
-from sizing.intensity import roof_flops_per_s
+from sizing.replica.intensity import roof_flops_per_s
 from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION, figure, rendered
 from sizing.report.roofline import Roof, RooflinePoint, RooflineReport
-from sizing.units import TERA
+from sizing.specs.units import TERA
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sizing.catalog.measured_csv import METRICS
+from sizing.catalog.measured import METRICS
+from sizing.evidence.errors import Comparison
 from sizing.report.plots import panels, rendered
-from sizing.validation.errors import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sizing.engine.tick_run import DECODE, EMPTY, PREFILL, TickResult, TickStep
+from sizing.engine.ticks import DECODE, EMPTY, PREFILL, TickResult, TickStep
 from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, PALE, VERMILLION, figure, rendered
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.errors import Fault, InputError
-from sizing.text import printable
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

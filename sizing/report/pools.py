@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizing.answer import spent
+from sizing.answers.answer import spent
+from sizing.answers.pools import Asked, Checked, Found, Pooled
+from sizing.answers.search import Evaluated
 from sizing.formats.words import number, percent, plural
-from sizing.pooled import Asked, Checked, Found, Pooled
+from sizing.question.question import Question
 from sizing.report import estimate
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures
 from sizing.report.parts.figures import Statistics
 from sizing.report.parts.layouts import sizes
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import LATENCIES, end_of, limit_of, transfer_figures, unserved
-from sizing.request import Request
-from sizing.search import Evaluated
-from sizing.units import MILLI
+from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
     pass
@@ -30,7 +30,7 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
 
     `aggregated` is the confirmed answer that serves as one, None where there is none.
     """
-    request = found.request
+    request = found.question
     why = unserved(found, asked, checked)
     best = found.confirmed(checked) if why is None else None
     beside = None if aggregated is None else _aggregated(aggregated)
@@ -50,7 +50,7 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
         prefill=_pool(best.prefill, ttft_ms=best.latency_s("ttft")["mean"] / MILLI),
         decode=_pool(best.decode, itl_ms=best.latency_s("itl")["mean"] / MILLI),
         kv_transfer_ms=best.transfer_s / MILLI,
-        kv_transfer=transfer_figures(best.transfer, request.isl, within_node=best.within_node),
+        kv_transfer=transfer_figures(best.transfer, request.service.isl, within_node=best.within_node),
         ratio=best.prefill.gpus / best.decode.gpus,
         binding=best.binding,
         ttft_ms=_statistics(best.latency_s("ttft")),
@@ -70,20 +70,20 @@ def mean_ms(pair: Pooled, name: str) -> float:
     return pair.latency_s(name)["mean"] / MILLI
 
 
-def beats(pooled: Pooled, aggregated: Evaluated, request: Request) -> bool:
+def beats(pooled: Pooled, aggregated: Evaluated, question: Question) -> bool:
     """Return whether pools do better by what is asked: fewer GPUs (dollars, watts), or of a budget more requests/s."""
-    if request.requests_per_s is None:
+    if question.target.requests_per_s is None:
         return pooled.requests_per_s > aggregated.requests_per_s
-    return spent(pooled, request.objective) < spent(aggregated, request.objective)
+    return spent(pooled, question.rules.objective) < spent(aggregated, question.rules.objective)
 
 
-def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
+def _why(pooled: Pooled, aggregated: Evaluated | None, question: Question) -> str:
     """Say why pools do better than serving as one, or why not."""
     if aggregated is None:
         return "no layout that serves as one meets the demand within the limits"
-    most = f"{number(aggregated.most_requests_per_s)} requests/s a replica of {plural(aggregated.candidate.layout.gpus, 'GPU')}"
-    if beats(pooled, aggregated, request):
-        reached = f"{number(pooled.decode.most_requests_per_s)} on {plural(pooled.decode.candidate.layout.gpus, 'GPU')}"
+    most = f"{number(aggregated.most_requests_per_s)} requests/s a replica of {plural(aggregated.replica.layout.gpus, 'GPU')}"
+    if beats(pooled, aggregated, question):
+        reached = f"{number(pooled.decode.most_requests_per_s)} on {plural(pooled.decode.replica.layout.gpus, 'GPU')}"
         if aggregated.binding == "itl":
             return (
                 f"prompts beside them lengthen the steps of sequences that decode: serving as one reaches the ITL limit at "
@@ -100,7 +100,7 @@ def _why(pooled: Pooled, aggregated: Evaluated | None, request: Request) -> str:
     held = [
         f"the {name} pool reaches the {limit_of(pool, name)} limit at {percent(_utilisation(pool))} of its highest rate"
         for name, pool in pools.items()
-        if pool.binding in LATENCIES and _utilisation(pool) < used[name] * request.max_utilisation * LEAST_HELD
+        if pool.binding in LATENCIES and _utilisation(pool) < used[name] * question.target.max_utilisation * LEAST_HELD
     ]
     if held:
         return " and ".join(held)
@@ -115,16 +115,16 @@ def _utilisation(pool: Evaluated) -> float:
 
 
 def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None = None) -> PoolFigures:
-    chosen = pool.candidate
+    chosen = pool.replica
     layout = chosen.layout
     alone_s = pool.load.solo_itl_s if itl_ms is not None else pool.load.solo_ttft_s
     return PoolFigures(
-        gpu=chosen.option.name,
-        gpu_id=chosen.option.id,
+        gpu=chosen.gpu_type.name,
+        gpu_id=chosen.gpu_type.id,
         replicas=pool.replicas,
         **sizes(layout),
         gpus_per_replica=layout.gpus,
-        nodes_per_replica=-(-layout.gpus // chosen.option.gpu.datasheet.island_gpus),
+        nodes_per_replica=-(-layout.gpus // chosen.gpu_type.gpu.datasheet.island_gpus),
         gpus=pool.gpus,
         weight_precision=chosen.plan.weight_format,
         utilisation=_utilisation(pool),

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sizing.rate_curve import AtRate
+from sizing.answers.curve import AtRate
+from sizing.answers.search import Evaluated
 from sizing.report.curve_predicted import GPUS_COMPARED
 from sizing.report.documents_report import RateLine, RatePoint
 from sizing.report.parts.figures import latency
-from sizing.search import Evaluated
 
 
 def line(best: Evaluated, found: Sequence[AtRate], own: AtRate | None) -> RateLine:
     """Return a layout's line; `own` is the load of the answer, where this is its layout."""
-    layout = best.candidate.layout
+    layout = best.replica.layout
     points = [_point(one, is_answer=False) for one in found]
     points += [] if own is None else [_point(own, is_answer=True)]
     return RateLine(
-        gpu=best.candidate.option.name,
-        weight_precision=best.candidate.plan.weight_format,
+        gpu=best.replica.gpu_type.name,
+        weight_precision=best.replica.plan.weight_format,
         tp=layout.tp,
         pp=layout.pp,
         ep=layout.ep,
@@ -33,7 +33,7 @@ def line(best: Evaluated, found: Sequence[AtRate], own: AtRate | None) -> RateLi
 def _point(one: AtRate, *, is_answer: bool) -> RatePoint:
     size, times = one.size, latency(one.size)
     rate = size.requests_per_s / size.replicas
-    per_gpu = rate / size.candidate.layout.gpus
+    per_gpu = rate / size.replica.layout.gpus
     return RatePoint(
         requests_per_s_per_replica=rate,
         requests_per_s_per_gpu=per_gpu,

@@ -7,10 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sizing import intensity, memory
-from sizing import step as step_model
-from sizing.deployment import Resolved
-from sizing.errors import Fault, InputError
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -27,13 +23,18 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import number, percent, plural
-from sizing.intensity import Crossings, Work
-from sizing.kernels import Kernels
+from sizing.model import memory
+from sizing.replica import intensity
+from sizing.replica import step as step_model
+from sizing.replica.intensity import Crossings, Work
+from sizing.replica.kernels import Kernels
+from sizing.replica.replica import Resolved
+from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.question import candidate_of, inputs_of_layout, setup
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
-from sizing.step import Batch, Step, TimedOperation
-from sizing.units import MILLI, TERA
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import MILLI, TERA
 
 DECODE, PREFILL = "decode", "prefill"
 CONTEXT_TOKENS = 2048  # of the decoding sequences where nothing states them
@@ -159,7 +160,7 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
     if faults:
         raise InputError(faults)
     context, batches, prompts = _usual(resolved, sizes)
-    model, layout, kernels = resolved.request.model, resolved.layout, resolved.kernels()
+    model, layout, kernels = resolved.question.service.model, resolved.layout, resolved.kernels()
     shown = [_decode(size, context) for size in batches] + [_prefill(size) for size in prompts]
     timed = [(one, step_model.step(model, layout, kernels, one.batch)) for one in shown]
     found = intensity.crossings(model, layout, kernels, context)
@@ -176,8 +177,8 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
         steps=tuple(_step(one, step, kernels) for one, step in timed),
         operations=tuple(point for one, step in timed for point in _points(one, step, kernels)),
         assumptions=(
-            *assumptions.of_model(resolved.request, resolved.notes),
-            *assumptions.of_steps(resolved.request, candidate_of(resolved), kernels),
+            *assumptions.of_model(resolved.question, resolved.notes),
+            *assumptions.of_steps(resolved.question, candidate_of(resolved), kernels),
         ),
     )
 
@@ -195,7 +196,7 @@ def _faults(resolved: Resolved, sizes: Sizes) -> Iterator[Fault]:
 
 def _usual(resolved: Resolved, sizes: Sizes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Return context, batches and prompts: those asked for, else the usual ones that the engine takes."""
-    settings, longest = resolved.settings, resolved.request.max_model_len
+    settings, longest = resolved.settings, resolved.question.service.max_model_len
     tokens, groups = settings.max_num_batched_tokens, resolved.layout.dp  # a prompt is on one group
     most = min(MOST_BATCH, settings.max_num_seqs * groups, tokens * groups)
     usual_batches = tuple(2**power for power in range(most.bit_length()))
@@ -218,15 +219,15 @@ def _prefill(tokens: int) -> _Shown:
 
 def _sequences_that_fit(resolved: Resolved, context_tokens: int) -> float:
     """Return how many sequences of the context the pool of the replica holds."""
-    request = resolved.request
+    request = resolved.question
     used = memory.use(
-        request.model,
-        resolved.option.gpu,
+        request.service.model,
+        resolved.gpu_type.gpu,
         resolved.layout,
         resolved.plan,
         resolved.settings,
         max_model_len=context_tokens,
-        cuda_graphs_gib=request.serving.cuda_graphs_gib,
+        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
     )
     return used.max_concurrency
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sizing.formats.view import Row, Rows, plain
-from sizing.report.documents_cost import CostOption, CostReport
+from sizing.planning.offers import CostOption
+from sizing.report.cost import CostReport
 
 COLUMNS = (
     "option", "kind", "provider", "contract", "gpu", "sku", "units", "gpus", "load", "requests_per_s", "usd_per_year", "usd_per_1k_requests",

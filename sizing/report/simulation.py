@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sizing import extras
-from sizing.bands import Situation, region
-from sizing.deployment import Resolved
-from sizing.engine.load import Lengths
+from sizing.engine.requests import Lengths
 from sizing.engine.run import Routing
+from sizing.engine.simulation import Deployed, Served, Traffic
+from sizing.engine.transfer import Handed, Transfer
 from sizing.formats.view import Assumption
-from sizing.handover import Handed, Transfer
+from sizing.model import extras
+from sizing.question.question import situation_of
+from sizing.replica.replica import Resolved
 from sizing.report.documents_pools import SimulatedPool, SimulatedPools
 from sizing.report.documents_simulation import Extent, QueueFigures, SimulatedRun, SimulationReport, Spread
 from sizing.report.parts import assumptions, bands, pools
 from sizing.report.parts.assumptions import NO_ITL
 from sizing.report.parts.memory import LayoutMemory, layout_memory
 from sizing.report.parts.question import candidate_of, inputs_of_layout
-from sizing.simulation import Deployed, Served, Traffic
-from sizing.specs.pools import HandOver
+from sizing.specs.bands import Situation, region
+from sizing.specs.optimisations import HandOver
+from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits
-from sizing.units import MILLI
 
 LATENCIES = ("ttft", "itl", "e2e")
 OWN = "engine"  # the policy that the engine itself has
@@ -132,8 +133,8 @@ def _pools(asked: Simulated, handed: Handed) -> SimulatedPools:
 def _pool(resolved: Resolved, replicas: int, served: Served) -> SimulatedPool:
     layout = resolved.layout
     return SimulatedPool(
-        gpu=resolved.option.name,
-        gpu_id=resolved.option.id,
+        gpu=resolved.gpu_type.name,
+        gpu_id=resolved.gpu_type.id,
         replicas=replicas,
         tp=layout.tp,
         pp=layout.pp,
@@ -159,7 +160,7 @@ def _predicted(
     """Yield the predictions of the engine's own policy, serving as one: others are not what published measurements ran."""
     if asked.split is not None:
         return
-    if asked.resolved.request.extras != extras.NOTHING or asked.resolved.request.model.pooled:
+    if asked.resolved.question.service.extras != extras.NOTHING or asked.resolved.question.service.model.pooled:
         return  # nothing published says how far off times with optimisations are
     at_a_rate = asked.traffic.rate_per_s is not None or asked.traffic.trace is not None
     for number, run in enumerate(runs):
@@ -173,7 +174,7 @@ def _situation(asked: Simulated, served: Served) -> Situation:
     traffic = asked.traffic
     at_once = traffic.rate_per_s is None and traffic.in_flight is None and traffic.trace is None
     in_flight = traffic.in_flight or served.requests_per_s * served.latencies_s["e2e"].get("mean", 0.0)
-    situation = asked.resolved.request.situation(asked.resolved.option.gpu, region(in_flight / asked.replicas))
+    situation = situation_of(asked.resolved.question, asked.resolved.gpu_type.gpu, region(in_flight / asked.replicas))
     return situation._replace(mode="offline" if at_once else "served")
 
 
@@ -184,7 +185,7 @@ def _suggestions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[str,
 
 
 def _run(policy: str, served: Served, asked: Simulated) -> SimulatedRun:
-    tokens_per_s = 0.0 if asked.resolved.request.model.pooled else served.output_tokens_per_s
+    tokens_per_s = 0.0 if asked.resolved.question.service.model.pooled else served.output_tokens_per_s
     spreads = {name: _spread(served.latencies_s[name]) for name in LATENCIES}
     has_limits = any(getattr(asked.limits, name) is not None for name in LATENCIES)
     return SimulatedRun(
@@ -247,7 +248,7 @@ def _inputs(asked: Simulated, served: Mapping[str, Served]) -> dict[str, Any]:
         "policies": list(asked.policies),
         "slots": next(iter(asked.policies.values())).rules.slots,
         "isl": _mean(traffic, 1, traffic.isl),
-        "osl": 0.0 if asked.resolved.request.model.pooled else _mean(traffic, 2, traffic.osl),
+        "osl": 0.0 if asked.resolved.question.service.model.pooled else _mean(traffic, 2, traffic.osl),
         "isl_lengths": None if traffic.trace is not None else _lengths(traffic.isl, sent.isl if sent else ()),
         "osl_lengths": None if traffic.trace is not None else _lengths(traffic.osl, sent.osl if sent else ()),
         "load": _load(asked),
@@ -311,9 +312,9 @@ def _assumptions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[Assu
     candidate = candidate_of(resolved)
     kernels = next(iter(asked.policies.values())).kernels
     found = [
-        *assumptions.of_model(resolved.request, resolved.notes),
-        *assumptions.of_memory(resolved.request, candidate),
-        *assumptions.of_time(resolved.request, candidate, kernels),
+        *assumptions.of_model(resolved.question, resolved.notes),
+        *assumptions.of_memory(resolved.question, candidate),
+        *assumptions.of_time(resolved.question, candidate, kernels),
     ]
     if asked.traffic.in_flight is not None and asked.replicas > 1:
         share = max(1, round(asked.traffic.in_flight / asked.replicas))

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing import step as step_model
-from sizing.deployment import Resolved
-from sizing.errors import Fault, InputError
 from sizing.formats.view import Assumption, Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
 from sizing.formats.words import milliseconds, number, percent
+from sizing.replica import step as step_model
+from sizing.replica.replica import Resolved
+from sizing.replica.step import Batch, TimedOperation
 from sizing.report.parts import assumptions, pools, quantities
 from sizing.report.parts.pools import Transfer, transfer_words
 from sizing.report.parts.question import candidate_of, inputs_of_layout, setup
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
-from sizing.step import Batch, TimedOperation
-from sizing.units import GIGA, MEGA, MILLI
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import GIGA, MEGA, MILLI
 
 if TYPE_CHECKING:  # loaded where pools are asked for
-    from sizing.handover import Transfer as Way
-    from sizing.specs.pools import HandOver
+    from sizing.engine.transfer import Transfer as Way
+    from sizing.report.parts.pools import Transfer
+    from sizing.specs.optimisations import HandOver
 
 
 class StepOperation(NamedTuple):
@@ -105,7 +106,7 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
         prefill_prior_tokens=float(work.prior),
         finishing=prompts,
     )
-    timed = step_model.step(resolved.request.model, resolved.layout, kernels, batch)
+    timed = step_model.step(resolved.question.service.model, resolved.layout, kernels, batch)
     host = "overlapped" if kernels.settings.host.overlapped else "added"
     return StepReport(
         inputs={**inputs_of_layout(resolved), "batch": work._asdict(), "host": host},
@@ -117,8 +118,8 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
         mfu=timed.mfu,
         operations=tuple(_operation(o, timed.gpu_s) for o in timed.operations),
         assumptions=(
-            *assumptions.of_model(resolved.request, resolved.notes),
-            *assumptions.of_steps(resolved.request, candidate_of(resolved), kernels),
+            *assumptions.of_model(resolved.question, resolved.notes),
+            *assumptions.of_steps(resolved.question, candidate_of(resolved), kernels),
         ),
     )
 
@@ -157,16 +158,16 @@ def record_of_pools(both: Both, work: StepLoad) -> StepPools:
     decode = timed(both.decode, StepLoad(decode=work.decode, context=work.context))
     if faults:
         raise InputError(faults)
-    prompt, request = work.prefill + work.prior, both.decode.request
+    prompt, request = work.prefill + work.prior, both.decode.question
     rests_on = [entry for step in (prefill, decode) if step is not None for entry in step.assumptions]
     return StepPools(
         inputs={
-            "model": request.model.name,
-            "engine": request.engine.name,
-            "engine_title": request.engine.title,
-            "engine_version": request.engine_version,
+            "model": request.service.model.name,
+            "engine": request.service.engine.name,
+            "engine_title": request.service.engine.title,
+            "engine_version": request.service.engine_version,
             "batch": work._asdict(),
-            "optimisations": request.optimisations.asked(),
+            "optimisations": request.service.optimisations.asked(),
         },
         prefill=prefill,
         decode=decode,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.answer import Answer
-from sizing.errors import InputError
+from sizing.answers.answer import Answer
+from sizing.answers.search import Outcome, within_budget
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -22,6 +22,7 @@ from sizing.formats.view import (
     plain,
 )
 from sizing.formats.words import plural, stated
+from sizing.question.question import Question
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.answers import as_one, gpus_called, shape, usd_per_million_output_tokens, weights_called
 from sizing.report.parts.figures import mean_ms
@@ -29,13 +30,12 @@ from sizing.report.parts.layouts import layout_in
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
 from sizing.report.parts.question import Asked, inputs
-from sizing.request import Request
-from sizing.search import Outcome, within_budget
+from sizing.specs.errors import InputError
 
 if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
-    from sizing.pooled import Asked as Pools
-    from sizing.pooled import Checked, Found
-    from sizing.verify import Verified
+    from sizing.answers.pools import Asked as Pools
+    from sizing.answers.pools import Checked, Found
+    from sizing.answers.verify import Verified
 
 SCHEMA = "llmsize.sweep/1"
 INPUT = "input"
@@ -99,7 +99,7 @@ def row(varied: dict[str, Any], outcome: Outcome, checked: Verified | None = Non
     if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
         nearest = unmet(outcome, (), checked)
         return _unserved(varied, nearest.limit, nearest.detail)
-    return _served(varied, best, outcome.request, best.binding)
+    return _served(varied, best, outcome.question, best.binding)
 
 
 def row_of_pools(varied: dict[str, Any], found: Found, asked: Pools, checked: Checked | None = None) -> SweepRow:
@@ -107,7 +107,7 @@ def row_of_pools(varied: dict[str, Any], found: Found, asked: Pools, checked: Ch
     best, why = found.confirmed(checked), unserved(found, asked, checked)
     if best is None or why is not None:
         return _unserved(varied, UNSERVED, why or "")
-    return _served(varied, best, found.request, binding_limit(best), shape(best))
+    return _served(varied, best, found.question, binding_limit(best), shape(best))
 
 
 def row_of_faults(varied: dict[str, Any], error: InputError) -> SweepRow:
@@ -119,8 +119,8 @@ def _unserved(varied: dict[str, Any], limit: str, detail: str) -> SweepRow:
     return SweepRow(varied, False, **dict.fromkeys(NUMBERS), limit=limit, detail=detail)
 
 
-def _served(varied: dict[str, Any], best: Answer, request: Request, limit: str, pools: str | None = None) -> SweepRow:
-    ttft_ms, itl_ms, e2e_ms = (mean_ms(best, name, request) for name in ("ttft_ms", "itl_ms", "e2e_ms"))
+def _served(varied: dict[str, Any], best: Answer, question: Question, limit: str, pools: str | None = None) -> SweepRow:
+    ttft_ms, itl_ms, e2e_ms = (mean_ms(best, name, question) for name in ("ttft_ms", "itl_ms", "e2e_ms"))
     return SweepRow(
         varied=varied,
         feasible=True,
@@ -135,7 +135,7 @@ def _served(varied: dict[str, Any], best: Answer, request: Request, limit: str, 
         itl_ms=itl_ms,
         e2e_ms=e2e_ms,
         usd_per_hour=best.usd_per_hour,
-        usd_per_million_output_tokens=usd_per_million_output_tokens(best, request),
+        usd_per_million_output_tokens=usd_per_million_output_tokens(best, question),
         power_w=best.power_w,
         limit=limit,
         detail="",
@@ -145,16 +145,16 @@ def _served(varied: dict[str, Any], best: Answer, request: Request, limit: str, 
 def record(
     found: Sequence[SweepRow],
     varied: Mapping[str, tuple[Any, ...]],
-    questions: Sequence[tuple[Asked, Request]],
+    questions: Sequence[tuple[Asked, Question]],
     *,
     verified: bool,
 ) -> Sweep:
     """Return the record of all rows; `questions` are combinations in which each input differs once."""
     feasible = sum(row.feasible for row in found)
-    rests_on = [tuple(_rests_on(asked, request)) for asked, request in questions]
+    rests_on = [tuple(_rests_on(asked, question)) for asked, question in questions]
     return Sweep(
         feasible=feasible > 0,
-        inputs=_shared([inputs(asked, request, None) for asked, request in questions]),
+        inputs=_shared([inputs(asked, question, None) for asked, question in questions]),
         varied=dict(varied),
         verified=verified,
         feasible_rows=feasible,
@@ -165,9 +165,9 @@ def record(
     )
 
 
-def _rests_on(asked: Asked, request: Request) -> Iterator[Assumption]:
-    yield from assumptions.of_model(request, asked.notes)
-    yield from assumptions.of_limits(request)
+def _rests_on(asked: Asked, question: Question) -> Iterator[Assumption]:
+    yield from assumptions.of_model(question, asked.notes)
+    yield from assumptions.of_limits(question)
 
 
 def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from sizing.formats.text import Block
 from sizing.formats.view import Line
 from sizing.formats.words import money, number, percent, plural, rounded_usd
-from sizing.plan.growth import Month
+from sizing.planning.growth import Month
 from sizing.report.documents_plan import Cloud, Growth, Hour, Plan
-from sizing.specs.profile import HOURS_OF_DAY
+from sizing.specs.demand import HOURS_OF_DAY
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MOST_MONTHS_SHOWN = 12

@@ -8,11 +8,7 @@ from typing import Any
 from sizing.formats.text import Block
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, money, number, percent, plural
-from sizing.report.documents_pools import (
-    Disaggregated,
-    PoolFigures,
-    SimulatedPools,
-)
+from sizing.report.documents_pools import Disaggregated, PoolFigures, SimulatedPools
 from sizing.report.parts.figures import Statistics
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import pool_words, transfer_words

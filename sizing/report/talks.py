@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sizing import spread
+from sizing.answers import counts
+from sizing.answers.search import Evaluated
 from sizing.formats.view import Explanation
+from sizing.question.question import Question
 from sizing.report.documents import IdleConversations
-from sizing.request import Request
-from sizing.search import Evaluated
 
 
 def explanations(best: Evaluated) -> Iterator[Explanation]:
@@ -30,9 +30,9 @@ def explanations(best: Evaluated) -> Iterator[Explanation]:
     )  # fmt: skip
 
 
-def idle(best: Evaluated, request: Request) -> IdleConversations | None:
+def idle(best: Evaluated, question: Question) -> IdleConversations | None:
     """Return the idle conversations of one of an answer's replicas, None where no think time is stated."""
-    found = spread.alive(best.candidate, best.asked(request), best.point, best.replicas)
+    found = counts.alive(best.replica, best.asked(question), best.point, best.replicas)
     if found is None:
         return None
     return IdleConversations(found.needed, found.room, best.load.kernels.extras.cached.kept)

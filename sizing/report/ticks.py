@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sizing.engine.tick_run import TickResult
+from sizing.engine.ticks import TickResult
 from sizing.report.documents_simulation import TickFigures, TickReport
 from sizing.report.timeline_text import slot_rows
 

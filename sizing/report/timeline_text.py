@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from sizing.engine.tick_run import DECODE, EMPTY, PREFILL, TickStep
+from sizing.engine.ticks import DECODE, EMPTY, PREFILL, TickStep
 
 MARKS = {PREFILL: "p", DECODE: "d", EMPTY: "."}
 LEGEND = "p prefill, d decode, . empty; one character a tick"

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sizing.catalog import benchmarks
+from sizing.catalog import shelf
+from sizing.evidence.errors import Comparison, ErrorFigures, Group, by_metric, compare, groups
+from sizing.evidence.predict import Result
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words, plain, rows_of
 from sizing.formats.words import plural
-from sizing.validation.errors import Comparison, ErrorFigures, Group, by_metric, compare, groups
-from sizing.validation.run import Result
 
 PER_ROW = ("id", "metric", "measured", "predicted", "low", "high")
 TITLES = {
@@ -68,7 +68,7 @@ def record(
     results: Sequence[Result], files: Sequence[str], by: Sequence[str]
 ) -> tuple[ValidationReport, tuple[Comparison, ...]]:
     """Return the record, and the comparisons that it sums up."""
-    compared = compare(results, by, benchmarks.load_bands().spec.bands)
+    compared = compare(results, by, shelf.load_bands().spec.bands)
     taken = Counter(note for result in results if result.resolution for note in result.resolution.notes)
     report = ValidationReport(
         inputs={"files": list(files), "by": list(by)},

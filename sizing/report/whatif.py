@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sizing import cost
-from sizing.answer import Answer
+from sizing.answers.answer import Answer
+from sizing.answers.whatif import Combination, Tried, Varied, is_better
 from sizing.formats.view import Assumption
+from sizing.planning import cost
+from sizing.question.question import Question
 from sizing.report.documents_whatif import NotTried, OptionReport, Sensitivity, Sized, Together, WhatIfReport
 from sizing.report.parts import assumptions
 from sizing.report.parts.answers import cache_called, gpus_called, shape, weights_called
 from sizing.report.parts.question import Asked, inputs
-from sizing.request import Request
-from sizing.units import MILLI
-from sizing.whatif import Combination, Tried, Varied, is_better
+from sizing.specs.units import MILLI
 
 
 class Answered(NamedTuple):
@@ -33,7 +33,7 @@ class Bases(NamedTuple):
 
 def build(
     asked: Asked,
-    request: Request,
+    question: Question,
     base: Bases,
     tried: Sequence[Tried],
     best: Combination,
@@ -45,29 +45,29 @@ def build(
     rests_on = before if before is not None else after.best
     whole = None if before is None else before.parts.get("")  # whose layout is that of the question
     return WhatIfReport(
-        inputs=inputs(asked, request, None) if whole is None else inputs(asked, whole.asked(request), whole.candidate),
-        base=None if before is None else _sized(before, request.output_tokens, base.shown.verified),
+        inputs=inputs(asked, question, None) if whole is None else inputs(asked, whole.asked(question), whole.replica),
+        base=None if before is None else _sized(before, question.service.output_tokens, base.shown.verified),
         base_closed_form=None
         if base.compared is None or not base.shown.verified
-        else _sized(base.compared, request.output_tokens, verified=False),
-        options=tuple(_option(one, one.best, base.compared, request, flags) for one in tried if one.best is not None),
+        else _sized(base.compared, question.service.output_tokens, verified=False),
+        options=tuple(_option(one, one.best, base.compared, question, flags) for one in tried if one.best is not None),
         best=None
         if after.best is None or not best.names
         else Together(
             names=best.names,
             options=_spelled(best.options, flags),
-            answer=_sized(after.best, request.output_tokens, after.verified),
+            answer=_sized(after.best, question.service.output_tokens, after.verified),
             gpus_saved=None if before is None else before.gpus - after.best.gpus,
         ),
         not_possible=tuple(NotTried(one.name, one.why_not or "") for one in tried if one.best is None),
-        assumptions=tuple(dict.fromkeys(_assumptions(rests_on, request, asked))),
+        assumptions=tuple(dict.fromkeys(_assumptions(rests_on, question, asked))),
     )
 
 
-def _assumptions(found: Answer | None, request: Request, asked: Asked) -> Iterator[Assumption]:
-    yield from assumptions.of_model(request, asked.notes)
+def _assumptions(found: Answer | None, question: Question, asked: Asked) -> Iterator[Assumption]:
+    yield from assumptions.of_model(question, asked.notes)
     for part in found.parts.values() if found is not None else ():
-        yield from assumptions.of_part(request, asked, part)
+        yield from assumptions.of_part(question, asked, part)
 
 
 def _spelled(options: Mapping[str, Any], flags: Mapping[str, str]) -> str:
@@ -106,14 +106,14 @@ def _sized(found: Answer, osl: int, verified: bool) -> Sized:
 
 
 def _option(
-    one: Tried, found: Answer, unaided: Answer | None, request: Request, flags: Mapping[str, str]
+    one: Tried, found: Answer, unaided: Answer | None, question: Question, flags: Mapping[str, str]
 ) -> OptionReport:
-    trial, osl = one.trial, request.osl
+    trial, osl = one.trial, question.service.osl
     return OptionReport(
         name=one.name,
         title=trial.title,
         options=_spelled(trial.values(), flags),
-        helps=is_better(found, unaided, request),
+        helps=is_better(found, unaided, question),
         gpus=found.gpus,
         gpu=gpus_called(found),
         gpus_saved=None if unaided is None else unaided.gpus - found.gpus,
@@ -124,7 +124,7 @@ def _option(
         itl_ms=_itl_ms(found, osl),
         e2e_ms=_mean_ms(found, "e2e"),
         usd_per_hour=found.usd_per_hour,
-        usd_per_million_output_tokens=_usd(found, request.output_tokens),
+        usd_per_million_output_tokens=_usd(found, question.service.output_tokens),
         needs=trial.needs,
         risk=trial.risk,
         source=trial.source,

@@ -1,10 +1,15 @@
-"""How far measurements lie from predictions: the file hardware_profiles/_bands.yaml."""
+"""How far measurements lie from predictions: the file hardware_profiles/_bands.yaml.
+
+The error band of a number: how far published measurements of its class lie from what is predicted.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
-from sizing.specs.base import Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Positive, PositiveInt, Spec, Text
+from sizing.specs.workload import Limit, Limits
 
 BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]
 Mode = Literal["served", "batch", "offline"]
@@ -37,3 +42,73 @@ class Bands(Spec):
     bands: tuple[Band, ...]
     source: Text
     date: Text
+
+
+SOLO, FEW, MANY = 1, 8, 64  # bounds of the load regions, in requests in flight on one replica
+LATENCIES: tuple[BandMetric, ...] = ("ttft", "itl", "e2e")
+
+
+class Situation(NamedTuple):
+    """What a number is of: how the engine is driven, which engine on whose GPUs of which generation, dense or experts, how loaded."""
+
+    mode: Mode
+    vendor: str
+    engine: str
+    architecture: str
+    kind: Kind
+    load: Load | None
+
+
+def region(in_flight: float) -> Load:
+    """Return the load region of so many requests in flight on one replica."""
+    if in_flight <= SOLO:
+        return "solo"
+    if in_flight <= FEW:
+        return "low"
+    return "medium" if in_flight <= MANY else "high"
+
+
+def find(bands: Iterable[Band], metric: BandMetric, situation: Situation) -> Band | None:
+    """Return the band of a metric, the first whose conditions hold; None where nothing of its kind was measured."""
+    stated = situation._asdict().items()
+    for band in bands:
+        if band.metric == metric and all(getattr(band, name) in (None, value) for name, value in stated):
+            return band
+    return None
+
+
+class Edge(NamedTuple):
+    """How much worse than predicted to expect it: factors of the latencies, 1 or more, and of the highest rate, 1 or less.
+
+    They are multiplied with predictions; without any, all are as predicted.
+    """
+
+    ttft: float = 1.0
+    itl: float = 1.0
+    e2e: float = 1.0
+    throughput: float = 1.0
+
+    def limits(self, limits: Limits) -> Limits:
+        """Return limits on what is predicted that keep the given ones where it turns out worse by these factors."""
+        if self == AS_PREDICTED:
+            return limits
+        tighter: dict[str, Limit] = {
+            name: limit.model_copy(update={"seconds": limit.seconds / getattr(self, name)})
+            for name in LATENCIES
+            if (limit := getattr(limits, name)) is not None
+        }
+        return limits.model_copy(update=tighter)
+
+
+AS_PREDICTED = Edge()
+
+
+def worse_edge(bands: Sequence[Band], situation: Situation) -> Edge:
+    """Return the worse edges of a situation's bands, never better than predicted; a metric without a band as predicted."""
+
+    def of(metric: BandMetric) -> Band | None:
+        return find(bands, metric, situation)
+
+    high = {name: max(1.0, band.high) if (band := of(name)) else 1.0 for name in LATENCIES}
+    rate = of("throughput")
+    return Edge(**high, throughput=min(1.0, rate.low) if rate else 1.0)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sizing.specs.base import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
 
 
 class Fitted(Spec):

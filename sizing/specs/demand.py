@@ -1,13 +1,114 @@
-"""How much is asked of a service: the kinds of demand, of which a workload states one."""
+"""Demand: users to requests per second and back, replicas for a rate.
+
+How a load is spread over a day or a week: 24 or 168 weights, an hour each.
+
+How a service follows its load in a cloud: the file workloads/_scaling.yaml.
+
+How much is asked of a service: the kinds of demand, of which a workload states one.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
-from sizing.specs.base import Spec, Text
-from sizing.units import parse_duration_s
+from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR, parse_duration_s
+from sizing.specs.values import Kind, NonNegative, Positive, PositiveInt, Spec, Text
+
+ROUNDING_SLACK = 1e-9  # 12/3 is 4 replicas, whatever floating point says
+
+
+def requests_per_s(
+    daily_active_users: float, requests_per_user_per_day: float, active_hours: float, peak_to_mean: float
+) -> float:
+    """Peak requests/s of a user base: users * requests / active seconds * peak over mean."""
+    mean = daily_active_users * requests_per_user_per_day / (SECONDS_PER_HOUR * active_hours)
+    return mean * peak_to_mean
+
+
+def daily_active_users(
+    requests_per_s: float, requests_per_user_per_day: float, active_hours: float, peak_to_mean: float
+) -> float:
+    """Users whose peak is `requests_per_s`: the inverse of `requests_per_s`."""
+    return requests_per_s * SECONDS_PER_HOUR * active_hours / (requests_per_user_per_day * peak_to_mean)
+
+
+def replicas_for(demand: float, per_replica: float) -> int:
+    """Whole replicas that meet a demand; raises ValueError where a replica serves nothing."""
+    if per_replica <= 0:
+        raise ValueError("a replica that serves nothing can't meet a demand")
+    return max(1, math.ceil(demand / per_replica - ROUNDING_SLACK))
+
+
+def hours_per_year() -> float:
+    """Hours of a year of 365 days, the course's 31,536,000 s."""
+    return 365 * HOURS_PER_DAY
+
+
+HOURS_OF_DAY, HOURS_OF_WEEK = 24, 168
+MOST_WEIGHT = 1e9
+
+
+def check_weights(values: Any) -> tuple[float, ...]:
+    """Return weights of 24 or 168 hours as numbers. Raises ValueError where they are others, negative, or all zero."""
+    if len(values) not in (HOURS_OF_DAY, HOURS_OF_WEEK):
+        raise ValueError(f"a profile has {HOURS_OF_DAY} weights (hours of a day) or {HOURS_OF_WEEK} (of a week from Monday), not {len(values)}")  # fmt: skip
+    for hour, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_WEIGHT:
+            raise ValueError(f"the weight of hour {hour}, {value!r}, is no number of at least 0 and at most {MOST_WEIGHT:,.0f}")  # fmt: skip
+    weights = tuple(float(value) for value in values)
+    if not sum(weights):
+        raise ValueError("all weights are 0: nothing happens at any hour")
+    return weights
+
+
+def _profile(value: Any) -> str | tuple[float, ...]:
+    if isinstance(value, str) and value.strip():
+        return value
+    if isinstance(value, (list, tuple)):
+        return check_weights(value)
+    raise ValueError(f"a profile is a name (office, consumer, ...), the path of its file, or {HOURS_OF_DAY} or {HOURS_OF_WEEK} weights")  # fmt: skip
+
+
+# What a workload states: a name, a path, or weights.
+StatedProfile = Annotated[str | tuple[float, ...], PlainValidator(_profile)]
+
+
+class Profile(Spec):
+    """One file of workloads/profiles: relative load by hour, from midnight or from Monday midnight, local time."""
+
+    name: Text
+    description: Text
+    weights: Annotated[tuple[NonNegative, ...], PlainValidator(lambda value: check_weights(_listed(value)))]
+    kind: Kind
+    source: Text
+    date: Text
+
+
+def _listed(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"must be a list of {HOURS_OF_DAY} or {HOURS_OF_WEEK} weights")
+    return value
+
+
+Discount = Annotated[float, Field(ge=0, lt=1, strict=True)]
+
+
+class Scaling(Spec):
+    """What passes until a new replica serves, the fewest replicas, and usual discounts of contracts; all assumed."""
+
+    network_gb_per_s: Positive
+    disk_gb_per_s: Positive
+    engine_start_s: NonNegative
+    node_start_s: NonNegative
+    min_replicas: PositiveInt
+    reserved_discount: Discount
+    spot_discount: Discount
+    source: Text
+    date: Text
+
 
 # A request in twelve days: with fewer the clock of a simulated run is so far on that steps are lost in its last digits.
 LEAST_REQUESTS_PER_S = 1e-6

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sizing.specs.base import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text
 
 
 class When(Spec):

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
-from sizing.specs.base import Spec, Text
-from sizing.specs.profile import StatedProfile
+from sizing.specs.demand import StatedProfile
+from sizing.specs.units import parse_growth, parse_share
+from sizing.specs.values import Spec, Text
 from sizing.specs.workload import AnyCase
-from sizing.units import parse_growth, parse_share
 
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})(?:-([0-9]{2}))?\Z")
 _LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|y)\Z")

@@ -7,15 +7,19 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from sizing.specs.base import NonNegative, Positive, PositiveInt, Spec, Text
-from sizing.specs.quantities import (
+from sizing.specs.values import (
     Bandwidth,
     Gibibytes,
     Gigabytes,
     LinkBandwidth,
     Mebibytes,
     NetworkRate,
+    NonNegative,
     PcieBandwidth,
+    Positive,
+    PositiveInt,
+    Spec,
+    Text,
     Tflops,
     UsdPerHour,
     Watts,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sizing.specs.base import Positive, Spec, Text
+from sizing.specs.values import Positive, Spec, Text
 
 # What a weight matrix belongs to; quantised checkpoints name the ones that stay in 16 bit.
 Role = Literal["attention", "dense_mlp", "shared_expert", "expert", "router", "embedding", "lm_head", "norm"]

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sizing.specs.base import Kind, PositiveInt, Spec, Text
-from sizing.units import parse_share
+from sizing.specs.units import parse_share
+from sizing.specs.values import Kind, PositiveInt, Spec, Text
 
 
 def _share(value: Any) -> Any:

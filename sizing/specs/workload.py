@@ -6,14 +6,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
-from sizing.specs import ranges
-from sizing.specs.base import Fraction, GroupSize, NonNegative, Positive, PositiveInt, Spec, Text
-from sizing.specs.demand import Demand, RequestsEach
+from sizing.specs import values
+from sizing.specs.demand import Demand, RequestsEach, StatedProfile
 from sizing.specs.engine import All2All, Imbalance
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
-from sizing.specs.profile import StatedProfile
-from sizing.specs.ranges import Range
-from sizing.units import lognormal_mean_below, parse_duration_s, parse_growth, parse_limit, parse_share
+from sizing.specs.units import lognormal_mean_below, parse_duration_s, parse_growth, parse_limit, parse_share
+from sizing.specs.values import Fraction, GroupSize, NonNegative, Positive, PositiveInt, Range, Spec, Text
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", "nvfp4", "mxfp4"]
 KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
@@ -260,7 +258,7 @@ class Workload(Spec):
 
         What pools has one result a request, where nothing else is said.
         """
-        return ranges.taken_out(_with_result(data), UNCERTAIN_SECTIONS) if isinstance(data, dict) else data
+        return values.taken_out(_with_result(data), UNCERTAIN_SECTIONS) if isinstance(data, dict) else data
 
     @property
     def pooled(self) -> bool:
@@ -274,7 +272,7 @@ class Workload(Spec):
 
     @model_validator(mode="after")
     def _ranges_in_bounds(self) -> Workload:
-        ranges.check(self, UNCERTAIN_SECTIONS, self.uncertain)
+        values.check(self, UNCERTAIN_SECTIONS, self.uncertain)
         return self
 
 

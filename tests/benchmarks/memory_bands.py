@@ -14,14 +14,15 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from test_memory_cases import CASES, _use, _value
+from laws.test_memory_cases import CASES, _use, _value
 
-from sizing.calibrate.bands import rendered
-from sizing.catalog import benchmarks
+from sizing.calibration.bands import rendered
+from sizing.catalog import shelf
 from sizing.catalog.files import data_folder
-from sizing.errors import InputError
 from sizing.specs.bands import Band
+from sizing.specs.errors import InputError
 
 QUANTITIES = {"weights": ("weights_gib",), "kv_cache": ("kv_cache_gib", "kv_cache_tokens")}
 TAIL = 0.1
@@ -37,7 +38,7 @@ def main() -> None:
         print(f"{band.metric}: {band.low} to {band.high}, {band.n} logged values of {band.groups} cases")
     if write:
         path = data_folder("hardware_profiles") / "_bands.yaml"
-        others = [band for band in benchmarks.load_bands().spec.bands if band.metric not in QUANTITIES]
+        others = [band for band in shelf.load_bands().spec.bands if band.metric not in QUANTITIES]
         path.write_text(rendered([*others, *bands]), encoding="utf-8")
 
 

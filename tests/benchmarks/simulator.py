@@ -33,8 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from engine_builders import LONGEST_TOKENS, replica_of, served
 
 from sizing.engine import run
-from sizing.engine.load import Lengths, arrival_times
-from sizing.engine.requests import Requests
+from sizing.engine.requests import Lengths, Requests, arrival_times
 
 MODEL, ISL = "llama-3.1-8b", 500
 ENGINES = ("vllm:0.19.0", "sglang:0.5.9", "tensorrt-llm:1.2.0")

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from sizing.catalog.engines import load_engine
-from sizing.catalog.measured_csv import load_measured
-from sizing.errors import InputError
-from sizing.validation.errors import compare, groups
-from sizing.validation.run import predict_rows
+from sizing.catalog.measured import load_measured
+from sizing.evidence.errors import compare, groups
+from sizing.evidence.predict import predict_rows
+from sizing.specs.errors import InputError
 
 WRONG = 0.5  # a median error that is no error of accuracy but a bug
 

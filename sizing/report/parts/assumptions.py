@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sizing import settings
-from sizing.answer import Answer, Replicas
-from sizing.architecture import is_moe
-from sizing.candidates import Candidate, deployment_of
-from sizing.demand import OF_USERS
-from sizing.extras import Cached
+from sizing.answers.answer import Answer, Replicas
 from sizing.formats.view import Assumption, Facts, Line
 from sizing.formats.words import stated
-from sizing.kernels import Kernels
-from sizing.operation import dispatches
+from sizing.model import settings
+from sizing.model.architecture import is_moe
+from sizing.model.extras import Cached
+from sizing.model.operation import dispatches
+from sizing.question.demand import OF_USERS
+from sizing.question.question import Question
+from sizing.replica.kernels import Kernels
+from sizing.replica.replica import Replica, deployment_of
 from sizing.report.parts.question import Asked
-from sizing.request import Request
-from sizing.specs.base import Kind
-from sizing.units import GIGA, MICRO
+from sizing.specs.units import GIGA, MICRO
+from sizing.specs.values import Kind
 
 NO_ITL = Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
 NO_ITL_LINE = Line("No tokens after the first (OSL 1): the limit on ITL does not apply")
@@ -32,32 +32,32 @@ KIND_OF_EVIDENCE: dict[str, Kind] = {
 }
 
 
-def of_model(request: Request, notes: Iterable[str]) -> Iterator[Assumption]:
+def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
     """Yield where the architecture is from, what its reader noted, and what else was noted of its name."""
-    model = request.model
+    model = question.service.model
     yield Assumption("model architecture", model.name, "", "datasheet", model.source)
     for note in (*model.notes, *notes):
         yield Assumption("note on the model", note, "", "assumed", model.source)
     if model.pooled:
         yield Assumption(
             "output head",
-            f"none: {request.task} pools states, its own matrix of labels is not counted",
+            f"none: {question.service.task} pools states, its own matrix of labels is not counted",
             "",
             "assumed",
             "as asked",
         )
-    yield from of_extras(request)
+    yield from of_extras(question)
 
 
-def of_memory(request: Request, chosen: Candidate) -> Iterator[Assumption]:
+def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the engine's memory rules and the card's visible memory."""
-    sheet = chosen.option.gpu.datasheet
+    sheet = chosen.gpu_type.gpu.datasheet
     yield Assumption("CUDA-visible memory", sheet.memory.cuda_visible_gib, "GiB", "datasheet", "; ".join(sheet.sources))
     given = {
-        "memory_fraction": request.serving.memory_fraction,
-        "max_num_seqs": request.serving.max_num_seqs,
-        "max_num_batched_tokens": request.serving.max_num_batched_tokens,
-        "cuda_graphs": request.serving.cuda_graphs_gib,
+        "memory_fraction": question.service.serving.memory_fraction,
+        "max_num_seqs": question.service.serving.max_num_seqs,
+        "max_num_batched_tokens": question.service.serving.max_num_batched_tokens,
+        "cuda_graphs": question.service.serving.cuda_graphs_gib,
     }
     fraction = "reserve" if chosen.settings.memory_fraction is None else "memory_fraction"
     for name in (
@@ -69,50 +69,53 @@ def of_memory(request: Request, chosen: Candidate) -> Iterator[Assumption]:
         "max_num_batched_tokens",
     ):
         if given.get(name) is None:
-            yield _of_setting(request, chosen, name)
+            yield _of_setting(question, chosen, name)
     for note in chosen.plan.notes:
         yield Assumption("precision", note, "", "derived", "; ".join(sheet.sources))
 
 
-def _of_setting(request: Request, chosen: Candidate, name: str) -> Assumption:
+def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
     row = settings.source_of(
-        request.engine, request.engine_version, deployment_of(request, chosen.option.gpu, chosen.layout), name
+        question.service.engine,
+        question.service.engine_version,
+        deployment_of(question, chosen.gpu_type.gpu, chosen.layout),
+        name,
     )
     value = row.value
     shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
     unit = "GiB" if name == "non_torch_gib" else ""
-    what = f"{request.engine.name} {request.engine_version} {name}"
+    what = f"{question.service.engine.name} {question.service.engine_version} {name}"
     return Assumption(what, shown, unit, KIND_OF_EVIDENCE[row.evidence], row.source)
 
 
-def of_answer(best: Answer, request: Request, asked: Asked) -> Iterator[Assumption]:
+def of_answer(best: Answer, question: Question, asked: Asked) -> Iterator[Assumption]:
     """Yield what an answer rests on: model, and of its parts memory, time, limits, planning and price."""
-    yield from of_model(request, asked.notes)
+    yield from of_model(question, asked.notes)
     for part in best.parts.values():
-        chosen = part.candidate
-        yield from of_memory(request, chosen)
-        yield from of_time(request, chosen, part.load.kernels)
-        yield from of_limits(request)
-        yield from of_planning(request, asked, chosen)
+        chosen = part.replica
+        yield from of_memory(question, chosen)
+        yield from of_time(question, chosen, part.load.kernels)
+        yield from of_limits(question)
+        yield from of_planning(question, asked, chosen)
 
 
-def of_part(request: Request, asked: Asked, part: Replicas) -> Iterator[Assumption]:
+def of_part(question: Question, asked: Asked, part: Replicas) -> Iterator[Assumption]:
     """Yield what equal replicas of one layout rest on: memory, time, planning and price."""
-    chosen = part.candidate
-    yield from of_memory(request, chosen)
-    yield from of_time(request, chosen, part.load.kernels)
-    yield from of_planning(request, asked, chosen)
+    chosen = part.replica
+    yield from of_memory(question, chosen)
+    yield from of_time(question, chosen, part.load.kernels)
+    yield from of_planning(question, asked, chosen)
 
 
-def of_time(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[Assumption]:
+def of_time(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
     """Yield what the time of a request rests on: that of its steps, and of the front end outside of them."""
-    yield from of_steps(request, chosen, kernels)
-    yield _of_setting(request, chosen, "front_end")
+    yield from of_steps(question, chosen, kernels)
+    yield _of_setting(question, chosen, "front_end")
 
 
-def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[Assumption]:
+def of_steps(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
     """Yield peaks, each kernel efficiency that was used (measured here or borrowed), and the host's time."""
-    sheet = chosen.option.gpu.datasheet
+    sheet = chosen.gpu_type.gpu.datasheet
     sources = "; ".join(sheet.sources)
     yield Assumption("memory bandwidth", sheet.memory.bandwidth_gb_per_s, "GB/s", "datasheet", sources)
     for precision in dict.fromkeys((chosen.plan.gemm, chosen.plan.activation)):
@@ -131,26 +134,26 @@ def of_steps(request: Request, chosen: Candidate, kernels: Kernels) -> Iterator[
         _, bytes_per_s, alpha_s = kernels.inter_node_link()
         each = f"{bytes_per_s / GIGA:.3g} GB/s per GPU, {alpha_s / MICRO:.3g} us a message"
         yield Assumption("network between a replica's nodes", each, "", "derived", kernels.assumptions.source)
-    yield from _of_layout(request, chosen)
+    yield from _of_layout(question, chosen)
     small = kernels.assumptions.small_kernels
     yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
-    yield _of_setting(request, chosen, "host")
-    if request.extras.speculation is not None:
-        yield _of_setting(request, chosen, "speculation")
+    yield _of_setting(question, chosen, "host")
+    if question.service.extras.speculation is not None:
+        yield _of_setting(question, chosen, "speculation")
     if chosen.settings.host.eager_layer_us:
-        yield _of_setting(request, chosen, "captured_prefill_tokens")
+        yield _of_setting(question, chosen, "captured_prefill_tokens")
 
 
-def _of_layout(request: Request, chosen: Candidate) -> Iterator[Assumption]:
+def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield what sharing experts and caches over ranks rests on."""
-    layout, serving = chosen.layout, request.serving
-    if layout.ep > 1 and is_moe(request.model):
+    layout, serving = chosen.layout, question.service.serving
+    if layout.ep > 1 and is_moe(question.service.model):
         what = "load of the busiest expert rank over the mean"
         if serving.expert_imbalance is not None:
             yield Assumption(what, serving.expert_imbalance, "", "assumed", "as asked")
         else:
             yield Assumption(what, "that of random routing", "", "assumed", "sizing.operation.busiest")
-    if is_moe(request.model) and serving.all2all_backend is not None:
+    if is_moe(question.service.model) and serving.all2all_backend is not None:
         used = dispatches(layout, chosen.settings) or (
             layout.token_ranks > 1 and serving.all2all_backend == "allgather"
         )
@@ -158,8 +161,8 @@ def _of_layout(request: Request, chosen: Candidate) -> Iterator[Assumption]:
             "experts are cut by width, so tokens are gathered" if layout.token_ranks > 1 else "attention is on one rank"
         )
         yield Assumption("all2all_backend", "as asked" if used else f"not used: {why}", "", "derived", "the layout")
-    elif layout.token_ranks > 1 and is_moe(request.model):
-        yield _of_setting(request, chosen, "all2all_backend")
+    elif layout.token_ranks > 1 and is_moe(question.service.model):
+        yield _of_setting(question, chosen, "all2all_backend")
     if layout.dp > 1:
         spread = "step together; sequences spread evenly, each prompt on one, caches as one pool"
         yield Assumption(
@@ -167,19 +170,25 @@ def _of_layout(request: Request, chosen: Candidate) -> Iterator[Assumption]:
         )
     for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
         if size > 1:
-            yield _of_setting(request, chosen, name)
+            yield _of_setting(question, chosen, name)
 
 
-def of_extras(request: Request) -> Iterator[Assumption]:
+def of_extras(question: Question) -> Iterator[Assumption]:
     """Yield what the optimisations that were asked for rest on."""
-    extras = request.extras
+    extras = question.service.extras
     if (spoken := extras.speculation) is not None:
         known = KIND_OF_EVIDENCE[spoken.evidence]
         alike = len(set(spoken.acceptance)) == 1
         each_of = spoken.acceptance[0] if alike else ", then ".join(f"{share:g}" for share in spoken.acceptance)
         yield Assumption(f"acceptance of a token drafted by {spoken.method}", each_of, "", known, spoken.source)
-        if spoken.draft is not None and spoken.draft.of_checkpoint and request.model.mtp is not None:
-            yield Assumption(request.model.mtp.field, request.model.mtp.modules, "", "datasheet", request.model.source)
+        if spoken.draft is not None and spoken.draft.of_checkpoint and question.service.model.mtp is not None:
+            yield Assumption(
+                question.service.model.mtp.field,
+                question.service.model.mtp.modules,
+                "",
+                "datasheet",
+                question.service.model.source,
+            )
         yield Assumption("speculative decoding needs", spoken.needs, "", "assumed", "as asked")
         each = f"{spoken.tokens} drafted, {spoken.tokens_per_step:.3g} kept on average"
         yield Assumption("tokens of a step", each, "", "derived", "https://arxiv.org/abs/2211.17192")
@@ -210,7 +219,7 @@ def of_extras(request: Request) -> Iterator[Assumption]:
         source, known = f"{encoder.title}: {encoder.source}", KIND_OF_EVIDENCE[encoder.evidence]
         stated = (
             "in place of the model's own, whose weights are counted"
-            if request.model.vision_parameters
+            if question.service.model.vision_parameters
             else "the model's config states none: it must be one that takes images"
         )
         value = f"the model's own; {encoder.title}" if encoder.own else f"borrowed, {encoder.title}; {stated}"
@@ -240,26 +249,26 @@ def _of_turns(cached: Cached) -> Iterator[Assumption]:
         )  # fmt: skip
 
 
-def of_limits(request: Request) -> Iterator[Assumption]:
+def of_limits(question: Question) -> Iterator[Assumption]:
     """Yield the limits on what does not exist: where one token is all of an output, nothing is between tokens."""
-    if request.osl == 1 and request.limits.itl is not None:
+    if question.service.osl == 1 and question.target.limits.itl is not None:
         yield NO_ITL
 
 
-def of_planning(request: Request, asked: Asked, chosen: Candidate) -> Iterator[Assumption]:
+def of_planning(question: Question, asked: Asked, chosen: Replica) -> Iterator[Assumption]:
     """Yield the rules of planning and the price."""
     defaults = asked.defaults
-    if request.requests_per_s is not None and not request.offline:
+    if question.target.requests_per_s is not None and not question.target.offline:
         stated = asked.workload.planning.max_utilisation is not None
         yield Assumption(
             "highest stable utilisation",
-            request.max_utilisation,
+            question.target.max_utilisation,
             "",
             "assumed",
             "as asked" if stated else defaults.source,
         )
         yield Assumption("arrivals", "Poisson", "", "assumed", "open loop: a demand in requests/s or users")
-    if request.concurrency is not None:
+    if question.target.concurrency is not None:
         yield Assumption(
             "arrivals",
             "all requests start together and stay grouped",
@@ -270,16 +279,16 @@ def of_planning(request: Request, asked: Asked, chosen: Candidate) -> Iterator[A
     for name in _habits_assumed(asked):
         if getattr(asked.workload.planning, name) is None:
             yield Assumption(name.replace("_", " "), getattr(defaults, name), "", "assumed", defaults.source)
-    shape = request.demanded.shape if request.demanded is not None else None
+    shape = question.target.demanded.shape if question.target.demanded is not None else None
     if shape is not None:
         yield Assumption("load by hour", shape.name, "", shape.kind, shape.source)
     for field, span in asked.workload.uncertain.items():
         middle = f"the middle of {span.low:g} to {span.high:g}"
         yield Assumption(field, middle, "", "assumed", "a range, as asked; llmsize plan --uncertain draws from it")
-    if chosen.option.usd_per_gpu_hour is not None:
-        price = chosen.option.usd_per_gpu_hour
+    if chosen.gpu_type.usd_per_gpu_hour is not None:
+        price = chosen.gpu_type.usd_per_gpu_hour
         # A provider's list on a date, or what was asked: what is paid depends on contract, region and term.
-        yield Assumption("price", price, "$ per GPU-hour", "assumed", chosen.option.price_source or "")
+        yield Assumption("price", price, "$ per GPU-hour", "assumed", chosen.gpu_type.price_source or "")
 
 
 def _habits_assumed(asked: Asked) -> tuple[str, ...]:

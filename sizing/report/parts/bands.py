@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sizing.bands import AS_PREDICTED, LATENCIES, Situation, find, region
-from sizing.catalog import benchmarks
-from sizing.extras import NOTHING
+from sizing.answers.search import Evaluated, Outcome
+from sizing.catalog import shelf
 from sizing.formats.view import Explanation, Line, Quantity
 from sizing.formats.words import between
+from sizing.model.extras import NOTHING
+from sizing.question.question import situation_of
 from sizing.report.parts import quantities
 from sizing.report.parts.figures import Latency, LoadFigures, Throughput
 from sizing.report.parts.quantities import KV_CACHE_GIB, REQUESTS_PER_S, WEIGHTS_GIB
-from sizing.search import Evaluated, Outcome
-from sizing.specs.bands import Band, BandMetric
+from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Situation, find, region
 
 if TYPE_CHECKING:
     from sizing.report.documents_simulation import SimulatedRun
@@ -61,7 +61,7 @@ class Predicted(NamedTuple):
 
 def known() -> tuple[Band, ...]:
     """Return the bands that published measurements give."""
-    return benchmarks.load_bands().spec.bands
+    return shelf.load_bands().spec.bands
 
 
 def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
@@ -94,8 +94,8 @@ def of_estimate(
     A rate that is asked for is served, not predicted; the most that is served is, unless it is on the band's edge already.
     Published runs had no optimisations and generated, so nothing says how far off times are of what does not.
     """
-    request, gpu = outcome.request, best.candidate.option.gpu
-    here = request.situation(gpu, region(load.concurrency_per_replica))
+    request, gpu = outcome.question, best.replica.gpu_type.gpu
+    here = situation_of(request, gpu, region(load.concurrency_per_replica))
     yield from of_load(best, outcome, load, throughput, latency)
     yield from of_memory(memory, here._replace(load=None))
 
@@ -104,10 +104,10 @@ def of_load(
     best: Evaluated, outcome: Outcome, load: LoadFigures, throughput: Throughput, latency: Latency
 ) -> Iterator[Predicted]:
     """Yield the latencies and rates among the predictions of an answer."""
-    request, gpu = outcome.request, best.candidate.option.gpu
-    if request.extras != NOTHING or request.model.pooled:
+    request, gpu = outcome.question, best.replica.gpu_type.gpu
+    if request.service.extras != NOTHING or request.service.model.pooled:
         return
-    here = request.situation(gpu, region(load.concurrency_per_replica))
+    here = situation_of(request, gpu, region(load.concurrency_per_replica))
     for metric in LATENCIES:
         for statistic in STATISTICS:
             name = f"{metric}_ms"
@@ -116,13 +116,13 @@ def of_load(
     alone = here._replace(mode="served", load="solo")  # one request is served alike however the rest would come
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
-    if request.requests_per_s is None and best.load.edge == AS_PREDICTED:
+    if request.target.requests_per_s is None and best.load.edge == AS_PREDICTED:
         yield Predicted("load.requests_per_s", load.requests_per_s, "throughput", here)
         for name, value in throughput._asdict().items():
             yield Predicted(f"throughput.{name}", value, "throughput", here)
     if best.load.edge == AS_PREDICTED:
-        heaviest = best.most_per_replica if request.concurrency is not None else best.most_decoding
-        at_most = request.situation(gpu, region(max(load.concurrency_per_replica, heaviest)))
+        heaviest = best.most_per_replica if request.target.concurrency is not None else best.most_decoding
+        at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)
 
 
@@ -144,7 +144,7 @@ def of_run(run: SimulatedRun, situation: Situation, prefix: str, *, rate_is_aske
 
 def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
     """Yield how wide each band is and which class it is of, once for all numbers of one class."""
-    found = benchmarks.load_bands().spec
+    found = shelf.load_bands().spec
     told = dict.fromkeys((n.metric, n.situation) for n in numbers if n.value is not None)
     for metric, situation in told:
         what = f"error band of {TITLES[metric]}{', alone' if situation.load == 'solo' else ''}"

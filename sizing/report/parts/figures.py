@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sizing import step as step_model
-from sizing.answer import Answer
-from sizing.attention.terms import Numeric
-from sizing.request import Request
-from sizing.search import Evaluated, Outcome
-from sizing.step import Batch, Step
-from sizing.units import MILLI
+from sizing.answers.answer import Answer
+from sizing.answers.search import Evaluated, Outcome
+from sizing.model.attention.terms import Numeric
+from sizing.question.question import Question
+from sizing.replica import step as step_model
+from sizing.replica.step import Batch, Step
+from sizing.specs.units import MILLI
 
 
 class Statistics(NamedTuple):
@@ -75,7 +75,7 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
     running = best.requests_per_s / best.replicas * best.latency_s("e2e")["mean"]
     most = best.most_requests_per_s * best.replicas
     served = best.requests_per_s
-    in_flight = outcome.request.concurrency
+    in_flight = outcome.question.target.concurrency
     headroom = (most / served if in_flight is None else best.most_per_replica * best.replicas / in_flight) - 1
     return LoadFigures(
         requests_per_s=served,
@@ -90,7 +90,7 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
 
 def throughput(best: Evaluated, outcome: Outcome) -> Throughput:
     """Return throughput per replica, per GPU and in tokens."""
-    rate, osl, isl = best.requests_per_s, outcome.request.output_tokens, outcome.request.isl
+    rate, osl, isl = best.requests_per_s, outcome.question.service.output_tokens, outcome.question.service.isl
     return Throughput(
         requests_per_s_per_replica=rate / best.replicas,
         requests_per_s_per_gpu=rate / best.gpus,
@@ -113,9 +113,9 @@ def latency(best: Evaluated) -> Latency:
     )
 
 
-def mean_ms(best: Answer, name: str, request: Request, statistic: str = "mean") -> float | None:
+def mean_ms(best: Answer, name: str, question: Question, statistic: str = "mean") -> float | None:
     """Return a latency in ms, of `ttft_ms`, `itl_ms` or `e2e_ms`; None where there is no token after the first."""
-    if name == "itl_ms" and request.osl <= 1:
+    if name == "itl_ms" and question.service.osl <= 1:
         return None
     return best.latency_s(name.removesuffix("_ms"))[statistic] / MILLI
 
@@ -126,20 +126,20 @@ def _statistics(seconds: dict[str, float]) -> Statistics:
 
 def phase_steps(best: Evaluated, outcome: Outcome) -> tuple[Step, Step | None]:
     """Time one prefill step (one prompt's chunk) and one decode step (the batch at this load), exactly."""
-    load, request = best.load, outcome.request
+    load, request = best.load, outcome.question
     chunk = load.service.chunk_tokens
 
     def timed(batch: Batch) -> Step:
-        return step_model.step(request.model, best.candidate.layout, load.kernels, batch)
+        return step_model.step(request.service.model, best.replica.layout, load.kernels, batch)
 
-    cached = float(request.isl - load.service.isl)
+    cached = float(request.service.isl - load.service.isl)
     prefill = timed(
         Batch(prefill_sequences=1.0, prefill_tokens=float(chunk), prefill_prior_tokens=cached, finishing=1.0)
     )
-    if request.osl <= 1:
+    if request.service.osl <= 1:
         return prefill, None
     micro: Numeric = max(1.0, float(best.point.decoding[0]) / load.service.pp)
-    context = request.isl + request.osl / 2
+    context = request.service.isl + request.service.osl / 2
     return prefill, timed(Batch(decode_sequences=micro, decode_context_tokens=context))
 
 

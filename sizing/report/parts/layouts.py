@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from sizing.architecture import SIZES, Layout
+from sizing.model.architecture import SIZES, Layout
 
 
 class Sized(Protocol):

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from sizing import deployment as deployments
-from sizing.architecture import Layout
-from sizing.deployment import Resolved
 from sizing.formats.view import Assumption, Line
 from sizing.formats.words import gib
-from sizing.memory import MemoryUse
+from sizing.model.architecture import Layout
+from sizing.model.memory import MemoryUse
+from sizing.question.question import situation_of
+from sizing.replica import replica as deployments
+from sizing.replica.replica import Resolved
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.question import candidate_of
@@ -100,12 +101,12 @@ def layout_memory(resolved: Resolved) -> LayoutMemory:
     return LayoutMemory(
         fits=fits,
         memory=figures,
-        predicted=tuple(bands.of_memory(figures, resolved.request.situation(resolved.option.gpu))),
+        predicted=tuple(bands.of_memory(figures, situation_of(resolved.question, resolved.gpu_type.gpu))),
         reason=_reason(resolved),
         suggestions=() if fits else tuple(_suggestions(resolved)),
         assumptions=(
-            *assumptions.of_model(resolved.request, resolved.notes),
-            *assumptions.of_memory(resolved.request, candidate_of(resolved)),
+            *assumptions.of_model(resolved.question, resolved.notes),
+            *assumptions.of_memory(resolved.question, candidate_of(resolved)),
         ),
     )
 
@@ -124,9 +125,9 @@ def _reason(resolved: Resolved) -> str | None:
 def _suggestions(resolved: Resolved) -> Iterator[str]:
     """Yield the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
     longest = resolved.longest_that_fits()
-    if resolved.refused is None and longest > 0 and resolved.request.extras.cached.within(longest):
+    if resolved.refused is None and longest > 0 and resolved.question.service.extras.cached.within(longest):
         yield f"--max-model-len {longest}"
-    for tp in range(resolved.layout.tp + 1, resolved.option.gpu.datasheet.island_gpus + 1):
+    for tp in range(resolved.layout.tp + 1, resolved.gpu_type.gpu.datasheet.island_gpus + 1):
         if _fits(resolved, layout=replace(resolved.layout, tp=tp)):
             yield f"--tp {tp}"
             break
@@ -143,10 +144,10 @@ def _fits(
     precision: str | None = None,
     kv_precision: str | None = None,
 ) -> bool:
-    request = resolved.request if kv_precision is None else replace(resolved.request, kv_precision=kv_precision)
+    request = resolved.question if kv_precision is None else resolved.question.with_(kv_precision=kv_precision)
     tried = deployments.resolve(
         request,
-        resolved.option,
+        resolved.gpu_type,
         layout or resolved.layout,
         precision or resolved.plan.weight_format,
         resolved.data,

@@ -8,15 +8,15 @@ from sizing.formats.view import Assumption
 from sizing.formats.words import milliseconds, number, plural
 from sizing.report.parts.layouts import Sized, layout, sizes
 from sizing.report.parts.limiting import limit_words
-from sizing.units import GIGA, MILLI
+from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
-    from sizing.candidates import Rejected
-    from sizing.handover import Transfer as Way
-    from sizing.pooled import Asked, Checked, Found, Pooled
-    from sizing.request import Request
-    from sizing.search import Evaluated
-    from sizing.specs.pools import HandOver
+    from sizing.answers.pools import Asked, Checked, Found, Pooled
+    from sizing.answers.search import Evaluated
+    from sizing.engine.transfer import Transfer as Way
+    from sizing.question.question import Question
+    from sizing.replica.replica import Refusal
+    from sizing.specs.optimisations import HandOver
 
 LATENCIES = ("ttft", "itl", "e2e")
 UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words
@@ -69,20 +69,20 @@ class Transfer(NamedTuple):
 
 def unserved(found: Found, asked: Asked, checked: Checked | None) -> str | None:
     """Say why no pair serves the demand within limits and budget; None where one does."""
-    from sizing.pooled import within_budget
+    from sizing.answers.pools import within_budget
 
     best = found.confirmed(checked)
     if best is None:
         return why_not(found, asked, checked)
-    if not within_budget(best, found.request):
-        return f"both pools take {plural(best.gpus, 'GPU')}, the budget is {found.request.gpu_budget or 0:,}"
+    if not within_budget(best, found.question):
+        return f"both pools take {plural(best.gpus, 'GPU')}, the budget is {found.question.rules.gpu_budget or 0:,}"
     return None
 
 
 def why_not(found: Found, asked: Asked, checked: Checked | None) -> str:
     """Say what stands in the way of any pair: the simulation, or the nearest miss of a pool or of the way between both."""
     if checked is not None:
-        return _unconfirmed(checked, found.request, asked)
+        return _unconfirmed(checked, found.question, asked)
     parts = []
     for phase in found.lacking:
         entries = found.rejected[phase]
@@ -91,50 +91,49 @@ def why_not(found: Found, asked: Asked, checked: Checked | None) -> str:
         ]  # what has room misses a limit, which says more
         nearest = min(sized or entries, key=lambda entry: entry.shortfall, default=None)
         if nearest is not None:
-            parts.append(_miss(nearest, phase) + _part_of(nearest, found.request))
+            parts.append(_miss(nearest, phase) + _part_of(nearest, found.question))
     if parts:
         return "; ".join(parts)
     if found.short:
         return _too_few(found, asked)
     if found.unpaired:
         return _miss(min(found.unpaired, key=lambda entry: entry.shortfall), "prefill")
-    e2e = found.request.limits.e2e
+    e2e = found.question.target.limits.e2e
     if e2e is not None:
         return f"no split of the E2E limit of {milliseconds(e2e.seconds / MILLI)} between prefill and decode leaves both enough"
     return "no pair of layouts carries the demand within the limits"
 
 
-def _part_of(entry: Rejected, request: Request) -> str:
+def _part_of(entry: Refusal, question: Question) -> str:
     """Say of which limit on E2E a pool's own is the most that the other pool leaves."""
-    e2e = request.limits.e2e
+    e2e = question.target.limits.e2e
     return f" (of {milliseconds(e2e.seconds / MILLI)} for both pools)" if e2e and entry.reason == "e2e" else ""
 
 
-def _miss(entry: Rejected, phase: str) -> str:
-    return f"{phase}: {entry.option.name} {entry.layout}: {entry.detail}"
+def _miss(entry: Refusal, phase: str) -> str:
+    return f"{phase}: {entry.gpu_type.name} {entry.layout}: {entry.detail}"
 
 
 def _too_few(found: Found, asked: Asked) -> str:
     """Say which pool has too few replicas, what ends their load and how many it takes; or that no pair fits the budget."""
-    request = found.request
+    request = found.question
     given = {"prefill": asked.prefill.pool.replicas, "decode": asked.decode.pool.replicas}
 
     def gpus(pair: Pooled, least: int) -> int:
         """GPUs of a pair whose pools have what is given, and at least so many replicas as they need times `least`."""
         return sum(
-            max(given[name] or 1, least * pool.replicas) * pool.candidate.layout.gpus
-            for name, pool in pair.parts.items()
+            max(given[name] or 1, least * pool.replicas) * pool.replica.layout.gpus for name, pool in pair.parts.items()
         )
 
-    if request.requests_per_s is None:
+    if request.target.requests_per_s is None:
         nearest = min(found.short, key=lambda pair: gpus(pair, 0))
         shapes = (_shape(pool, given[name], name) for name, pool in nearest.parts.items())
         taken = plural(gpus(nearest, 0), "GPU")
-        return f"{' and '.join(shapes)} take {taken}, the budget is {request.gpu_budget or 0:,}; nearest: --gpus {gpus(nearest, 0)}"
+        return f"{' and '.join(shapes)} take {taken}, the budget is {request.rules.gpu_budget or 0:,}; nearest: --gpus {gpus(nearest, 0)}"
     nearest = min(found.short, key=lambda pair: gpus(pair, 1))
     return "; ".join(
         f"{_shape(pool, count, name)} carries at most {number(count * pool.most_requests_per_s)} of "
-        f"{number(request.requests_per_s)} requests/s, ended by {limit_of(pool, name)}; nearest: "
+        f"{number(request.target.requests_per_s)} requests/s, ended by {limit_of(pool, name)}; nearest: "
         f"{plural(pool.replicas, f'{name} replica')}"
         for name, pool in nearest.parts.items()
         if (count := given[name]) is not None and count < pool.replicas
@@ -142,16 +141,16 @@ def _too_few(found: Found, asked: Asked) -> str:
 
 
 def _shape(pool: Evaluated, count: int | None, name: str) -> str:
-    return f"{name}: {count or 1} x {pool.candidate.option.name} {pool.candidate.layout}"
+    return f"{name}: {count or 1} x {pool.replica.gpu_type.name} {pool.replica.layout}"
 
 
-def _unconfirmed(checked: Checked, request: Request, asked: Asked) -> str:
+def _unconfirmed(checked: Checked, question: Question, asked: Asked) -> str:
     """Say what the last size that was simulated missed, and which pool that is given its replicas is too small for it."""
-    from sizing.verify_pools import lacking, limits_of
+    from sizing.answers.verify_pools import lacking, limits_of
 
     pair, tried = checked.best, f"no size was confirmed by simulation ({checked.tries} tried)"
     assert pair.served is not None
-    limits = limits_of(pair, request)
+    limits = limits_of(pair, question)
     missed = []
     for name in LATENCIES:
         limit = getattr(limits, name)
@@ -162,7 +161,7 @@ def _unconfirmed(checked: Checked, request: Request, asked: Asked) -> str:
     sides = (asked.prefill.pool.replicas, asked.decode.pool.replicas)
     small = [
         f"more than {plural(fixed, f'{phase} replica')}"
-        for phase, fixed, short in zip(("prefill", "decode"), sides, lacking(pair, request), strict=True)
+        for phase, fixed, short in zip(("prefill", "decode"), sides, lacking(pair, question), strict=True)
         if short and fixed is not None
     ]
     if not pair.served.whole.stable:
@@ -182,7 +181,7 @@ def shapes(pair: Pooled) -> PoolShapes:
 
 
 def _pool_shape(pool: Evaluated) -> PoolShape:
-    option, layout = pool.candidate.option, pool.candidate.layout
+    option, layout = pool.replica.gpu_type, pool.replica.layout
     return PoolShape(option.name, option.id, pool.replicas, **sizes(layout), gpus=pool.gpus)
 
 
@@ -197,9 +196,9 @@ def transfer_figures(transfer: Way, prompt_tokens: float, *, within_node: bool) 
     )
 
 
-def of_turns(request: Request, facts: HandOver) -> tuple[Assumption, ...]:
+def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
     """Return what else it rests on where prompts hold answers, whose cache the decode pool has made."""
-    if request.extras.cached.talk is None:
+    if question.service.extras.cached.talk is None:
         return ()
     return (
         Assumption(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sizing.formats.view import Quantity, in_words
 from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
-from sizing.units import MICRO
+from sizing.specs.units import MICRO
 
 
 def _gib(value: float) -> str:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sizing import demand as demands
-from sizing import reuse
-from sizing.candidates import Candidate
-from sizing.demand import Habits
-from sizing.deployment import Resolved
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, number, percent, plural
-from sizing.request import GpuOption, Request
+from sizing.model.extras import prefixes
+from sizing.question import demand as demands
+from sizing.question.demand import Habits
+from sizing.question.question import GpuType, Question
+from sizing.replica.replica import Replica, Resolved
+from sizing.specs.units import MILLI
 from sizing.specs.workload import Defaults, Workload
-from sizing.units import MILLI
 
 
 class Asked(NamedTuple):
@@ -24,70 +23,70 @@ class Asked(NamedTuple):
     workload_name: str | None
     model_id: str
     model_matched_from: str | None
-    options: tuple[GpuOption, ...]
+    options: tuple[GpuType, ...]
     gpus_matched_from: dict[str, str]
     precisions: tuple[str | None, ...]
     defaults: Defaults
     notes: tuple[str, ...] = ()
 
 
-def inputs(asked: Asked, request: Request, chosen: Candidate | None) -> dict[str, Any]:
+def inputs(asked: Asked, question: Question, chosen: Replica | None) -> dict[str, Any]:
     """Return the resolved inputs; what depends on the chosen layout is that layout's, null where none was found."""
     workload = asked.workload
     return {
         "workload": asked.workload_name,
-        "model": request.model.name,
+        "model": question.service.model.name,
         "model_id": asked.model_id,
         "model_asked": asked.model_matched_from or asked.model_id,
         "gpu": _chosen_gpu(asked, chosen),
         "gpus_considered": [option.name for option in asked.options],
         "gpu_ids": [option.id for option in asked.options],
         "gpu_asked": asked.gpus_matched_from,
-        "engine": request.engine.name,
-        "engine_title": request.engine.title,
-        "engine_version": request.engine_version,
-        "weight_precision": _chosen_precision(asked.precisions, chosen, request),
-        "kv_precision": chosen.plan.kv_format if chosen else request.kv_precision,
-        "activation_precision": chosen.plan.activation if chosen else request.model.activation_precision,
-        "isl": request.isl,
-        "task": request.task,
-        "osl": request.output_tokens,
-        "isl_max": workload.tokens.isl_max or request.isl,
-        "osl_max": workload.tokens.osl_max or request.output_tokens,
-        "max_model_len": request.max_model_len,
+        "engine": question.service.engine.name,
+        "engine_title": question.service.engine.title,
+        "engine_version": question.service.engine_version,
+        "weight_precision": _chosen_precision(asked.precisions, chosen, question),
+        "kv_precision": chosen.plan.kv_format if chosen else question.service.kv_precision,
+        "activation_precision": chosen.plan.activation if chosen else question.service.model.activation_precision,
+        "isl": question.service.isl,
+        "task": question.service.task,
+        "osl": question.service.output_tokens,
+        "isl_max": workload.tokens.isl_max or question.service.isl,
+        "osl_max": workload.tokens.osl_max or question.service.output_tokens,
+        "max_model_len": question.service.max_model_len,
         "mode": workload.mode,
-        "demand": demand(asked, request),
-        "limits": limits(request),
-        "gpu_budget": request.gpu_budget,
-        "objective": request.objective,
-        "max_utilisation": request.max_utilisation,
-        "headroom": request.headroom,
-        "serving": serving(request, chosen),
-        "optimisations": request.optimisations.asked(),
-        **conversation(request, placed=chosen is not None),
+        "demand": demand(asked, question),
+        "limits": limits(question),
+        "gpu_budget": question.rules.gpu_budget,
+        "objective": question.rules.objective,
+        "max_utilisation": question.target.max_utilisation,
+        "headroom": question.rules.headroom,
+        "serving": serving(question, chosen),
+        "optimisations": question.service.optimisations.asked(),
+        **conversation(question, placed=chosen is not None),
     }
 
 
-def _chosen_gpu(asked: Asked, chosen: Candidate | None) -> str | None:
+def _chosen_gpu(asked: Asked, chosen: Replica | None) -> str | None:
     """Return the GPU type of the answer; without one, the only type considered, or None of several."""
     if chosen is not None:
-        return chosen.option.name
+        return chosen.gpu_type.name
     return asked.options[0].name if len(asked.options) == 1 else None
 
 
-def _chosen_precision(precisions: Sequence[str | None], chosen: Candidate | None, request: Request) -> str:
+def _chosen_precision(precisions: Sequence[str | None], chosen: Replica | None, question: Question) -> str:
     if chosen is not None:
         return chosen.plan.weight_format
-    return ", ".join(name or request.model.quantisation.precision for name in precisions)
+    return ", ".join(name or question.service.model.quantisation.precision for name in precisions)
 
 
-def demand(asked: Asked, request: Request) -> dict[str, Any]:
+def demand(asked: Asked, question: Question) -> dict[str, Any]:
     """Return the demand: the rate or concurrency to serve, what it came from, and the steps from there."""
-    stated, found = asked.workload.demand, request.demanded
-    user = habits(asked, request)
+    stated, found = asked.workload.demand, question.target.demanded
+    user = habits(asked, question)
     return {
-        "requests_per_s": request.requests_per_s,
-        "concurrency": request.concurrency,
+        "requests_per_s": question.target.requests_per_s,
+        "concurrency": question.target.concurrency,
         "daily_active_users": stated.daily_active_users if stated else None,
         "requests_per_user_per_day": user.requests_per_user_per_day,
         "active_hours": user.active_hours,
@@ -102,23 +101,23 @@ def demand(asked: Asked, request: Request) -> dict[str, Any]:
     }
 
 
-def habits(asked: Asked, request: Request) -> Habits:
+def habits(asked: Asked, question: Question) -> Habits:
     """Return what users do, of whom a rate would be."""
-    return request.habits or demands.habits(asked.workload.demand, asked.workload.planning, asked.defaults)
+    return question.target.habits or demands.habits(asked.workload.demand, asked.workload.planning, asked.defaults)
 
 
-def limits(request: Request) -> dict[str, Any]:
+def limits(question: Question) -> dict[str, Any]:
     """Return the limits in ms with the statistic that they bound; null where none is set."""
     found: dict[str, Any] = {}
     for name in ("ttft", "itl", "e2e"):
-        limit = getattr(request.limits, name)
+        limit = getattr(question.target.limits, name)
         found[f"{name}_ms"] = None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
     return found
 
 
-def serving(request: Request, chosen: Candidate | None) -> dict[str, Any]:
+def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
     """Return the engine settings that matter for the answer, as asked or as the engine version defaults."""
-    asked = request.serving.model_dump()
+    asked = question.service.serving.model_dump()
     if chosen is None:
         return asked
     resolved = chosen.settings
@@ -130,7 +129,7 @@ def serving(request: Request, chosen: Candidate | None) -> dict[str, Any]:
         "dp": chosen.layout.dp,
         "cp": chosen.layout.cp,
         "dcp": chosen.layout.dcp,
-        "max_model_len": request.max_model_len,
+        "max_model_len": question.service.max_model_len,
         "memory_fraction": resolved.memory_fraction or chosen.memory.budget_gib / chosen.memory.visible_gib,
         "max_num_seqs": resolved.max_num_seqs,
         "max_num_batched_tokens": resolved.max_num_batched_tokens,
@@ -140,16 +139,16 @@ def serving(request: Request, chosen: Candidate | None) -> dict[str, Any]:
     }
 
 
-def conversation(request: Request, *, placed: bool) -> dict[str, Any]:
+def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
     """Return conversations as an entry of a document's inputs, empty where requests are not turns.
 
     What is found is null where there is no one layout that it is found on (`placed` False): blocks and replicas decide it.
     """
-    cached = request.extras.cached
+    cached = question.service.extras.cached
     talk = cached.talk
     if talk is None:
         return {}
-    found = reuse.found_by_turn(talk, cached.finding) if placed else None
+    found = prefixes.found_by_turn(talk, cached.finding) if placed else None
     return {
         "conversation": {
             "turns": talk.turns,
@@ -169,10 +168,10 @@ def conversation(request: Request, *, placed: bool) -> dict[str, Any]:
     }
 
 
-def candidate_of(resolved: Resolved) -> Candidate:
+def candidate_of(resolved: Resolved) -> Replica:
     """Return the layout as a candidate, the form in which assumptions are listed."""
-    return Candidate(
-        resolved.option,
+    return Replica(
+        resolved.gpu_type,
         resolved.plan.weight_format,
         resolved.layout,
         resolved.plan,
@@ -183,14 +182,14 @@ def candidate_of(resolved: Resolved) -> Candidate:
 
 def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
     """Return the resolved inputs of one layout."""
-    request, plan, settings, layout = resolved.request, resolved.plan, resolved.settings, resolved.layout
+    request, plan, settings, layout = resolved.question, resolved.plan, resolved.settings, resolved.layout
     return {
-        "model": request.model.name,
-        "gpu": resolved.option.gpu.name,
-        "gpu_id": resolved.option.id,
-        "engine": request.engine.name,
-        "engine_title": request.engine.title,
-        "engine_version": request.engine_version,
+        "model": request.service.model.name,
+        "gpu": resolved.gpu_type.gpu.name,
+        "gpu_id": resolved.gpu_type.id,
+        "engine": request.service.engine.name,
+        "engine_title": request.service.engine.title,
+        "engine_version": request.service.engine_version,
         "weight_precision": plan.weight_format,
         "kv_precision": plan.kv_format,
         "activation_precision": plan.activation,
@@ -201,13 +200,13 @@ def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
         "dp": layout.dp,
         "cp": layout.cp,
         "dcp": layout.dcp,
-        "task": request.task,
-        "max_model_len": request.max_model_len,
+        "task": request.service.task,
+        "max_model_len": request.service.max_model_len,
         "memory_fraction": settings.memory_fraction or resolved.memory.budget_gib / resolved.memory.visible_gib,
         "max_num_seqs": settings.max_num_seqs,
         "max_num_batched_tokens": settings.max_num_batched_tokens,
         "cuda_graphs_gib": resolved.memory.cuda_graphs_gib,
-        "optimisations": request.optimisations.asked(),
+        "optimisations": request.service.optimisations.asked(),
         **conversation(request, placed=True),
     }
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sizing.candidates import refusals
-from sizing.deployment import Resolved
-from sizing.errors import Fault
+from sizing.replica.replica import Resolved, refusals
+from sizing.specs.errors import Fault
 
 OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # the others are the layout's
 
 
 def layout_faults(resolved: Resolved) -> Iterator[Fault]:
     """Yield why hardware or engine won't run the layout."""
-    request, gpu, plan = resolved.request, resolved.option.gpu, resolved.plan
+    request, gpu, plan = resolved.question, resolved.gpu_type.gpu, resolved.plan
     for reason, detail in refusals(request, gpu, resolved.layout, resolved.settings, plan):
         if reason in OPTION_OF_REASON:
             yield Fault(detail, field=OPTION_OF_REASON[reason])
@@ -23,7 +22,7 @@ def layout_faults(resolved: Resolved) -> Iterator[Fault]:
 
 def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Iterator[Fault]:
     """Yield the lengths in tokens, each with its option, that are longer than the engine takes."""
-    longest, model = resolved.request.max_model_len, resolved.request.model
+    longest, model = resolved.question.service.max_model_len, resolved.question.service.model
     held = f"the model's {longest:,} positions" if longest == model.max_position else f"--max-model-len {longest:,}"
     for option, tokens in lengths:
         if tokens > longest:
@@ -38,7 +37,7 @@ def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[s
     """
     groups, settings = resolved.layout.dp, resolved.settings
     of_sequences, of_tokens = options
-    verified = resolved.request.extras.verified
+    verified = resolved.question.service.extras.verified
     for option, amount, noun, name, most in (
         (of_sequences, decode + bool(prefill), "sequences", "max-num-seqs", settings.max_num_seqs),
         (of_tokens, decode * verified + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),

@@ -1,0 +1,1 @@
+"""What the library does with a question: search, confirm, compare, vary, advise."""

@@ -1,0 +1,267 @@
+"""What limits an answer, and what would help: computed by searching again with one thing changed, never guessed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sizing.answers.search import Evaluated, Outcome, Timed, evaluate, rank, replicas, search, timed
+from sizing.model.architecture import SIZES, Layout
+from sizing.question.question import Data, GpuType, Question
+from sizing.replica.capacity import Timing, most_of, solo_over
+from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.specs.workload import Limit, Limits
+
+MOST_RELAXED = 3.0  # times a limit: further off, another limit is no longer the same service
+THRESHOLD_STEP = 1.005  # how near the threshold is found, before it is rounded up
+# How far above its mean in one run a limit is kept in a longer one too: steps are many in any run, waits for a first token are not.
+SURE = {"itl": 1.02, "e2e": 1.02}
+MOST_CONFIRMED = 4  # times that a threshold is raised until a simulation keeps it
+LEGIBLE_SHARE = 0.01  # of a figure, that rounding it up to one that is easy to read may add
+STABLE_UTILISATION = 0.8  # suggested in place of one set lower
+TIMES_ALONE = (1.0, 1.5, 2.5)  # of what a lone request meets: limits that are tried where a tighter one cannot be met
+LATENCIES = ("ttft", "itl", "e2e")
+LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # what turned a layout down that a looser limit may let serve
+# Confirms an outcome (by simulation, or as it is), perhaps at a larger size, or returns None.
+Confirm = Callable[[Outcome], Outcome | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """A relaxed limit and the fewer GPUs that it needs, of which type; no limit much tighter does."""
+
+    limit: str
+    seconds: float
+    gpus: int
+    gpu: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change that turns an infeasible request feasible, and what it then takes."""
+
+    change: str
+    gpus: int
+    gpu: str
+    layout: str
+
+
+def relaxation(
+    outcome: Outcome, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data, confirm: Confirm
+) -> Relaxation | None:
+    """Return the least relaxed limit, of the one that binds, that needs fewer GPUs; None where no near one does.
+
+    The threshold is the closed form's, to a half per cent, rounded up to a legible figure; where the sizes are simulated, it
+    is no less than what was measured of the one that is confirmed.
+    """
+    best, request = outcome.best, outcome.question
+    if best is None or best.binding not in LATENCIES:
+        return None
+    name = best.binding
+    limit: Limit = getattr(request.target.limits, name)
+    loosest = _with_limit(request, name, MOST_RELAXED)
+    found = pool = _fewer(tuple(_pool(outcome, options, precisions, loosest, data)), loosest, best.gpus)
+    if not found:
+        return None
+    low, high = 1.0, MOST_RELAXED
+    while high / low > THRESHOLD_STEP:
+        middle = math.sqrt(low * high)
+        # What a looser limit does not save, a tighter one does not either.
+        fewer = _fewer(found, _with_limit(request, name, middle), best.gpus)
+        low, high, found = (low, middle, fewer) if fewer else (middle, high, found)
+    seconds = legible(limit.seconds * high)
+    at_threshold = _with_limit(request, name, seconds / limit.seconds)
+    sizes = rank(tuple(_resized(_fewer(pool, at_threshold, best.gpus), at_threshold)), at_threshold)
+    confirmed = confirm(replace(outcome, question=loosest, ranked=sizes))
+    size = confirmed.best if confirmed is not None else None
+    if size is None or size.gpus >= best.gpus:
+        return None
+    measured_s = size.latency_s(name)[limit.statistic] * getattr(size.load.edge, name)
+    if name in SURE and limit.statistic == "mean":
+        return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, size.replica.gpu_type.name)
+    seconds = max(seconds, legible(measured_s))
+    for _ in range(MOST_CONFIRMED):
+        asked = _with_limit(request, name, seconds / limit.seconds)
+        again = confirm(replace(outcome, question=asked, ranked=rank(tuple(_resized((size,), asked)), asked)))
+        if again is not None and again.best is not None and again.best.gpus < best.gpus:
+            return Relaxation(name, seconds, again.best.gpus, again.best.replica.gpu_type.name)
+        seconds = legible(seconds * (1 + LEGIBLE_SHARE))  # a longer run, near its limit, measured a little more
+    return None
+
+
+def _with_limit(question: Question, name: str, factor: float) -> Question:
+    return question.with_(limits=relaxed(question.target.limits, name, factor))
+
+
+def _pool(
+    outcome: Outcome, options: Sequence[GpuType], precisions: Sequence[str | None], loosest: Question, data: Data
+) -> Iterator[Evaluated]:
+    """Yield the layouts that a looser limit may let serve with fewer GPUs: those found, and those that a limit turned down.
+
+    Where GPUs are not what is minimised, those of the answer's type and precision alone: fewer of these cost less too.
+    """
+    best = outcome.best
+    assert best is not None
+    alike = outcome.question.rules.objective != "gpus"
+    own = (best.replica.gpu_type.id, best.replica.plan.weight_format)
+
+    def counts(key: tuple[str, str, Layout]) -> bool:
+        return key[2].gpus < best.gpus and (not alike or key[:2] == own)
+
+    yield from (e for e in outcome.ranked if counts(_key(e.replica)))
+    turned_down = {(r.gpu_type.id, r.precision, r.layout) for r in outcome.rejected if r.reason in LIMITED}
+    again = {key for key in turned_down if counts(key)}
+    loads = Timing(loosest, data)
+    entries = [
+        timed(entry, loads)
+        for option in options
+        if any(key[0] == option.id for key in again)
+        for name in precisions
+        for entry in candidates(loosest, option, name, data)
+        if isinstance(entry, Replica) and _key(entry) in again
+    ]
+    found = evaluate([entry for entry in entries if isinstance(entry, Timed)], loosest)
+    yield from (entry for entry in found if isinstance(entry, Evaluated))
+
+
+def _key(replica: Replica) -> tuple[str, str, Layout]:
+    return replica.gpu_type.id, replica.plan.weight_format, replica.layout
+
+
+def _fewer(found: Sequence[Evaluated], question: Question, gpus: int) -> tuple[Evaluated, ...]:
+    """Return the layouts that take fewer than so many GPUs under a changed request, at the replicas found before."""
+    mosts = most_of([e.load for e in found], question)
+    return tuple(
+        e
+        for e, most in zip(found, mosts, strict=True)
+        if most is not None
+        and solo_over(e.load, question.target.limits) is None
+        and replicas(question, e.replica, most) * e.replica.layout.gpus < gpus
+    )
+
+
+def _resized(found: Sequence[Evaluated], question: Question) -> Iterator[Evaluated]:
+    """Yield the layouts with the replicas that a changed request takes."""
+    for e in found:
+        most = e.load.most(question)
+        if most is not None:
+            yield e.sized(most, question)
+
+
+def legible(value: float) -> float:
+    """Round up to a step of 1, 2 or 5 times a power of ten that is at most a hundredth of the value: 44.83 to 45."""
+    most = value * LEGIBLE_SHARE
+    power = math.floor(math.log10(most))
+    step = max(step for step in (1, 2, 5) if step * 10.0**power <= most or step == 1)
+    # Counted in decimals, so that a figure that is legible already stays as it is.
+    digits = max(0, -power) + 3
+    return round(math.ceil(round(value / (step * 10.0**power), 9)) * step * 10.0**power, digits)
+
+
+def relaxed(limits: Limits, name: str, factor: float) -> Limits:
+    """Return limits with one of them multiplied by a factor."""
+    limit: Limit = getattr(limits, name)
+    return limits.model_copy(update={name: limit.model_copy(update={"seconds": limit.seconds * factor})})
+
+
+def nearest_miss(outcome: Outcome) -> Refusal | None:
+    """Return the rejected layout that came closest, or None when nothing was rejected.
+
+    One that fits and misses a limit is nearer than any that does not fit: the limit is what keeps it from serving.
+    """
+    return min(outcome.rejected, key=lambda r: (r.reason not in LIMITED, r.shortfall, r.layout.gpus), default=None)
+
+
+def suggestions(
+    outcome: Outcome, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data, confirm: Confirm
+) -> tuple[Suggestion, ...]:
+    """Return the single changes that would make an infeasible request feasible, each found by searching again.
+
+    Of several values of one limit the tightest that does.
+    """
+    found, done = [], set()
+    for of_what, change, request, names in (
+        *((change, change, request, names) for change, request, names in _changes(outcome, precisions)),
+        *_looser(outcome, precisions),
+    ):
+        if of_what in done:
+            continue
+        confirmed = confirm(search(request, options, names, data))
+        best = confirmed.best if confirmed is not None else None
+        if best is not None and _within_budget(best, request):
+            done.add(of_what)
+            found.append(Suggestion(change, best.gpus, best.replica.gpu_type.name, str(best.replica.layout)))
+    return tuple(found)
+
+
+def _within_budget(best: Evaluated, question: Question) -> bool:
+    return question.rules.gpu_budget is None or best.gpus <= question.rules.gpu_budget
+
+
+def _changes(
+    outcome: Outcome, precisions: Sequence[str | None]
+) -> Iterator[tuple[str, Question, Sequence[str | None]]]:
+    """Yield (change in words, changed request, precisions) in the order in which a user would try them."""
+    request = outcome.question
+    serving = request.service.serving
+    given = [name for name in SIZES if getattr(serving, name)]
+    if given:
+        free = serving.model_copy(update=dict.fromkeys(SIZES))
+        flags = ", ".join(f"--{name}" for name in given)
+        yield f"any layout (without {flags})", request.with_(serving=free), precisions
+    for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "cuda_graphs_gib"):
+        if getattr(serving, name) is not None:
+            default = request.with_(serving=serving.model_copy(update={name: None}))
+            yield f"the engine's own {name} in place of {getattr(serving, name):g}", default, precisions
+    if any(entry.reason == "token_budget" for entry in outcome.rejected):
+        budget = serving.model_copy(update={"max_num_batched_tokens": request.service.isl})
+        yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget), precisions
+    if request.target.max_utilisation < STABLE_UTILISATION:
+        yield (
+            f"--max-utilisation {STABLE_UTILISATION:g}",
+            request.with_(max_utilisation=STABLE_UTILISATION),
+            precisions,
+        )
+    if "fp8" not in precisions:
+        yield "--precision fp8", request, ("fp8",)
+    if "int4" not in precisions:
+        yield "--precision int4 (weight-only)", request, ("int4",)
+    if request.service.kv_precision != "fp8":
+        yield "--kv-precision fp8", request.with_(kv_precision="fp8"), precisions
+    cached = request.service.extras.cached
+    if not cached.affinity and (cached.talk is not None or cached.prefixes > 1):
+        routed = request.with_(extras=replace(request.service.extras, cached=replace(cached, affinity=True)))
+        yield "--prefix-routing affinity", routed, precisions
+    if request.rules.gpu_budget is not None and (request.target.requests_per_s or request.target.concurrency):
+        yield "a larger budget of GPUs", request.with_(gpu_budget=None), precisions
+
+
+def _looser(
+    outcome: Outcome, precisions: Sequence[str | None]
+) -> Iterator[tuple[str, str, Question, Sequence[str | None]]]:
+    """Yield (limit, change in words, changed request, precisions): of each limit what a lone request meets, and some times that.
+
+    Under a load requests wait for each other, so what one alone meets may not do.
+    """
+    request = outcome.question
+    for name in LATENCIES:
+        limit = getattr(request.target.limits, name)
+        for times in TIMES_ALONE if limit is not None else ():
+            seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
+            limits = relaxed(request.target.limits, name, seconds / limit.seconds)
+            what = f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms"
+            yield name, what, request.with_(limits=limits), precisions
+
+
+def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:
+    """Return a limit that the nearest miss would meet with a tenth to spare, at least a tenth above today's."""
+    misses = [r.shortfall for r in outcome.rejected if r.reason == name]
+    over = min(misses, default=0.0)
+    return _rounded_up(limit_s * (1 + over) * 1.1 * 1e3) / 1e3
+
+
+def _rounded_up(milliseconds: float) -> int:
+    """Round up to two significant digits, as people state limits."""
+    unit = int(10 ** max(0, int(math.log10(milliseconds)) - 1))
+    return math.ceil(milliseconds / unit) * unit

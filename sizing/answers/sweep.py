@@ -1,0 +1,99 @@
+"""Many estimates at once: every combination of some varied inputs, and a search that keeps what combinations share."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+from sizing.answers.search import Bounded, Outcome, Timed, bounded, chosen, search, settled, tabulated
+from sizing.question.question import Data, GpuType, Question, Service
+from sizing.replica.replica import Refusal
+
+MOST_KEPT = 256  # sets of layouts that are kept: some hundred kB each
+LOOKED_UP = ("model", "engine")  # large, and one object wherever they are the same
+_PLAIN = tuple(field.name for field in fields(Service) if field.name not in LOOKED_UP)
+
+
+class Axis(NamedTuple):
+    """An input that is varied: its name, and its values in order."""
+
+    name: str
+    values: tuple[Any, ...]
+
+
+def size(axes: Sequence[Axis]) -> int:
+    """Combinations of all values."""
+    return math.prod(len(axis.values) for axis in axes)
+
+
+def combination(axes: Sequence[Axis], number: int) -> dict[str, Any]:
+    """Return the combination of a number, from 0: the last axis varies fastest."""
+    found: dict[str, Any] = {}
+    for axis in reversed(axes):
+        number, index = divmod(number, len(axis.values))
+        found[axis.name] = axis.values[index]
+    return {axis.name: found[axis.name] for axis in axes}
+
+
+@dataclass(slots=True)
+class _Layouts:
+    """The layouts of one model, engine and length on some GPU types, timed; and their most under each set of limits.
+
+    `of` keeps what the layouts are of from being replaced by something else in the same place of memory.
+    """
+
+    of: tuple[Question, Sequence[GpuType]]
+    timed: list[Timed | Refusal]
+    bounded: dict[Hashable, list[Bounded | Refusal]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Searches:
+    """Searches that find what `search` finds, and tabulate step times once for all that differ in demand or limits alone.
+
+    Models, engines, GPUs and bands are told apart by identity: what is looked up once only saves work.
+    """
+
+    data: Data
+    _kept: OrderedDict[Hashable, _Layouts] = field(default_factory=OrderedDict)
+
+    def search(self, question: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
+        """Return the outcome of a request."""
+        if question.service.extras.cached.varies:  # layouts that are timed at their own number of replicas
+            return search(question, options, precisions, self.data)
+        return settled(question, lambda asked: self._once(asked, options, precisions))
+
+    def _once(self, question: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
+        key = _of_layouts(question, options, precisions)
+        layouts = self._kept.pop(key, None)
+        if layouts is None:
+            layouts = _Layouts((question, options), tabulated(question, options, precisions, self.data))
+        self._kept[key] = layouts  # the last used is the last to go
+        if len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        limits = _of_limits(question)
+        if len(layouts.bounded) >= MOST_KEPT:
+            layouts.bounded.clear()
+        if limits not in layouts.bounded:
+            layouts.bounded[limits] = bounded(layouts.timed, question)
+        return chosen(layouts.bounded[limits], question)
+
+
+def _of_layouts(question: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Hashable:
+    """Return all that a layout's memory and step times may depend on: what is asked, but for demand, limits and rules."""
+    service, target = question.service, question.target
+    return (
+        tuple(getattr(service, name) for name in _PLAIN),
+        tuple(id(getattr(service, name)) for name in LOOKED_UP),
+        (target.offline, id(target.pessimistic), target.pessimistic_load),
+        tuple((id(option.gpu), option.id, option.usd_per_gpu_hour, option.shares_name) for option in options),
+        tuple(precisions),
+    )
+
+
+def _of_limits(question: Question) -> Hashable:
+    """Return all that the most that a replica serves depends on, but for its layout."""
+    return (question.target.limits, question.target.max_utilisation, question.target.concurrency is None)

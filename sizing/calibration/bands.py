@@ -1,0 +1,175 @@
+"""`python -m sizing.calibration.bands`: error bands by class from measured rows, as wide as groups left out need them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from sizing.calibration import fit
+from sizing.calibration.command import processes, run
+from sizing.calibration.fit import group_of, rules_out
+from sizing.catalog import shelf
+from sizing.catalog.files import data_folder
+from sizing.catalog.measured import load_measured
+from sizing.evidence.errors import BAND_METRICS, is_driven, situation_of
+from sizing.evidence.predict import Result, predict_rows
+from sizing.specs.bands import Band, BandMetric, Situation, find
+from sizing.specs.calibration import BandRules, Calibration
+from sizing.specs.errors import Fault, InputError
+
+# What bands are told apart by, the narrowest class first; a number falls back to wider ones.
+CLASSES: tuple[tuple[str, ...], ...] = (
+    ("mode", "vendor", "engine", "architecture", "kind", "load"),
+    ("mode", "vendor", "engine", "kind", "load"),
+    ("mode", "vendor", "engine", "architecture", "kind"),
+    ("mode", "vendor", "engine", "kind"),
+    ("mode", "vendor", "kind", "load"),
+    ("mode", "vendor", "kind"),
+    ("mode", "vendor"),
+)
+
+
+class Ratio(NamedTuple):
+    """Measured over predicted of one metric of one row, with its class and group."""
+
+    metric: BandMetric
+    situation: Situation
+    group: str
+    value: float
+
+
+def main() -> None:
+    """Predict the rows, find the bands, report, write."""
+    parser = argparse.ArgumentParser(prog="python -m sizing.calibration.bands", description="Find error bands.")
+    parser.add_argument("files", nargs="+", type=Path, help="measured rows, as for llmsize validate")
+    parser.add_argument("--jobs", type=processes, default=os.cpu_count() or 1)
+    parser.add_argument("--write", action="store_true", help="write hardware_profiles/_bands.yaml")
+    options = parser.parse_args()
+    calibration = shelf.load_calibration().spec
+    ruled_out = [rule for rule in calibration.not_fitted if rule.gpu is None]  # an AMD row tells of AMD's cards
+    rows = [row for file in options.files for row in load_measured(file)]
+    kept = [row for row in rows if not any(rules_out(rule, row) for rule in ruled_out)]
+    found = ratios(predict_rows(kept, options.jobs))
+    bands: list[Band] = []
+    table = Table("metric", "mode", "rows", "groups", "tail", "covered, groups left out", title="bands")
+    for metric, mode in sorted({(ratio.metric, ratio.situation.mode) for ratio in found}):
+        own = [ratio for ratio in found if (ratio.metric, ratio.situation.mode) == (metric, mode)]
+        tail, covered = tail_of(own, calibration)
+        bands += bands_of(own, tail, calibration.bands)
+        groups = len({ratio.group for ratio in own})
+        table.add_row(metric, mode, str(len(own)), str(groups), f"{tail:.2f}", f"{covered:.0%}")
+    Console(width=100).print(table)
+    if not bands:
+        least = f"{calibration.bands.least_rows} rows of {calibration.bands.least_groups} groups"
+        raise InputError(Fault(f"no class has the {least} that a band takes", field="rows"))
+    if options.write:
+        path = data_folder("hardware_profiles") / "_bands.yaml"
+        memory = [band for band in shelf.load_bands().spec.bands if band.metric not in BAND_METRICS.values()]
+        path.write_text(rendered([*bands, *memory]), encoding="utf-8")
+
+
+def ratios(results: Sequence[Result]) -> list[Ratio]:
+    """Return measured over predicted of every metric that is predicted at all."""
+    found = []
+    for result in results:
+        if result.prediction is None or result.resolution is None:
+            continue
+        row, situation = result.row, situation_of(result)
+        for name, measured in row.measured().items():
+            predicted = result.prediction.values.get(name, 0.0)
+            if predicted > 0 and not is_driven(result, name):
+                found.append(Ratio(BAND_METRICS[name], situation, group_of(row), measured / predicted))
+    return found
+
+
+def tail_of(found: Sequence[Ratio], calibration: Calibration) -> tuple[float, float]:
+    """Return the tail by which bands cover groups left out most nearly as they should, and the share that they cover."""
+    fold = [fit.fold_of(ratio.group, calibration.folds) for ratio in found]
+    covered = {}
+    for tail in calibration.bands.tails:
+        inside = 0
+        for left_out in range(calibration.folds):
+            others = [ratio for ratio, f in zip(found, fold, strict=True) if f != left_out]
+            bands = bands_of(others, tail, calibration.bands)
+            tested = [ratio for ratio, f in zip(found, fold, strict=True) if f == left_out]
+            for ratio in tested:
+                band = find(bands, ratio.metric, ratio.situation)
+                inside += band is not None and band.low <= ratio.value <= band.high
+        covered[tail] = inside / len(found)
+    best = min(covered, key=lambda tail: abs(covered[tail] - calibration.bands.covered))
+    return best, covered[best]
+
+
+def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band]:
+    """Return the bands of all classes with rows and groups enough, the narrowest first."""
+    bands = []
+    for conditions in CLASSES:
+        classes: dict[tuple[str, ...], list[Ratio]] = {}
+        for ratio in found:
+            classes.setdefault(
+                (ratio.metric, *(cast(str, getattr(ratio.situation, name)) for name in conditions)), []
+            ).append(ratio)
+        for (metric, *values), members in sorted(classes.items()):
+            groups = {ratio.group for ratio in members}
+            if len(members) < rules.least_rows or len(groups) < rules.least_groups:
+                continue
+            low, high = quantiles(
+                np.array([ratio.value for ratio in members]), fit.weights([ratio.group for ratio in members]) ** 2, tail
+            )
+            bands.append(
+                Band.model_validate(
+                    {
+                        "metric": metric,
+                        **dict(zip(conditions, values, strict=True)),
+                        "low": float(f"{low:.3g}"),
+                        "high": float(f"{high:.3g}"),
+                        "n": len(members),
+                        "groups": len(groups),
+                    }
+                )
+            )
+    return bands
+
+
+def quantiles(values: NDArray[np.float64], weight: NDArray[np.float64], tail: float) -> tuple[float, float]:
+    """Return the values that leave a share of the weight below and above."""
+    order = np.argsort(values)
+    share = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
+    low, high = np.interp([tail, 1 - tail], share, values[order])
+    return float(low), float(high)
+
+
+def rendered(bands: Sequence[Band]) -> str:
+    """Return the file as text, a line a band."""
+    lines = list(_lines(bands))
+    return "\n".join(
+        (
+            "# Measured over predicted: the range of about 8 in 10 published measurements, by class, the narrowest first.",
+            "# Written by `python -m sizing.calibration.bands`, the memory rows by tests/benchmarks/memory_bands.py.",
+            "bands:",
+            *lines,
+            'source: "published benchmark runs and engine logs, each with its source beside the measurement"',
+            f'date: "{date.today().isoformat()}"',
+            "",
+        )
+    )
+
+
+def _lines(bands: Sequence[Band]) -> Iterator[str]:
+    for band in bands:
+        stated = {name: value for name, value in band.model_dump().items() if value is not None}
+        yield f"  - {{{', '.join(f'{name}: {value}' for name, value in stated.items())}}}"
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,30 @@
+"""What the two commands of calibration share: their exit codes and the number of processes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from sizing.specs.errors import InputError
+
+
+def run(main: Callable[[], None]) -> int:
+    """Run a command: 0 where it is done, 2 with a line a fault on stderr where its input is wrong."""
+    try:
+        main()
+    except InputError as error:
+        for fault in error.faults:
+            sys.stderr.write(f"sizing.calibration: {fault}\n")
+        return 2
+    return 0
+
+
+def processes(text: str) -> int:
+    """Read a number of processes, of which more than there are processors help nobody."""
+    most = os.cpu_count() or 1
+    count = int(text) if text.isdecimal() else 0
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes")
+    return min(count, most)

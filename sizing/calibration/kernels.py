@@ -1,0 +1,151 @@
+"""What a refit of kernels found, as tables for the terminal.
+
+`python -m sizing.calibration.kernels`: rows of efficiency of GPU profiles refitted from tables of measured kernels.
+
+    python -m sizing.calibration.kernels FOLDER [--write]
+
+Each row for which the folder has points is fitted in the formula that evaluates it, and once without each fold of
+sizes; `--write` changes the rows whose fit helps on the sizes left out. Where tables hold constants alone (latent
+attention, other engines), those are compared with the profile's. Needs scipy, a development dependency.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from sizing.calibration import kernel_fit
+from sizing.calibration.command import run
+from sizing.calibration.kernel_points import why_kept
+from sizing.calibration.kernel_refits import Compared, Found, Refitted, refits, write
+from sizing.calibration.kernel_tables import Tables, load_tables, names_in
+from sizing.calibration.profiles import written
+from sizing.catalog import shelf
+from sizing.specs.calibration import Calibration
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import EfficiencyRow
+
+PERCENT = 100
+
+
+class _Medians(NamedTuple):
+    """Medians over rows of their errors, as shown."""
+
+    before: str
+    after: str
+    left_out: str
+
+
+def rows_table(refitted: Sequence[Refitted], least_gain: float) -> Table:
+    """Every row with points, now and refitted: constants, median and P90 of errors in %, and what becomes of it."""
+    title = "rows refitted from points; error, %: median / p90, now above, refitted below"
+    table = Table(
+        "GPU", "row", "version", "points", "now, refitted", "error", "of sizes left out", "written", title=title
+    )
+    for one in refitted:
+        table.add_row(
+            one.key.profile,
+            str(one.key),
+            one.version,
+            str(one.fit.points),
+            f"{_constants(one.row)}\n{_constants(one.fit.row)}",
+            f"{_errors(one.fit.before)}\n{_errors(one.fit.after)}",
+            f"{_errors(one.fit.before)}\n{_errors(one.fit.left_out)}",
+            f"kept: {one.kept}" if one.kept else ("yes" if one.helps(least_gain) else "no"),
+        )
+    return table
+
+
+def published_table(compared: Sequence[Compared]) -> Table:
+    """Rows for which constants alone were published, where those differ from the profile's: nothing tests them here."""
+    table = Table("GPU", "row", "version", "profile, published", "kept", title="constants as published, not refitted")
+    for one in compared:
+        if one.differences:
+            table.add_row(one.key.profile, str(one.key), one.version, "; ".join(one.differences), one.kept or "")
+    return table
+
+
+def operations_table(found: Found, least_gain: float) -> Table:
+    """By operation: how many rows, what becomes of them, and the medians over rows of their errors."""
+    title = "by operation; error, %: medians over rows of median / p90"
+    table = Table("operation", "refitted", "written", "now", "fitted", "left out", "published", "differ", title=title)
+    keys = [one.key for one in found.refitted] + [one.key for one in found.compared]
+    for operation in dict.fromkeys(key.operation for key in keys):
+        rows = [one for one in found.refitted if one.key.operation == operation]
+        others = [one for one in found.compared if one.key.operation == operation]
+        table.add_row(
+            operation,
+            str(len(rows)),
+            str(sum(one.helps(least_gain) for one in rows)),
+            *_medians([one.fit for one in rows]),
+            str(len(others)),
+            str(sum(bool(one.differences) for one in others)),
+        )
+    return table
+
+
+def without_row(found: Found, calibration: Calibration) -> Iterator[str]:
+    """Say of each table that no profile has a row for, why."""
+    for key in found.without_row:
+        why = why_kept(key, calibration.kernels.kept)
+        yield f"{key.profile} {key}: {f'left out: {why}' if why else 'the profile has no such row'}"
+
+
+def not_read(tables: Tables, calibration: Calibration) -> Iterator[str]:
+    """Say which names of the tables the calibration has no name for: their lines are not read."""
+    for rule, names in names_in(tables).items():
+        unknown = sorted(names - set(getattr(calibration.kernels, rule)))
+        if unknown:
+            yield f"not read: {rule} {', '.join(unknown)} (kernels.{rule} of _calibration.yaml has no name for them)"
+
+
+def _constants(row: EfficiencyRow) -> str:
+    return ", ".join(f"{name} {written(value)}" for name, value in kernel_fit.constants_of(row).items())
+
+
+def _errors(errors: kernel_fit.Errors) -> str:
+    return f"{errors.median * PERCENT:.1f} / {errors.p90 * PERCENT:.0f}"
+
+
+def _medians(fits: Sequence[kernel_fit.Refit]) -> _Medians:
+    if not fits:
+        return _Medians("", "", "")
+    columns = ([getattr(fit, name) for fit in fits] for name in _Medians._fields)
+    shown = (np.median([(one.median, one.p90) for one in column], axis=0) * PERCENT for column in columns)
+    return _Medians(*(f"{median:.1f} / {p90:.0f}" for median, p90 in shown))
+
+
+WIDTH = 160
+
+
+def main() -> None:
+    """Read, fit, report, write."""
+    parser = argparse.ArgumentParser(prog="python -m sizing.calibration.kernels", description="Refit kernels.")
+    parser.add_argument("folder", type=Path, help="tables of measured kernels (aic_*.csv)")
+    parser.add_argument("--write", action="store_true", help="write the GPU profiles")
+    options = parser.parse_args()
+    calibration = shelf.load_calibration().spec
+    tables = load_tables(options.folder)
+    found = refits(tables, calibration)
+    if not found.refitted and not found.compared:
+        raise InputError(Fault("holds nothing that a GPU profile has a row for", file=str(options.folder)))
+    console = Console(width=WIDTH, highlight=False)
+    console.print(rows_table(found.refitted, calibration.least_gain))
+    console.print(published_table(found.compared))
+    console.print(operations_table(found, calibration.least_gain))
+    for line in (*without_row(found, calibration), *not_read(tables, calibration)):
+        console.print(line)
+    if options.write:
+        for path in write(found.refitted, calibration):
+            console.print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

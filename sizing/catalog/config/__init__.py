@@ -1,0 +1,1 @@
+"""A published config.json, read by field into a model."""

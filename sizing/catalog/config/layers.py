@@ -1,0 +1,251 @@
+"""Which mixer and which MLP each layer has, read from the fields that lay a model out.
+
+A layout is stated in one of a dozen ways: a pattern string, a list of layer types, an interval, a count of
+leading dense layers. Where a config states none of them, every layer is alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sizing.catalog.config.fields import Fields, shown
+from sizing.specs.errors import nearest
+
+Mixer = Literal["full", "window", "chunk", "linear", "ssm"]
+MlpName = Literal["dense", "moe"]
+
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
+
+# Names of mixers in `layer_types` and of whole layers in patterns, where a layer is either a mixer or an MLP.
+LAYER_TYPES: dict[str, Mixer] = {
+    "full_attention": "full",
+    "attention": "full",
+    "deepseek_sparse_attention": "full",
+    "sliding_attention": "window",
+    "chunked_attention": "chunk",
+    "linear_attention": "linear",
+    "mamba": "ssm",
+}
+PATTERN_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+PATTERN, BLOCKS = "hybrid_override_pattern", "layers_block_type"
+BLOCK_MLPS: dict[str, MlpName] = {"mlp": "dense", "moe": "moe"}
+
+LISTED_MIXERS = (
+    BLOCKS,
+    "layer_types",
+    "attn_type_list",
+    "no_rope_layers",
+    "hybrid_layer_pattern",
+)
+
+# Llama4TextConfig (Transformers 4.51): every fourth layer sees the whole context where the config is silent.
+CHUNKED_INTERVAL = 4
+# Gemma2Config (Transformers 4.42): a hybrid cache without a stated pattern alternates, window first.
+HYBRID_CACHE_PERIOD = 2
+
+
+# Deeper than any model; a larger count is a typing error.
+MOST_LAYERS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One layer: its mixer, or None, and the MLPs that follow."""
+
+    mixer: Mixer | None
+    mlps: tuple[MlpName, ...]
+
+
+def read_layout(fields: Fields) -> tuple[Slot, ...]:
+    """Return one slot a layer, first to last."""
+    blocks = _blocks(fields, PATTERN, BLOCKS)
+    if blocks is not None and any(block in BLOCK_MLPS for block in blocks):
+        count = fields.optional_integer(*LAYERS, least=1) or len(blocks)
+        _check_length(fields, "num_hidden_layers", count, len(blocks))
+        return tuple(_block_slot(fields, BLOCKS, block) for block in blocks)
+    count = layer_count(fields)
+    mixers = _mixers(fields, count) if blocks is None else _named(fields, BLOCKS, blocks)
+    _check_length(fields, fields.stated(*LISTED_MIXERS) or "layer_types", len(mixers), count)
+    has_experts = bool(fields.optional_integer(*EXPERTS)) and fields.flag("enable_moe_block") is not False
+    moe = _routed(fields, count) if has_experts else (False,) * count
+    _check_length(fields, "mlp_layer_types", len(moe), count)
+    beside: tuple[MlpName, ...] = ("dense", "moe") if fields.flag("enable_moe_block") else ("moe",)
+    return tuple(Slot(mixer, beside if routed else ("dense",)) for mixer, routed in zip(mixers, moe, strict=False))
+
+
+def layer_count(fields: Fields) -> int:
+    """Return the stated number of layers."""
+    count = fields.integer(*LAYERS)
+    if count > MOST_LAYERS:
+        fields.fault(fields.stated(*LAYERS) or LAYERS[0], f"{count} layers", f"at most {MOST_LAYERS}")
+        return 1
+    return count
+
+
+def _check_length(fields: Fields, key: str, found: int, expected: int) -> None:
+    if found != expected and not fields.faults:
+        fields.fault(key, f"{found} does not agree with the {expected} layers stated elsewhere")
+
+
+def block_slots(fields: Fields, pattern: str, listed: str) -> tuple[Slot, ...]:
+    """Return the layers of a pattern string or of a list of blocks, by their keys; none where neither is stated."""
+    return tuple(_block_slot(fields, listed, block) for block in _blocks(fields, pattern, listed) or ())
+
+
+def _blocks(fields: Fields, pattern_key: str, list_key: str) -> tuple[str, ...] | None:
+    pattern = fields.text(pattern_key)
+    if pattern is None:
+        listed = fields.sequence(list_key)
+        return None if listed is None else tuple(map(str, listed))
+    unknown = sorted(set(pattern) - set(PATTERN_LETTERS))
+    if unknown:
+        fields.fault(pattern_key, f"unknown letters {''.join(unknown)}", " ".join(PATTERN_LETTERS))
+    return tuple(PATTERN_LETTERS[letter] for letter in pattern if letter in PATTERN_LETTERS)
+
+
+def _block_slot(fields: Fields, key: str, block: str) -> Slot:
+    if block in BLOCK_MLPS:
+        return Slot(None, (BLOCK_MLPS[block],))
+    return Slot(_named(fields, key, (block,))[0], ())
+
+
+def _named(fields: Fields, key: str, names: tuple[Any, ...]) -> tuple[Mixer, ...]:
+    known = list(LAYER_TYPES)
+    for name in map(str, names):
+        if name not in LAYER_TYPES:
+            fields.fault(key, f"unknown layer type {shown(name)}", ", ".join(known), nearest(name, known))
+    return tuple(LAYER_TYPES.get(str(name), "full") for name in names)
+
+
+def _mixers(fields: Fields, count: int) -> tuple[Mixer, ...]:
+    types = fields.sequence("layer_types")
+    if types is not None:
+        return _named(fields, "layer_types", types)
+    for read in (_by_delta_lists, _by_attention_types, _by_ssm_indices, _by_linear_interval, _by_chunks):
+        found = read(fields, count)
+        if found is not None:
+            return found
+    return _by_window(fields, count)
+
+
+def _or(full: bool, other: Mixer) -> Mixer:
+    """Return full attention or the other mixer of a layout that has two."""
+    return "full" if full else other
+
+
+def _by_delta_lists(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
+    """Read Kimi Linear's lists of layers, numbered from one."""
+    section = fields.section("linear_attn_config")
+    listed = section.sequence("full_attn_layers") if section else None
+    return None if listed is None else tuple(_or(index + 1 in listed, "linear") for index in range(count))
+
+
+def _by_attention_types(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
+    """Read MiniMax's list: 1 is full attention, 0 linear."""
+    listed = fields.sequence("attn_type_list")
+    return None if listed is None else tuple(_or(kind == 1, "linear") for kind in listed)
+
+
+def _by_ssm_indices(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
+    if fields.stated("mamba_n_heads", "mamba_num_heads", "mamba_d_state") is None:
+        return None
+    listed = fields.sequence("attn_layer_indices")
+    if listed is None:
+        allowed = "hybrid_override_pattern, layers_block_type, layer_types or attn_layer_indices"
+        fields.fault("layer_types", "state-space fields without a layout of their layers", allowed)
+        listed = ()
+    return tuple(_or(index in listed, "ssm") for index in range(count))
+
+
+def _by_linear_interval(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
+    if fields.stated("linear_num_value_heads") is None:
+        return None
+    interval = fields.integer("full_attention_interval")
+    return tuple(_or((index + 1) % interval == 0, "linear") for index in range(count))
+
+
+def _by_chunks(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
+    if fields.stated("attention_chunk_size") is None or fields.stated("hybrid_layer_pattern"):
+        return None
+    rotary = fields.sequence("no_rope_layers")
+    if rotary:
+        return tuple(_or(not has_rotary, "chunk") for has_rotary in rotary)
+    interval = fields.optional_integer("no_rope_layer_interval", least=1)
+    if interval is None:
+        interval = CHUNKED_INTERVAL
+        fields.note(f"no_rope_layers absent: every layer chunked but each {interval}th")
+    return tuple(_or((index + 1) % interval == 0, "chunk") for index in range(count))
+
+
+def _by_window(fields: Fields, count: int) -> tuple[Mixer, ...]:
+    """Read a sliding window: none, switched off, by list, by period, from a layer on, or on every layer."""
+    switch = fields.flag("use_sliding_window")
+    if fields.stated("sliding_window", "sliding_window_size") is None or switch is False:
+        return tuple(_or(True, "window") for _ in range(count))
+    listed = fields.sequence("hybrid_layer_pattern")
+    if listed is not None:
+        return tuple(_or(kind != 1, "window") for kind in listed)
+    period = fields.optional_integer("sliding_window_pattern", "_sliding_window_pattern", least=1)
+    if period is None and fields.text("cache_implementation") == "hybrid":
+        period = HYBRID_CACHE_PERIOD
+        fields.note("sliding_window_pattern absent: windowed and full layers alternate, as with a hybrid cache")
+    if period is not None:
+        return tuple(_or((index + 1) % period == 0, "window") for index in range(count))
+    first = fields.optional_integer("max_window_layers") if switch else 0
+    if first is None:
+        fields.note("max_window_layers absent: the sliding window holds in every layer")
+    return tuple(_or(index < (first or 0), "window") for index in range(count))
+
+
+def _routed(fields: Fields, count: int) -> tuple[bool, ...]:
+    """Return which layers route to experts."""
+    listed = fields.sequence("mlp_layer_types")
+    if listed is not None:
+        return tuple(kind == "sparse" for kind in listed)
+    numbered = fields.value("moe_layers", "moe_layers_enum")
+    if numbered is not None:
+        return _numbered(fields, numbered, count)
+    tests = (_after_dense(fields), _by_frequency(fields), _by_step(fields), _by_range(fields, count))
+    return tuple(all(test(index) for test in tests) for index in range(count))
+
+
+def _numbered(fields: Fields, numbered: Any, count: int) -> tuple[bool, ...]:
+    items = numbered.split(",") if isinstance(numbered, str) else numbered
+    try:
+        chosen = {int(item) for item in items}
+    except (TypeError, ValueError, OverflowError):
+        fields.fault("moe_layers", f"{shown(numbered)} is not a list of layer numbers")
+        return (False,) * count
+    return tuple(index in chosen for index in range(count))
+
+
+def _after_dense(fields: Fields) -> Callable[[int], bool]:
+    first = fields.optional_integer("first_k_dense_replace") or 0
+    return lambda index: index >= first
+
+
+def _by_frequency(fields: Fields) -> Callable[[int], bool]:
+    """Read `moe_layer_freq`: a list of 0 and 1, or a period counted from layer 0."""
+    if isinstance(fields.value("moe_layer_freq"), list | tuple):
+        listed = fields.sequence("moe_layer_freq") or ()
+        return lambda index: index < len(listed) and bool(listed[index])
+    period = fields.optional_integer("moe_layer_freq", least=1) or 1
+    return lambda index: index % period == 0
+
+
+def _by_step(fields: Fields) -> Callable[[int], bool]:
+    """Read a period counted from layer 1, and layers excepted from it."""
+    step = fields.optional_integer("decoder_sparse_step", "interleave_moe_layer_step", least=1) or 1
+    dense = fields.sequence("mlp_only_layers") or ()
+    return lambda index: (index + 1) % step == 0 and index not in dense
+
+
+def _by_range(fields: Fields, count: int) -> Callable[[int], bool]:
+    first = fields.optional_integer("moe_layer_start_index") or 0
+    last = fields.optional_integer("moe_layer_end_index")
+    interval = fields.optional_integer("moe_layer_interval", least=1) or 1
+    end = count - 1 if last is None else last
+    return lambda index: first <= index <= end and (index + 1) % interval == 0

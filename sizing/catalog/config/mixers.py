@@ -1,0 +1,233 @@
+"""The mixer of one layer, read by field: grouped-query, windowed, latent, linear or state-space."""
+
+from __future__ import annotations
+
+from sizing.catalog.config.fields import Fields, shown
+from sizing.catalog.config.layers import Mixer
+from sizing.specs.model import (
+    Attention,
+    GqaAttention,
+    LinearAttention,
+    MlaAttention,
+    SlidingWindowAttention,
+    SsmAttention,
+)
+
+HIDDEN = ("hidden_size", "n_embd", "d_model", "n_embed")
+MAX_POSITION = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "max_sequence_length",
+    "model_max_length",
+    "n_ctx",
+)
+Q_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+KV_HEADS = (
+    "num_key_value_heads",
+    "n_head_kv",
+    "num_kv_heads",
+    "multi_query_group_num",
+    "kv_n_heads",
+    "num_attention_groups",
+)
+KV_HEADS_BY_LAYER = "num_key_value_heads_per_layer"
+HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
+WINDOW = ("sliding_window", "sliding_window_size")
+BIAS = ("attention_bias", "qkv_bias", "add_qkv_bias", "enable_bias")
+STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attention:
+    """Return the mixer of layer `index` of `layers`."""
+    if mixer == "linear":
+        return _linear(fields)
+    if mixer == "ssm":
+        return _ssm(fields)
+    if fields.stated("kv_lora_rank"):
+        return _latent(fields, index)
+    window = _window(fields, mixer)
+    reuses = index >= layers - (fields.optional_integer("num_kv_shared_layers") or 0)
+    grouped = _grouped(fields, index, windowed=mixer != "full", reuses_cache=reuses)
+    if window is None:
+        return grouped
+    return SlidingWindowAttention(
+        q_heads=grouped.q_heads,
+        kv_heads=grouped.kv_heads,
+        head_dim=grouped.head_dim,
+        window=window,
+        bias=grouped.bias,
+        output_gate=grouped.output_gate,
+        shared_kv=grouped.shared_kv,
+        reuses_cache=grouped.reuses_cache,
+    )
+
+
+def _window(fields: Fields, mixer: Mixer) -> int | None:
+    """Return the window in tokens, None where it covers the longest context and so never binds."""
+    if mixer == "full":
+        return None
+    size = fields.integer(*(("attention_chunk_size",) if mixer == "chunk" else WINDOW))
+    return size if size < fields.integer(*MAX_POSITION) else None
+
+
+def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) -> GqaAttention:
+    """Return heads and widths; windowed and full layers may differ (`global_head_dim`.
+
+    `attention_other_setting`).
+    """
+    own = fields.section("attention_other_setting") if windowed else None
+    q_heads = (own or fields).integer(*Q_HEADS)
+    head_dim = head_dim_of(fields, fields.integer(*Q_HEADS))
+    kv_heads = (own.optional_integer(*KV_HEADS, least=1) if own else None) or _kv_heads(fields, index, q_heads)
+    if not windowed:
+        head_dim = fields.optional_integer("global_head_dim", least=1) or head_dim
+        kv_heads = fields.optional_integer("num_global_key_value_heads", least=1) or kv_heads
+    if (kv_heads > q_heads or q_heads % kv_heads) and (own or fields).stated(*Q_HEADS):
+        fields.fault(KV_HEADS[0], f"{kv_heads} does not divide the {q_heads} attention heads")
+    value_dim = fields.optional_integer("v_head_dim", least=1)
+    if value_dim is not None and value_dim != head_dim:
+        fields.fault("v_head_dim", f"values {value_dim} wide beside keys {head_dim} wide can't be expressed")
+    return GqaAttention(
+        q_heads=q_heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        bias=_bias(fields),
+        output_gate=_output_gate(fields),
+        shared_kv=bool(fields.flag("attention_k_eq_v")) and not windowed,
+        reuses_cache=reuses_cache,
+        norm_over_heads=fields.text("qk_norm_type") == "per_layer",
+    )
+
+
+def head_dim_of(fields: Fields, q_heads: int) -> int:
+    """Return the stated head width, else the hidden size shared out evenly."""
+    stated = fields.stated(*HEAD_DIM)
+    if stated is not None:
+        return fields.integer(stated)
+    hidden_size = fields.integer(*HIDDEN)
+    if hidden_size % q_heads and not fields.faults:
+        fields.fault("head_dim", f"missing, and {hidden_size} does not divide into {q_heads} heads")
+    head_dim = max(1, hidden_size // q_heads)
+    fields.note(f"head_dim absent: the hidden size over the attention heads, {hidden_size} / {q_heads} = {head_dim}")
+    return head_dim
+
+
+def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
+    """Return the KV heads of a layer.
+
+    By layer, shared by all (multi-query), stated, else one a query head.
+
+    Falcon writes a head count that only its newer decoder uses; `multi_query` rules where that decoder is
+    off.
+    """
+    by_layer = fields.sequence(KV_HEADS_BY_LAYER)
+    if by_layer is not None:
+        place = f"{KV_HEADS_BY_LAYER}[{index}]"
+        heads = by_layer[index] if index < len(by_layer) else None
+        return Fields({place: heads}, fields.where, fields.faults).integer(place)
+    if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
+        return 1
+    stated = fields.stated(*KV_HEADS)
+    if stated is not None:
+        return fields.integer(stated)
+    fields.note(f"num_key_value_heads absent: one KV head for each of the {q_heads} attention heads (multi-head)")
+    return q_heads
+
+
+def _bias(fields: Fields) -> bool:
+    stated = fields.flag(*BIAS)
+    if stated is not None:
+        return stated
+    return fields.flag("no_bias") is False or bool(fields.flag("bias"))
+
+
+def _output_gate(fields: Fields) -> bool:
+    """Return whether a gate as wide as the queries follows attention.
+
+    With linear layers it does unless denied.
+    """
+    stated = fields.flag("attn_output_gate", "attention_output_gate")
+    if stated is not None:
+        return stated
+    gated = fields.stated("linear_num_value_heads") is not None
+    if gated:
+        fields.note("attn_output_gate absent: gated, as in families that write linear_num_value_heads")
+    return gated
+
+
+def _latent(fields: Fields, index: int) -> MlaAttention:
+    """Return latent attention; a layer whose indexer is `shared` reuses the choice of the layer before it."""
+    if not fields.has("q_lora_rank"):
+        fields.fault("q_lora_rank", "missing", "a whole number above zero, or null for full-rank queries")
+    topk = fields.optional_integer("index_topk") or 0
+    kinds = fields.sequence("indexer_types") or ()
+    indexes = topk > 0 and (index >= len(kinds) or kinds[index] != "shared")
+    return MlaAttention(
+        q_heads=fields.integer(*Q_HEADS),
+        q_lora_rank=fields.optional_integer("q_lora_rank", least=1),
+        kv_lora_rank=fields.integer("kv_lora_rank"),
+        qk_nope_head_dim=fields.integer("qk_nope_head_dim"),
+        qk_rope_head_dim=fields.integer("qk_rope_head_dim"),
+        v_head_dim=fields.integer("v_head_dim"),
+        index_heads=fields.integer("index_n_heads") if indexes else 0,
+        index_head_dim=fields.integer("index_head_dim") if indexes else 0,
+        index_topk=topk,
+        output_gate=bool(fields.flag("mla_use_output_gate")),
+    )
+
+
+def _linear(fields: Fields) -> LinearAttention:
+    """Return linear attention: a delta rule with its own fields.
+
+    A section of them, or MiniMax's plain form.
+    """
+    section = fields.section("linear_attn_config")
+    if section is not None:
+        heads, head_dim = section.integer("num_heads"), section.integer("head_dim")
+        return LinearAttention(
+            key_heads=heads,
+            value_heads=heads,
+            key_head_dim=head_dim,
+            value_head_dim=head_dim,
+            conv_kernel=section.integer("short_conv_kernel_size"),
+            gate_rank=0 if section.flag("use_full_rank_gate") else head_dim,
+        )
+    if fields.stated("attn_type_list"):
+        heads = fields.integer(*Q_HEADS)
+        head_dim = head_dim_of(fields, heads)
+        return LinearAttention(heads, heads, head_dim, head_dim, conv_kernel=1, state_bytes=_state_bytes(fields))
+    return LinearAttention(
+        key_heads=fields.integer("linear_num_key_heads"),
+        value_heads=fields.integer("linear_num_value_heads"),
+        key_head_dim=fields.integer("linear_key_head_dim"),
+        value_head_dim=fields.integer("linear_value_head_dim"),
+        conv_kernel=fields.integer("linear_conv_kernel_dim"),
+        state_bytes=_state_bytes(fields),
+    )
+
+
+def _ssm(fields: Fields) -> SsmAttention:
+    return SsmAttention(
+        heads=fields.integer("mamba_num_heads", "mamba_n_heads"),
+        head_dim=fields.integer("mamba_head_dim", "mamba_d_head"),
+        groups=fields.integer("n_groups", "mamba_n_groups"),
+        state_size=fields.integer("ssm_state_size", "mamba_d_state"),
+        conv_kernel=fields.integer("conv_kernel", "mamba_d_conv"),
+        state_bytes=_state_bytes(fields),
+    )
+
+
+def _state_bytes(fields: Fields) -> int:
+    """Return bytes of one state value.
+
+    Without a stated type the state is kept in 32 bit, as the references do.
+    """
+    stated = fields.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
+    if stated is None:
+        fields.note("mamba_ssm_dtype absent: the state of linear and state-space layers is kept in 32 bit")
+        return STATE_BYTES["float32"]
+    if stated not in STATE_BYTES:
+        fields.fault("mamba_ssm_dtype", f"unknown type {shown(stated)}", ", ".join(STATE_BYTES))
+    return STATE_BYTES.get(stated, STATE_BYTES["float32"])

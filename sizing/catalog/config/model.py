@@ -1,0 +1,352 @@
+"""Layers found by architecture search.
+
+Each stated on its own in `block_configs` (attention and MLP vary or vanish).
+
+Parameters beside the text layers.
+
+Learned positions, per-layer embeddings, sparse-attention indexers.
+
+All are held in memory and none is multiplied for every text token, so they are counted, not modelled.
+
+Vision towers: their sizes and parameters, and the field that says how an image becomes tokens.
+
+A published config.json, read by field into a model: never by class name, model type or model name.
+
+Fields that a family leaves to its code are inferred from others that only such families write; each inference
+is documented where it is made and, where it could matter, stated in the model's notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from sizing.catalog.config.fields import Fields, report_misspelt, shown
+from sizing.catalog.config.layers import Slot, layer_count, read_layout
+from sizing.catalog.config.mixers import HIDDEN, MAX_POSITION, Q_HEADS, head_dim_of, read_mixer
+from sizing.catalog.config.mlps import is_gated, read_mlp, read_mtp
+from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Model, Vision
+
+# The published model code rounds two thirds of mult x hidden up to a multiple of 256 (modeling_decilm.py).
+GATED_SHARE_NUMERATOR, GATED_SHARE_DENOMINATOR = 2, 3
+WIDTH_MULTIPLE = 256
+MOST_MULTIPLE = 1_000  # of the hidden size: MLPs are a few times as wide, published ones at most 5.25 times
+LINEAR_KEY = "replace_with_linear"
+
+
+def read_blocks(fields: Fields) -> tuple[LayerKind, ...]:
+    """Return every layer of `block_configs`, first to last."""
+    listed = fields.sequence("block_configs") or ()
+    count = layer_count(fields)
+    if len(listed) != count:
+        fields.fault("block_configs", f"{len(listed)} blocks do not agree with {count} layers")
+    return tuple(_block(fields, block, index) for index, block in enumerate(listed))
+
+
+def _block(fields: Fields, block: object, index: int) -> LayerKind:
+    place = f"block_configs[{index}]"
+    wrapped = Fields({place: block}, fields.where, fields.faults, fields.notes).section(place)
+    attention = wrapped.section("attention") if wrapped else None
+    ffn = wrapped.section("ffn") if wrapped else None
+    if attention is None or ffn is None:
+        fields.fault(place, "missing its sections", "attention and ffn")
+        return LayerKind(None, ())
+    for section in (attention, ffn):
+        if section.flag(LINEAR_KEY):
+            section.fault(LINEAR_KEY, "a linear layer in place of a block can't be expressed", "false")
+    return LayerKind(_attention(fields, attention), _mlps(fields, ffn))
+
+
+def _attention(fields: Fields, block: Fields) -> Attention | None:
+    if block.flag("no_op"):
+        return None
+    q_heads = fields.integer(*Q_HEADS)
+    group = block.integer("n_heads_in_group")
+    if q_heads % group:
+        block.fault("n_heads_in_group", f"{group} does not divide the {q_heads} attention heads")
+    head_dim = head_dim_of(fields, q_heads)
+    return GqaAttention(q_heads=q_heads, kv_heads=max(1, q_heads // group), head_dim=head_dim)
+
+
+def _mlps(fields: Fields, block: Fields) -> tuple[DenseMlp, ...]:
+    if block.flag("no_op"):
+        return ()
+    multiple = block.value("ffn_mult")
+    if isinstance(multiple, bool) or not isinstance(multiple, int | float) or not 0 < multiple <= MOST_MULTIPLE:
+        block.fault("ffn_mult", f"{shown(multiple)} is not a factor", f"a number above zero, at most {MOST_MULTIPLE:,}")
+        return ()
+    width = int(GATED_SHARE_NUMERATOR * multiple * fields.integer(*HIDDEN) / GATED_SHARE_DENOMINATOR)
+    return (DenseMlp(intermediate=-(-width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE, gated=is_gated(fields)),)
+
+
+PER_LAYER_PROJECTIONS = 3  # one from the input embedding, a gate and a way back in each layer
+
+
+def other_parameters(fields: Fields, layers: int) -> int:
+    """Return how many parameters lie outside the text layers, embedding, head and vision tower.
+
+    Notes say what is estimated.
+    """
+    return _learned_positions(fields) + _per_layer_embeddings(fields, layers) + _block_indexers(fields)
+
+
+def _learned_positions(fields: Fields) -> int:
+    """Return a learned position table.
+
+    MPT without ALiBi, and families with a word-embedding width of their own.
+    """
+    learned = fields.flag("learned_pos_emb") and not fields.flag("alibi")
+    if not (learned or fields.stated("word_embed_proj_dim")):
+        return 0
+    return fields.integer(*MAX_POSITION) * fields.integer(*HIDDEN)
+
+
+def _per_layer_embeddings(fields: Fields, layers: int) -> int:
+    """Return Gemma 3n's and 4's embeddings of every layer, with the projections around them."""
+    width = fields.optional_integer("hidden_size_per_layer_input") or 0
+    if not width:
+        return 0
+    hidden = fields.integer(*HIDDEN)
+    vocabulary = fields.integer("vocab_size_per_layer_input", "vocab_size")
+    fields.note("per-layer embeddings counted as resident parameters outside the layers")
+    return layers * (vocabulary + PER_LAYER_PROJECTIONS * hidden) * width
+
+
+def _block_indexers(fields: Fields) -> int:
+    """Return the indexers of block-sparse grouped attention, whose layers are modelled as full attention."""
+    sparse = fields.section("sparse_attention_config")
+    if sparse is None or not sparse.flag("use_sparse_attention"):
+        return 0
+    layers = sum(1 for used in sparse.sequence("sparse_attention_freq") or () if used)
+    width = sparse.integer("sparse_index_dim") * (sparse.integer("sparse_num_index_heads") + 1)
+    fields.note("block-sparse attention modelled as full attention: long contexts come out too slow")
+    return layers * width * fields.integer(*HIDDEN)
+
+
+VISION_HIDDEN = ("hidden_size", "vt_hidden_size", "embed_dim")
+VISION_LAYERS = ("num_hidden_layers", "depth", "vt_num_hidden_layers")
+VISION_WIDTH = ("intermediate_size", "vt_intermediate_size")
+VISION_OUTPUT = ("out_hidden_size", "text_hidden_size", "projection_dim")
+VISION_ACTIVATION = ("hidden_act", "hidden_activation")
+SECTION = "vision_config"
+COLOURS = 3
+PLAIN_MATRICES, GATED_MATRICES = 2, 3
+ATTENTION_MATRICES = 4  # query, key, value and output, each hidden x hidden
+
+
+class Tower(NamedTuple):
+    """A vision tower with its estimated parameters."""
+
+    vision: Vision | None = None
+    parameters: int = 0
+
+
+def read_vision(fields: Fields) -> Tower:
+    """Return the vision transformer that a config states; nothing where it has none or lacks its sizes.
+
+    Parameters are those of patches, blocks, and the merger's two matrices where stated.
+    """
+    vision = fields.section(SECTION)
+    if vision is None:
+        return Tower()
+    hidden = vision.optional_integer(*VISION_HIDDEN, least=1)
+    depth = vision.optional_integer(*VISION_LAYERS, least=1)
+    width = vision.optional_integer(*VISION_WIDTH, least=1)
+    patch = vision.optional_integer("patch_size", least=1)
+    if hidden is None or depth is None or width is None or patch is None:
+        fields.note("vision tower not counted: vision_config lacks its hidden size, layers, MLP width or patch size")
+        return Tower()
+    frames = vision.optional_integer("temporal_patch_size", least=1) or 1
+    gated = vision.stated(*VISION_ACTIVATION) is not None and is_gated(vision)
+    mlp_matrices = GATED_MATRICES if gated else PLAIN_MATRICES
+    blocks = depth * (ATTENTION_MATRICES * hidden * hidden + mlp_matrices * hidden * width)
+    positions = vision.optional_integer("num_position_embeddings") or 0
+    embeddings = patch * patch * COLOURS * frames * hidden + positions * hidden
+    fields.note("vision tower's parameters estimated from vision_config; it has no work in a step of text alone")
+    rule = _rule(fields, vision)
+    image = vision.optional_integer("image_size", least=1)
+    return Tower(Vision(hidden, depth, patch, *rule, image_pixels=image), blocks + embeddings + _merger(vision, hidden))
+
+
+def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:
+    """Return the field that tells how an image becomes tokens, patches a side to a token, and the tokens that are fixed."""
+    for key in ("mm_tokens_per_image", "vision_soft_tokens_per_image"):
+        tokens = fields.optional_integer(key, least=1)
+        if tokens is not None:
+            return key, vision.optional_integer("pooling_kernel_size", least=1) or 1, tokens
+    if vision.stated("pixel_shuffle_ratio"):
+        return f"{SECTION}.pixel_shuffle_ratio", _of_ratio(vision, vision.value("pixel_shuffle_ratio")), None
+    kernel = vision.sequence("merge_kernel_size")
+    if kernel:
+        side = Fields({"merge_kernel_size": kernel[0]}, fields.where, fields.faults).integer("merge_kernel_size")
+        return f"{SECTION}.merge_kernel_size", side, None
+    for holder, prefix in ((vision, f"{SECTION}."), (fields, "")):
+        merge = holder.optional_integer("spatial_merge_size", least=1)
+        if merge is not None:
+            return f"{prefix}spatial_merge_size", merge, None
+    return None, 1, None
+
+
+def _of_ratio(vision: Fields, ratio: Any) -> int:
+    """Return how many patches a side a ratio makes one token."""
+    side = 1 / ratio if isinstance(ratio, int | float) and not isinstance(ratio, bool) and 0 < ratio <= 1 else 0.0
+    if side != round(side) or not side:
+        vision.fault("pixel_shuffle_ratio", f"{shown(ratio)} is no ratio", "1 over a whole number, as 0.5")
+        return 1
+    return round(side)
+
+
+def _merger(vision: Fields, hidden: int) -> int:
+    """Return the two matrices that join patches, once for the output and once for each layer also tapped."""
+    merge = vision.optional_integer("spatial_merge_size", least=1)
+    output = vision.optional_integer(*VISION_OUTPUT, least=1)
+    if merge is None or output is None:
+        return 0
+    mergers = 1 + len(vision.sequence("deepstack_visual_indexes") or ())
+    merged = merge * merge * hidden
+    return mergers * (merged * merged + merged * output)
+
+
+DTYPES: dict[str, Literal["fp32", "fp16", "bf16"]] = {
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+}
+DTYPE_PREFIX = "torch."
+# Fields of architectures that the layer kinds can't express, with why.
+INEXPRESSIBLE = {
+    "compress_ratios": "attention over a compressed cache is not modelled",
+    "mamba_dt_rank": "the first Mamba generation is not modelled",
+    "cross_attention_layers": "cross attention to images is not modelled",
+}
+# Keys that only families with tied embeddings write; the others untie unless the config says otherwise.
+TIED_FAMILIES = (
+    "query_pre_attn_scalar",
+    "final_logit_softcapping",
+    "logit_scale",
+    "expansion_ratio",
+    "new_decoder_architecture",
+    "multi_query",
+    "word_embed_proj_dim",
+    "apply_residual_connection_post_layernorm",
+)
+
+
+def read_model(
+    config: Mapping[str, Any],
+    *,
+    name: str,
+    source: str,
+    where: str | None = None,
+    hf_quant_config: Mapping[str, Any] | None = None,
+    checkpoint_bytes: int | None = None,
+) -> Model:
+    """Return the model that a config.json states.
+
+    `where` is the file that faults name; `hf_quant_config` is ModelOpt's file of that name, where a
+    checkpoint has one; `checkpoint_bytes` the exact size of the weights in bytes, where an index gives it.
+    Raises InputError with one fault for each field that is missing or wrong, or whose meaning can't be
+    expressed.
+    """
+    if not isinstance(config, Mapping):
+        raise InputError(Fault("not a mapping of fields", file=where))
+    fields = Fields(config, where)
+    if config.get("is_encoder_decoder") is True:  # none of its other fields means what a decoder's does
+        raise InputError(Fault("an encoder beside a decoder is not modelled", file=where, field="is_encoder_decoder"))
+    for key, reason in INEXPRESSIBLE.items():
+        if fields.stated(key):
+            fields.fault(key, reason)
+    layers = _layers(fields)
+    if not layers and not fields.faults:
+        fields.fault("num_hidden_layers", "no layers")
+    activation = _activation_precision(fields)
+    kinds = tuple(dict.fromkeys(layers))
+    tower = read_vision(fields)
+    model = Model(
+        name=name,
+        kinds=kinds,
+        layers=tuple(kinds.index(layer) for layer in layers),
+        hidden_size=fields.integer(*HIDDEN),
+        vocab_size=fields.integer("vocab_size", "padded_vocab_size", "n_vocab"),
+        tied_embeddings=_tied(fields),
+        max_position=fields.integer(*MAX_POSITION),
+        activation_precision=activation,
+        quantisation=read_quantisation(fields, layers, activation, hf_quant_config),
+        parallel_blocks=_parallel(fields),
+        extra_parameters=tower.parameters + other_parameters(fields, len(layers)),
+        vision_parameters=tower.parameters,
+        vision=tower.vision,
+        mtp=read_mtp(
+            fields,
+            layers,
+            lambda slot: _layer(fields, slot, len(layers) - 1, len(layers)),
+            excluded_modules(fields, hf_quant_config),
+        ),
+        checkpoint_bytes=checkpoint_bytes,
+        source=source,
+        notes=tuple(fields.notes),
+    )
+    report_misspelt(fields)
+    if fields.faults:
+        raise InputError(fields.faults)
+    return model
+
+
+def _layers(fields: Fields) -> tuple[LayerKind, ...]:
+    """Return every layer, first to last."""
+    if fields.stated("block_configs"):
+        return read_blocks(fields)
+    slots = read_layout(fields)
+    return tuple(_layer(fields, slot, index, len(slots)) for index, slot in enumerate(slots))
+
+
+def _layer(fields: Fields, slot: Slot, index: int, layers: int) -> LayerKind:
+    mixer = None if slot.mixer is None else read_mixer(fields, slot.mixer, index, layers)
+    reuses = bool(getattr(mixer, "reuses_cache", False))
+    return LayerKind(mixer, tuple(read_mlp(fields, mlp, reuses_cache=reuses) for mlp in slot.mlps))
+
+
+def _activation_precision(fields: Fields) -> Literal["fp32", "fp16", "bf16"]:
+    stated = fields.text("torch_dtype", "dtype")
+    if stated is None:
+        fields.note("torch_dtype absent: bf16 taken for activations and unquantised weights")
+        return "bf16"
+    dtype = stated.removeprefix(DTYPE_PREFIX)
+    if dtype not in DTYPES:
+        fields.fault("torch_dtype", f"unknown type {shown(stated)}", ", ".join(DTYPES))
+    return DTYPES.get(dtype, "bf16")
+
+
+def _tied(fields: Fields) -> bool:
+    """Return whether input embedding and output head share their weights.
+
+    Inferred where the config is silent.
+    """
+    stated = fields.flag("tie_word_embeddings")
+    if stated is not None:
+        return stated
+    evidence = fields.stated(*TIED_FAMILIES) or next((key for key in TIED_FAMILIES[:2] if fields.has(key)), None)
+    if evidence:
+        fields.note(f"tie_word_embeddings absent: tied, as in families that write {evidence}")
+        return True
+    fields.note("tie_word_embeddings absent: untied")
+    return False
+
+
+def _parallel(fields: Fields) -> bool:
+    """Return whether attention and MLP read the same input and share one norm and one reduction.
+
+    A flag says so, or fields that only such families write: a logit scale (Cohere), or rotary width beside
+    GPT-2's names (GPT-J).
+    """
+    stated = fields.flag("parallel_attn", "use_parallel_residual", "parallel_residual")
+    if stated is not None:
+        return stated
+    if fields.flag("new_decoder_architecture"):
+        return True
+    cohere, gpt_j = fields.stated("logit_scale"), fields.stated("rotary_dim") and fields.stated("n_embd")
+    if cohere or gpt_j:
+        fields.note(f"parallel_attn absent: attention and MLP in parallel, as in families that write {cohere or gpt_j}")
+    return bool(cohere or gpt_j)

@@ -1,0 +1,201 @@
+"""Measured serving benchmarks as CSV: one row a benchmark point, read into typed rows, a fault for each wrong cell."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sizing.catalog.files import read_text
+from sizing.catalog.paths import expanded
+from sizing.specs.errors import Fault, InputError, nearest
+
+MOST_FAULTS = 10  # shown of one file: more cells that are wrong in the same way help nobody
+
+MODES = ("static_batch", "closed_loop", "open_loop", "max_throughput")
+METRICS = ("ttft_ms", "itl_ms", "e2e_ms", "req_per_s", "output_tok_per_s")
+NEEDED = ("id", "engine", "model", "gpu", "isl", "osl", "mode")
+TEXTS = ("source", "url", "engine_version", "weight_precision", "kv_precision", "notes")
+
+
+class Bounds(NamedTuple):
+    """The least and the most that a number may be; `whole` ones are counts."""
+
+    least: float
+    most: float
+    whole: bool = False
+
+    def __str__(self) -> str:
+        """Say what is allowed, as a fault does."""
+        return f"{'whole numbers, ' if self.whole else ''}{self.least:,.10g} to {self.most:,.10g}"
+
+
+# A number outside is a slip (another unit, a decimal point), and would be compared, or simulated, for nothing.
+LATENCY_MS = Bounds(1e-3, 1e9)  # a microsecond, less than one kernel takes to start; 11 days, longer than any run
+RATE_PER_S = Bounds(1e-6, 1e9)  # one in 11 days; far above what a whole data centre generates
+TOKENS = Bounds(1, 10 * 2**20)  # as long as the longest published context, 10 Mi (Llama 4 Scout)
+BUDGET_TOKENS = TOKENS._replace(whole=True)
+GPUS = Bounds(1, 4096, whole=True)  # of one deployment; those published end at a rack
+IN_FLIGHT = Bounds(1, 50_000, whole=True)  # published: to 7,168; more take minutes to simulate
+REQUESTS = Bounds(1, 500_000, whole=True)  # ten rounds of the most in flight
+STEPS = Bounds(1, 1_000_000, whole=True)  # a wait of hours
+SHARE = Bounds(0, 1)
+
+BOUNDS: dict[str, Bounds] = {
+    **dict.fromkeys(("isl", "osl"), TOKENS),
+    **dict.fromkeys(("n_gpus", "tp", "pp", "ep", "attention_dp"), GPUS),
+    **dict.fromkeys(("concurrency", "batch"), IN_FLIGHT),
+    **dict.fromkeys(("num_requests", "max_num_seqs"), REQUESTS),
+    "max_num_batched_tokens": BUDGET_TOKENS,
+    **dict.fromkeys(("batch_wait_steps", "arrival_poll_steps"), STEPS),
+    "warmup_requests": Bounds(0, REQUESTS.most),
+    **dict.fromkeys(("length_ratio_min", "batch_wait_ratio"), SHARE),
+    "ttft_p99_ms": LATENCY_MS,
+    **{name: LATENCY_MS if name.endswith("_ms") else RATE_PER_S for name in METRICS},
+}
+COLUMNS = tuple(dict.fromkeys((*NEEDED, *TEXTS, *BOUNDS)))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRow:
+    """One benchmark point. None where the source states nothing; `cells` is the row as written, for grouping.
+
+    ISL and OSL are tokens a request, nominal: lengths are uniform from `length_ratio_min` of them where that is stated.
+    `concurrency` counts requests in flight over all GPUs of the row, `output_tok_per_s` output tokens alone.
+    """
+
+    id: str
+    engine: str
+    model: str
+    gpu: str
+    isl: float
+    osl: float
+    mode: str
+    source: str = ""
+    url: str = ""
+    engine_version: str = ""
+    weight_precision: str = ""
+    kv_precision: str = ""
+    notes: str = ""
+    n_gpus: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    attention_dp: int | None = None
+    concurrency: int | None = None
+    batch: int | None = None
+    num_requests: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    batch_wait_steps: int | None = None
+    arrival_poll_steps: int | None = None
+    warmup_requests: float | None = None
+    length_ratio_min: float | None = None
+    batch_wait_ratio: float | None = None
+    ttft_p99_ms: float | None = None
+    ttft_ms: float | None = None
+    itl_ms: float | None = None
+    e2e_ms: float | None = None
+    req_per_s: float | None = None
+    output_tok_per_s: float | None = None
+    cells: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def measured(self) -> dict[str, float]:
+        """Return the metrics that the row states."""
+        return {name: value for name in METRICS if (value := getattr(self, name)) is not None}
+
+
+def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
+    """Return the rows of a file.
+
+    Columns beyond the known ones are kept for grouping. Raises InputError for a file that can't be read, without the
+    columns needed, without rows, or with wrong cells (the first ten are named by line and column).
+    """
+    file = str(path)
+    reader = csv.DictReader(io.StringIO(read_text(expanded(file)), newline=""), restkey="", strict=True)
+    rows: list[MeasuredRow] = []
+    faults: list[Fault] = []
+    try:
+        faults += _wrong_head(reader.fieldnames or (), file)
+        for cells in reader if not faults else ():
+            if "" in cells:
+                faults.append(Fault("has more cells than the head", file, reader.line_num))
+                continue
+            row = {name: (text or "").strip() for name, text in cells.items()}
+            wrong = _wrong_cells(row, file, reader.line_num)
+            faults += wrong
+            if not wrong:
+                rows.append(_row(row))
+    except csv.Error as error:
+        faults.append(Fault(f"is not valid CSV: {error}", file, reader.line_num))
+    if not faults and not rows:
+        faults.append(Fault("holds no rows", file))
+    if faults:
+        raise InputError(faults[:MOST_FAULTS])
+    return tuple(rows)
+
+
+def _wrong_head(names: Any, file: str) -> list[Fault]:
+    known = [name for name in names if name]
+    faults = [
+        Fault("the column is missing", file, 1, name, nearest=nearest(name, known))
+        for name in NEEDED
+        if name not in known
+    ]
+    twice = sorted({name for name in known if known.count(name) > 1})
+    faults += [Fault("the column is given twice", file, 1, name) for name in twice]
+    if not faults and not set(METRICS) & set(known):
+        faults.append(Fault("no column holds a result", file, 1, allowed=", ".join(METRICS)))
+    return faults
+
+
+def _wrong_cells(cells: Mapping[str, str], file: str, line: int) -> list[Fault]:
+    faults = []
+    for name in COLUMNS:
+        text = cells.get(name, "")
+        if not text:
+            if name in NEEDED:
+                faults.append(Fault("is empty", file, line, name))
+            continue
+        if name == "mode" and text not in MODES:
+            fault = Fault(
+                f"{text!r} is no mode", file, line, name, allowed=", ".join(MODES), nearest=nearest(text, MODES)
+            )
+            faults.append(fault)
+        elif name in BOUNDS:
+            try:
+                read_number(text, BOUNDS[name])
+            except ValueError as error:
+                faults.append(Fault(f"{text!r} is {error}", file, line, name, allowed=str(BOUNDS[name])))
+    return faults
+
+
+def _row(cells: Mapping[str, str]) -> MeasuredRow:
+    given: dict[str, Any] = {
+        name: read_number(text, BOUNDS[name]) if name in BOUNDS else text
+        for name in COLUMNS
+        if (text := cells.get(name, ""))
+    }
+    return MeasuredRow(**given, cells=cells)
+
+
+def read_number(text: str, bounds: Bounds) -> float:
+    """Return the number that a text holds, an int where the bounds ask for whole ones.
+
+    Raises ValueError, saying what the text is instead, for no number and one out of bounds.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("no number") from None
+    if not math.isfinite(value):
+        raise ValueError("not finite")
+    if bounds.whole and not value.is_integer():
+        raise ValueError("no whole number")
+    if not bounds.least <= value <= bounds.most:
+        raise ValueError("out of range")
+    return int(value) if bounds.whole else value

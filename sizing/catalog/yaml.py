@@ -1,0 +1,216 @@
+"""YAML as this project reads it: plain data, no surprises, and a line for every field.
+
+The parser's events are walked with an explicit stack, so depth is bounded by a rule and not by Python's
+stack, and what YAML allows beyond plain data (anchors, aliases, tags, merge keys, several documents) is
+refused by name. Plain scalars follow YAML 1.1 for `yes`, `no`, `on`, `off`, and YAML 1.2 for numbers and
+dates: `1e3` is a number, `010`, `1:30` and `2025-01-31` stay text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import yaml
+
+from sizing.specs.errors import Fault, InputError
+
+Path = tuple[str | int, ...]
+
+# A field of a spec lies at most six levels down; far deeper nesting is a mistake or an attack.
+MAX_DEPTH = 32
+_TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
+# Longer digit strings are identifiers, not counts; Python itself refuses to convert more than 4,300 digits.
+_MAX_DIGITS = 40
+
+_NULL = {"", "~", "null", "Null", "NULL"}
+_BOOL = {
+    spelling: value
+    for word, value in {
+        "yes": True,
+        "on": True,
+        "true": True,
+        "no": False,
+        "off": False,
+        "false": False,
+    }.items()
+    for spelling in (word, word.capitalize(), word.upper())
+}
+_NUMBER_STARTS = frozenset("+-.0123456789")
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
+_FLOAT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
+_SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
+
+
+class Spot(NamedTuple):
+    """Where a field stands: its line, and the text of its value as written (None for a mapping or a list)."""
+
+    line: int
+    text: str | None
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mapping or list that is being read; `key` is a mapping's key that waits for its value."""
+
+    value: Any
+    path: Path
+    key: str | None = None
+    key_line: int = 0
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The state of one pass over a text."""
+
+    file: str
+    spots: dict[Path, Spot] | None
+    root: Any = None
+    documents: int = 0
+    stack: list[_Open] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+    def fault(self, message: str, line: int, where: str | None = None, allowed: str | None = None) -> None:
+        """Keep a fault; reading goes on, so that one run reports them all."""
+        self.faults.append(Fault(message, file=self.file, line=line, field=where, allowed=allowed))
+
+
+def dotted(path: Path) -> str:
+    """Render a path as users write it: `efficiency[3].t0_us`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def parse(text: str, file: str) -> Any:
+    """Return the plain data of a YAML document, None for an empty one; raises InputError with every fault."""
+    return _read(text, file, None).root
+
+
+def spots(text: str, file: str) -> dict[Path, Spot]:
+    """Return the line and the text of every field of a document that `parse` accepts."""
+    found: dict[Path, Spot] = {}
+    _read(text, file, found)
+    return found
+
+
+def scalar(text: str) -> Any:
+    """Resolve a plain (unquoted) scalar to None, bool, int, float or text."""
+    if text[:1] in _NUMBER_STARTS:
+        if _INT.match(text):
+            return int(text) if len(text) <= _MAX_DIGITS else text
+        if _FLOAT.match(text) and not _LEADING_ZERO.match(text):
+            return float(text)
+    if text in _BOOL:
+        return _BOOL[text]
+    if text in _NULL:
+        return None
+    if _SPECIAL.match(text):
+        return float(text.replace(".", "").lower())
+    return text
+
+
+def _read(text: str, file: str, found: dict[Path, Spot] | None) -> _Reading:
+    reading = _Reading(file, found)
+    try:
+        for event in _events(text):
+            _take(reading, event)
+    except yaml.YAMLError as error:
+        raise InputError([*reading.faults, _syntax_fault(error, text, file)]) from None
+    if reading.faults:
+        raise InputError(reading.faults)
+    return reading
+
+
+def _events(text: str) -> Iterator[Any]:
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return iter(yaml.parse(text, Loader=loader))
+
+
+def _take(reading: _Reading, event: Any) -> None:
+    """Fold one event into the data under construction."""
+    line = event.start_mark.line + 1
+    if isinstance(event, yaml.ScalarEvent):
+        _check_plain_data(reading, event, line)
+        if reading.stack and isinstance(reading.stack[-1].value, dict) and reading.stack[-1].key is None:
+            _take_key(reading, event.value, line)
+        else:
+            plain = event.implicit[0]  # neither quoted nor tagged
+            _place(reading, scalar(event.value) if plain else event.value, line, event.value)
+    elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+        _check_plain_data(reading, event, line)
+        _open(reading, {} if isinstance(event, yaml.MappingStartEvent) else [], line)
+    elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+        reading.stack.pop()
+    elif isinstance(event, yaml.AliasEvent):
+        # What an alias stands for is not followed: a few of them can stand for billions of values.
+        reading.fault(f"is the YAML alias *{event.anchor}; write the value out", line)
+        raise InputError(reading.faults)
+    elif isinstance(event, yaml.DocumentStartEvent):
+        reading.documents += 1
+        if reading.documents > 1:
+            reading.fault("a second YAML document starts here (---); a file holds one", line)
+            raise InputError(reading.faults)
+
+
+def _check_plain_data(reading: _Reading, event: Any, line: int) -> None:
+    if event.anchor is not None:
+        reading.fault(f"has the YAML anchor &{event.anchor}; anchors and aliases are not read", line)
+    if event.tag is not None:
+        reading.fault(f"has the YAML tag {event.tag}; only plain values are read", line)
+
+
+def _take_key(reading: _Reading, key: str, line: int) -> None:
+    holder = reading.stack[-1]
+    if key in holder.value:
+        reading.fault("is given twice", line, dotted((*holder.path, key)))
+    holder.key, holder.key_line = key, line
+
+
+def _open(reading: _Reading, value: Any, line: int) -> None:
+    holder = reading.stack[-1] if reading.stack else None
+    if len(reading.stack) >= MAX_DEPTH:
+        reading.fault(_TOO_DEEP, line)
+        raise InputError(reading.faults)
+    if holder is not None and isinstance(holder.value, dict) and holder.key is None:
+        reading.fault("a key must be text, not a list or a mapping", line)
+        raise InputError(reading.faults)
+    reading.stack.append(_Open(value, _place(reading, value, line, None)))
+
+
+def _place(reading: _Reading, value: Any, line: int, text: str | None) -> Path:
+    """Put a value where it belongs, and return its path."""
+    if not reading.stack:
+        reading.root = value
+        if reading.spots is not None:
+            reading.spots[()] = Spot(line, text)
+        return ()
+    holder = reading.stack[-1]
+    if holder.key is None:
+        step: str | int = len(holder.value)
+        holder.value.append(value)
+    else:
+        step, line, holder.key = holder.key, holder.key_line, None
+        holder.value[step] = value
+    if reading.spots is None and text is not None:
+        return ()
+    path = (*holder.path, step)
+    if reading.spots is not None:
+        reading.spots[path] = Spot(line, text)
+    return path
+
+
+def _syntax_fault(error: yaml.YAMLError, text: str, file: str) -> Fault:
+    """Say what the parser stumbled over, with its line."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    line = mark.line + 1 if mark is not None else None
+    lines = text.splitlines()
+    written = lines[line - 1] if line is not None and line <= len(lines) else ""
+    if "\t" in written[: len(written) - len(written.lstrip())]:
+        return Fault("is not valid YAML: indent with spaces, not with tabs", file=file, line=line)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
+    if "nesting" in problem:  # the parser looks ahead, and has a limit of its own
+        return Fault(_TOO_DEEP, file=file, line=line)
+    return Fault(f"is not valid YAML: {problem}", file=file, line=line)

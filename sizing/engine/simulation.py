@@ -1,0 +1,463 @@
+"""From a deployment to replicas that can be simulated: clock, rules, pool and batch of each.
+
+Simulated service of a deployment: a load driven through the engine's scheduler, and what came out, in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.engine import run
+from sizing.engine.batch import Batch, Pool
+from sizing.engine.clock import StepClock, step_clock, windows_of
+from sizing.engine.requests import Arrivals, Lengths, Requests, arrival_times
+from sizing.engine.rules import Rules
+from sizing.engine.run import Meter, Progress, Record, Routing, Run, Sample
+from sizing.engine.scheduler import Scheduler, Watch
+from sizing.model import architecture
+from sizing.model.architecture import Layout
+from sizing.model.extras import NOTHING, work
+from sizing.model.memory import MemoryUse, sequence_bytes
+from sizing.replica.kernels import Kernels
+from sizing.specs.engine import FrontEnd
+from sizing.specs.model import Model
+from sizing.specs.units import GIB
+from sizing.specs.workload import Limits
+
+MOST_TABLED = 2**17  # tokens of a step that a table is made for; longer ones extend its last slope
+
+
+def pool(model: Model, layout: Layout, kernels: Kernels, used: MemoryUse, longest: int) -> Pool:
+    """Return the cache pool of the tightest stage's GPU: blocks for layers that keep everything, a fixed part for others.
+
+    Prefixes that sequences share are taken out of it once, and are none of a sequence's own.
+
+    A windowed layer keeps its window of every sequence; what it keeps of prompts in prefill beyond that is bounded by the
+    token budget of a step, for all of them together, and taken out of the pool once.
+    """
+    plan, settings, extras = kernels.plan, kernels.settings, kernels.extras
+    whole_prompts = replace(extras, cached=NOTHING.cached)
+    decoding = settings.model_copy(update={"max_num_batched_tokens": 1})
+    stage = max(
+        architecture.stages(model, layout.pp, settings.pp_remainder),
+        key=lambda s: sequence_bytes(model, s, layout, plan, decoding, longest, whole_prompts),
+    )
+    growing = work.cache_bytes_per_token(stage, layout, plan, settings, extras)
+    for index, count in stage.layers:
+        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
+        if held.window_tokens is None:
+            growing += count * held.bytes_per_token
+    block = settings.block_tokens
+    whole = sequence_bytes(model, stage, layout, plan, decoding, longest, whole_prompts)
+    in_prefill = sequence_bytes(model, stage, layout, plan, settings, longest, whole_prompts) - whole
+    blocks = -(-(longest + extras.verified - 1) // block)
+    shared = extras.cached.shared_tokens // block
+    lost = settings.blocks_lost * block * growing
+    return Pool(
+        size_bytes=used.kv_cache_gib * GIB - lost - in_prefill - extras.cached.distinct * shared * growing * block,
+        block_bytes=growing * block,
+        block_tokens=block,
+        fixed_bytes=max(0.0, whole - blocks * block * growing),
+        shared_blocks=shared,
+    )
+
+
+def clock(model: Model, layout: Layout, kernels: Kernels, rules: Rules) -> StepClock:
+    """Return the clock of a layout for the steps that the rules of one of its attention-data ranks allow."""
+    most = int(min(rules.budget + rules.slots * rules.tokens_per_decode, MOST_TABLED))
+    return step_clock(model, layout, kernels, most_tokens=most, most_rows=min(rules.slots, MOST_TABLED) + 1)
+
+
+def schedulers(
+    model: Model,
+    layout: Layout,
+    kernels: Kernels,
+    used: MemoryUse,
+    rules: Rules,
+    requests: Requests,
+    *,
+    count: int,
+    longest: int,
+    prefix_hit: float = 0.0,
+    one_by_one: bool = False,
+    handed: bool = False,
+) -> tuple[Scheduler, ...]:
+    """Return `count` replicas, given the rules of one attention-data rank and the memory of one GPU.
+
+    A replica has the slots and the cache of all of its ranks in one: what each rank's own scheduler would turn away while
+    another has room is not seen. What is `handed` over to them has been in a front end before.
+    """
+    ticking = clock(model, layout, kernels, rules)
+    if handed:
+        ticking = replace(ticking, front_end=FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0))
+    of_rank = pool(model, layout, kernels, used, longest)
+    template = replace(of_rank, size_bytes=of_rank.size_bytes * layout.dp)
+    windows = windows_of(model)
+    return tuple(
+        Scheduler(
+            requests,
+            ticking,
+            rules.over(layout.dp),
+            replace(template),
+            Batch(windows),
+            prefix_hit=prefix_hit,
+            finds=kernels.extras.cached.finds,
+            tokens_per_step=kernels.extras.tokens_per_step,
+            one_by_one=one_by_one,
+            handed=handed,
+        )
+        for _ in range(count)
+    )
+
+
+ROUNDS = 10  # of a closed loop without a number of requests: each place is filled so often, as benchmark tools do
+QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+# A run is unstable when, over its second half, more than this share of what arrives stays behind, and that is more than
+# chance brings (three standard deviations of as many Poisson arrivals).
+GROWTH_SHARE = 0.02
+CHANCE_SIGMAS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What is simulated: a model on a layout with its timing constants, memory and scheduler, so many times."""
+
+    model: Model
+    layout: Layout
+    kernels: Kernels
+    memory: MemoryUse
+    rules: Rules
+    replicas: int = 1
+    prefix_hit: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests to send: lengths, how many, and either a rate, a number in flight, all at once, or a trace.
+
+    Exactly one of `rate_per_s`, `in_flight` and `trace` is set, or none for a batch; `trace` holds arrival in s, prompt
+    and output tokens, one row a request. Drawn lengths are cut to `longest` tokens together, rows of a trace beyond it
+    are refused, as an engine does. Of a rate, the first `warm_up` and the last `cool_down` requests are served but not
+    measured, and `exact_rate` stretches what chance brought to the rate asked, so that a short run is not a lighter one
+    (means vary a third as much, without bias).
+    """
+
+    isl: Lengths
+    osl: Lengths
+    count: int
+    rate_per_s: float | None = None
+    in_flight: int | None = None
+    trace: NDArray[np.float64] | None = None
+    arrivals: Arrivals = "poisson"
+    burstiness: float = 1.0
+    longest: int | None = None
+    warm_up: int = 0
+    cool_down: int = 0
+    exact_rate: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a run served, over the requests that are measured.
+
+    Rates and means over time are over the same `duration_s`: from the start, or the first arrival after a warm-up, to the
+    last end, or the first arrival of a cool-down, or the limit that cut the run. `latencies_s` maps ttft, itl and e2e to {mean, p50, ... max}; ITL is a request's mean over its tokens after the first.
+    `stable` is False when the queue kept growing: then latencies depend on how long the run was. `busy` is the share of
+    time in which a step ran, `wasted` that of slot time left empty while requests waited, slots being the most that were
+    used at once. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
+    """
+
+    arrived: int
+    completed: int
+    refused: int
+    duration_s: float
+    requests_per_s: float
+    output_tokens_per_s: float
+    latencies_s: dict[str, dict[str, float]]
+    queue_mean: float
+    queue_max: int
+    queue_end: int
+    batch_mean: float
+    batch_max: int
+    cache_mean: float
+    cache_max: float
+    busy: float
+    preemptions: int
+    goodput_per_s: float
+    stable: bool
+    wasted: float
+    samples: tuple[Sample, ...] = field(repr=False, compare=False)
+    requests: Requests = field(repr=False, compare=False)
+
+
+def simulate(
+    deployed: Deployed,
+    traffic: Traffic,
+    *,
+    limits: Limits | None = None,
+    routing: Routing = "random",
+    limit_s: float = math.inf,
+    one_by_one: bool = False,
+    progress: Progress | None = None,
+) -> Served:
+    """Drive the traffic through the deployment and measure. Deterministic for a seed."""
+    rng = np.random.default_rng(traffic.seed)
+    requests = Requests()
+    longest = traffic.longest or longest_of(traffic, deployed.model)
+    replicas = schedulers(
+        deployed.model,
+        deployed.layout,
+        deployed.kernels,
+        deployed.memory,
+        deployed.rules,
+        requests,
+        count=deployed.replicas,
+        longest=longest,
+        prefix_hit=deployed.prefix_hit,
+        one_by_one=one_by_one,
+    )
+    meter = Meter(replicas, progress) if progress is not None else None
+    for replica in replicas:
+        replica.observer = Record(replica, meter)
+    told = meter.sending if meter is not None else None
+    if traffic.in_flight is not None:
+        finished = _closed(traffic, requests, replicas, rng, longest=longest, limit_s=limit_s, progress=told)
+        return measure(finished, traffic, limits, limit_s=limit_s)
+    turned_away = 0
+    for arrival, isl, osl in open_requests(traffic, longest, rng):
+        if arrival >= limit_s:
+            break
+        if isl + osl > longest:
+            turned_away += 1
+        else:
+            requests.add(arrival, isl, osl)
+    if meter is not None and traffic.rate_per_s is None and traffic.trace is None:
+        meter.sent = len(requests)
+    finished = run.open_loop(
+        requests,
+        replicas,
+        routing=routing,
+        seed=traffic.seed,
+        limit=limit_s,
+        watched=watched(traffic),
+        progress=told,
+    )
+    return measure(finished, traffic, limits, limit_s=limit_s, turned_away=turned_away)
+
+
+def watched(traffic: Traffic) -> tuple[int, int] | None:
+    """Return the first request that is measured and the first that no longer is; None where all are."""
+    if not traffic.warm_up and not traffic.cool_down:
+        return None
+    return traffic.warm_up, traffic.count - traffic.cool_down
+
+
+def longest_of(traffic: Traffic, model: Model) -> int:
+    """Return the longest sequence that traffic may bring: of a trace its own, else the model's maximum where lengths vary."""
+    if traffic.trace is not None:
+        return int(np.max(traffic.trace[:, 1] + traffic.trace[:, 2]))
+    if traffic.isl.shape == "fixed" and traffic.osl.shape == "fixed":
+        return int(traffic.isl.mean + traffic.osl.mean)
+    return model.max_position
+
+
+def open_requests(traffic: Traffic, longest: int, rng: np.random.Generator) -> Iterator[tuple[float, int, int]]:
+    """Yield (arrival in s, prompt tokens, output tokens) of each request that is not sent by the end of another."""
+    if traffic.trace is not None:
+        for arrival, isl, osl in traffic.trace.tolist():
+            yield arrival, max(1, int(isl)), max(1, int(osl))
+        return
+    isl, osl = _drawn(traffic, traffic.count, longest, rng)
+    if traffic.rate_per_s is None:
+        arrivals = np.zeros(traffic.count)
+    else:
+        arrivals = arrival_times(
+            traffic.count, traffic.rate_per_s, traffic.arrivals, rng, burstiness=traffic.burstiness
+        )
+        if traffic.exact_rate:
+            arrivals = _at_rate(arrivals, traffic)
+    yield from zip(arrivals.tolist(), isl, osl, strict=True)
+
+
+def _at_rate(arrivals: NDArray[np.float64], traffic: Traffic) -> NDArray[np.float64]:
+    """Stretch what chance brought so that warm-up, measured part and cool-down each have the mean rate exactly."""
+    assert traffic.rate_per_s is not None
+    parts = (0, traffic.warm_up, traffic.count - traffic.cool_down, traffic.count)
+    ends = np.unique([part for part in parts if 0 <= part <= traffic.count])
+    at = np.concatenate([[0.0], arrivals])[ends]
+    return np.interp(arrivals, at, ends / traffic.rate_per_s)
+
+
+def _drawn(traffic: Traffic, count: int, longest: int, rng: np.random.Generator) -> tuple[list[int], list[int]]:
+    """Draw prompt and output lengths, cut to `longest` tokens together."""
+    isl, osl = traffic.isl.draw(count, rng), traffic.osl.draw(count, rng)
+    osl = np.minimum(osl, longest - 1)
+    return np.minimum(isl, longest - osl).tolist(), osl.tolist()
+
+
+def _closed(
+    traffic: Traffic,
+    requests: Requests,
+    replicas: tuple[Scheduler, ...],
+    rng: np.random.Generator,
+    *,
+    longest: int,
+    limit_s: float,
+    progress: Progress | None,
+) -> Run:
+    """A closed loop over several replicas: clients stay with theirs, and are spread as evenly as they go."""
+    assert traffic.in_flight is not None
+    isl, osl = _drawn(traffic, traffic.count, longest, rng)
+    lengths = iter(zip(isl, osl, strict=True))
+    clients = [traffic.in_flight * n // len(replicas) for n in range(len(replicas) + 1)]
+    sent = [traffic.count * n // traffic.in_flight for n in clients]  # requests in proportion to clients
+    ended = [
+        run.closed_loop(
+            requests,
+            replica,
+            in_flight=clients[n + 1] - clients[n],
+            count=sent[n + 1] - sent[n],
+            lengths=lengths,
+            limit=limit_s,
+            progress=_after(sent[n], progress),
+        )
+        for n, replica in enumerate(replicas)
+    ]
+    return Run(requests, replicas, max(one.ended for one in ended), tuple(w for one in ended for w in one.watches))
+
+
+def _after(sent: int, progress: Progress | None) -> Progress | None:
+    """Return what tells of a replica's requests when so many went to those before it."""
+    return None if progress is None else lambda number: progress(sent + number)
+
+
+def measure(
+    finished: Run,
+    traffic: Traffic,
+    limits: Limits | None,
+    *,
+    limit_s: float = math.inf,
+    turned_away: int = 0,
+    refused: Sequence[int] | None = None,
+) -> Served:
+    """Measure a run that a limit may have cut. `turned_away` requests were longer than the engine takes: refused.
+
+    `refused` are the numbers of those that the replicas refused, by their own account where they are not given.
+    """
+    requests = finished.requests
+    arrival = np.asarray(requests.arrival)
+    end = np.asarray(requests.finished)
+    first = np.asarray(requests.first_token)
+    osl = np.asarray(requests.osl, dtype=float)
+    if refused is None:
+        refused = [number for replica in finished.replicas for number in replica.refused]
+    taken = np.ones(arrival.size, dtype=bool)
+    taken[list(refused)] = False
+    stop = min(limit_s, _ended(finished, end[taken]))
+    number = np.arange(arrival.size)
+    done = (end <= stop) & (number >= traffic.warm_up) & (number < arrival.size - traffic.cool_down)
+    started = float(arrival[traffic.warm_up]) if 0 < traffic.warm_up < arrival.size else 0.0
+    if traffic.cool_down and arrival.size > traffic.cool_down:
+        stop = float(arrival[-traffic.cool_down])
+    duration = max(stop - started, 0.0)
+    ttft, e2e = first[done] - arrival[done], end[done] - arrival[done]
+    decoded = done & (osl > 1)
+    itl = (end[decoded] - first[decoded]) / (osl[decoded] - 1)
+    per_s = 1 / duration if duration > 0 else 0.0
+    watches = finished.watches
+    spans = [_span(watch, max(stop, replica.now)) for watch, replica in zip(watches, finished.replicas, strict=True)]
+    sizes = [replica.pool.size_bytes for replica in finished.replicas]
+    clumps = max(1.0, 1 / traffic.burstiness) if traffic.arrivals == "gamma" else 1.0
+    records = [replica.observer for replica in finished.replicas if isinstance(replica.observer, Record)]
+    return Served(
+        arrived=arrival.size + turned_away,
+        completed=int(done.sum()),
+        refused=len(refused) + turned_away,
+        duration_s=duration,
+        requests_per_s=float(done.sum()) * per_s,
+        output_tokens_per_s=float(osl[done].sum()) * per_s,
+        latencies_s={"ttft": statistics(ttft), "itl": statistics(itl), "e2e": statistics(e2e)},
+        queue_mean=sum(w.queue / span for w, span in zip(watches, spans, strict=True)),
+        queue_max=max(w.queue_max for w in watches),
+        queue_end=sum(len(replica.queue) for replica in finished.replicas),
+        batch_mean=sum(w.batch / span for w, span in zip(watches, spans, strict=True)) / len(watches),
+        batch_max=max(w.batch_max for w in watches),
+        cache_mean=sum(w.cache / size / span for w, size, span in zip(watches, sizes, spans, strict=True) if size > 0)
+        / len(watches),
+        cache_max=max((w.cache_max / s for w, s in zip(watches, sizes, strict=True) if s > 0), default=0.0),
+        busy=sum(w.busy / span for w, span in zip(watches, spans, strict=True)) / len(watches),
+        preemptions=sum(replica.preempted for replica in finished.replicas),
+        goodput_per_s=_good(limits, ttft, itl, e2e, osl[done]) * per_s,
+        stable=traffic.in_flight is not None
+        or is_stable(arrival[taken], np.asarray(requests.admitted)[taken], end[taken], clumps=clumps),
+        wasted=sum(record.wasted(stop) for record in records) / len(watches),
+        samples=tuple(records[0].samples) if records else (),
+        requests=requests,
+    )
+
+
+def _span(watch: Watch, ended: float) -> float:
+    """Return the time that a replica was watched, never 0: a divisor of integrals."""
+    return max((ended if math.isnan(watch.until) else watch.until) - watch.since, sys.float_info.min)
+
+
+def _ended(finished: Run, end: NDArray[np.float64]) -> float:
+    """Return when a run was over: with its last request where all have ended, however far the limit was."""
+    return finished.ended if end.size == 0 or np.isnan(end).any() else float(end.max())
+
+
+def statistics(values: NDArray[np.float64]) -> dict[str, float]:
+    """Return mean, percentiles and maximum; an empty mapping of nothing."""
+    if values.size == 0:
+        return {}
+    found = {"mean": float(values.mean()), "max": float(values.max())}
+    quantiles = np.quantile(values, list(QUANTILES.values()))
+    return {**found, **{name: float(value) for name, value in zip(QUANTILES, quantiles, strict=True)}}
+
+
+def _good(
+    limits: Limits | None,
+    ttft: NDArray[np.float64],
+    itl: NDArray[np.float64],
+    e2e: NDArray[np.float64],
+    osl: NDArray[np.float64],
+) -> float:
+    """Count the requests that each meet every limit, whatever statistic the limit bounds (DistServe's goodput)."""
+    good = np.ones(ttft.shape, dtype=bool)
+    if limits is None:
+        return float(good.sum())
+    if limits.ttft is not None:
+        good &= ttft <= limits.ttft.seconds
+    if limits.e2e is not None:
+        good &= e2e <= limits.e2e.seconds
+    if limits.itl is not None:
+        met = np.ones(ttft.shape, dtype=bool)
+        met[osl > 1] = itl <= limits.itl.seconds
+        good &= met
+    return float(good.sum())
+
+
+def is_stable(
+    arrival: NDArray[np.float64], admitted: NDArray[np.float64], end: NDArray[np.float64], *, clumps: float = 1.0
+) -> bool:
+    """Return whether as many leave as arrive: what is in the system must not keep growing over the run's second half.
+
+    While a run is shorter than two requests take, it fills: then only those that wait to be let in tell of growth.
+    `clumps` is the squared coefficient of variation of the times between arrivals, 1 for Poisson: counts vary with it.
+    """
+    if arrival.size < 4 or arrival[-1] <= arrival[0]:
+        return True
+    middle, last = arrival[arrival.size // 2], arrival[-1]
+    times = (end - arrival)[~np.isnan(end)]
+    fills = times.size == 0 or float(np.median(times)) > last - middle
+    left = np.sort(admitted[~np.isnan(admitted)] if fills else end[~np.isnan(end)])
+    came = arrival.size - arrival.size // 2
+    grown = came - float(np.searchsorted(left, last, "right") - np.searchsorted(left, middle, "right"))
+    return grown <= max(GROWTH_SHARE * came, CHANCE_SIGMAS * math.sqrt(clumps * came))

@@ -1,0 +1,168 @@
+"""How far predictions are off: one comparison a metric and row, and their statistics by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sizing.catalog import gpus
+from sizing.catalog.measured import COLUMNS, METRICS
+from sizing.evidence.predict import Result
+from sizing.specs.bands import Band, BandMetric, Mode, Situation, find, region
+from sizing.specs.errors import Fault, InputError, nearest
+
+DERIVED = ("load", "kind", "metric")
+# The metric and the mode of error bands that a column of measured rows and their mode are of.
+BAND_METRICS: dict[str, BandMetric] = {
+    "ttft_ms": "ttft",
+    "itl_ms": "itl",
+    "e2e_ms": "e2e",
+    "req_per_s": "throughput",
+    "output_tok_per_s": "throughput",
+}
+BAND_MODES: dict[str, Mode] = {
+    "closed_loop": "served",
+    "open_loop": "served",
+    "static_batch": "batch",
+    "max_throughput": "offline",
+}
+
+
+class Comparison(NamedTuple):
+    """One measured number and its prediction; `low` and `high` bound the band where there is one.
+
+    `row` counts the rows of a run, for the ids of several files may be the same.
+    """
+
+    row: int
+    id: str
+    metric: str
+    measured: float
+    predicted: float
+    low: float | None
+    high: float | None
+    key: tuple[str, ...]
+
+    @property
+    def error(self) -> float:
+        """Relative error: predicted/measured - 1."""
+        return self.predicted / self.measured - 1
+
+
+class ErrorFigures(NamedTuple):
+    """Errors of one metric: medians of |error| and error (bias), 90th percentile, share of measurements inside the band."""
+
+    n: int
+    median_ape: float
+    p90_ape: float
+    bias: float
+    band_coverage: float | None
+
+
+class Group(NamedTuple):
+    """The statistics of the rows with one value of every grouping column."""
+
+    by: dict[str, str]
+    rows: int
+    metrics: dict[str, ErrorFigures]
+
+
+def check_columns(names: Sequence[str], known: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the columns to group by. Raises InputError where none is named, and for one that no row has."""
+    allowed = tuple(dict.fromkeys((*DERIVED, *COLUMNS, *known)))
+    faults = [
+        Fault(f"{name!r} is no column", field="--by", allowed=", ".join(allowed), nearest=nearest(name, allowed))
+        for name in names
+        if name not in allowed
+    ]
+    if not names:
+        faults.append(Fault("names no column", field="--by", allowed=", ".join(allowed)))
+    if faults:
+        raise InputError(faults)
+    return tuple(dict.fromkeys(names))
+
+
+def key_of(result: Result, metric: str, by: Iterable[str]) -> tuple[str, ...]:
+    """Return the value of each grouping column for a metric of a predicted row; names are the catalogue's, whatever the row spells."""
+    assert result.resolution is not None and result.prediction is not None
+    resolved = {
+        "engine": result.resolution.engine,
+        "gpu": result.resolution.gpu,
+        "model": result.resolution.model,
+        "kind": "moe" if result.resolution.is_moe else "dense",
+        "load": region(result.prediction.in_flight),
+        "metric": metric,
+    }
+    return tuple(resolved[name] if name in resolved else result.row.cells.get(name, "") for name in by)
+
+
+def situation_of(result: Result) -> Situation:
+    """Return what the numbers of a predicted row are of, for their error bands."""
+    assert result.resolution is not None and result.prediction is not None
+    gpu = gpus.load_gpu(result.resolution.gpu).spec
+    return Situation(
+        mode=BAND_MODES[result.row.mode],
+        vendor=gpu.vendor,
+        engine=result.resolution.engine,
+        architecture=gpu.architecture,
+        kind="moe" if result.resolution.is_moe else "dense",
+        load=region(result.prediction.in_flight),
+    )
+
+
+def is_driven(result: Result, metric: str) -> bool:
+    """Return whether a metric is what a row was run at: throughput under a rate."""
+    return result.row.mode == "open_loop" and BAND_METRICS[metric] == "throughput"
+
+
+def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] = ()) -> tuple[Comparison, ...]:
+    """Return a comparison for each metric of each predicted row, in the order of rows and metrics.
+
+    What is predicted as nothing, for the model can't run it, has no band, nor has a rate that the row drives.
+    """
+    found = []
+    for number, result in enumerate(results):
+        if result.prediction is None:
+            continue
+        situation = situation_of(result)
+        for name, measured in result.row.measured().items():
+            predicted = result.prediction.values[name]
+            is_band = predicted > 0 and not is_driven(result, name)
+            band = find(bands, BAND_METRICS[name], situation) if is_band else None
+            low, high = (None, None) if band is None else (predicted * band.low, predicted * band.high)
+            key = key_of(result, name, by)
+            found.append(Comparison(number, result.row.id, name, measured, predicted, low, high, key))
+    return tuple(found)
+
+
+def statistics(comparisons: Sequence[Comparison]) -> ErrorFigures:
+    """Return the statistics of comparisons of one metric, at least one of them."""
+    errors = np.array([one.error for one in comparisons])
+    banded = [one for one in comparisons if one.low is not None and one.high is not None]
+    inside = [one for one in banded if one.low <= one.measured <= one.high]  # type: ignore[operator]
+    return ErrorFigures(
+        n=len(comparisons),
+        median_ape=float(np.median(np.abs(errors))),
+        p90_ape=float(np.quantile(np.abs(errors), 0.9)),
+        bias=float(np.median(errors)),
+        band_coverage=len(inside) / len(banded) if banded else None,
+    )
+
+
+def by_metric(comparisons: Sequence[Comparison]) -> dict[str, ErrorFigures]:
+    """Return the statistics of each metric that occurs."""
+    found = {name: [one for one in comparisons if one.metric == name] for name in METRICS}
+    return {name: statistics(ones) for name, ones in found.items() if ones}
+
+
+def groups(comparisons: Sequence[Comparison], by: Sequence[str]) -> tuple[Group, ...]:
+    """Return the groups, sorted by their values."""
+    members: dict[tuple[str, ...], list[Comparison]] = {}
+    for one in comparisons:
+        members.setdefault(one.key, []).append(one)
+    return tuple(
+        Group(dict(zip(by, key, strict=True)), len({one.row for one in members[key]}), by_metric(members[key]))
+        for key in sorted(members)
+    )

@@ -1,0 +1,199 @@
+"""What a measured row says in its own words: version, formats and the facts that only its notes hold.
+
+Rows that no run can have given: refused with the reason, for their prediction would say nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from sizing.catalog.measured import BOUNDS, RATE_PER_S, MeasuredRow, read_number
+from sizing.catalog.models import FoundModel
+from sizing.model import settings
+from sizing.model.architecture import Layout
+from sizing.specs.engine import Engine
+from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.measurements import Conventions, NoteRule, OfEngine
+from sizing.specs.model import Model
+from sizing.specs.units import parse_version
+
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)+")
+
+
+class NoteFacts(NamedTuple):
+    """Facts read from notes; None where they say nothing. An infinite rate is all at once.
+
+    `attention_dp` is a number or `ranks`; `lengths` are the least and the most of the stated ones.
+    """
+
+    rate_per_s: float | None = None
+    attention_dp: int | str | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    statistic: str | None = None
+    itl_definition: str | None = None
+    lengths: tuple[float, float] | None = None
+    policy: str | None = None
+    refused: str | None = None
+
+
+NUMBERS = {
+    "rate_per_s": RATE_PER_S,
+    **{name: BOUNDS[name] for name in ("attention_dp", "max_num_seqs", "max_num_batched_tokens")},
+}
+
+
+def facts_of(notes: str, rules: Iterable[NoteRule]) -> NoteFacts:
+    """Return the facts of a row's notes; of several rules for one fact the first that matches counts.
+
+    Raises InputError for a number that is none, or that the column of the same meaning would not take either.
+    """
+    found: dict[str, Any] = {}
+    for rule in rules:
+        match = re.search(rule.pattern, notes) if rule.sets not in found else None
+        if match:
+            found[rule.sets] = rule.spread or rule.value or _numeric(rule.sets, match[1])
+    return NoteFacts(**found)
+
+
+def _numeric(name: str, text: str) -> float | str:
+    """Return the number that a note states for a fact that is one, the text itself for any other."""
+    if name not in NUMBERS:
+        return text
+    if name == "rate_per_s" and text.lower() == "inf":
+        return math.inf
+    try:
+        return read_number(text, NUMBERS[name])
+    except ValueError as error:
+        raise InputError(Fault(f"{name} {text!r} is {error}", field="notes", allowed=str(NUMBERS[name]))) from None
+
+
+def version_of(engine: Engine, stated: str, source: str, conventions: Conventions) -> tuple[str, str | None]:
+    """Return the version to resolve, and how it was chosen where the row's own text is not one the profile knows.
+
+    By the table of spellings, else the number in the text held to the known range, else the newest.
+    """
+    for entry in conventions.versions:
+        of_source = entry.rows_of is None or entry.rows_of in source
+        if entry.engine == engine.name and entry.stated == stated and of_source:
+            return entry.version, f"{engine.name} {stated!r} taken as {entry.version}: {entry.why}"
+    try:
+        return settings.check_version(engine, stated), None
+    except InputError:
+        pass
+    number = _NUMBER.search(stated)
+    if number is None:
+        return engine.newest, f"{engine.name} {stated!r} taken as the newest, {engine.newest}"
+    version = held_to_range(engine, number[0])
+    return version, f"{engine.name} {stated!r} taken as {version}"
+
+
+def held_to_range(engine: Engine, version: str) -> str:
+    """Return a version, or the end of the profile's range that is nearest to it."""
+    try:
+        return settings.check_version(engine, version)
+    except InputError:
+        older = parse_version(version) < parse_version(engine.oldest)
+        return engine.oldest if older else engine.newest
+
+
+def holds(entry: OfEngine, engine: Engine, version: str, model: str, tp: int, isl: float, osl: float) -> bool:
+    """Return whether an entry of the conventions is about this engine version, model, tp and shape."""
+    return (
+        entry.engine == engine.name
+        and settings.is_within(version, entry.since, entry.until)
+        and entry.model in (None, model)
+        and entry.tp in (None, tp)
+        and entry.isl in (None, isl)
+        and entry.osl in (None, osl)
+        and (entry.longest is None or isl + osl <= entry.longest)
+    )
+
+
+def formats_of(
+    row: MeasuredRow, engine: Engine, found: FoundModel, known: Iterable[str], conventions: Conventions
+) -> tuple[str | None, str, str | None]:
+    """Return (weight precision, cache format or `auto`, a note where the cache was chosen for the row).
+
+    Raises InputError for a spelling that is neither a format nor in the table.
+    """
+    names = tuple(known)
+    weights = _spelt(row.weight_precision, conventions.weights, names, "weight_precision") or found.precision
+    cache = _spelt(row.kv_precision, conventions.cache, (*names, "auto"), "kv_precision") or "auto"
+    if cache != "auto":
+        return weights, cache, None
+    if found.kv_precision != "auto":
+        return weights, found.kv_precision, None
+    for entry in conventions.unstated_cache:
+        of_model = entry.model_of is None or row.model.startswith(entry.model_of)
+        of_source = entry.rows_of is None or entry.rows_of in row.source
+        if entry.engine == engine.name and weights in entry.weights and of_model and of_source:
+            return weights, entry.cache, f"{engine.name}: {entry.cache} cache with {weights} weights"
+    return weights, "auto", None
+
+
+def _spelt(text: str, spellings: Mapping[str, str], known: tuple[str, ...], column: str) -> str | None:
+    """Return the format that a text means, None for an empty one. Raises InputError for an unknown one."""
+    name = text.strip().lower()
+    if name in spellings:
+        return spellings[name]
+    if not name or name in known:
+        return name or None
+    raise InputError(Fault(f"{text!r} is no known format", field=column, nearest=nearest(name, known)))
+
+
+SHORTEST_DECODE = 2  # tokens of an output that has time between them
+
+
+def check_stated(row: MeasuredRow, facts: NoteFacts) -> None:
+    """Raise InputError for a row that states no result, results that contradict each other, or too little of its run."""
+    if facts.refused:
+        raise InputError(Fault(facts.refused))
+    if not row.measured():
+        raise InputError(Fault("states no result"))
+    if row.itl_ms is not None and row.osl < SHORTEST_DECODE:
+        raise InputError(Fault(f"there is none within outputs of {row.osl:g} tokens", field="itl_ms"))
+    if row.ttft_ms is not None and row.e2e_ms is not None and row.e2e_ms < row.ttft_ms:
+        raise InputError(Fault(f"{row.e2e_ms:g} is less than its part ttft_ms, {row.ttft_ms:g}", field="e2e_ms"))
+    if row.mode == "closed_loop" and row.concurrency is None:
+        raise InputError(Fault("states no concurrency", field="concurrency"))
+    if row.mode == "static_batch" and row.batch is None:
+        raise InputError(Fault("states no batch", field="batch"))
+    if row.mode == "open_loop" and facts.rate_per_s is None:
+        raise InputError(Fault("states no rate", field="notes", allowed="rate=..."))
+
+
+def check_layout(row: MeasuredRow, ranks: int, layout: Layout, replicas: int) -> None:
+    """Raise InputError unless a layout has the GPUs, the experts' parts and the attention ranks that a row states."""
+    if row.n_gpus not in (None, layout.gpus * replicas):
+        tp, pp = row.tp or 1, row.pp or 1
+        message = f"{row.n_gpus} GPUs are no whole number of replicas of tp {tp} x pp {pp}"
+        raise InputError(Fault(message, field="n_gpus", allowed=f"a multiple of {max(layout.gpus, tp * pp)}"))
+    if row.ep not in (None, layout.ep):
+        raise InputError(Fault(f"{row.ep} does not divide the {layout.tp * layout.dp} GPUs of a stage", field="ep"))
+    if ranks not in (1, layout.dp):
+        raise InputError(Fault(f"{ranks} ranks are more than the GPUs hold, {layout.dp}", field="attention_dp"))
+
+
+def longest_of(row: MeasuredRow) -> int:
+    """Return the tokens of a request of nominal lengths, prompt and output."""
+    return max(2, round(row.isl) + round(row.osl))
+
+
+def stretched(model: Model, row: MeasuredRow, factor: float) -> tuple[Model, str | None]:
+    """Return a model that holds a row's requests, and a note where its config states fewer positions.
+
+    Raises InputError for requests longer than `factor` times these.
+    """
+    longest, held = longest_of(row), model.max_position
+    if longest <= held:
+        return model, None
+    if longest > factor * held:
+        message = f"{longest:,} tokens (ISL + OSL) exceed the {held:,} positions of {model.name}"
+        scaled = f"at most {factor * held:,.0f}, with positions scaled by {factor:g}"
+        raise InputError(Fault(message, field="isl, osl", allowed=scaled))
+    return replace(model, max_position=longest), f"requests beyond the {held:,} positions of {model.name}: scaled"

@@ -1,0 +1,149 @@
+"""One prediction for each kind of run: simulate what the row states, and read off what its source measured.
+
+Every row predicted, over several processes: neighbours share a GPU and a model, which each process reads once.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from sizing.catalog.measured import MeasuredRow
+from sizing.engine.simulation import Served, simulate
+from sizing.evidence.rows import Case, resolve
+from sizing.specs.errors import InputError
+from sizing.specs.units import MILLI
+
+
+class Prediction(NamedTuple):
+    """Predicted metrics by their column, 0 where the model can't run the row (`missed` says why).
+
+    `in_flight` is the mean number of requests in flight on one replica.
+    """
+
+    values: dict[str, float]
+    in_flight: float
+    missed: str | None = None
+
+
+def predict(case: Case) -> Prediction:
+    """Return the metrics that a row states, as predicted."""
+    row = case.row
+    if case.missed is None:
+        served = simulate(case.deployed, case.traffic, routing="round-robin")
+        if served.completed:
+            values = batch_metrics(served) if row.mode == "static_batch" else load_metrics(case, served)
+            return Prediction({name: values.get(name, 0.0) for name in row.measured()}, in_flight(case, served))
+    missed = case.missed or "no request is ever let in"
+    return Prediction(dict.fromkeys(row.measured(), 0.0), _stated_in_flight(case), missed)
+
+
+def batch_metrics(served: Served) -> dict[str, float]:
+    """Return the metrics of one batch, as sources time it: its whole prefill, the steps after it, its end."""
+    requests = served.requests
+    first_s = float(np.nanmax(requests.first_token)) if requests.first_token else 0.0
+    end_s = float(np.nanmax(requests.finished))
+    longest = max(requests.osl)
+    return {
+        "ttft_ms": first_s / MILLI,
+        "itl_ms": (end_s - first_s) / (longest - 1) / MILLI if longest > 1 else 0.0,
+        "e2e_ms": end_s / MILLI,
+        "req_per_s": served.completed / end_s,
+        "output_tok_per_s": sum(requests.osl) / end_s,
+    }
+
+
+def load_metrics(case: Case, served: Served) -> dict[str, float]:
+    """Return the metrics of a load, in the source's statistic."""
+    latencies = {
+        name: found[case.statistic] / MILLI for name, found in served.latencies_s.items() if case.statistic in found
+    }
+    if case.first_token_in_itl:
+        latencies["itl"] = _per_output_token_s(served) / MILLI
+    return {
+        **{f"{name}_ms": value for name, value in latencies.items()},
+        "req_per_s": served.requests_per_s,
+        "output_tok_per_s": served.output_tokens_per_s,
+    }
+
+
+def _per_output_token_s(served: Served) -> float:
+    """Mean of E2E over output tokens, the first included, as LLMPerf counts it."""
+    requests = served.requests
+    return float(
+        np.nanmean(
+            (np.asarray(requests.finished) - np.asarray(requests.arrival)) / np.asarray(requests.osl, dtype=float)
+        )
+    )
+
+
+def in_flight(case: Case, served: Served) -> float:
+    """Return the mean number in flight on one replica: as stated, else by Little's law from what was simulated."""
+    if case.row.mode in ("closed_loop", "static_batch"):
+        return _stated_in_flight(case)
+    return served.requests_per_s * served.latencies_s["e2e"]["mean"] / case.deployed.replicas
+
+
+def _stated_in_flight(case: Case) -> float:
+    row = case.row
+    return (row.concurrency or row.batch or case.traffic.count) / case.deployed.replicas
+
+
+ROWS_PER_CHUNK = 24  # few enough that processes end together, enough that a chunk's files are read for many rows
+
+
+class Resolution(NamedTuple):
+    """What a row was taken to be: names of the catalogue, dense or mixture of experts, and notes."""
+
+    engine: str
+    gpu: str
+    model: str
+    is_moe: bool
+    notes: tuple[str, ...]
+
+
+class Result(NamedTuple):
+    """A row's prediction, or the reason why there is none."""
+
+    row: MeasuredRow
+    resolution: Resolution | None
+    prediction: Prediction | None
+    skipped: str | None
+
+
+def predict_rows(rows: Sequence[MeasuredRow], jobs: int) -> tuple[Result, ...]:
+    """Predict rows in up to `jobs` processes; results come in the order of the rows and do not depend on `jobs`."""
+    order = sorted(range(len(rows)), key=lambda i: (rows[i].gpu, rows[i].model, rows[i].engine, rows[i].tp or 1))
+    chunks = [
+        [rows[i] for i in order[start : start + ROWS_PER_CHUNK]] for start in range(0, len(order), ROWS_PER_CHUNK)
+    ]
+    if jobs > 1 and len(chunks) > 1:
+        # Ctrl-C reaches every process; only this one answers it.
+        with ProcessPoolExecutor(min(jobs, len(chunks)), initializer=_ignore_interrupts) as pool:
+            done = [result for chunk in pool.map(_chunk, chunks) for result in chunk]
+    else:
+        done = [result for chunk in chunks for result in _chunk(chunk)]
+    by_row = dict(zip(order, done, strict=True))
+    return tuple(by_row[i] for i in range(len(rows)))
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _chunk(rows: Sequence[MeasuredRow]) -> list[Result]:
+    return [predict_row(row) for row in rows]
+
+
+def predict_row(row: MeasuredRow) -> Result:
+    """Predict one row; what can't be predicted is a result with its reason."""
+    try:
+        case = resolve(row)
+    except InputError as error:
+        return Result(row, None, None, "; ".join(map(str, error.faults)))
+    found = Resolution(case.engine, case.gpu, case.model, case.is_moe, case.notes)
+    return Result(row, found, predict(case), None)

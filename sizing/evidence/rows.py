@@ -1,0 +1,357 @@
+"""Sizes that a row leaves unsaid: slots and token budget of its engine, requests of its run.
+
+What a measured row means: its deployment on the catalogue's GPU, model and engine, and the traffic of its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+from sizing.catalog import engines, gpus, models, shelf
+from sizing.catalog.measured import MeasuredRow
+from sizing.engine import rules as scheduling
+from sizing.engine.requests import Lengths
+from sizing.engine.rules import Rules
+from sizing.engine.simulation import Deployed, Traffic
+from sizing.evidence.notes import (
+    NoteFacts,
+    check_layout,
+    check_stated,
+    facts_of,
+    formats_of,
+    holds,
+    longest_of,
+    stretched,
+    version_of,
+)
+from sizing.model import architecture, memory, precision, settings
+from sizing.model.architecture import Layout
+from sizing.model.precision import PrecisionPlan
+from sizing.replica.kernels import Kernels
+from sizing.specs.engine import Engine, EngineSettings
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import Gpu
+from sizing.specs.measurements import Conventions, OfEngine, RoundingStep, SizeHeuristic
+from sizing.specs.model import DenseMlp, Model, MoeMlp
+from sizing.specs.units import GIB, MIB
+
+
+class Sizes(NamedTuple):
+    """Most sequences and tokens of a step; None leaves the engine's default."""
+
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
+
+
+class Run(NamedTuple):
+    """What a row's run is known by: engine, version, model, layout and shape."""
+
+    engine: Engine
+    version: str
+    model_id: str
+    model: Model
+    layout: Layout
+    isl: float
+    osl: float
+
+    def is_of(self, entry: OfEngine) -> bool:
+        """Return whether an entry of the conventions is about this run."""
+        gpus = self.layout.tp * self.layout.dp
+        return holds(entry, self.engine, self.version, self.model_id, gpus, self.isl, self.osl)
+
+
+def sizes_of(
+    row: MeasuredRow,
+    facts: NoteFacts,
+    run: Run,
+    gpu: Gpu,
+    plan: PrecisionPlan,
+    resolved: EngineSettings,
+    conventions: Conventions,
+) -> tuple[Sizes, str | None]:
+    """Return the sizes of a row's engine and a note where they follow from a convention.
+
+    What the row or its notes state wins; a saturated run takes the sizes of its source's tables, else what the
+    benchmark tool would choose; an offline call of equal prompts the offline budget.
+    """
+    sequences = row.max_num_seqs or facts.max_num_seqs
+    tokens = row.max_num_batched_tokens or facts.max_num_batched_tokens
+    note = None
+    if row.mode == "max_throughput" and row.ttft_ms is None:
+        found, note = _of_saturated(run, gpu, plan, resolved, conventions)
+        sequences, tokens = sequences or found.max_num_seqs, tokens or found.max_num_batched_tokens
+    elif row.mode == "static_batch" and tokens is None:
+        server = resolved.max_num_batched_tokens
+        fitting = (entry for entry in conventions.offline_budgets if run.is_of(entry) and entry.server == server)
+        tokens = next((entry.offline for entry in fitting), None)
+    return Sizes(sequences, tokens), note
+
+
+def _of_saturated(
+    run: Run, gpu: Gpu, plan: PrecisionPlan, resolved: EngineSettings, conventions: Conventions
+) -> tuple[Sizes, str | None]:
+    for built in conventions.sizes:
+        if run.is_of(built):
+            found = Sizes(built.max_num_seqs, built.max_num_batched_tokens)
+            return found, "engine sizes of the source's table"
+    for rule in conventions.heuristics:
+        if run.is_of(rule):
+            return by_heuristic(rule, run, gpu, plan, resolved), "engine sized by the benchmark tool's heuristic"
+    return Sizes(None, None), None
+
+
+def by_heuristic(rule: SizeHeuristic, run: Run, gpu: Gpu, plan: PrecisionPlan, resolved: EngineSettings) -> Sizes:
+    """Return the sizes that a benchmark tool chooses for equal lengths on the GPUs of one instance.
+
+    Sequences are what the cache holds, at most the rule's limit, over the pipeline's stages; tokens are so many times
+    (1 + ISL/OSL). Source: tensorrt_llm/bench/build/tuning.py.
+    """
+    model, layout = run.model, run.layout
+    shards = layout.tp * layout.pp * layout.dp
+    one_gpu = Layout()
+    whole = architecture.whole(model)
+    weights = memory.weight_bytes(model, whole, one_gpu, plan, resolved)
+    per_token, fixed = memory.rate_bytes(model, whole, one_gpu, plan)
+    cache = (gpu.datasheet.memory.cuda_visible_gib * GIB * shards - weights) * rule.memory_share
+    fitting = max(0.0, cache) / (per_token * (run.isl + run.osl) + fixed)
+    sequences = min(fitting, rule.most_sequences) / layout.pp
+    tokens = min(sequences * (1 + run.isl / run.osl), rule.most_tokens)
+    return Sizes(
+        max(rule.least_sequences, rounded_up(sequences, rule.sequence_steps)),
+        max(rule.least_tokens, rounded_up(tokens, rule.token_steps)),
+    )
+
+
+def rounded_up(size: float, steps: Iterable[RoundingStep]) -> int:
+    """Round a size up to a multiple of the step that its magnitude has."""
+    step = next(entry.step for entry in steps if entry.below is None or size < entry.below)
+    return -int(-size // step) * step
+
+
+def requests_of(row: MeasuredRow, run: Run, conventions: Conventions) -> int:
+    """Return how many requests a run sends: as stated, else by its source's table, else the usual number.
+
+    A closed loop sends at least `least_rounds` for each request in flight.
+    """
+    if row.mode == "static_batch":
+        return row.batch or 1
+    if row.mode == "closed_loop":
+        in_flight = row.concurrency or 1
+        stated = row.num_requests or conventions.unstated_rounds * in_flight
+        return max(stated, conventions.least_rounds * in_flight)
+    if row.num_requests:
+        return row.num_requests
+    fitting = (entry.requests for entry in conventions.requests if run.is_of(entry))
+    return next(fitting, conventions.unstated_requests)
+
+
+WHOLE_POOL = 1.0  # a static session allocates what its batch needs, not a share of memory
+
+_gpu = cache(gpus.load_gpu)
+_model = cache(models.load_model)
+_engine = cache(engines.load_engine)
+_assumptions = cache(gpus.load_assumptions)
+_formats = cache(gpus.load_formats)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A row with what is simulated for it.
+
+    `missed` says why the model can't run it at all (then it predicts nothing and counts as wrong by all); `statistic`
+    and `first_token_in_itl` are the source's definitions; `notes` what was chosen where the row leaves it unsaid.
+    """
+
+    row: MeasuredRow
+    gpu: str
+    model: str
+    engine: str
+    version: str
+    is_moe: bool
+    deployed: Deployed
+    traffic: Traffic
+    statistic: str
+    first_token_in_itl: bool
+    missed: str | None
+    notes: tuple[str, ...]
+
+
+def resolve(row: MeasuredRow) -> Case:
+    """Look a row's names up and resolve its run. Raises InputError with the reason why it can't be predicted."""
+    conventions = shelf.load_conventions().spec
+    facts = facts_of(row.notes, conventions.notes)
+    check_stated(row, facts)
+    found, gpu = _model(row.model), _gpu(row.gpu)
+    model, length_note = stretched(found.spec, row, conventions.stretch.factor)
+    engine = _engine(row.engine)[0].spec
+    version, version_note = version_of(engine, row.engine_version, row.source, conventions)
+    layout, replicas = layout_of(row, facts)
+    run = Run(engine, version, found.id, model, layout, row.isl, row.osl)
+    weights, kv, kv_note = formats_of(row, engine, found, _formats().spec.formats, conventions)
+    resolved = as_run(
+        settings.resolve(engine, version, deployment_of(gpu.spec, model, layout)), row, run, gpu.spec, conventions
+    )
+    plan = precision.plan(model, gpu.spec, resolved, _formats().spec, precision=weights, kv_precision=kv)
+    refused = architecture.why_not(model, layout, resolved)
+    if refused:
+        raise InputError(Fault(f"{found.id} as {layout}: {refused}"))
+    sizes, size_note = sizes_of(row, facts, run, gpu.spec, plan, resolved, conventions)
+    whole_batch = row.mode == "static_batch" and engine.name in conventions.whole_batch_engines
+    resolved = sized(resolved, sizes, model, whole_batch=whole_batch)
+    longest = longest_of(row)
+    used = memory.use(model, gpu.spec, layout, plan, resolved, max_model_len=longest)
+    rules, rules_note = rules_of(row, facts, resolved, whole_batch=whole_batch)
+    traffic = traffic_of(row, facts, requests_of(row, run, conventions), longest)
+    if facts.policy == "static":  # one batch, the largest that the cache holds
+        traffic = replace(traffic, count=max(1, min(rules.slots, int(used.max_concurrency))))
+    kernels = Kernels(gpu.spec, _assumptions().spec, gpus.borrowed, engine.name, resolved, plan)
+    notes = (version_note, length_note, kv_note, size_note, rules_note)
+    return Case(
+        row=row,
+        gpu=gpu.id,
+        model=found.id,
+        engine=engine.name,
+        version=version,
+        is_moe=architecture.is_moe(model),
+        deployed=Deployed(with_experts_of(row, model, conventions), layout, kernels, used, rules, replicas),
+        traffic=traffic,
+        statistic=facts.statistic or "mean",
+        first_token_in_itl=facts.itl_definition == "e2e_per_token",
+        missed=None if used.fits else f"does not fit: {used.deficit_gib:.1f} GiB a GPU are missing",
+        notes=tuple(note for note in notes if note),
+    )
+
+
+def layout_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int]:
+    """Return a row's layout and how many replicas of it its GPUs hold.
+
+    Sources with attention data parallelism state as tp either the ranks of a stage or the GPUs of one rank: what fits
+    the number of GPUs is meant. Experts over more GPUs than tp has mean attention data parallelism over the rest.
+    Raises InputError where no layout is what the row states.
+    """
+    tp, pp = row.tp or 1, row.pp or 1
+    gpus_ = max(row.n_gpus or tp * pp, tp * pp)
+    stated = row.attention_dp or _ranks(facts.attention_dp, tp)
+    ep = row.ep or (stated if stated > 1 else 1)
+    dp = stated
+    if dp == 1 and ep > tp:
+        dp = max(1, gpus_ // (tp * pp))
+    if tp * pp * dp > gpus_:
+        tp = max(1, tp // dp)
+        dp = min(dp, max(1, gpus_ // (tp * pp)))
+    layout = Layout(tp, pp, dp, ep if (tp * dp) % ep == 0 else 1)
+    replicas = max(1, gpus_ // layout.gpus)
+    check_layout(row, stated, layout, replicas)
+    return layout, replicas
+
+
+def _ranks(stated: int | str | None, tp: int) -> int:
+    if stated is None:
+        return 1
+    return tp if stated == "ranks" else int(stated)
+
+
+def as_run(resolved: EngineSettings, row: MeasuredRow, run: Run, gpu: Gpu, conventions: Conventions) -> EngineSettings:
+    """Return settings as the source ran the engine: in a server or not, and with what its scripts set."""
+    for entry in conventions.scripts:
+        of_gpu = entry.architecture in (None, gpu.architecture)
+        if run.is_of(entry) and of_gpu and entry.rows_of in row.source:
+            resolved = resolved.model_copy(update=entry.given())
+    return resolved if is_served(row) else resolved.in_process()
+
+
+def with_experts_of(row: MeasuredRow, model: Model, conventions: Conventions) -> Model:
+    """Return a model with the experts that a row's tokens choose among: all, or as many as one token takes."""
+    if not any(entry.rows_of in row.source for entry in conventions.same_experts):
+        return model
+
+    def chosen(mlp: DenseMlp | MoeMlp) -> DenseMlp | MoeMlp:
+        return replace(mlp, experts=mlp.experts_per_token) if isinstance(mlp, MoeMlp) else mlp
+
+    return replace(
+        model, kinds=tuple(replace(kind, mlps=tuple(chosen(mlp) for mlp in kind.mlps)) for kind in model.kinds)
+    )
+
+
+def is_served(row: MeasuredRow) -> bool:
+    """Return whether clients wait for tokens through a server: under a load, unlike a batch or an offline run."""
+    return row.mode in ("closed_loop", "open_loop") or (row.mode == "max_throughput" and row.ttft_ms is not None)
+
+
+def deployment_of(gpu: Gpu, model: Model, layout: Layout) -> settings.Deployment:
+    """Return what an engine's settings depend on. Engines compare with the total that nvidia-smi reports."""
+    held = gpu.datasheet.memory
+    return settings.Deployment(
+        gpu_name=gpu.name,
+        architecture=gpu.architecture,
+        memory_gib=held.nvidia_smi_mib * MIB / GIB if held.nvidia_smi_mib else held.cuda_visible_gib,
+        tp=layout.tp,
+        pp=layout.pp,
+        attention=architecture.attention_class(model),
+    )
+
+
+def sized(resolved: EngineSettings, sizes: Sizes, model: Model, *, whole_batch: bool) -> EngineSettings:
+    """Return settings with the row's sizes; a static session's cache takes whatever memory is left."""
+    tokens = sizes.max_num_batched_tokens or resolved.max_num_batched_tokens
+    if resolved.budget_covers_context and not sizes.max_num_batched_tokens:
+        tokens = max(tokens, model.max_position)
+    changed: dict[str, float | int] = {"max_num_batched_tokens": tokens}
+    if sizes.max_num_seqs:
+        changed["max_num_seqs"] = sizes.max_num_seqs
+    if whole_batch:
+        changed["memory_fraction"] = WHOLE_POOL
+    return resolved.model_copy(update=changed)
+
+
+def rules_of(
+    row: MeasuredRow, facts: NoteFacts, resolved: EngineSettings, *, whole_batch: bool
+) -> tuple[Rules, str | None]:
+    """Return the scheduler's rules for a row, and a note where they differ from the engine's defaults."""
+    rules = scheduling.of_engine(resolved)
+    note = None
+    if whole_batch:
+        return replace(rules, slots=row.batch or 1, budget=float("inf"), splits=False), None
+    if not rules.splits and row.isl > rules.budget:
+        rules = replace(rules, splits=True)
+        note = "prompts longer than the token budget: chunked"
+    if facts.policy:
+        rules = scheduling.with_policy(rules, facts.policy, ticks=False)
+    return replace(
+        rules,
+        hold_steps=row.batch_wait_steps or 0,
+        hold_ratio=row.batch_wait_ratio or 0.0,
+        poll_steps=row.arrival_poll_steps or 0,
+    ), note
+
+
+def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> Traffic:
+    """Return the requests of a row's run: its lengths, and a rate, a number in flight, or all at once."""
+    lengths, most = _lengths(row, facts), longest
+    if facts.lengths:
+        most = round(facts.lengths[1] * (row.isl + row.osl))
+    rate = facts.rate_per_s if row.mode == "open_loop" else None
+    return Traffic(
+        *lengths,
+        count,
+        rate_per_s=rate if rate is not None and rate < float("inf") else None,
+        in_flight=row.concurrency if row.mode == "closed_loop" else None,
+        longest=most,
+    )
+
+
+def _lengths(row: MeasuredRow, facts: NoteFacts) -> tuple[Lengths, Lengths]:
+    """Uniform between shares of the lengths that the notes tell, or from the stated share of the nominal one; else equal.
+
+    Notes tell means of what was drawn, which the few requests of a run have to keep.
+    """
+    if facts.lengths is not None:
+        low, high = facts.lengths
+        return tuple(Lengths(high * n, shape="spread", low_share=low / high) for n in (row.isl, row.osl))  # type: ignore[return-value]
+    ratio = row.length_ratio_min
+    if ratio is not None and ratio < 1 and row.mode == "closed_loop":
+        return tuple(Lengths(n, shape="uniform", low_share=ratio) for n in (row.isl, row.osl))  # type: ignore[return-value]
+    return Lengths(max(1, round(row.isl))), Lengths(max(1, round(row.osl)))

@@ -1,0 +1,1 @@
+"""A model's operations, memory and precisions on the GPUs of a layout."""

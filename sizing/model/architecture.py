@@ -1,0 +1,350 @@
+"""From a model to its weight matrices and cache, layer by layer, as one GPU of a layout holds them.
+
+Everything that follows (bytes in memory, FLOPs and bytes of a step) is derived from these matrices, so memory and
+time can't disagree about what the model is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from sizing.model.attention import pick
+from sizing.model.attention.terms import Cache, Matrix
+from sizing.specs.engine import EngineSettings
+from sizing.specs.model import DenseMlp, LayerKind, Mlp, Model, MoeMlp, Role
+
+GATE_AND_UP = 2
+NORMS_PER_BLOCK = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one replica is laid out: tensor, pipeline, attention-data, expert and context parallelism.
+
+    A replica has tp*pp*dp*cp GPUs. Attention and dense MLPs are split over tp; dp copies of them serve different
+    requests, and cp copies different tokens of the same ones. Experts are split over ep GPUs, and each expert's width over
+    the others of a stage. dcp of the tp GPUs that would hold the same cache each keep another part of it.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+    cp: int = 1
+    dcp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.stage_gpus * self.pp
+
+    @property
+    def stage_gpus(self) -> int:
+        """GPUs of one pipeline stage."""
+        return self.tp * self.token_ranks
+
+    @property
+    def token_ranks(self) -> int:
+        """Copies of attention and dense MLPs in a stage, each with its share of the tokens of a step."""
+        return self.dp * self.cp
+
+    @property
+    def cache_parts(self) -> int:
+        """Parts into which a sequence's cache is cut by tokens."""
+        return self.cp * self.dcp
+
+    @property
+    def moe_tp(self) -> int:
+        """GPUs over which one expert's width is split."""
+        return max(1, self.stage_gpus // self.ep)
+
+    def __str__(self) -> str:
+        """Write the layout as engines' users do, as TP4 PP2 EP8."""
+        others = ("pp", "dp", "ep", "cp", "dcp")
+        parts = [f"{name.upper()}{size}" for name in others if (size := getattr(self, name)) > 1]
+        return " ".join([f"TP{self.tp}", *parts])
+
+
+SIZES = tuple(Layout.__dataclass_fields__)  # of a layout, as serving names them
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline stage: how many layers of each kind it holds, and whether the embedding or the head sits on it."""
+
+    layers: tuple[tuple[int, int], ...]
+    first: bool
+    last: bool
+
+
+def dense_matrices(mlp: DenseMlp, hidden_size: int, tp: int, *, name: str = "mlp") -> tuple[Matrix, ...]:
+    """Return up (and gate) and down projection of one GPU."""
+    width = mlp.intermediate / tp
+    up = width * (GATE_AND_UP if mlp.gated else 1)
+    role: Role = "shared_expert" if name == "shared_expert" else "dense_mlp"
+    return (
+        Matrix(f"{name}_up", role, hidden_size, up, bias=up if mlp.bias else 0),
+        Matrix(f"{name}_down", role, width, hidden_size, bias=hidden_size if mlp.bias else 0),
+    )
+
+
+def expert_matrices(mlp: MoeMlp, hidden_size: int, layout: Layout, width_padding: int = 1) -> tuple[Matrix, ...]:
+    """Return the routed experts' projections on one GPU; widths are padded to a multiple where a kernel demands it."""
+    inner = _padded(mlp.latent or hidden_size, width_padding)
+    width = _padded(mlp.intermediate / layout.moe_tp, width_padding)
+    local = mlp.experts / layout.ep
+    up = width * (GATE_AND_UP if mlp.gated else 1)
+    return (
+        Matrix("experts_up", "expert", inner, up, copies=local, bias=up if mlp.bias else 0),
+        Matrix("experts_down", "expert", width, inner, copies=local, bias=inner if mlp.bias else 0),
+    )
+
+
+def _padded(width: float, multiple: int) -> float:
+    return -(-width // multiple) * multiple if multiple > 1 else width
+
+
+def mlp_matrices(mlp: Mlp, hidden_size: int, layout: Layout, width_padding: int = 1) -> tuple[Matrix, ...]:
+    """Return all matrices of one MLP on one GPU: dense, or router, shared expert, latent projections and experts."""
+    if isinstance(mlp, DenseMlp):
+        return dense_matrices(mlp, hidden_size, layout.tp)
+    found = [Matrix("router", "router", hidden_size, mlp.experts)]
+    if mlp.shared_intermediate:
+        shared = DenseMlp(mlp.shared_intermediate, mlp.gated)
+        found += dense_matrices(shared, hidden_size, layout.tp, name="shared_expert")
+        if mlp.shared_gate:
+            found.append(Matrix("shared_expert_gate", "router", hidden_size, 1))
+    if mlp.latent:
+        found += [
+            Matrix("latent_down", "shared_expert", hidden_size, mlp.latent),
+            Matrix("latent_up", "shared_expert", mlp.latent, hidden_size),
+        ]
+    return (*found, *expert_matrices(mlp, hidden_size, layout, width_padding))
+
+
+def norm_count(kind: LayerKind, model: Model) -> int:
+    """Norms of one layer: one before the mixer and one before the MLPs, or one for both in parallel blocks."""
+    blocks = (kind.mixer is not None) + bool(kind.mlps)
+    return NORMS_PER_BLOCK if model.parallel_blocks else blocks * NORMS_PER_BLOCK
+
+
+@lru_cache(maxsize=4096)
+def layer_matrices(model: Model, kind_index: int, layout: Layout, width_padding: int = 1) -> tuple[Matrix, ...]:
+    """Return every matrix of one layer of a kind, on one GPU of `layout`, norms included."""
+    kind = model.kinds[kind_index]
+    found: list[Matrix] = [Matrix("norms", "norm", model.hidden_size, norm_count(kind, model))]
+    if kind.mixer is not None:
+        found += pick(kind.mixer.kind).matrices(kind.mixer, model.hidden_size, layout.tp)
+    for mlp in kind.mlps:
+        found += mlp_matrices(mlp, model.hidden_size, layout, width_padding)
+    return tuple(found)
+
+
+def embedding_matrix(model: Model, tp: int, vocabulary_padding: int = 1) -> Matrix:
+    """Return the input embedding of one GPU, split by vocabulary."""
+    return Matrix("embedding", "embedding", _padded(model.vocab_size, vocabulary_padding) / tp, model.hidden_size)
+
+
+def head_matrix(model: Model, tp: int, vocabulary_padding: int = 1) -> Matrix:
+    """Return the output head of one GPU, split by vocabulary. A tied head is the embedding, multiplied again."""
+    return Matrix("lm_head", "lm_head", model.hidden_size, _padded(model.vocab_size, vocabulary_padding) / tp)
+
+
+def stage_matrices(
+    model: Model, stage: Stage, layout: Layout, *, vocabulary_padding: int = 1, width_padding: int = 1
+) -> tuple[tuple[Matrix, int], ...]:
+    """Return (matrix, how often) for one GPU of a stage. A tied embedding is held once on a stage, never twice."""
+    found = [
+        (matrix, count)
+        for index, count in stage.layers
+        for matrix in layer_matrices(model, index, layout, width_padding)
+    ]
+    if stage.first:
+        found.append((embedding_matrix(model, layout.tp, vocabulary_padding), 1))
+    if stage.last and not model.pooled and not (model.tied_embeddings and stage.first):
+        found.append((head_matrix(model, layout.tp, vocabulary_padding), 1))
+    if stage.last:
+        found.append((Matrix("final_norm", "norm", model.hidden_size, 1), 1))
+    return tuple(found)
+
+
+def whole(model: Model) -> Stage:
+    """Return the model as one stage."""
+    return Stage(_kind_counts(model.layers), first=True, last=True)
+
+
+def _kind_counts(layers: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted(Counter(layers).items()))
+
+
+def stage_sizes(layers: int, pp: int, remainder: str) -> tuple[int, ...]:
+    """Split `layers` over `pp` stages; `remainder` says which take one more, as each engine does it.
+
+    `last`: the last takes all that is left (vLLM to 0.7); `before_last`: one each from the last but one backwards
+    (vLLM from 0.8); `tail`: the last ones (SGLang); `head`: the first ones (TensorRT-LLM 1.x).
+    """
+    base, left = divmod(layers, pp)
+    sizes = [base] * pp
+    if remainder == "last":
+        sizes[-1] += left
+        return tuple(sizes)
+    takers = {
+        "before_last": [pp - 2 - k for k in range(left)],
+        "tail": [pp - 1 - k for k in range(left)],
+        "head": list(range(left)),
+        "must_divide": list(range(left)),
+    }[remainder]
+    for stage in takers:
+        sizes[stage] += 1
+    return tuple(sizes)
+
+
+def stage_shares(model: Model, pp: int, remainder: str) -> tuple[float, float]:
+    """Return the shares of the layers that the largest and the last stage of a pipeline hold; none where there is no pipeline."""
+    if pp == 1:
+        return 0.0, 0.0
+    sizes = stage_sizes(len(model.layers), pp, remainder)
+    return max(sizes) / len(model.layers), sizes[-1] / len(model.layers)
+
+
+@lru_cache(maxsize=1024)
+def stages(model: Model, pp: int, remainder: str) -> tuple[Stage, ...]:
+    """Return the pipeline stages of a model, first to last."""
+    found: list[Stage] = []
+    start = 0
+    for index, size in enumerate(stage_sizes(len(model.layers), pp, remainder)):
+        layers = model.layers[start : start + size]
+        found.append(Stage(_kind_counts(layers), first=index == 0, last=index == pp - 1))
+        start += size
+    return tuple(found)
+
+
+def layer_cache(kind: LayerKind, layout: Layout, kv_bytes: float) -> Cache:
+    """Return what one layer of a kind caches on one GPU: of a token, its share where a layout cuts caches by tokens."""
+    if kind.mixer is None:
+        return Cache()
+    held = pick(kind.mixer.kind).cache(kind.mixer, layout.tp, kv_bytes)
+    return replace(held, bytes_per_token=held.bytes_per_token / layout.cache_parts) if layout.cache_parts > 1 else held
+
+
+def cache_copies(kind: LayerKind, tp: int) -> int:
+    """Return how many GPUs of a tensor-parallel group hold the same cache of a layer."""
+    over_one, over_all = (layer_cache(kind, Layout(tp=gpus), 1.0).bytes_per_token for gpus in (1, tp))
+    return round(tp * over_all / over_one) if over_one else 1
+
+
+def parameters(model: Model) -> float:
+    """Return all parameters: every expert, a tied embedding once, vision tower and learned positions included."""
+    matrices = stage_matrices(model, whole(model), Layout())
+    return sum(matrix.parameters * count for matrix, count in matrices) + model.extra_parameters
+
+
+def active_parameters(model: Model) -> float:
+    """Return the parameters that one token multiplies with, embedding and head included, as model cards count them."""
+    idle = 0.0
+    for index, count in _kind_counts(model.layers):
+        for mlp in model.kinds[index].mlps:
+            if isinstance(mlp, MoeMlp):
+                share = 1 - mlp.experts_per_token / mlp.experts
+                experts = expert_matrices(mlp, model.hidden_size, Layout())
+                idle += count * share * sum(matrix.parameters for matrix in experts)
+    return parameters(model) - idle
+
+
+def is_moe(model: Model) -> bool:
+    """Return whether any layer routes tokens to experts."""
+    return any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps)
+
+
+def attention_class(model: Model) -> Literal["mla", "hybrid", "other"]:
+    """Return what engines' settings depend on: `mla`, `hybrid` (a fixed state beside a cache), or `other`."""
+    kinds = {kind.mixer.kind for kind in model.kinds if kind.mixer}
+    if "mla" in kinds:
+        return "mla"
+    return "hybrid" if kinds & {"linear", "ssm"} else "other"
+
+
+def why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
+    """Return why the engine refuses this layout, or None: heads, vocabulary, widths, FP8 blocks, experts, layers.
+
+    `block` is the block width of block-quantised weights, whose every split must be a multiple of it.
+    """
+    return split_why_not(model, layout, settings, block=block) or pipeline_why_not(model, layout, settings)
+
+
+def split_why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
+    """Return why the engine refuses to split a layer so, or None; the same for every pipeline depth."""
+    return (
+        _experts_why_not(model, layout)
+        or _mixers_why_not(model, layout)
+        or _widths_why_not(model, layout, block)
+        or _vocabulary_why_not(model, layout, settings)
+        or _context_why_not(model, layout)
+    )
+
+
+def _experts_why_not(model: Model, layout: Layout) -> str | None:
+    if layout.ep > 1 and not is_moe(model):
+        return f"EP{layout.ep} spreads experts, and a dense model has none"
+    return None
+
+
+def _mixers_why_not(model: Model, layout: Layout) -> str | None:
+    for kind in model.kinds:
+        if kind.mixer is not None:
+            reason = pick(kind.mixer.kind).why_not(kind.mixer, layout.tp)
+            if reason:
+                return reason
+    return None
+
+
+def _widths_why_not(model: Model, layout: Layout, block: int | None) -> str | None:
+    for kind in model.kinds:
+        for mlp in kind.mlps:
+            split, label = layout.tp, "MLP width"
+            if isinstance(mlp, MoeMlp):
+                split, label = layout.moe_tp, "expert width"
+            if isinstance(mlp, MoeMlp) and mlp.experts % layout.ep:
+                return f"{mlp.experts} experts are not divisible by EP{layout.ep}"
+            if mlp.intermediate % split:
+                return f"{label} {mlp.intermediate:,} is not divisible by {split}"
+            if block and (mlp.intermediate // split) % block:
+                return (
+                    f"{label} {mlp.intermediate:,}/{split} = {mlp.intermediate // split:,} is not a multiple of "
+                    f"the FP8 block width {block}"
+                )
+    return None
+
+
+def _vocabulary_why_not(model: Model, layout: Layout, settings: EngineSettings) -> str | None:
+    padded = int(_padded(model.vocab_size, settings.vocabulary_padding))
+    if padded % layout.tp:
+        return f"vocabulary {padded:,} is not divisible by TP{layout.tp}"
+    return None
+
+
+def _context_why_not(model: Model, layout: Layout) -> str | None:
+    for kind in model.kinds:
+        held = layer_cache(kind, Layout(tp=layout.tp), 1.0)
+        if layout.cache_parts > 1 and held.fixed_bytes_per_sequence:
+            return "a recurrent state is of a whole sequence and cannot be cut by tokens (CP, DCP)"
+        if layout.dcp > 1 and held.window_tokens is not None:
+            return f"DCP{layout.dcp} cuts caches of full attention, and the model has sliding windows"
+        copies = cache_copies(kind, layout.tp)
+        if held.bytes_per_token and copies % layout.dcp:
+            held_by = f"{copies} GPUs hold" if copies > 1 else "no two GPUs hold"
+            return f"DCP{layout.dcp} cuts what GPUs would hold twice, and at TP{layout.tp} {held_by} the same cache"
+    return None
+
+
+def pipeline_why_not(model: Model, layout: Layout, settings: EngineSettings) -> str | None:
+    """Return why the layers cannot be split over so many pipeline stages, or None."""
+    layers = len(model.layers)
+    if layout.pp > layers:
+        return f"PP{layout.pp} is more than the model's {layers} layers"
+    if settings.pp_remainder == "must_divide" and layers % layout.pp:
+        return f"{layers} layers are not divisible by PP{layout.pp}, as this engine version requires"
+    return None

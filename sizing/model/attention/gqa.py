@@ -1,0 +1,108 @@
+"""Grouped-query attention: every token caches one key and one value a KV head, and reads all before it."""
+
+from __future__ import annotations
+
+from sizing.model.attention.terms import (
+    FLOPS_PER_MAC,
+    GATE_PASSES,
+    KEY_AND_VALUE,
+    Cache,
+    Matrix,
+    Numeric,
+    Work,
+    causal_pairs,
+    heads_why_not,
+    kv_heads_per_gpu,
+)
+from sizing.specs.model import GqaAttention, SlidingWindowAttention
+
+Grouped = GqaAttention | SlidingWindowAttention
+
+
+def projections(mixer: Grouped, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
+    """Return the fused query/key/value projection and the output projection of one GPU."""
+    q_width = mixer.q_heads * mixer.head_dim / tp
+    kv_parts = 0 if mixer.reuses_cache else (1 if mixer.shared_kv else KEY_AND_VALUE)
+    kv_width = kv_parts * kv_heads_per_gpu(mixer.kv_heads, tp) * mixer.head_dim
+    qkv_width = q_width * (2 if mixer.output_gate else 1) + kv_width
+    return (
+        Matrix("qkv_proj", "attention", hidden_size, qkv_width, bias=qkv_width if mixer.bias else 0),
+        Matrix("o_proj", "attention", q_width, hidden_size),
+    )
+
+
+def cached_bytes_per_token(mixer: Grouped, tp: int, kv_bytes: float) -> float:
+    """Bytes that one token of one layer keeps on one GPU. Key and value are both stored, even where they are equal."""
+    if mixer.reuses_cache:
+        return 0.0
+    return KEY_AND_VALUE * kv_heads_per_gpu(mixer.kv_heads, tp) * mixer.head_dim * kv_bytes
+
+
+def read_bytes_per_token(mixer: Grouped, tp: int, kv_bytes: float) -> float:
+    """Bytes that attention reads for each cached token; a layer without a cache of its own reads another's."""
+    return KEY_AND_VALUE * kv_heads_per_gpu(mixer.kv_heads, tp) * mixer.head_dim * kv_bytes
+
+
+def attention_flops(mixer: Grouped, tp: int, pairs: Numeric) -> Numeric:
+    """FLOPs of scores and weighted values for `pairs` query-key pairs."""
+    return KEY_AND_VALUE * FLOPS_PER_MAC * mixer.q_heads / tp * mixer.head_dim * pairs
+
+
+def prefill_bytes(
+    mixer: Grouped, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, seen: Numeric
+) -> Numeric:
+    """Bytes of a prefill chunk: keys and values seen are read once, queries and outputs pass at 16 bit."""
+    activation_bytes = 2 * KEY_AND_VALUE * mixer.q_heads / tp * mixer.head_dim * tokens
+    return sequences * (seen * read_bytes_per_token(mixer, tp, kv_bytes) + activation_bytes)
+
+
+def matrices(mixer: GqaAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
+    """Return the weight matrices of one layer on one GPU."""
+    return projections(mixer, hidden_size, tp)
+
+
+def cache(mixer: GqaAttention, tp: int, kv_bytes: float) -> Cache:
+    """Return what one layer caches on one GPU."""
+    return Cache(bytes_per_token=cached_bytes_per_token(mixer, tp, kv_bytes))
+
+
+def decode(mixer: GqaAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
+    """Return the work of one decode step: each sequence reads its whole cache once."""
+    pairs = sequences * context_tokens
+    return Work(
+        rule="decode_attention",
+        flops=attention_flops(mixer, tp, pairs),
+        bytes=pairs * read_bytes_per_token(mixer, tp, kv_bytes),
+        head_dim=mixer.head_dim,
+        q_heads=mixer.q_heads / tp,
+        kv_heads=kv_heads_per_gpu(mixer.kv_heads, tp),
+        context_tokens=context_tokens,
+    )
+
+
+def prefill(
+    mixer: GqaAttention, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
+) -> Work:
+    """Return the work of a prefill chunk: causal within the chunk, full over what is cached."""
+    return Work(
+        rule="prefill_attention",
+        flops=attention_flops(mixer, tp, sequences * causal_pairs(tokens, prior_tokens)),
+        bytes=prefill_bytes(mixer, tp, kv_bytes, sequences, tokens, tokens + prior_tokens),
+        head_dim=mixer.head_dim,
+        prompt_tokens=tokens + prior_tokens,
+    )
+
+
+def beside(mixer: Grouped, tp: int) -> tuple[tuple[str, float], ...]:
+    """Return the small kernels of one layer beside attention: an output gate reads two tensors and writes one."""
+    return (("output_gate", GATE_PASSES * mixer.q_heads * mixer.head_dim / tp),) if mixer.output_gate else ()
+
+
+def exchanged(mixer: Grouped) -> tuple[int, int, int]:
+    """Return query heads, values of a query and of an output that GPUs with parts of one cache exchange in decode."""
+    return mixer.q_heads, mixer.head_dim, mixer.head_dim
+
+
+def why_not(mixer: GqaAttention, tp: int) -> str | None:
+    """Return why the heads cannot be split over `tp` GPUs, or None."""
+    return heads_why_not(mixer.q_heads, mixer.kv_heads, tp)

@@ -1,0 +1,103 @@
+"""Linear attention with a gated delta rule: a fixed state a sequence in place of a cache that grows.
+
+State and update follow Gated DeltaNet (arXiv:2412.06464) and Kimi Linear (arXiv:2510.26692).
+"""
+
+from __future__ import annotations
+
+from sizing.model.attention.terms import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
+from sizing.specs.model import LinearAttention
+
+STATE_PASSES = 3  # decay and write, delta correction, read: three products of key x value size a token
+READ_AND_WRITE = 2
+GATES = 2  # a head's decay and its update
+ACTIVATION_BYTES = 2
+
+
+def _widths(mixer: LinearAttention, tp: int) -> tuple[float, float]:
+    return mixer.key_heads * mixer.key_head_dim / tp, mixer.value_heads * mixer.value_head_dim / tp
+
+
+def matrices(mixer: LinearAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
+    """Return the weight matrices of one layer on one GPU: query, key, value and gates; short convolution; output."""
+    key_width, value_width = _widths(mixer, tp)
+    conv_width = 2 * key_width + value_width
+    heads = mixer.value_heads / tp
+    found = [
+        Matrix("conv1d", "norm", conv_width, mixer.conv_kernel),
+        Matrix("o_proj", "attention", value_width, hidden_size),
+    ]
+    if mixer.gate_rank:
+        found += [
+            Matrix("qkv_proj", "attention", hidden_size, conv_width + heads),
+            Matrix("gates_a", "attention", hidden_size, 2 * mixer.gate_rank),
+            Matrix("gates_b", "attention", mixer.gate_rank, key_width + value_width),
+        ]
+    else:
+        found.append(Matrix("qkvz_ba_proj", "attention", hidden_size, conv_width + value_width + 2 * heads))
+    return tuple(found)
+
+
+def _state_bytes(mixer: LinearAttention, tp: int) -> float:
+    key_width, value_width = _widths(mixer, tp)
+    recurrent = mixer.value_heads / tp * mixer.key_head_dim * mixer.value_head_dim * mixer.state_bytes
+    tail = (mixer.conv_kernel - 1) * (2 * key_width + value_width) * ACTIVATION_BYTES
+    return recurrent + tail
+
+
+def cache(mixer: LinearAttention, tp: int, kv_bytes: float) -> Cache:
+    """Return what one layer keeps on one GPU: a state a sequence, whatever its length and the cache precision."""
+    return Cache(fixed_bytes_per_sequence=_state_bytes(mixer, tp))
+
+
+def _flops_per_token(mixer: LinearAttention, tp: int) -> float:
+    return STATE_PASSES * FLOPS_PER_MAC * mixer.value_heads / tp * mixer.key_head_dim * mixer.value_head_dim
+
+
+def decode(mixer: LinearAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
+    """Return the work of one decode step: each sequence's state is read and written once."""
+    return Work(
+        rule="state",
+        flops=sequences * _flops_per_token(mixer, tp),
+        bytes=sequences * READ_AND_WRITE * _state_bytes(mixer, tp),
+    )
+
+
+def prefill(
+    mixer: LinearAttention,
+    tp: int,
+    kv_bytes: float,
+    sequences: Numeric,
+    tokens: Numeric,
+    prior_tokens: Numeric,
+) -> Work:
+    """Return the work of a prefill chunk: linear in tokens, activations streamed once."""
+    key_width, value_width = _widths(mixer, tp)
+    streamed = tokens * (2 * key_width + READ_AND_WRITE * value_width) * ACTIVATION_BYTES
+    return Work(
+        rule="state",
+        flops=sequences * tokens * _flops_per_token(mixer, tp),
+        bytes=sequences * (READ_AND_WRITE * _state_bytes(mixer, tp) + streamed),
+    )
+
+
+def beside(mixer: LinearAttention, tp: int) -> tuple[tuple[str, float], ...]:
+    """Return the small kernels of one layer: short convolution, decay and update gates, norm of the output with its gate."""
+    key_width, value_width = _widths(mixer, tp)
+    return (
+        ("short_conv", READ_AND_WRITE * (2 * key_width + value_width)),
+        ("gates", GATES * READ_AND_WRITE * mixer.value_heads / tp),
+        ("gated_norm", GATE_PASSES * value_width),
+    )
+
+
+def exchanged(mixer: LinearAttention) -> tuple[int, int, int]:
+    """Raise ValueError: a recurrent state has no parts by tokens."""
+    raise ValueError("a recurrent state is of a whole sequence")
+
+
+def why_not(mixer: LinearAttention, tp: int) -> str | None:
+    """Return why the heads cannot be split over `tp` GPUs, or None."""
+    if mixer.key_heads % tp or mixer.value_heads % tp:
+        return f"{mixer.key_heads} key and {mixer.value_heads} value heads of linear attention do not divide by TP{tp}"
+    return None

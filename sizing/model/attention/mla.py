@@ -1,0 +1,122 @@
+"""Multi-head latent attention: one latent a token serves all heads, so it is cached whole on every tensor-parallel rank.
+
+Prefill expands the latent into heads; decode absorbs the expansion into the query and output and works on the
+latent itself (DeepSeek-V2, arXiv:2405.04434, section 2.1). With an indexer (DeepSeek-V3.2, arXiv:2512.02556) a query
+scores all cached index keys and attends to the `index_topk` best.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sizing.model.attention.terms import (
+    FLOPS_PER_MAC,
+    GATE_PASSES,
+    KEY_AND_VALUE,
+    Cache,
+    Matrix,
+    Numeric,
+    Work,
+    causal_pairs,
+    windowed_pairs,
+)
+from sizing.specs.model import MlaAttention
+
+INDEX_KEY_BYTES = 1.03125  # an index key is FP8 with one 4-byte scale to 128 values
+
+
+def _latent_width(mixer: MlaAttention) -> int:
+    return mixer.kv_lora_rank + mixer.qk_rope_head_dim
+
+
+def matrices(mixer: MlaAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
+    """Return the weight matrices of one layer on one GPU: down-projections replicated, up-projections split by heads."""
+    heads = mixer.q_heads / tp
+    q_width = heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim)
+    value_width = heads * mixer.v_head_dim
+    found = [
+        Matrix("kv_a_proj", "attention", hidden_size, _latent_width(mixer)),
+        Matrix("kv_b_proj", "attention", mixer.kv_lora_rank, heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)),
+        Matrix("o_proj", "attention", value_width, hidden_size),
+    ]
+    if mixer.q_lora_rank:
+        found += [
+            Matrix("q_a_proj", "attention", hidden_size, mixer.q_lora_rank),
+            Matrix("q_b_proj", "attention", mixer.q_lora_rank, q_width),
+        ]
+    else:
+        found.append(Matrix("q_proj", "attention", hidden_size, q_width))
+    if mixer.output_gate:
+        found.append(Matrix("g_proj", "attention", hidden_size, value_width))
+    if mixer.index_heads:
+        found += [
+            Matrix(
+                "index_q_proj",
+                "attention",
+                mixer.q_lora_rank or hidden_size,
+                mixer.index_heads * mixer.index_head_dim,
+            ),
+            Matrix("index_k_proj", "attention", hidden_size, mixer.index_head_dim + mixer.index_heads),
+        ]
+    return tuple(found)
+
+
+def _index_bytes_per_token(mixer: MlaAttention) -> float:
+    return INDEX_KEY_BYTES * mixer.index_head_dim if mixer.index_heads else 0.0
+
+
+def cache(mixer: MlaAttention, tp: int, kv_bytes: float) -> Cache:
+    """Return what one layer caches on one GPU: the whole latent, whatever `tp`, and an index key where there is one."""
+    return Cache(bytes_per_token=_latent_width(mixer) * kv_bytes + _index_bytes_per_token(mixer))
+
+
+def _indexer_flops(mixer: MlaAttention, pairs: Numeric) -> Numeric:
+    return FLOPS_PER_MAC * mixer.index_heads * mixer.index_head_dim * pairs
+
+
+def decode(mixer: MlaAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
+    """Return the work of one decode step in absorbed form: scores over latent and rope, values over the latent."""
+    heads = mixer.q_heads // tp
+    attended = np.minimum(context_tokens, mixer.index_topk) if mixer.index_topk else context_tokens
+    per_pair = FLOPS_PER_MAC * heads * (_latent_width(mixer) + mixer.kv_lora_rank)
+    return Work(
+        rule="mla_decode",
+        flops=sequences * attended * per_pair + _indexer_flops(mixer, sequences * context_tokens),
+        bytes=sequences * (attended * _latent_width(mixer) * kv_bytes + context_tokens * _index_bytes_per_token(mixer)),
+        head_dim=_latent_width(mixer),
+        q_heads=heads,
+    )
+
+
+def prefill(
+    mixer: MlaAttention, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
+) -> Work:
+    """Return the work of a prefill chunk in expanded form, `v_head_dim` wide values included."""
+    heads = mixer.q_heads / tp
+    width = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim
+    seen = tokens + prior_tokens
+    all_pairs = causal_pairs(tokens, prior_tokens)
+    pairs = windowed_pairs(tokens, prior_tokens, mixer.index_topk) if mixer.index_topk else all_pairs
+    activation_bytes = 2 * heads * (width * tokens + KEY_AND_VALUE * mixer.v_head_dim * seen)
+    return Work(
+        rule="prefill_attention",
+        flops=sequences * (FLOPS_PER_MAC * heads * width * pairs + _indexer_flops(mixer, all_pairs)),
+        bytes=sequences * (seen * _latent_width(mixer) * kv_bytes + activation_bytes),
+        head_dim=mixer.v_head_dim,
+        prompt_tokens=seen,
+    )
+
+
+def beside(mixer: MlaAttention, tp: int) -> tuple[tuple[str, float], ...]:
+    """Return the small kernels of one layer beside attention: an output gate reads two tensors and writes one."""
+    return (("output_gate", GATE_PASSES * mixer.q_heads * mixer.v_head_dim / tp),) if mixer.output_gate else ()
+
+
+def exchanged(mixer: MlaAttention) -> tuple[int, int, int]:
+    """Return query heads, values of an absorbed query and of an output over the latent, exchanged by GPUs with parts of it."""
+    return mixer.q_heads, _latent_width(mixer), mixer.kv_lora_rank
+
+
+def why_not(mixer: MlaAttention, tp: int) -> str | None:
+    """Return why the heads cannot be split over `tp` GPUs, or None; the latent is replicated, not split."""
+    return None if mixer.q_heads % tp == 0 else f"{mixer.q_heads} attention heads are not divisible by TP{tp}"

@@ -1,0 +1,82 @@
+"""Mamba-2 state-space layers (arXiv:2405.21060): a fixed state a sequence, a short convolution, no growing cache."""
+
+from __future__ import annotations
+
+from sizing.model.attention.terms import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
+from sizing.specs.model import SsmAttention
+
+STATE_PASSES = 3  # decay and input, accumulate, read out
+READ_AND_WRITE = 2
+ACTIVATION_BYTES = 2
+
+
+def _inner_width(mixer: SsmAttention, tp: int) -> float:
+    return mixer.heads * mixer.head_dim / tp
+
+
+def _group_width(mixer: SsmAttention, tp: int) -> float:
+    """Width of B (and of C): groups are split while they last, then replicated."""
+    return max(1, mixer.groups // tp) * mixer.state_size
+
+
+def matrices(mixer: SsmAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
+    """Return the weight matrices of one layer on one GPU: input projection (z, x, B, C, dt), convolution, output."""
+    inner = _inner_width(mixer, tp)
+    conv_width = inner + 2 * _group_width(mixer, tp)
+    return (
+        Matrix("in_proj", "attention", hidden_size, inner + conv_width + mixer.heads / tp),
+        Matrix("conv1d", "norm", conv_width, mixer.conv_kernel, bias=conv_width),
+        Matrix("out_proj", "attention", inner, hidden_size),
+    )
+
+
+def _state_bytes(mixer: SsmAttention, tp: int) -> float:
+    conv_width = _inner_width(mixer, tp) + 2 * _group_width(mixer, tp)
+    recurrent = _inner_width(mixer, tp) * mixer.state_size * mixer.state_bytes
+    return recurrent + (mixer.conv_kernel - 1) * conv_width * ACTIVATION_BYTES
+
+
+def cache(mixer: SsmAttention, tp: int, kv_bytes: float) -> Cache:
+    """Return what one layer keeps on one GPU: a state a sequence, whatever its length and the cache precision."""
+    return Cache(fixed_bytes_per_sequence=_state_bytes(mixer, tp))
+
+
+def decode(mixer: SsmAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
+    """Return the work of one decode step: each sequence's state is read and written once."""
+    return Work(
+        rule="state",
+        flops=sequences * STATE_PASSES * FLOPS_PER_MAC * _inner_width(mixer, tp) * mixer.state_size,
+        bytes=sequences * READ_AND_WRITE * _state_bytes(mixer, tp),
+    )
+
+
+def prefill(
+    mixer: SsmAttention, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
+) -> Work:
+    """Return the work of a prefill chunk: linear in tokens, activations streamed once."""
+    inner = _inner_width(mixer, tp)
+    streamed = tokens * (READ_AND_WRITE * inner + 2 * _group_width(mixer, tp)) * ACTIVATION_BYTES
+    return Work(
+        rule="state",
+        flops=sequences * tokens * STATE_PASSES * FLOPS_PER_MAC * inner * mixer.state_size,
+        bytes=sequences * (READ_AND_WRITE * _state_bytes(mixer, tp) + streamed),
+    )
+
+
+def beside(mixer: SsmAttention, tp: int) -> tuple[tuple[str, float], ...]:
+    """Return the small kernels of one layer: short convolution, norm of the output with its gate."""
+    inner = _inner_width(mixer, tp)
+    return (
+        ("short_conv", READ_AND_WRITE * (inner + 2 * _group_width(mixer, tp))),
+        ("gated_norm", GATE_PASSES * inner),
+    )
+
+
+def exchanged(mixer: SsmAttention) -> tuple[int, int, int]:
+    """Raise ValueError: a recurrent state has no parts by tokens."""
+    raise ValueError("a recurrent state is of a whole sequence")
+
+
+def why_not(mixer: SsmAttention, tp: int) -> str | None:
+    """Return why the heads cannot be split over `tp` GPUs, or None."""
+    return None if mixer.heads % tp == 0 else f"{mixer.heads} state-space heads are not divisible by TP{tp}"

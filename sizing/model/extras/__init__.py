@@ -1,0 +1,196 @@
+"""What runs or is held beside a model: a draft, adapters, an image encoder, prefixes in cache; and how weights are pruned.
+
+Optimisations as asked (`specs.optimisations`) with what is published of them become `Extras`, which operations, memory and
+schedule read. Nothing here depends on a GPU or a layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sizing.model.extras import prefixes as reuse
+from sizing.model.extras.drafts import Draft, Speculation
+from sizing.model.extras.images import Encoder
+from sizing.model.extras.prefixes import Conversation, Finding
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.model import Model, MoeMlp
+from sizing.specs.optimisations import Lora, Optimisations, Prefix
+from sizing.specs.units import GIGA
+
+if TYPE_CHECKING:
+    from sizing.specs.facts import LoraFacts, SparsityFacts
+
+
+HAIR = 1e-9  # of a token: 0.29 of 100 tokens are 29
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """LoRA adapters on the GPU at once, their rank, and whether routed experts have them too."""
+
+    slots: int
+    rank: int
+    facts: LoraFacts
+    experts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """What of a prompt need not be computed: shares found in cache and restored from host memory; what is shared.
+
+    `shared_tokens` of every live prompt are one of `distinct` prefixes, which a cache holds once each. `hit` and `distinct`
+    are those `over` so many engines, each with a cache of its own: of a `talk`, where `think_time_s` passes between turns,
+    and of `prefixes` in all, under a router that knows (`affinity`) where what begins alike is.
+    """
+
+    hit: float = 0.0
+    shared_tokens: int = 0
+    distinct: int = 1
+    restored: float = 0.0
+    restore_bytes_per_s: float | None = None
+    talk: Conversation | None = None
+    think_time_s: float | None = None
+    prefixes: int = 1
+    affinity: bool = False
+    engines: int = 1
+    block: int = 1
+    kept: float = 1.0
+
+    @property
+    def share(self) -> float:
+        """Share of a prompt that need not be computed, in cache or restored to it."""
+        return self.hit + self.brought
+
+    @property
+    def brought(self) -> float:
+        """Share of a prompt that is brought back: of what is not in cache."""
+        return self.restored * (1 - self.hit)
+
+    @property
+    def finding(self) -> Finding:
+        """How a turn comes to its conversation's cache."""
+        return Finding(1 if self.affinity else self.engines, self.block, self.kept)
+
+    @property
+    def varies(self) -> bool:
+        """Whether the number of replicas changes what is found, or what prefixes take of a cache."""
+        talks = self.talk is not None and (not self.affinity or self.think_time_s is not None)
+        return talks or self.eases
+
+    @property
+    def eases(self) -> bool:
+        """Whether more replicas leave each less to keep."""
+        return self.think_time_s is not None or (self.affinity and self.prefixes > 1)
+
+    def over(self, engines: int, kept: float = 1.0) -> Cached:
+        """Return the same over so many engines, which keep a share of the histories that turns come back to."""
+        distinct = -(-self.prefixes // engines) if self.affinity else self.prefixes
+        return replace(self, engines=engines, kept=kept, distinct=distinct)._found()
+
+    def in_blocks(self, block: int) -> Cached:
+        """Return the same in a cache of whole blocks of so many tokens."""
+        return self if self.talk is None or block == self.block else replace(self, block=block)._found()
+
+    def _found(self) -> Cached:
+        return self if self.talk is None else replace(self, hit=reuse.share(self.talk, self.finding))
+
+    @property
+    def finds(self) -> Callable[[int, int], int] | None:
+        """Return what says how many tokens of a prompt need not be computed, by a request's number and prompt; None for a share."""
+        talk, finding = self.talk, self.finding
+        if talk is None:
+            return None
+
+        def tokens(number: int, prompt: int) -> int:
+            found = reuse.drawn(talk, finding, number, prompt)
+            return min(found + math.floor(self.restored * (prompt - found)), prompt - 1)
+
+        return tokens
+
+    def within(self, tokens: int) -> bool:
+        """Whether what prompts of so many tokens share is part of what is found of them in cache."""
+        return self.talk is not None or self.shared_tokens <= self.hit * tokens + HAIR
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """All of it; each part absent where it was not asked for."""
+
+    speculation: Speculation | None = None
+    sparsity: SparsityFacts | None = None
+    adapters: Adapters | None = None
+    encoder: Encoder | None = None
+    cached: Cached = Cached()
+
+    @property
+    def verified(self) -> int:
+        """Tokens of a decoding sequence in a step: 1 without speculation."""
+        return self.speculation.verified if self.speculation else 1
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a decode step gives a sequence on average: 1 without speculation."""
+        return self.speculation.tokens_per_step if self.speculation else 1.0
+
+    @property
+    def draft(self) -> Draft | None:
+        """What drafts, where something does."""
+        return self.speculation.draft if self.speculation else None
+
+    def over(self, engines: int, kept: float = 1.0) -> Extras:
+        """Return the same over so many engines, each with a prefix cache of its own."""
+        return replace(self, cached=self.cached.over(engines, kept)) if self.cached.varies else self
+
+    def on(self, ranks: int, block: int) -> Extras:
+        """Return the same on replicas of so many ranks, each with a cache of its own in blocks of so many tokens."""
+        cached = self.cached
+        if cached.talk is None:
+            return self
+        whole = cached.over(ranks, cached.kept) if cached.varies and cached.engines < ranks else cached
+        return replace(self, cached=whole.in_blocks(block))
+
+
+NOTHING = Extras()
+
+
+def cached_tokens(prompt: int, hit: float) -> int:
+    """Tokens of a prompt that need not be computed; the last one always is, for its logits."""
+    return min(math.floor(hit * prompt), prompt - 1)
+
+
+def cached(asked: Optimisations, talk: Conversation | None = None) -> Cached:
+    """Return what of a prompt need not be computed; a share of nothing is nothing, whatever else is said of it.
+
+    `talk` are the conversations where turns are asked for.
+    """
+    prefix, offload = asked.prefix or Prefix(hit=0.0), asked.kv_offload
+    prefixes = (prefix.distinct or 1) if prefix.shared_tokens else 1
+    grows = talk is not None and (talk.turns > 1 or talk.shared > 0)
+    found = Cached(
+        hit=prefix.hit or 0.0,
+        shared_tokens=prefix.shared_tokens or 0,
+        distinct=prefixes,
+        restored=offload.hit if offload else 0.0,
+        restore_bytes_per_s=offload.gb_per_s * GIGA if offload and offload.hit and offload.gb_per_s else None,
+        talk=talk if grows else None,
+        think_time_s=prefix.think_time_s if grows else None,
+        prefixes=prefixes,
+        affinity=prefix.routing == "affinity",
+    )
+    return found.over(1) if grows else found
+
+
+def adapters(asked: Lora, facts: LoraFacts, model: Model) -> Adapters:
+    """Return the adapters that are on the GPU at once. Raises InputError for experts that a model does not route to."""
+    if asked.experts and not any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps):
+        raise InputError(
+            Fault(
+                f"{model.name} has no routed experts to adapt",
+                field="optimisations.lora",
+                allowed=f"{asked.slots}x{asked.rank}",
+            )
+        )
+    return Adapters(asked.slots, asked.rank, facts, bool(asked.experts))

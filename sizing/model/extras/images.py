@@ -1,0 +1,135 @@
+"""How an image becomes tokens of a prompt, and the patches that an encoder works on: one function a rule.
+
+A rule is what a family's image processor does; which one a model has, its config says (`specs.model.Vision`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from sizing.specs.model import Model, Vision
+from sizing.specs.optimisations import Images
+
+if TYPE_CHECKING:
+    from sizing.specs.facts import EncoderFacts, ImageRule
+
+
+class Cut(NamedTuple):
+    """An image as an encoder takes it: tokens in the prompt, and `pieces` of so many patches that attend to each other."""
+
+    tokens: int
+    pieces: int
+    patches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Images of a request: `tokens` of the prompt for all of them, and `pieces` of so many `patches` that the encoder works on.
+
+    The encoder has a width, layers and parameters; `own` says that it is the model's, as its config states it.
+    """
+
+    tokens: int
+    pieces: int
+    patches: int
+    hidden_size: int
+    layers: int
+    parameters: float
+    title: str
+    source: str
+    evidence: str = "assumed"
+    own: bool = False
+
+
+def merged(height: int, width: int, patch_pixels: int, merge: int, most_tokens: int) -> Cut:
+    """Cut an image at its own size: a token for merge x merge patches, ceil(H/s) * ceil(W/s) with s = patch * merge pixels.
+
+    Larger images are scaled down to `most_tokens` (Qwen2-VL, arXiv:2409.12191).
+    """
+    side = patch_pixels * merge
+    tokens = min(math.ceil(height / side) * math.ceil(width / side), most_tokens)
+    return Cut(tokens, 1, tokens * merge**2)
+
+
+def in_rows(height: int, width: int, patch_pixels: int, merge: int, longest_pixels: int) -> Cut:
+    """Cut an image as above with a token more at the end of each row; the longer side is scaled down to `longest_pixels`."""
+    scale = max(1.0, height / longest_pixels, width / longest_pixels)
+    side = patch_pixels * merge
+    rows, columns = math.ceil(height / scale / side), math.ceil(width / scale / side)
+    return Cut(rows * (columns + 1), 1, rows * columns * merge**2)
+
+
+def fixed(tokens: int, patches: int) -> Cut:
+    """Cut an image that is scaled to one size: as many tokens whatever its pixels."""
+    return Cut(tokens, 1, patches)
+
+
+def tiled(height: int, width: int, patch_pixels: int, merge: int, tile_pixels: int, most_tiles: int) -> Cut:
+    """Cut an image into square tiles, and beside several of them the whole image as one more (Llama 4)."""
+    rows, columns = canvas(height, width, tile_pixels, most_tiles)
+    tiles = rows * columns
+    pieces = tiles + 1 if tiles > 1 else tiles
+    patches = (tile_pixels // patch_pixels) ** 2
+    return Cut(pieces * patches // merge**2, pieces, patches)
+
+
+def canvas(height: int, width: int, tile_pixels: int, most_tiles: int) -> tuple[int, int]:
+    """Return (rows, columns) of the tiles that hold an image: enlarged as little as possible, else shrunk as little.
+
+    Of equal ones the fewest tiles (transformers, image_processing_llama4_fast.py, get_best_fit).
+    """
+    grids = [(r, c) for r in range(1, most_tiles + 1) for c in range(1, most_tiles // r + 1)]
+
+    def order(grid: tuple[int, int]) -> tuple[bool, float, int]:
+        rows, columns = grid
+        scale = min(rows * tile_pixels / height, columns * tile_pixels / width)
+        return scale < 1, abs(math.log(scale)), rows * columns
+
+    return min(grids, key=order)
+
+
+def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Encoder:
+    """Return what images add, by the model's own encoder where its config says how images become tokens, else by an assumed one."""
+    vision = model.vision
+    rule = None if vision is None or vision.field is None else rules[vision.field]
+    cut = None if vision is None or rule is None else _cut(asked, vision, rule)
+    if vision is None or rule is None or cut is None:
+        of = assumed
+        cut = merged(asked.height, asked.width, of.patch_pixels, of.merge, of.most_tokens)
+        sizes = (of.hidden_size, of.layers, of.parameters, of.title, of.source)
+        return Encoder(asked.count * cut.tokens, asked.count * cut.pieces, cut.patches, *sizes)
+    return Encoder(
+        asked.count * cut.tokens,
+        asked.count * cut.pieces,
+        cut.patches,
+        vision.hidden_size,
+        vision.layers,
+        model.vision_parameters,
+        rule.title,
+        rule.source,
+        rule.evidence,
+        own=True,
+    )
+
+
+def _cut(asked: Images, vision: Vision, rule: ImageRule) -> Cut | None:
+    """Return how a rule cuts an image; None where the config lacks a size that the rule needs."""
+    height, width, patch, merge, side = (
+        asked.height,
+        asked.width,
+        vision.patch_pixels,
+        vision.merge,
+        vision.image_pixels,
+    )
+    if rule.most_tokens is not None:
+        return merged(height, width, patch, merge, rule.most_tokens)
+    if vision.tokens is not None:
+        return fixed(vision.tokens, vision.tokens * merge**2 if side is None else (side // patch) ** 2)
+    if side is None:
+        return None
+    if rule.most_tiles is not None:
+        return tiled(height, width, patch, merge, side, rule.most_tiles)
+    return in_rows(height, width, patch, merge, side)

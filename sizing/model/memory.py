@@ -1,0 +1,431 @@
+"""Memory of one GPU: weights, activation, what the framework takes, and the cache pool that is left.
+
+The budget rule is the engine's, by version. Everything is computed for every pipeline stage; a replica holds as many
+tokens as its tightest rank (vLLM and SGLang take the minimum over ranks).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from sizing.model import architecture
+from sizing.model.architecture import Layout, Stage
+from sizing.model.extras import NOTHING, Extras, work
+from sizing.model.precision import PrecisionPlan
+from sizing.specs.engine import EngineSettings, Reserve
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import Gpu
+from sizing.specs.model import DenseMlp, Model, MoeMlp
+from sizing.specs.units import GIB, GIGA, MIB
+
+RESIDUAL_BYTES = 2  # the hidden state kept at 16 bit while logits are sampled
+EXPERT_BUFFER_BYTES = 2  # fused experts keep two 16-bit buffers a routed token, and the output
+FRACTION_DIGITS = 3  # SGLang rounds its memory fraction to three digits
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Memory of one GPU of the tightest pipeline stage, in GiB, and what the pool holds.
+
+    `kv_cache_gib` is the pool (0 when the rest does not fit), `kv_bytes_per_token` its growth for one more token on
+    this GPU (all layers of the stage, windows not yet full), `sequence_gib` the need of one sequence of
+    `max_model_len` tokens, `kv_cache_tokens` = max_concurrency * max_model_len as engines report it. `deficit_gib` is
+    what is missing to hold one such sequence. `beside_gib` of the weights are what runs beside the model (draft, adapters,
+    image encoder), `shared_prefix_gib` of the pool the prefixes that sequences share.
+    """
+
+    visible_gib: float
+    budget_gib: float
+    weights_gib: float
+    activation_gib: float
+    non_torch_gib: float
+    cuda_graphs_gib: float
+    graphs_in_budget: bool
+    kv_cache_gib: float
+    kv_bytes_per_token: float
+    fixed_bytes_per_sequence: float
+    kv_cache_tokens: int
+    max_concurrency: float
+    sequence_gib: float
+    max_model_len: int
+    fits: bool
+    deficit_gib: float
+    beside_gib: float = 0.0
+    shared_prefix_gib: float = 0.0
+
+
+def static_fraction(
+    reserve: Reserve, memory_mib: float, chunk_tokens: int, graph_batch: int, gpus: int, mla: bool
+) -> float:
+    """SGLang's share of memory for weights and pool: (memory - reserve)/memory, rounded to three digits.
+
+    Source: sglang python/sglang/srt/server_args.py, as `specs.engine.Reserve` states its terms.
+    """
+    reserve_mib = (
+        reserve.base_mib
+        + reserve.per_chunk_token_mib * max(chunk_tokens, reserve.min_chunk_tokens)
+        + reserve.per_graph_sequence_mib * graph_batch
+        + reserve.per_gpu_mib * gpus
+        + (reserve.prefill_graphs_mla_mib if mla else reserve.prefill_graphs_mib)
+    )
+    if reserve.floor_mib and memory_mib > reserve.floor_above_gib * 1024:
+        reserve_mib = max(reserve_mib, reserve.floor_mib)
+    return round((memory_mib - reserve_mib) / memory_mib, FRACTION_DIGITS)
+
+
+def weight_bytes(model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan, settings: EngineSettings) -> float:
+    """Bytes of the weights on one GPU of a stage, matrix by matrix, each in the format that its role has.
+
+    MXFP4 experts are padded to the width that the kernels demand. Parameters outside the text layers sit on the
+    first stage, whole on every rank.
+    """
+    padding = settings.mxfp4_width_padding if plan.weight_format == "mxfp4" else 1
+    matrices = architecture.stage_matrices(
+        model, stage, layout, vocabulary_padding=settings.vocabulary_padding, width_padding=padding
+    )
+    total = sum(
+        count
+        * (
+            matrix.copies * matrix.inputs * matrix.outputs * plan.weight_bytes(matrix.role)
+            + matrix.copies * matrix.bias * plan.weight_bytes("norm")
+        )
+        for matrix, count in matrices
+    )
+    if stage.first:
+        total += model.extra_parameters * plan.weight_bytes("norm")
+    return total
+
+
+def forward_bytes(model: Model, layout: Layout, settings: EngineSettings, tokens: int) -> float:
+    """Peak of the forward pass at `tokens` tokens: hidden states and MLP buffers, and the experts' workspace.
+
+    All attention-data ranks together: kernels of experts work in chunks, and a published log of eight ranks (MF32 of
+    tests/data/memory_cases.yaml) has no more than so many tokens of workspace.
+    """
+    rule = settings.forward_activation
+    rank_tokens = max(1, tokens // layout.token_ranks)
+    widest = max(
+        (
+            mlp.intermediate if isinstance(mlp, DenseMlp) else mlp.shared_intermediate
+            for kind in model.kinds
+            for mlp in kind.mlps
+        ),
+        default=0,
+    )
+    dense = rank_tokens * (rule.per_hidden_bytes * model.hidden_size + rule.per_intermediate_bytes * widest / layout.tp)
+    return max(
+        dense,
+        max((_experts_bytes(model, mlp, layout, tokens) for k in model.kinds for mlp in k.mlps), default=0.0),
+    )
+
+
+def _experts_bytes(model: Model, mlp: DenseMlp | MoeMlp, layout: Layout, tokens: int) -> float:
+    """Workspace of the fused experts: two buffers of routed tokens and the output (vLLM triton_moe.py)."""
+    if isinstance(mlp, DenseMlp):
+        return 0.0
+    width, inner = mlp.intermediate / layout.moe_tp, mlp.latent or model.hidden_size
+    routed = tokens * mlp.experts_per_token * (max(width, inner) + max(2 * width, inner))
+    return EXPERT_BUFFER_BYTES * (routed + tokens * inner)
+
+
+def activation_bytes(model: Model, stage: Stage, layout: Layout, settings: EngineSettings, tokens: int) -> float:
+    """Peak activation of one GPU: the larger of the forward pass and, on the last stage, logits and sampling.
+
+    Logits are of the whole vocabulary on the sampling rank, so tensor parallelism does not shrink them. A pooled model has none.
+    """
+    forward = forward_bytes(model, layout, settings, tokens)
+    if model.pooled or not stage.last:
+        return forward
+    rows = min(settings.max_num_seqs, tokens)
+    sampling = rows * model.vocab_size * settings.sampler_bytes_per_logit
+    return max(forward, sampling + RESIDUAL_BYTES * tokens * model.hidden_size)
+
+
+def sequence_bytes(
+    model: Model,
+    stage: Stage,
+    layout: Layout,
+    plan: PrecisionPlan,
+    settings: EngineSettings,
+    tokens: float,
+    extras: Extras = NOTHING,
+) -> float:
+    """Cache bytes of one sequence of `tokens` tokens on one GPU of a stage, in whole blocks.
+
+    A windowed layer keeps window - 1 tokens and the chunk in flight, in blocks, and one block more (vLLM's
+    sliding-window manager); a state layer a fixed state. What drafts keeps its own cache, slots are kept for drafted tokens,
+    and a prefix that sequences share is none of one sequence's (`shared_bytes`).
+    """
+    block = settings.block_tokens
+    cut = settings.unlike_windows == "windowed" or not _unlike_windows(model)
+    slots = tokens + extras.verified - 1
+    own_blocks = math.ceil(slots / block) - min(extras.cached.shared_tokens, tokens) // block
+    total = own_blocks * block * work.cache_bytes_per_token(stage, layout, plan, settings, extras)
+    for index, count in stage.layers:
+        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
+        blocks = own_blocks
+        if held.window_tokens is not None and cut:
+            in_flight = min(held.window_tokens - 1 + settings.max_num_batched_tokens, slots)
+            blocks = min(math.ceil(slots / block), math.ceil(in_flight / block) + 1)
+        total += count * (blocks * block * held.bytes_per_token + held.fixed_bytes_per_sequence)
+    return total
+
+
+def shared_bytes(
+    model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan, settings: EngineSettings, extras: Extras
+) -> float:
+    """Cache bytes of the prefixes that sequences share, each held once: whole blocks of layers that keep everything."""
+    blocks = extras.cached.distinct * (extras.cached.shared_tokens // settings.block_tokens)
+    if not blocks:
+        return 0.0
+    per_token = work.cache_bytes_per_token(stage, layout, plan, settings, extras)
+    for index, count in stage.layers:
+        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
+        if held.window_tokens is None:
+            per_token += count * held.bytes_per_token
+    return blocks * settings.block_tokens * per_token
+
+
+@lru_cache(maxsize=256)
+def _unlike_windows(model: Model) -> bool:
+    """Return whether windowed layers cache another number of bytes a token than full ones do."""
+    caches = [architecture.layer_cache(kind, architecture.Layout(), 1.0) for kind in model.kinds]
+    windowed = {held.bytes_per_token for held in caches if held.window_tokens is not None}
+    full = {held.bytes_per_token for held in caches if held.window_tokens is None and held.bytes_per_token}
+    return bool(full) and bool(windowed - full)
+
+
+def rate_bytes(model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan) -> tuple[float, float]:
+    """Return (bytes per token before any window is full, fixed bytes per sequence) of one GPU of a stage."""
+    per_token = fixed = 0.0
+    for index, count in stage.layers:
+        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
+        per_token += count * held.bytes_per_token
+        fixed += count * held.fixed_bytes_per_sequence
+    return per_token, fixed
+
+
+def pool_bytes(
+    gpu: Gpu,
+    settings: EngineSettings,
+    layout: Layout,
+    *,
+    weights: float,
+    activation: float,
+    non_torch: float,
+    graphs: float,
+    mla: bool,
+) -> tuple[float, float]:
+    """Return (budget, pool) in bytes by the engine's rule; the pool may be negative when nothing is left.
+
+    utilisation: budget = visible * fraction, less weights, activation, non-torch and, where the version counts
+    them, graphs. free_before_load: fraction of what is free before loading, less weights; activation and graphs live
+    in the rest. free_after_load: the fraction of what is left after all of them.
+    """
+    visible = gpu.datasheet.memory.cuda_visible_gib * GIB
+    if settings.pool_rule == "utilisation":
+        budget = visible * _fraction(settings)
+        in_budget = graphs if settings.graphs_in_budget else 0.0
+        return budget, budget - weights - activation - non_torch - in_budget
+    if settings.pool_rule == "free_before_load":
+        free = visible - non_torch
+        fraction = settings.memory_fraction or _reserve_fraction(gpu, settings, layout, mla)
+        return free * fraction, free * fraction - weights
+    left = visible - weights - activation - non_torch - graphs
+    pool = left * _fraction(settings) if left > 0 else left
+    return pool + weights + activation + non_torch + graphs, pool
+
+
+def _fraction(settings: EngineSettings) -> float:
+    if settings.memory_fraction is None:
+        raise ValueError("the engine version states no memory fraction")
+    return settings.memory_fraction
+
+
+def _reserve_fraction(gpu: Gpu, settings: EngineSettings, layout: Layout, mla: bool) -> float:
+    if settings.reserve is None:
+        raise ValueError("the engine version states neither a memory fraction nor a reserve")
+    memory = gpu.datasheet.memory
+    memory_mib = memory.nvidia_smi_mib or memory.cuda_visible_gib * GIB / MIB
+    graph_batch = settings.graph_sizes.most if settings.graph_sizes else 0
+    return static_fraction(settings.reserve, memory_mib, settings.max_num_batched_tokens, graph_batch, layout.gpus, mla)
+
+
+def use(
+    model: Model,
+    gpu: Gpu,
+    layout: Layout,
+    plan: PrecisionPlan,
+    settings: EngineSettings,
+    *,
+    max_model_len: int,
+    cuda_graphs_gib: float | None = None,
+    extras: Extras = NOTHING,
+) -> MemoryUse:
+    """Return the memory of the tightest stage of a layout, for sequences of up to `max_model_len` tokens."""
+    found = [
+        _stage_use(model, gpu, stage, needs, layout, plan, settings, max_model_len, cuda_graphs_gib, extras)
+        for stage, needs in _needs(model, layout, plan, settings, extras)
+    ]
+    return min(found, key=lambda stage: (stage.max_concurrency, -stage.deficit_gib))
+
+
+class Needs(NamedTuple):
+    """What one GPU of a stage needs on any card, in bytes: weights, those beside the model, activation, cache, shared prefixes."""
+
+    weights: float
+    beside: float
+    activation: float
+    per_token: float
+    fixed_per_sequence: float
+    shared: float
+
+
+@lru_cache(maxsize=4096)
+def _needs(
+    model: Model, layout: Layout, plan: PrecisionPlan, settings: EngineSettings, extras: Extras
+) -> tuple[tuple[Stage, Needs], ...]:
+    """Return each different stage of a layout with what it needs, shared by all GPU types and lengths of sequences."""
+    return tuple(
+        (
+            stage,
+            Needs(
+                _scaled(model, layout, plan, weight_bytes(model, stage, layout, plan, settings)),
+                work.weight_bytes(model, stage, layout, plan, settings, extras),
+                activation_bytes(model, stage, layout, settings, settings.max_num_batched_tokens),
+                per_token + work.cache_bytes_per_token(stage, layout, plan, settings, extras),
+                fixed,
+                shared_bytes(model, stage, layout, plan, settings, extras),
+            ),
+        )
+        for stage in dict.fromkeys(architecture.stages(model, layout.pp, settings.pp_remainder))
+        for per_token, fixed in [rate_bytes(model, stage, layout, plan)]
+    )
+
+
+def _stage_use(
+    model: Model,
+    gpu: Gpu,
+    stage: Stage,
+    needs: Needs,
+    layout: Layout,
+    plan: PrecisionPlan,
+    settings: EngineSettings,
+    max_model_len: int,
+    cuda_graphs_gib: float | None,
+    extras: Extras,
+) -> MemoryUse:
+    mla = architecture.attention_class(model) == "mla"
+    weights = needs.weights + needs.beside
+    activation, per_token, fixed = needs.activation, needs.per_token, needs.fixed_per_sequence
+    non_torch = settings.non_torch_gib * GIB
+    graphs = (settings.cuda_graphs.gib if cuda_graphs_gib is None else cuda_graphs_gib) * GIB
+    visible = gpu.datasheet.memory.cuda_visible_gib * GIB
+    budget, pool = pool_bytes(
+        gpu,
+        settings,
+        layout,
+        weights=weights,
+        activation=activation,
+        non_torch=non_torch,
+        graphs=graphs,
+        mla=mla,
+    )
+    # Whatever the fraction says, all of it together never exceeds the card. SGLang sizes its pool without a profile run, so
+    # its activation is not known to be over what it left.
+    least_graphs = min(graphs, settings.cuda_graphs.low_gib * GIB)
+    elsewhere = 0.0 if settings.pool_rule == "free_before_load" else activation + least_graphs
+    pool = min(pool, visible - weights - non_torch - elsewhere)
+    needed = sequence_bytes(model, stage, layout, plan, settings, max_model_len, extras)
+    room = pool - settings.blocks_lost * settings.block_tokens * per_token - needs.shared
+    usable, fits = max(0.0, room), room >= needed
+    # Attention-data ranks each hold their own sequences, so a replica holds dp times one rank's.
+    # A stage without a cache (few layers of a hybrid, or of a model whose layers share one) bounds nothing but slots.
+    slots = float(settings.max_num_seqs) if fits else 0.0
+    concurrency = layout.dp * (usable / needed if needed else slots)
+    return MemoryUse(
+        visible_gib=visible / GIB,
+        budget_gib=budget / GIB,
+        weights_gib=weights / GIB,
+        activation_gib=activation / GIB,
+        non_torch_gib=non_torch / GIB,
+        cuda_graphs_gib=graphs / GIB,
+        graphs_in_budget=settings.graphs_in_budget or settings.pool_rule == "free_after_load",
+        kv_cache_gib=max(0.0, pool) / GIB,
+        kv_bytes_per_token=per_token,
+        fixed_bytes_per_sequence=fixed,
+        kv_cache_tokens=_whole_blocks(concurrency * max_model_len, settings.block_tokens),
+        max_concurrency=concurrency,
+        sequence_gib=needed / GIB,
+        max_model_len=max_model_len,
+        fits=fits,
+        deficit_gib=0.0 if fits else max(0.0, needed + needs.shared - pool) / GIB,
+        beside_gib=needs.beside / GIB,
+        shared_prefix_gib=needs.shared / GIB,
+    )
+
+
+def _whole_blocks(tokens: float, block: int) -> int:
+    """Tokens in whole blocks; a hair is forgiven so that a pool of exactly n blocks holds n."""
+    return int(tokens / block + 1e-9) * block
+
+
+def _scaled(model: Model, layout: Layout, plan: PrecisionPlan, computed: float) -> float:
+    """Scale computed weights to the exact size of the checkpoint where its index states one in this very format.
+
+    Raises InputError where the two are too far apart to be of one model.
+    """
+    if model.checkpoint_bytes is None or plan.weight_format != model.quantisation.precision:
+        return computed
+    stated = model.checkpoint_bytes
+    # What is served pooled may come from a checkpoint that generates: of the two the one that its index is nearer to.
+    alike = {model, replace(model, pooled=False)}
+    whole = min((_checkpoint_bytes(one, plan) for one in alike), key=lambda found: abs(math.log(stated / found)))
+    ratio = stated / whole
+    if not 1 / model.checkpoint_ratio <= ratio <= model.checkpoint_ratio:
+        raise InputError(
+            Fault(
+                f"{model.checkpoint_bytes / GIGA:,.6g} GB do not fit the {whole / GIGA:,.6g} GB of weights that "
+                f"config.json makes in {plan.weight_format}",
+                file=model.checkpoint_index,
+                field="metadata.total_size",
+                allowed=f"up to {model.checkpoint_ratio:g} times more or less; or remove the file",
+            )
+        )
+    return computed * ratio
+
+
+def _checkpoint_bytes(model: Model, plan: PrecisionPlan) -> float:
+    """Bytes that a config makes of a whole checkpoint: dense, whatever was pruned since, and modules that may not be loaded."""
+    matrices = architecture.stage_matrices(model, architecture.whole(model), Layout())
+    layers = sum(count * matrix.parameters * plan.dense.weight_bytes(matrix.role) for matrix, count in matrices)
+    return layers + model.extra_parameters * plan.weight_bytes("norm") + work.module_bytes(model, plan.dense)
+
+
+def longest_that_fits(
+    model: Model,
+    gpu: Gpu,
+    layout: Layout,
+    plan: PrecisionPlan,
+    settings: EngineSettings,
+    *,
+    cuda_graphs_gib: float | None = None,
+    extras: Extras = NOTHING,
+) -> int:
+    """Longest sequence that alone fits the pool, at most the model's maximum, by bisection (need grows with length)."""
+
+    def fits(tokens: int) -> bool:
+        return use(
+            model, gpu, layout, plan, settings, max_model_len=tokens, cuda_graphs_gib=cuda_graphs_gib, extras=extras
+        ).fits
+
+    low, high = 0, model.max_position
+    if fits(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

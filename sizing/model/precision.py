@@ -1,0 +1,246 @@
+"""Which formats weights, cache and activations have on a given GPU, and in which precision each product runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sizing.model.extras import NOTHING, Extras
+from sizing.model.extras.drafts import Draft
+from sizing.specs.engine import EngineSettings
+from sizing.specs.errors import Fault, InputError, UntimedError, nearest
+from sizing.specs.gpu import DenseTflops, Gpu
+from sizing.specs.model import Model, Quantisation
+from sizing.specs.units import BITS_PER_BYTE
+from sizing.specs.workload import Formats, PrecisionFormat
+
+if TYPE_CHECKING:
+    from sizing.specs.facts import SparsityFacts
+
+
+SIXTEEN_BIT = ("fp32", "fp16", "bf16")
+LINEAR = ("attention", "dense_mlp", "shared_expert", "expert")  # roles that pruning is applied to
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionPlan:
+    """Formats and precisions of one deployment.
+
+    `weight_format` is how quantised roles are stored; roles in `kept_16bit` stay at `activation`. `gemm` and `moe`
+    name the precision in which quantised dense and expert products run; `weight_only` says that they are
+    dequantised to 16 bit first. `attention` is the precision of attention products. `sparsity` is set where linear layers
+    are pruned, and `draft` is the plan of what drafts.
+    """
+
+    weight_format: str
+    weight_bits: float
+    activation: str
+    activation_bits: float
+    kept_16bit: frozenset[str]
+    kv_format: str
+    kv_bits: float
+    gemm: str
+    moe: str
+    attention: str
+    block: int | None
+    notes: tuple[str, ...] = ()
+    sparsity: SparsityFacts | None = None
+    draft: PrecisionPlan | None = None
+
+    @property
+    def kv_bytes(self) -> float:
+        """Bytes of one cached value."""
+        return self.kv_bits / BITS_PER_BYTE
+
+    @property
+    def weight_only(self) -> bool:
+        """Whether quantised weights are multiplied at 16 bit."""
+        return self.weight_format not in SIXTEEN_BIT and self.gemm in SIXTEEN_BIT
+
+    def is_quantised(self, role: str) -> bool:
+        """Whether a role's weights have the quantised format."""
+        return self.weight_format not in SIXTEEN_BIT and role not in self.kept_16bit
+
+    def is_sparse(self, role: str) -> bool:
+        """Whether a role's weights are pruned: those of linear layers, never embeddings, head, router or norms."""
+        return self.sparsity is not None and role in LINEAR
+
+    def weight_bytes(self, role: str) -> float:
+        """Bytes of one weight of a role, scales included; of a pruned one on average, the positions of kept values too."""
+        bits = self.weight_bits if role not in self.kept_16bit else self.activation_bits
+        if self.sparsity is not None and role in LINEAR:
+            bits = self.sparsity.kept * (bits + self.sparsity.metadata_bits)
+        return bits / BITS_PER_BYTE
+
+    @property
+    def dense(self) -> PrecisionPlan:
+        """The plan of the same weights before they were pruned."""
+        return replace(self, sparsity=None) if self.sparsity else self
+
+    def input_bytes(self, role: str) -> float:
+        """Bytes of one value entering a product of a role: 16 bit, or 8 where the product runs in 8 bit or less."""
+        compute = self.moe if role == "expert" else self.gemm
+        narrow = self.is_quantised(role) and compute not in SIXTEEN_BIT
+        return 1.0 if narrow else self.activation_bits / BITS_PER_BYTE
+
+
+def peak_of(precision: str) -> str:
+    """Return which dense peak a precision runs on: `fp8_block` on fp8, `nvfp4` on fp4, `mxfp4_bf16` on bf16."""
+    return {
+        "fp8_block": "fp8",
+        "nvfp4": "fp4",
+        "mxfp4": "fp4",
+        "mxfp4_bf16": "bf16",
+        "mxfp4_fp8": "fp8",
+    }.get(precision, precision)
+
+
+def peak_flops(tflops: DenseTflops, precision: str) -> float:
+    """Return the dense peak of a precision in FLOP/s; bf16 falls back to fp16 on hardware before Ampere.
+
+    Raises UntimedError for a peak that the hardware lacks or that is not known.
+    """
+    name = peak_of(precision)
+    value = getattr(tflops, name, None)
+    if value is None and name == "bf16":
+        value = tflops.fp16
+    if value is None:
+        stated = [known for known, peak in tflops if peak is not None]
+        raise UntimedError(Fault(f"no {name} peak", field="datasheet.dense_tflops", allowed=", ".join(stated)))
+    return float(value) * 1e12
+
+
+def requested(quantisation: Quantisation, precision: str | None) -> Quantisation:
+    """Return the checkpoint's own quantisation, or the one that a requested precision means.
+
+    Asking for the family that the checkpoint already has (FP8 for block FP8, any 16-bit for 16-bit) keeps its
+    details; anything else re-quantises every linear layer and leaves embeddings, head, norms and router at 16 bit.
+    """
+    own = quantisation.precision
+    if precision is None or precision == own or (precision == "fp8" and own == "fp8_block"):
+        return quantisation
+    fresh = Quantisation(precision=precision, kv_precision=None, method="requested")
+    return replace(fresh, kept_16bit=frozenset()) if precision in SIXTEEN_BIT else fresh
+
+
+def stored_as(name: str, formats: Formats) -> PrecisionFormat:
+    """Return how a weight or cache format is stored. Raises InputError for a name that the data do not know."""
+    found = formats.formats.get(name)
+    if found is None:
+        known = list(formats.formats)
+        raise InputError(
+            Fault(
+                f"{name!r} is no known weight or cache format", allowed=", ".join(known), nearest=nearest(name, known)
+            )
+        )
+    return found
+
+
+def _compute(format_name: str, formats: Formats, gpu: Gpu, settings: EngineSettings, *, experts: bool) -> str | None:
+    """Return the precision key in which a quantised product runs natively, or None where it is weight-only."""
+    tflops = gpu.datasheet.dense_tflops
+    if format_name == "mxfp4":
+        if experts and settings.fp4_activation == "fp8" and tflops.fp4 is not None:
+            return "mxfp4_fp8"
+        return "mxfp4_bf16" if experts else None
+    stored = stored_as(format_name, formats)
+    if stored.vendors and gpu.vendor not in stored.vendors:
+        return None
+    native = stored.compute
+    return format_name if any(getattr(tflops, peak) is not None for peak in native) else None
+
+
+def plan(
+    model: Model,
+    gpu: Gpu,
+    settings: EngineSettings,
+    formats: Formats,
+    *,
+    precision: str | None = None,
+    kv_precision: str = "auto",
+    extras: Extras = NOTHING,
+) -> PrecisionPlan:
+    """Resolve formats and compute precisions for a model on a GPU, pruned and with a draft where `extras` say so.
+
+    The cache is as asked, else as the checkpoint states, else at activation precision. A format that the hardware
+    cannot multiply is weight-only. Raises InputError for a format that is not known.
+    """
+    found = _plan(model, gpu, settings, formats, precision, kv_precision)
+    if extras.sparsity is not None:
+        found = replace(found, sparsity=extras.sparsity)
+    if extras.draft is not None:
+        found = replace(found, draft=_of_draft(extras.draft, found, gpu, settings, formats))
+    return found
+
+
+def sparsity_why_not(plan: PrecisionPlan, gpu: Gpu) -> str | None:
+    """Return why a GPU cannot multiply weights pruned as the plan says, or None."""
+    facts = plan.sparsity
+    if facts is None:
+        return None
+    if gpu.architecture not in facts.architectures:
+        return f"{gpu.name} has no sparse products ({', '.join(facts.architectures)} have)"
+    if plan.weight_format not in facts.formats:
+        return f"{plan.weight_format.upper()} weights have no 2:4 form; {', '.join(facts.formats)} have"
+    if plan.weight_only:
+        return (
+            f"{plan.weight_format.upper()} weights are dequantised on {gpu.name} and multiplied as "
+            f"{plan.activation.upper()}: that has no sparse kernel"
+        )
+    return None
+
+
+def _of_draft(
+    draft: Draft, target: PrecisionPlan, gpu: Gpu, settings: EngineSettings, formats: Formats
+) -> PrecisionPlan:
+    """Return the plan of a draft: the target's, or its own weights (heads: 16 bit); the cache has the target's format."""
+    own = replace(target, sparsity=None, draft=None, notes=())
+    if draft.follows_precision:
+        return own
+    if draft.model is not None:
+        return _plan(draft.model, gpu, settings, formats, None, target.kv_format)
+    return replace(
+        own, weight_format=own.activation, weight_bits=own.activation_bits, gemm=own.activation, moe=own.activation
+    )
+
+
+def _plan(
+    model: Model, gpu: Gpu, settings: EngineSettings, formats: Formats, precision: str | None, kv_precision: str
+) -> PrecisionPlan:
+    quantisation = requested(model.quantisation, precision)
+    tflops = gpu.datasheet.dense_tflops
+    notes: list[str] = []
+    wanted = quantisation.precision if quantisation.precision in SIXTEEN_BIT else model.activation_precision
+    activation = wanted
+    if activation == "bf16" and tflops.bf16 is None:
+        activation = "fp16"
+        notes.append(f"{gpu.name} has no BF16: 16-bit math runs as FP16")
+    weight_format = activation if quantisation.precision in SIXTEEN_BIT else quantisation.precision
+    gemm = moe = activation
+    if weight_format not in SIXTEEN_BIT:
+        if not quantisation.weight_only:
+            gemm = _compute(weight_format, formats, gpu, settings, experts=False) or activation
+            moe = _compute(weight_format, formats, gpu, settings, experts=True) or activation
+        if gemm in SIXTEEN_BIT and moe in (*SIXTEEN_BIT, "mxfp4_bf16"):
+            notes.append(
+                f"{weight_format.upper()} is weight-only on {gpu.name}: weights shrink, products run at the "
+                f"{activation.upper()} peak"
+            )
+    kv_format = kv_precision if kv_precision != "auto" else (quantisation.kv_precision or activation)
+    attention = activation
+    if kv_format == "fp8" and settings.fp8_attention and tflops.fp8 is not None:
+        attention = "fp8"
+    return PrecisionPlan(
+        weight_format=weight_format,
+        weight_bits=stored_as(weight_format, formats).bits,
+        activation=activation,
+        activation_bits=stored_as(activation, formats).bits,
+        kept_16bit=quantisation.kept_16bit,
+        kv_format=kv_format,
+        kv_bits=stored_as(kv_format, formats).bits,
+        gemm=gemm,
+        moe=moe,
+        attention=attention,
+        block=quantisation.block or (settings.fp8_block if weight_format == "fp8_block" else None),
+        notes=tuple(notes),
+    )

@@ -1,0 +1,157 @@
+"""From an engine profile to the settings of one version on one deployment: the first row that holds wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from pydantic import ValidationError
+
+from sizing.specs.engine import Engine, EngineSettings, Row, When
+from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.units import parse_version
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What the defaults of an engine depend on: the card, its memory, the layout and the kind of attention.
+
+    `memory_gib` is the total that nvidia-smi reports; `architecture` the word of the GPU profile.
+    """
+
+    gpu_name: str
+    architecture: str
+    memory_gib: float
+    tp: int
+    pp: int
+    attention: Literal["mla", "hybrid", "other"]
+
+
+def check_version(engine: Engine, version: str | None) -> str:
+    """Return the version to resolve, the newest known when None is given.
+
+    `0.19` means 0.19.0. Raises InputError, listing the known range, for anything else.
+    """
+    if version is None:
+        return engine.newest
+    try:
+        message = None if _within(parse_version(version), engine.oldest, engine.newest) else "is not known"
+    except ValueError:
+        message = "is not a version"
+    if message is not None:
+        raise InputError(
+            Fault(
+                f"{engine.name} {version} {message}",
+                field="engine version",
+                allowed=f"{engine.oldest} to {engine.newest}",
+            )
+        )
+    return version.strip()
+
+
+@cache
+def resolve(engine: Engine, version: str, deployment: Deployment) -> EngineSettings:
+    """Return every setting of one engine version on one deployment; equal arguments share one result.
+
+    Raises InputError for an unknown version, and for a profile with open or wrong settings, one fault each.
+    """
+    return _settings(
+        engine, version, tuple(_first(engine, version, deployment, setting) for setting in EngineSettings.model_fields)
+    )
+
+
+@cache
+def _settings(engine: Engine, version: str, chosen: tuple[int | None, ...]) -> EngineSettings:
+    """Return the settings of the rows chosen by number for each setting; deployments that choose alike share them."""
+    numbers = dict(zip(EngineSettings.model_fields, chosen, strict=True))
+    faults = [_no_row(engine, version, setting) for setting, number in numbers.items() if number is None]
+    if faults:
+        raise InputError(faults)
+    values = {
+        setting: _rows(engine, version, setting)[number].value
+        for setting, number in numbers.items()
+        if number is not None
+    }
+    try:
+        return EngineSettings.model_validate(values)
+    except ValidationError as error:
+        faults = [_wrong_value(engine, version, item["loc"], item["msg"]) for item in error.errors()]
+        raise InputError(faults) from error
+
+
+def source_of(engine: Engine, version: str, deployment: Deployment, setting: str) -> Row:
+    """Return the row that decides `setting`, with source, evidence and note. Raises InputError."""
+    known = list(EngineSettings.model_fields)
+    if setting not in known:
+        raise InputError(
+            Fault(
+                f"{setting!r} is not an engine setting",
+                field="setting",
+                allowed=", ".join(known),
+                nearest=nearest(setting, known),
+            )
+        )
+    number = _first(engine, version, deployment, setting)
+    if number is None:
+        raise InputError(_no_row(engine, version, setting))
+    return _rows(engine, version, setting)[number]
+
+
+@cache
+def _rows(engine: Engine, version: str, setting: str) -> tuple[Row, ...]:
+    """Return the rows of a setting whose versions hold."""
+    parts = parse_version(check_version(engine, version))
+    return tuple(row for row in engine.settings.get(setting, ()) if _within(parts, row.since, row.until))
+
+
+def _first(engine: Engine, version: str, deployment: Deployment, setting: str) -> int | None:
+    """Return the number, among the rows whose versions hold, of the first whose condition holds too."""
+    rows = _rows(engine, version, setting)
+    return next((number for number, row in enumerate(rows) if _holds(row.when, deployment)), None)
+
+
+def is_within(version: str, since: str, until: str | None) -> bool:
+    """Return whether a version lies in since..until, as rows of a profile state it: `until` 0.19 covers every 0.19.x."""
+    return _within(parse_version(version), since, until)
+
+
+def _within(version: tuple[int, ...], since: str, until: str | None) -> bool:
+    """Whether since <= version <= until; `until` covers what it is a prefix of, missing parts are 0."""
+    first = parse_version(since)
+    if _padded(version, len(first)) < first:
+        return False
+    if until is None:
+        return True
+    last = parse_version(until)
+    return _padded(version, len(last))[: len(last)] <= last
+
+
+def _padded(version: tuple[int, ...], length: int) -> tuple[int, ...]:
+    return version + (0,) * (length - len(version))
+
+
+def _holds(when: When, deployment: Deployment) -> bool:
+    """Whether a deployment meets every condition that is given."""
+    gpus = deployment.tp * deployment.pp
+    name = deployment.gpu_name.lower()
+    return (
+        (when.min_memory_gib is None or deployment.memory_gib >= when.min_memory_gib)
+        and (when.below_memory_gib is None or deployment.memory_gib < when.below_memory_gib)
+        and (when.min_gpus is None or gpus >= when.min_gpus)
+        and (when.max_gpus is None or gpus <= when.max_gpus)
+        and (when.min_tp is None or deployment.tp >= when.min_tp)
+        and (when.min_pp is None or deployment.pp >= when.min_pp)
+        and (not when.gpu_contains or any(part.lower() in name for part in when.gpu_contains))
+        and not any(part.lower() in name for part in when.gpu_lacks)
+        and (not when.architecture or deployment.architecture in when.architecture)
+        and (when.attention is None or deployment.attention == when.attention)
+    )
+
+
+def _no_row(engine: Engine, version: str, setting: str) -> Fault:
+    return Fault(f"{engine.name} {version} has no row for this deployment", field=f"settings.{setting}")
+
+
+def _wrong_value(engine: Engine, version: str, place: tuple[int | str, ...], message: str) -> Fault:
+    return Fault(f"{engine.name} {version}: {message}", field=".".join(map(str, ("settings", *place))))

@@ -1,1 +1,0 @@
-"""Capacity planning: what is added to the size for a peak, when more is due, what follows the load, and how sure it all is."""

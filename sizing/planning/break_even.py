@@ -1,0 +1,152 @@
+"""Break-even: from which load on one way to serve costs no more than another, and after how many months buying pays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.planning.cost import MONTHS_PER_YEAR
+from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR
+
+SECONDS_PER_DAY = SECONDS_PER_HOUR * HOURS_PER_DAY
+DAYS_PER_YEAR = 365
+MOST_STEPS = 200_000  # of servers and instances looked at: nobody buys more
+FEW_STEPS = 100  # looked at of two that cost the same at scale
+ALIKE = 1e-6  # a relative difference of costs at scale below which neither is called cheaper
+
+Days = NDArray[np.float64]
+
+
+class CostCurve(NamedTuple):
+    """Yearly cost against requests a day: units that each hold a load, and what each request costs on top.
+
+    Units (servers, instances) are whole and as many as the peak takes, at least one; `elastic` ones follow the load, so that
+    only what serves is paid, but never less than one. An API has no units: they cost nothing and hold any load.
+    """
+
+    usd_per_unit_year: float
+    requests_per_day_of_unit: float
+    usd_per_request: float
+    elastic: bool = False
+
+    @property
+    def usd_per_request_at_scale(self) -> float:
+        """What one more request costs where units are many."""
+        return self.usd_per_unit_year / (self.requests_per_day_of_unit * DAYS_PER_YEAR) + self.usd_per_request
+
+    def units(self, requests_per_day: Days) -> Days:
+        """Return the units that loads take."""
+        needed = requests_per_day / self.requests_per_day_of_unit
+        return np.maximum(1.0, needed if self.elastic else np.ceil(needed - 1e-9 * np.maximum(1.0, needed)))
+
+    def usd_per_year(self, requests_per_day: Days) -> Days:
+        """Return the yearly cost of loads."""
+        return self.with_units(self.units(requests_per_day), requests_per_day)
+
+    def with_units(self, units: Days, requests_per_day: Days) -> Days:
+        """Return the yearly cost of loads on so many units."""
+        return units * self.usd_per_unit_year + requests_per_day * DAYS_PER_YEAR * self.usd_per_request
+
+
+Curves = Sequence[
+    CostCurve
+]  # alternatives of one way to serve, as a provider's instances of several sizes: the cheapest counts
+
+
+class Crossing(NamedTuple):
+    """Where one way to serve (`one`) is no dearer than another, in requests a day.
+
+    `first` is the lowest load at which it is; `stays` the load from which it is at every higher load too; None where there is
+    none. Both are 0 where it is at every load. Whole units make the two differ: in between one or the other is cheaper.
+    """
+
+    first: float | None
+    stays: float | None
+    one_usd_per_request: float
+    other_usd_per_request: float
+
+
+def usd_per_year(curves: Curves, requests_per_day: Days) -> Days:
+    """Return the yearly cost of loads with the cheapest of alternatives at each."""
+    return np.asarray(np.min([curve.usd_per_year(requests_per_day) for curve in curves], axis=0))
+
+
+def crossing(one: Curves, other: Curves) -> Crossing:
+    """Return where `one` costs no more than `other`, exactly, over all loads.
+
+    Between two steps both costs are straight lines. Beyond max(unit costs) / |difference at scale| the one that is cheaper at
+    scale is cheaper at every load, as whole units add at most one unit to the cost.
+    """
+    slopes = tuple(min(curve.usd_per_request_at_scale for curve in curves) for curves in (one, other))
+    gap_usd = abs(slopes[0] - slopes[1]) * DAYS_PER_YEAR
+    alike = gap_usd <= ALIKE * max(slopes) * DAYS_PER_YEAR
+    edges = _edges((*one, *other), 0.0 if alike else gap_usd)
+    left, right = edges[:-1], edges[1:]
+    middle = (left + right) / 2
+
+    def dearer(at: Days) -> Days:
+        return _within(one, middle, at) - _within(other, middle, at)
+
+    slack = ALIKE**2 * (usd_per_year(one, right) + usd_per_year(other, right))
+    before, after = dearer(left), dearer(right)
+    wins = before <= slack, after <= slack
+    run = np.where(before == after, 1.0, before - after)
+    crosses = np.where(wins[0] == wins[1], left, left + (right - left) * before / run)
+    first = _first(left, crosses, *wins)
+    stays = _stays(right, crosses, *wins) if alike or slopes[0] < slopes[1] else None
+    return Crossing(first, stays, *slopes)
+
+
+def _within(curves: Curves, middle: Days, at: Days) -> Days:
+    """Return the cost at an end of each interval, with the units that are held in its middle."""
+    costs = [curve.usd_per_year(at) if curve.elastic else curve.with_units(curve.units(middle), at) for curve in curves]
+    return np.asarray(np.min(costs, axis=0))
+
+
+def _edges(curves: Curves, gap_usd: float) -> Days:
+    """Return the loads at which anything may change, up to where nothing does; a few steps of those that are alike at scale."""
+    with_units = [curve for curve in curves if np.isfinite(curve.requests_per_day_of_unit)]
+    sizes = [curve.requests_per_day_of_unit for curve in with_units]
+    last = FEW_STEPS * max(sizes, default=1.0)
+    if gap_usd > 0:
+        last = max(max(curve.usd_per_unit_year for curve in curves) / gap_usd, *sizes, 1.0)
+    last = min(last, MOST_STEPS * min(sizes, default=last))
+    found = [np.array([0.0, last])]
+    for curve in with_units:
+        size = curve.requests_per_day_of_unit
+        found.append(size * (np.array([1.0]) if curve.elastic else np.arange(1.0, np.floor(last / size) + 1)))
+        # Where another alternative's least cost is what this one costs as it follows the load.
+        others = [other.usd_per_unit_year / curve.usd_per_unit_year for other in curves] if curve.elastic else []
+        found.append(size * np.array(others))
+    edges = np.unique(np.concatenate(found))
+    return np.asarray(edges[edges <= last])
+
+
+def _first(left: Days, crosses: Days, wins_before: NDArray[np.bool_], wins_after: NDArray[np.bool_]) -> float | None:
+    won = wins_before | wins_after
+    if not won.any():
+        return None
+    index = int(np.argmax(won))
+    return float(left[index] if wins_before[index] else crosses[index])
+
+
+def _stays(right: Days, crosses: Days, wins_before: NDArray[np.bool_], wins_after: NDArray[np.bool_]) -> float | None:
+    lost = ~(wins_before & wins_after)
+    if not lost.any():
+        return 0.0
+    index = int(lost.size - 1 - np.argmax(lost[::-1]))
+    if not wins_after[index]:
+        return float(right[index]) if index < lost.size - 1 else None
+    return float(crosses[index])
+
+
+def payback_months(upfront_usd: float, running_usd_per_year: float, other_usd_per_year: float) -> float | None:
+    """Months until a purchase and its running cost are no more than what the other way costs; None where they never are.
+
+    Simple payback: no interest, no residual value.
+    """
+    saved = other_usd_per_year - running_usd_per_year
+    return upfront_usd / saved * MONTHS_PER_YEAR if saved > 0 else None

@@ -1,0 +1,157 @@
+"""Money and energy: what owned servers, rented GPUs and an API cost a year, a request and a token.
+
+All in US dollars. A year has 365 days. `full use` is the highest rate that keeps the limits, around the clock; at a mean load
+the same GPUs are paid for and fewer requests share their cost.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from sizing.specs.demand import hours_per_year
+from sizing.specs.units import SECONDS_PER_HOUR
+
+MONTHS_PER_YEAR = 12
+SECONDS_PER_YEAR = hours_per_year() * SECONDS_PER_HOUR
+WATTS_PER_KW = 1000.0
+JOULES_PER_KWH = WATTS_PER_KW * SECONDS_PER_HOUR
+REQUESTS, TOKENS = 1_000, 1_000_000  # of which prices are quoted
+
+
+class OwnServer(NamedTuple):
+    """An owned server, everything about its cost resolved: $, years, watts at full load; shares are fractions of 1."""
+
+    gpus: int
+    price_usd: float
+    network_share: float
+    residual_usd: float
+    depreciation_years: float
+    interest_rate: float
+    hosting_usd_per_year: float
+    licence_usd_per_gpu_year: float
+    staff_share: float
+    staff_usd_per_year: float
+    power_w: float
+    idle_share: float
+    pue: float
+    usd_per_kwh: float
+    uptime: float
+
+
+class ServerYear(NamedTuple):
+    """What one server costs a year, by part, in $."""
+
+    capital: float
+    network: float
+    hosting: float
+    power: float
+    licence: float
+    staff: float
+
+    @property
+    def running(self) -> float:
+        """What is paid while it runs: all but server and network themselves."""
+        return self.hosting + self.power + self.licence + self.staff
+
+    @property
+    def total(self) -> float:
+        """All parts."""
+        return self.capital + self.network + self.running
+
+
+class TokenPrices(NamedTuple):
+    """$ per million tokens: input and output as the cost is split between them, and spread over all tokens alike.
+
+    `output_bearing_all` is what outputs cost where nothing is charged for inputs, the usual figure of serving benchmarks.
+    """
+
+    input: float
+    output: float
+    total: float
+    output_bearing_all: float
+
+
+def capital_recovery_factor(rate: float, years: float) -> float:
+    """Share of a loan that is paid a year, interest with it: r(1+r)^n / ((1+r)^n - 1); without interest a straight line.
+
+    Source: the annuity formula, as used in https://inferecon.com/assumptions; 8 % over 4 years give 0.301921.
+    """
+    if rate == 0:
+        return 1 / years
+    return -rate / math.expm1(-years * math.log1p(rate))
+
+
+def capital_usd_per_year(price_usd: float, residual_usd: float, rate: float, years: float) -> float:
+    """Yearly $ of a purchase: what it loses is paid off over the years, and the residual value bears interest."""
+    return capital_recovery_factor(rate, years) * (price_usd - residual_usd) + rate * residual_usd
+
+
+def power_w(full_w: float, idle_share: float, utilisation: float) -> float:
+    """Power of a server at a load: idle it draws a share of its full power, and the rest grows with the load."""
+    return full_w * (idle_share + (1 - idle_share) * utilisation)
+
+
+def power_usd_per_year(power_w: float, pue: float, usd_per_kwh: float, hours: float) -> float:
+    """Yearly $ of power at the meter: power x PUE x tariff x hours."""
+    return power_w / WATTS_PER_KW * pue * usd_per_kwh * hours
+
+
+def server_year(server: OwnServer, utilisation: float) -> ServerYear:
+    """Yearly cost of a server at a mean utilisation (0 to 1).
+
+    Source of the form: price/years + hosting + GPUs x licence, as in NVIDIA's "LLM Inference Benchmarking: How Much Does Your
+    LLM Inference Cost?"; interest, power, network and staff on top.
+    """
+    rate, years = server.interest_rate, server.depreciation_years
+    load_w = power_w(server.power_w, server.idle_share, utilisation)
+    return ServerYear(
+        capital=capital_usd_per_year(server.price_usd, server.residual_usd, rate, years),
+        network=capital_usd_per_year(server.price_usd * server.network_share, 0.0, rate, years),
+        hosting=server.hosting_usd_per_year,
+        power=power_usd_per_year(load_w, server.pue, server.usd_per_kwh, hours_per_year() * server.uptime),
+        licence=server.gpus * server.licence_usd_per_gpu_year,
+        staff=server.staff_share * server.staff_usd_per_year,
+    )
+
+
+def usd_per_1k_requests(usd_per_year: float, requests_per_s: float, uptime: float = 1.0) -> float:
+    """$ per 1,000 requests of what costs so much a year and serves this rate while it is up."""
+    return REQUESTS * usd_per_year / (requests_per_s * SECONDS_PER_YEAR * uptime)
+
+
+def api_usd_per_1k_requests(usd_per_million_in: float, usd_per_million_out: float, isl: float, osl: float) -> float:
+    """$ per 1,000 requests of an API that charges by the token."""
+    return REQUESTS * (usd_per_million_in * isl + usd_per_million_out * osl) / TOKENS
+
+
+def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float) -> float:
+    """Dollars per million tokens at a steady rate: $/h / (tokens/s * 3600) * 1e6."""
+    return usd_per_hour / (tokens_per_s * SECONDS_PER_HOUR) * TOKENS
+
+
+def kwh_per_million_tokens(power_w: float, tokens_per_s: float) -> float:
+    """Energy per million tokens at a steady rate, in kWh; `power_w` is at the meter, PUE in it."""
+    return power_w / tokens_per_s * TOKENS / JOULES_PER_KWH
+
+
+def split_by_ratio(usd_per_1k: float, isl: float, osl: float, ratio: float) -> TokenPrices:
+    """Split the cost of requests so that an output token costs `ratio` times an input token, as APIs charge.
+
+    c_in = 1000 cost_per_1k / (ISL + k OSL), c_out = k c_in. `ratio` 0 charges inputs alone.
+    """
+    per_request_in_millionths = usd_per_1k / REQUESTS * TOKENS
+    each = per_request_in_millionths / (isl + ratio * osl)
+    return _with_totals(each, ratio * each, per_request_in_millionths, isl, osl)
+
+
+def split_by_time(usd_per_1k: float, isl: float, osl: float, input_share: float) -> TokenPrices:
+    """Split the cost of requests by time: `input_share` of it is that of prefill, the rest of decode."""
+    per_request_in_millionths = usd_per_1k / REQUESTS * TOKENS
+    each_in = per_request_in_millionths * input_share / isl
+    each_out = per_request_in_millionths * (1 - input_share) / osl
+    return _with_totals(each_in, each_out, per_request_in_millionths, isl, osl)
+
+
+def _with_totals(each_in: float, each_out: float, per_request: float, isl: float, osl: float) -> TokenPrices:
+    return TokenPrices(each_in, each_out, per_request / (isl + osl), per_request / osl)

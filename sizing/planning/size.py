@@ -1,0 +1,317 @@
+"""Whole nodes: how many replicas fit a server, how many servers hold them, and how replicas of several sizes share them.
+
+Reserves for failures: how many replicas keep so many up, with what probability.
+
+The size of one workload: what its peak takes, and the reserves on top of it, in replicas, GPUs and nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import NamedTuple
+
+from sizing.answers.search import Evaluated, preference
+from sizing.question.question import Question
+from sizing.specs import demand as capacity
+from sizing.specs.errors import Fault, InputError
+
+
+class Fit(NamedTuple):
+    """A replica and the server that it runs on, in GPUs."""
+
+    gpus_per_replica: int
+    gpus_per_node: int
+
+    @property
+    def replicas_per_node(self) -> int:
+        """Replicas that fit one node; 0 where one replica spans several."""
+        return self.gpus_per_node // self.gpus_per_replica
+
+    @property
+    def nodes_per_replica(self) -> int:
+        """Whole nodes that one replica takes, 1 where it shares its node."""
+        return -(-self.gpus_per_replica // self.gpus_per_node)
+
+    @property
+    def replicas_lost_with_a_node(self) -> int:
+        """Replicas that are gone while one node is down."""
+        return max(1, self.replicas_per_node)
+
+    def nodes(self, replicas: int) -> int:
+        """Nodes that so many replicas take: a replica is never split over more nodes than it must be."""
+        if self.replicas_per_node == 0:
+            return replicas * self.nodes_per_replica
+        return -(-replicas // self.replicas_per_node)
+
+
+def packed(replicas: Mapping[int, int], gpus_per_node: int) -> int:
+    """Return the nodes that replicas take together, by GPUs of a replica; the largest are placed first, where they fit tightest."""
+    nodes, free = 0, Counter[int]()
+    for size in sorted(replicas, reverse=True):
+        count = replicas[size]
+        if size > gpus_per_node:
+            nodes += count * -(-size // gpus_per_node)
+            continue
+        for room in sorted(room for room in free if room >= size):
+            fit = room // size
+            used = min(free[room], -(-count // fit))
+            free[room] -= used
+            placed = min(count, used * fit)
+            _leave(free, room, size, used, placed)
+            count -= placed
+        fit = gpus_per_node // size
+        new = -(-count // fit)
+        nodes += new
+        _leave(free, gpus_per_node, size, new, count)
+    return nodes
+
+
+def _leave(free: Counter[int], room: int, size: int, nodes: int, replicas: int) -> None:
+    """Note the room left on nodes that take replicas of one size: all full but the last."""
+    fit = room // size
+    full, rest = divmod(replicas, fit)
+    free[room - fit * size] += full
+    if nodes > full:
+        free[room - rest * size] += nodes - full
+
+
+MOST_SPARE = 2_000  # tried for a target: beyond, better nodes are the answer
+CHANCE_ROUNDING = 1e-12  # of a probability: the sum of many terms is that far from its value
+DIGITS_OF_AVAILABILITY = 1e-4
+
+
+class UnreachableError(Exception):
+    """No reserve of a sensible size reaches a target; the message says which node would."""
+
+
+def of_times(mtbf_hours: float, mttr_hours: float) -> float:
+    """Return the share of time that something is up which runs `mtbf_hours` between failures and is repaired in `mttr_hours`."""
+    return mtbf_hours / (mtbf_hours + mttr_hours)
+
+
+def up(n: int, k: int, availability: float) -> float:
+    """Return P(at least k of n are up) = sum over i >= k of C(n, i) A^i (1 - A)^(n - i), each up by itself with A."""
+    if not 0 <= k <= n:
+        return 0.0
+    return min(1.0, math.fsum(_exactly(n, down, 1 - availability) for down in range(n - k + 1)))
+
+
+def fewest(k: int, availability: float, target: float) -> int | None:
+    """Return the fewest n of which at least k are up with the target's probability, None where none is enough."""
+    spare = 1  # doubled until it is enough: few are, and the sums are as long as the spare are many
+    while spare < MOST_SPARE and not reaches(up(k + spare, k, availability), target):
+        spare = min(2 * spare, MOST_SPARE)
+    tried = range(k, k + spare + 1)
+    found = bisect_left(tried, True, key=lambda n: reaches(up(n, k, availability), target))
+    return tried[found] if found < len(tried) else None
+
+
+def up_by_node(n: int, k: int, availability: float, fit: Fit) -> float:
+    """Return the same where the replicas of a node fail with it, spread evenly over as few nodes as hold them."""
+    nodes = fit.nodes(n)
+    if fit.replicas_per_node <= 1 or nodes == 0:
+        return up(n, k, availability)
+    each, fuller = divmod(n, nodes)
+    total = 0.0
+    for down_full in range(fuller + 1):
+        for down_rest in range(nodes - fuller + 1):
+            if n - down_full * (each + 1) - down_rest * each < k:
+                break
+            total += _exactly(fuller, down_full, 1 - availability) * _exactly(
+                nodes - fuller, down_rest, 1 - availability
+            )
+    return min(1.0, total)
+
+
+def fewest_by_node(k: int, availability: float, target: float, fit: Fit) -> int | None:
+    """Return the fewest replicas of which at least k are up with the target's probability where whole nodes fail."""
+    most = _most_by_node(k, fit)
+    if not reaches(up_by_node(most, k, availability, fit), target):
+        return None
+    return next(n for n in range(k, most + 1) if reaches(up_by_node(n, k, availability, fit), target))
+
+
+def enough(k: int, target: float, fit: Fit, *, by_node: bool) -> float:
+    """Return the least availability of a replica with which the largest reserve reaches a target, to the fourth digit."""
+    most = _most_by_node(k, fit) if by_node else k + MOST_SPARE
+    low, high = 0.0, 1.0
+    while high - low > DIGITS_OF_AVAILABILITY:
+        middle = (low + high) / 2
+        found = up_by_node(most, k, middle, fit) if by_node else up(most, k, middle)
+        low, high = (low, middle) if reaches(found, target) else (middle, high)
+    return high
+
+
+def reaches(chance: float, target: float) -> bool:
+    """Say whether a probability is as high as a target, but for the rounding of its sum."""
+    return chance >= target - CHANCE_ROUNDING
+
+
+def _most_by_node(k: int, fit: Fit) -> int:
+    """Return the most replicas that are tried, on full nodes."""
+    each = max(1, fit.replicas_per_node)
+    return -(-(k + MOST_SPARE) // each) * each
+
+
+def _exactly(n: int, hits: int, share: float) -> float:
+    """Binomial probability of exactly so many hits, in logarithms: counts of thousands neither over- nor underflow."""
+    if share <= 0 or share >= 1:
+        return float(hits == (0 if share <= 0 else n))
+    log = math.lgamma(n + 1) - math.lgamma(hits + 1) - math.lgamma(n - hits + 1)
+    return math.exp(log + hits * math.log(share) + (n - hits) * math.log1p(-share))
+
+
+ROUNDING = 1e-9
+HUNDREDTHS = 1e4  # of a per cent in a whole: availabilities are said to two decimals
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is added to the size of the peak, and what the load does over time; nothing of it unless asked for."""
+
+    spare: int = 0
+    availability: float | None = None
+    unit_availability: float | None = None
+    by_node: bool = False
+    maintenance: bool = False
+    growth_per_month: float | None = None
+    start: date = date(2000, 1, 1)
+    until: date | None = None
+    min_replicas: int = 1
+    spot_share: float = 0.0
+
+
+class Reserve(NamedTuple):
+    """Replicas on top of those that the peak takes.
+
+    `failures` is the larger of the spare ones that were asked for and those that keep the availability; `maintenance` are
+    those that are lost while one node is out of service.
+    """
+
+    spare: int
+    for_availability: int
+    maintenance: int
+
+    @property
+    def failures(self) -> int:
+        """What stands in for failed replicas."""
+        return max(self.spare, self.for_availability)
+
+    @property
+    def replicas(self) -> int:
+        """All of them."""
+        return self.failures + self.maintenance
+
+
+class Size(NamedTuple):
+    """Replicas, GPUs and nodes of one workload, and the replicas that its peak alone takes."""
+
+    base: int
+    reserve: Reserve
+    replicas: int
+    gpus: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one workload asks of its GPUs: the demand at the peak, and what one replica serves of it.
+
+    Both are in requests/s or, of a closed loop, in requests in flight (`in_flight`).
+    """
+
+    demand: float
+    per_replica: float
+    headroom: float
+    fit: Fit
+    base: int
+    in_flight: bool
+
+    def replicas(self, times: float = 1.0) -> int:
+        """Return the replicas that so many times the demand takes, with its headroom, rounded up once."""
+        return capacity.replicas_for(times * self.demand * (1 + self.headroom), self.per_replica)
+
+    def without(self, replicas: int) -> Need:
+        """Return the same with so many of its replicas kept idle, and less served. Raises InputError where none is left."""
+        if replicas >= self.base:
+            message = f"{replicas} spare of {self.base} replicas leave none to serve"
+            raise InputError(Fault(message, field="--spare", allowed=f"at most {self.base - 1}"))
+        left = self.base - replicas
+        return replace(self, base=left, demand=self.per_replica * left)
+
+
+def need_of(best: Evaluated, question: Question) -> Need:
+    """Return the need of an answer of the search.
+
+    What one replica serves is the most within all limits; where a simulation asked for more replicas than that most
+    explains, it is the load that was confirmed.
+    """
+    layout, gpu = best.replica.layout, best.replica.gpu_type.gpu
+    fit = Fit(layout.gpus, gpu.datasheet.node.gpus)
+    demand = question.target.concurrency or question.target.requests_per_s
+    in_flight = question.target.concurrency is not None
+    if demand is None:
+        most = best.most_per_replica
+        return Need(most * best.replicas, most, 0.0, fit, best.replicas, in_flight)
+    found = Need(float(demand), best.most_per_replica, question.rules.headroom, fit, best.replicas, in_flight)
+    if found.replicas() != best.replicas:
+        confirmed = found.demand * (1 + found.headroom) / best.replicas
+        found = replace(found, per_replica=confirmed)
+    return found
+
+
+def reserve_of(base: int, fit: Fit, rules: Rules) -> Reserve:
+    """Return the reserve of so many replicas. Raises UnreachableError for a target that none of a sensible size reaches."""
+    lost = fit.replicas_lost_with_a_node if rules.maintenance else 0
+    if rules.availability is None or rules.unit_availability is None:
+        return Reserve(rules.spare, 0, lost)
+    unit, target = of_replica(fit, rules.unit_availability), rules.availability
+    found = fewest(base, unit, target)
+    if rules.by_node:
+        found = fewest_by_node(base, unit, target, fit)
+    if found is None:
+        raise UnreachableError(
+            f"no reserve of up to {MOST_SPARE:,} replicas keeps {base:,} up {target * 100:g} % of the time with "
+            f"nodes that are up {rules.unit_availability * 100:.3g} % of it; nodes from "
+            f"{_node_needed(base, target, fit, rules) * 100:.2f} % on would"
+        )
+    return Reserve(rules.spare, found - base, lost)
+
+
+def _node_needed(base: int, target: float, fit: Fit, rules: Rules) -> float:
+    """Return the least availability of a node that reaches a target with the largest reserve."""
+    unit = enough(base, target, fit, by_node=rules.by_node)
+    return math.ceil(float(unit ** (1 / fit.nodes_per_replica)) * HUNDREDTHS) / HUNDREDTHS
+
+
+def of_replica(fit: Fit, node_availability: float) -> float:
+    """Return the availability of a replica: that of all nodes that it spans together."""
+    return float(node_availability**fit.nodes_per_replica)
+
+
+def size_of(need: Need, rules: Rules) -> Size:
+    """Return the size of a need with its reserve."""
+    reserve = reserve_of(need.base, need.fit, rules)
+    total = need.base + reserve.replicas
+    return Size(need.base, reserve, total, total * need.fit.gpus_per_replica, need.fit.nodes(total))
+
+
+def order_with(rules: Rules) -> Callable[[Evaluated, Question], tuple[float, ...]]:
+    """Return the order of preference among sizes that counts their reserves: many small replicas spare less than few large ones."""
+
+    def order(found: Evaluated, question: Question) -> tuple[float, ...]:
+        first, *others = preference(found, question)
+        if question.target.requests_per_s is None and question.target.concurrency is None:
+            return (first, *others)
+        try:
+            gpus = float(size_of(need_of(found, question), rules).gpus)
+        except UnreachableError:
+            gpus = math.inf
+        return (first * gpus / found.gpus, gpus, first, *others)
+
+    return order

@@ -1,0 +1,240 @@
+"""How sure a size is: draws of everything that is known as a range, and what they make of GPUs and money."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.planning.cloud import HOURS_PER_MONTH
+from sizing.planning.fleet import SHARED, Member
+from sizing.planning.size import ROUNDING, Fit, Rules, reserve_of
+from sizing.question import demand as demands
+from sizing.specs.bands import Band
+from sizing.specs.values import replaced
+from sizing.specs.workload import Defaults, Workload
+
+DRAWS = 10_000
+SHARES = (0.1, 0.5, 0.9)
+P90_SIGMAS = NormalDist().inv_cdf(0.9)  # 1.2816: P10 and P90 lie so many standard deviations from the middle
+MODEL_ERROR, PRICE = "model error", "price"
+
+Floats = NDArray[np.float64]
+
+
+class Uncertain(NamedTuple):
+    """One workload and what is uncertain about it: the ranges of its file, and the error band of its rate.
+
+    `gpus_per_instance` are those of what is rented, paid for as a whole.
+    """
+
+    member: Member
+    workload: Workload
+    defaults: Defaults
+    band: Band | None
+    usd_per_gpu_hour: float | None
+    gpus_per_instance: int = 1
+    arrivals: demands.Arrivals | None = None
+
+
+class Influence(NamedTuple):
+    """How one input moves the GPUs (of the price: the cost), as Spearman's rank correlation over the draws."""
+
+    input: str
+    distribution: str
+    rank_correlation: float
+    of: str
+
+
+class Quantiles(NamedTuple):
+    """Values that 10, 50 and 90 % of the draws do not exceed."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+class Ranges(NamedTuple):
+    """GPUs and cost over all draws, and the inputs by how much they matter, most first."""
+
+    draws: int
+    seed: int
+    gpus: Quantiles
+    usd_per_month: Quantiles | None
+    influences: tuple[Influence, ...]
+
+
+class _Input(NamedTuple):
+    name: str
+    distribution: str
+    values: Floats
+
+
+def simulate(fleet: Sequence[Uncertain], rules: Rules, *, seed: int, draws: int = DRAWS) -> Ranges:
+    """Draw every uncertain input, and size the fleet for each draw from what one replica serves.
+
+    Ranges are uniform; the model's error is lognormal with the band's ends as P10 and P90, one draw for a workload; prices
+    are uniform, one draw for all. Equal seeds give equal results.
+    """
+    random = np.random.default_rng(seed)
+    inputs: list[_Input] = []
+    bases = []
+    for one in fleet:
+        own, base = _bases(one, random, draws, rules, prefix=f"{one.member.name}: " if len(fleet) > 1 else "")
+        inputs += own
+        bases.append(base)
+    failures = [_failures(one.member, base.max(axis=1), rules) for one, base in zip(fleet, bases, strict=True)]
+    gpus, usd_per_h = _gpus(fleet, bases, failures, rules)
+    spread = max((one.workload.planning.price_uncertainty or 0.0 for one in fleet), default=0.0)
+    if spread and usd_per_h is not None:
+        times = random.uniform(1 - spread, 1 + spread, draws)
+        inputs.append(_Input(PRICE, f"uniform, {spread * 100:g} % up or down", times))
+        usd_per_h = usd_per_h * times
+    usd = None if usd_per_h is None else usd_per_h * HOURS_PER_MONTH
+    return Ranges(
+        draws,
+        seed,
+        _quantiles(gpus),
+        None if usd is None else _quantiles(usd),
+        tuple(_influences(inputs, gpus, usd)),
+    )
+
+
+def _bases(
+    one: Uncertain, random: np.random.Generator, draws: int, rules: Rules, *, prefix: str
+) -> tuple[list[_Input], Floats]:
+    """Return the inputs drawn for a workload, and the replicas without reserve by draw and hour."""
+    drawn = {field: random.uniform(span.low, span.high, draws) for field, span in one.workload.uncertain.items()}
+    inputs = [
+        _Input(f"{prefix}{field}", f"uniform, {span.low:g} to {span.high:g}", drawn[field])
+        for field, span in one.workload.uncertain.items()
+    ]
+    need = one.member.need
+    capacity = np.full(draws, need.per_replica)
+    if one.band is not None:
+        error = _lognormal(random, one.band, draws)
+        what = f"lognormal, P10 {one.band.low:g} and P90 {one.band.high:g} of the predicted rate"
+        inputs.append(_Input(f"{prefix}{MODEL_ERROR}", what, error))
+        capacity = capacity * error
+    wanted = _demands(one, drawn, draws)
+    parts = np.array(one.member.parts() or (1.0,))
+    by_hour = np.ceil(np.outer(wanted * (1 + need.headroom) / capacity, parts) - ROUNDING)
+    least = np.minimum(rules.min_replicas, np.maximum(1.0, by_hour.max(axis=1, keepdims=True)))
+    return inputs, np.maximum(least, by_hour)
+
+
+def _lognormal(random: np.random.Generator, band: Band, draws: int) -> Floats:
+    """Draw measured over predicted, with 10 % below the band and 10 % above."""
+    middle = math.log(band.low * band.high) / 2
+    sigma = math.log(band.high / band.low) / (2 * P90_SIGMAS)
+    return np.exp(random.normal(middle, sigma, draws))
+
+
+def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
+    """Return the demand at the peak of every draw: the resolution of the workload with the numbers drawn."""
+    if not drawn or one.workload.demand is None or one.member.demanded is None:
+        return np.full(draws, one.member.need.demand)
+    found = np.empty(draws)
+    columns = [(field.partition(".")[::2], values.tolist()) for field, values in drawn.items()]
+    for index in range(draws):
+        demand, planning = one.workload.demand, one.workload.planning
+        for (section, field), values in columns:
+            if section == "demand":
+                demand = replaced(demand, field.split("."), values[index])
+            else:
+                planning = replaced(planning, field.split("."), values[index])
+        resolved = demands.resolve(
+            demand,
+            planning,
+            one.defaults,
+            offline=one.workload.mode == "offline",
+            shape=one.member.demanded.shape,
+            arrivals=one.arrivals,
+        )
+        peak = resolved.peak_per_s if resolved.peak_per_s is not None else demand.concurrency
+        found[index] = math.nan if peak is None else peak
+    return found
+
+
+def _failures(member: Member, bases: Floats, rules: Rules) -> Floats:
+    """Return the replicas that stand in for failed ones at each size, worked out once for each."""
+    sizes, where = np.unique(bases, return_inverse=True)
+    return np.array([float(reserve_of(int(size), member.need.fit, rules).failures) for size in sizes])[where]
+
+
+def _gpus(
+    fleet: Sequence[Uncertain], bases: Sequence[Floats], failures: Sequence[Floats], rules: Rules
+) -> tuple[Floats, Floats | None]:
+    """Return GPUs in all and $ an hour of every draw; workloads that share a pool add up hour by hour."""
+    hours = math.lcm(*(base.shape[1] for base in bases))
+    total, usd = np.zeros(bases[0].shape[0]), np.zeros(bases[0].shape[0])
+    pools: dict[str, list[int]] = {}
+    for index, one in enumerate(fleet):
+        key = one.member.gpu_id if one.member.pool == SHARED else f"{index}"
+        pools.setdefault(key, []).append(index)
+    for members in pools.values():
+        fits = [fleet[i].member.need.fit for i in members]
+        together = sum(
+            np.tile(bases[i], hours // bases[i].shape[1]) * fit.gpus_per_replica
+            for i, fit in zip(members, fits, strict=True)
+        )
+        gpus = np.max(together, axis=1) + _reserve(fits, [failures[i] for i in members], rules)
+        total += gpus
+        first = fleet[members[0]]
+        paid = _paid_for(gpus, fits, first.gpus_per_instance)
+        usd += paid * (math.nan if first.usd_per_gpu_hour is None else first.usd_per_gpu_hour)
+    return total, None if np.isnan(usd).any() else usd
+
+
+def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: Rules) -> Floats:
+    """Return the GPUs in reserve of a pool, as `fleet.reserve_of_pool` does."""
+    for_failures = np.array([count * fit.gpus_per_replica for count, fit in zip(failures, fits, strict=True)])
+    out = np.array([fit.replicas_lost_with_a_node * fit.gpus_per_replica * rules.maintenance for fit in fits])
+    together: Floats
+    if rules.availability is not None:
+        together = for_failures.sum(axis=0) + out.max()
+    else:
+        together = (for_failures + out[:, np.newaxis]).max(axis=0)
+    return together
+
+
+def _paid_for(gpus: Floats, fits: Sequence[Fit], per_instance: int) -> Floats:
+    """Return the GPUs of the whole instances that hold so many; what replicas leave idle in them counts as that of the largest."""
+    fit = Fit(max(fit.gpus_per_replica for fit in fits), per_instance)
+    used = (
+        fit.gpus_per_replica * max(1, fit.replicas_per_node) / fit.nodes_per_replica
+    )  # of an instance, when it is full
+    paid: Floats = np.ceil(gpus / used - ROUNDING) * per_instance
+    return paid
+
+
+def _quantiles(values: Floats) -> Quantiles:
+    """Return values that were drawn, none between two of them: half a GPU is none."""
+    return Quantiles(*(float(value) for value in np.quantile(values, SHARES, method="inverted_cdf")))
+
+
+def _influences(inputs: Sequence[_Input], gpus: Floats, usd: Floats | None) -> list[Influence]:
+    found = []
+    for name, distribution, values in inputs:
+        of_cost = name == PRICE and usd is not None
+        rho = rank_correlation(values, usd if of_cost and usd is not None else gpus)
+        found.append(Influence(name, distribution, rho, "cost" if of_cost else "GPUs"))
+    return sorted(found, key=lambda one: -abs(one.rank_correlation))
+
+
+def rank_correlation(one: Floats, other: Floats) -> float:
+    """Return Spearman's rank correlation, 0 where either is the same throughout; equal values share their mean rank."""
+    first, second = _ranks(one), _ranks(other)
+    spread = float(first.std() * second.std())
+    return float(np.mean((first - first.mean()) * (second - second.mean()))) / spread if spread else 0.0
+
+
+def _ranks(values: Floats) -> Floats:
+    _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: Floats = (last - (counts - 1) / 2)[where]
+    return ranks

@@ -1,0 +1,303 @@
+"""Chance in arrivals: how many requests come in one second of a Poisson stream, and which mean such a count is of.
+
+From what a user states to the rate to size for: the mean, the busiest time, and chance; each step is kept to be shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.specs import demand as capacity
+from sizing.specs.demand import HOURS_OF_DAY, Demand
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR
+from sizing.specs.values import Kind, Range
+from sizing.specs.workload import Defaults, Planning
+
+SPREAD = 12.0  # standard deviations on either side of the mean that are summed: what lies beyond is below 1e-30
+FEWEST_TERMS = 40  # summed above a mean near 0, where a standard deviation is no guide
+MOST_SUMMED = 1e6  # above, the sum would have many thousand terms, and the normal shape is right to a count or so
+ROUNDS = 60  # of halving: beyond the digits of a float
+
+
+def quantile(mean: float, share: float) -> int:
+    """Return the fewest arrivals k with P(X <= k) >= share for a Poisson count X of this mean.
+
+    The terms are summed in logarithms around the mean, so that no factorial overflows; exact up to a mean of a million,
+    beyond it to a count or so.
+    """
+    if mean <= 0:
+        return 0
+    if mean > MOST_SUMMED:
+        sigmas = NormalDist().inv_cdf(share)
+        # Cornish and Fisher: the normal quantile with the skew of 1 / sqrt(mean), half a count before the next whole one.
+        return math.ceil(mean + sigmas * math.sqrt(mean) + (sigmas**2 - 1) / 6 - 0.5)
+    reach = SPREAD * math.sqrt(mean)
+    first = max(0, math.floor(mean - reach))
+    counts = np.arange(first, math.ceil(mean + reach) + FEWEST_TERMS)
+    # log P(k) - log P(first) = sum of log(mean / i) for i above first
+    logs = np.concatenate(([0.0], np.cumsum(math.log(mean) - np.log(counts[1:]))))
+    terms = np.exp(logs - logs.max())
+    reached = np.cumsum(terms) / terms.sum()
+    return int(counts[np.searchsorted(reached, share)])
+
+
+def mean_of(count: float, share: float) -> float:
+    """Return the largest mean whose quantile is at most a count: the inverse of `quantile`; 0 where there is none."""
+    low, high = 0.0, max(count, 0.0) + 1.0
+    for _ in range(ROUNDS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if quantile(middle, share) <= count else (low, middle)
+    return low
+
+
+SECONDS_PER_YEAR = SECONDS_PER_HOUR * capacity.hours_per_year()
+# Kinds that state the peak itself; of the others the mean is known, and the peak comes from it.
+OF_PEAK = ("requests_per_s", "sessions")
+OF_USERS = ("daily_active_users", "concurrency", *OF_PEAK)  # that are active in a window, whether it is stated or not
+OF_YEAR = ("calls_per_year", "documents_per_year")
+ALLOWED_PEAKS = "planning.peak_to_mean, active_hours, profile or poisson_percentile (--peak-to-mean, --active-hours, --profile, --percentile)"
+
+NO_RANGES: Mapping[str, Range] = MappingProxyType({})
+Number = TypeVar("Number", int, float)
+
+
+class Shape(NamedTuple):
+    """The load by hour of a day or a week, in any unit, and where it is from."""
+
+    name: str
+    weights: tuple[float, ...]
+    source: str
+    kind: Kind
+
+    @property
+    def peak_to_mean(self) -> float:
+        """The busiest hour over the mean of all."""
+        return max(self.weights) * len(self.weights) / sum(self.weights)
+
+
+class Arrivals(NamedTuple):
+    """What a trace says: its mean rate, and that of its busiest window."""
+
+    mean_per_s: float
+    busiest_per_s: float
+    window_s: float
+    count_of: int
+
+
+class Step(NamedTuple):
+    """One step from what is stated to the rate to size for."""
+
+    what: str
+    requests_per_s: float
+    how: str
+
+
+class Habits(NamedTuple):
+    """What a daily active user does, and how the peak comes from the mean: a figure of users is never without it."""
+
+    requests_per_user_per_day: float
+    active_hours: float
+    peak_to_mean: float
+    poisson_percentile: float | None = None
+
+    def users_of(self, requests_per_s: float) -> float:
+        """Return the daily active users whose peak is a rate."""
+        share = self.poisson_percentile
+        busy = requests_per_s if share is None else mean_of(requests_per_s, share)
+        return capacity.daily_active_users(busy, *self[:3])
+
+    def mean_of(self, busy_per_s: float) -> float:
+        """Return the mean around the clock of a load whose busiest hour has this rate."""
+        return busy_per_s / self.peak_to_mean * self.active_hours / HOURS_PER_DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Demanded:
+    """A demand resolved: the rate to size for, the mean around the clock (None where nothing says it), the load by hour.
+
+    `hours_per_s` are the rates to size for hour by hour; of a demand in requests in flight all rates are None, and
+    `shares` says how much of its peak each hour has. `busy_per_s` is the rate of the busiest time before chance.
+    """
+
+    kind: str
+    peak_per_s: float | None
+    busy_per_s: float | None
+    mean_per_s: float | None
+    habits: Habits
+    steps: tuple[Step, ...]
+    shape: Shape | None
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Load of each hour over that of the busiest; empty without a profile."""
+        weights = self.shape.weights if self.shape else ()
+        return tuple(weight / max(weights) for weight in weights)
+
+    def rates_per_s(self, *, sized: bool) -> tuple[float, ...]:
+        """Return the rate of each hour, with the chance to size for where `sized`."""
+        if self.busy_per_s is None:
+            return ()
+        share = self.habits.poisson_percentile if sized else None
+        return tuple(_with_chance(part * self.busy_per_s, share) for part in self.shares)
+
+
+def habits(demand: Demand | None, planning: Planning, defaults: Defaults, shape: Shape | None = None) -> Habits:
+    """Return what a user does: the workload's own numbers, the profile's, else the defaults.
+
+    A window of hours is the default for users alone: what is counted over a year or stated as a rate comes at any hour.
+    """
+    by_users = demand is None or demand.kind in OF_USERS
+    hours = planning.active_hours or (defaults.active_hours if by_users else HOURS_PER_DAY)
+    peak = planning.peak_to_mean or defaults.peak_to_mean
+    if shape is not None:
+        hours, peak = HOURS_PER_DAY, shape.peak_to_mean
+    each = planning.requests_per_user_per_day or defaults.requests_per_user_per_day
+    return Habits(each, hours, peak, planning.poisson_percentile)
+
+
+def resolve(
+    demand: Demand,
+    planning: Planning,
+    defaults: Defaults,
+    *,
+    offline: bool = False,
+    shape: Shape | None = None,
+    arrivals: Arrivals | None = None,
+    ranges: Mapping[str, Range] = NO_RANGES,
+) -> Demanded:
+    """Return the rate that a demand is to be sized for, and how it came about.
+
+    `arrivals` are those of a demand that is a trace, `ranges` those whose middles are stated, by dotted field. Raises InputError where nothing says how high the peak is over a
+    yearly mean, or where a trace or requests in flight are given a peak that they have already.
+    """
+    _check(demand, planning, offline=offline)
+    user = habits(demand, planning, defaults, shape)
+    if arrivals is not None:
+        user = user._replace(active_hours=HOURS_PER_DAY, peak_to_mean=arrivals.busiest_per_s / arrivals.mean_per_s)
+    if demand.concurrency is not None:
+        return Demanded(demand.kind, None, None, None, user, (), shape)
+    steps = list(_before_chance(demand, user, shape, arrivals, _how_stated(demand, ranges)))
+    busy = steps[-1].requests_per_s
+    share = planning.poisson_percentile
+    if share is not None:
+        how = f"{share * 100:g} % of the seconds of Poisson arrivals with that mean have no more"
+        steps.append(Step("with chance", _with_chance(busy, share), how))
+    if arrivals is not None:
+        mean: float | None = arrivals.mean_per_s
+    elif demand.kind in OF_PEAK:
+        mean = user.mean_of(busy) if says_shape(planning) else None
+    else:
+        mean = steps[0].requests_per_s
+    return Demanded(demand.kind, steps[-1].requests_per_s, busy, mean, user, tuple(steps), shape)
+
+
+def of_trace(arrivals_s: NDArray[np.float64], window_s: float) -> Arrivals:
+    """Return mean and busiest rate of arrivals in order: n - 1 intervals over their span, and the fullest window.
+
+    Raises InputError where all arrive at once, and for a trace shorter than the window: what its peak is, it does not say.
+    """
+    span_s = float(arrivals_s[-1] - arrivals_s[0])
+    if span_s <= 0:
+        raise InputError(Fault("all requests of the trace arrive at once, which is no rate", field="demand.trace"))
+    if span_s < window_s:
+        message = f"the trace lasts {span_s:.3g} s, less than the {window_s:g} s whose fullest are the peak"
+        allowed = f"a trace of at least {window_s:g} s, or the rate itself (demand.requests_per_s)"
+        raise InputError(Fault(message, field="demand.trace", allowed=allowed))
+    mean = (arrivals_s.size - 1) / span_s
+    ends = np.searchsorted(arrivals_s, arrivals_s + window_s, side="left")
+    fullest = int(np.max(ends - np.arange(arrivals_s.size)))
+    return Arrivals(mean, max(mean, fullest / window_s), window_s, int(arrivals_s.size))
+
+
+def over_hours(values: tuple[Number, ...], hours: int) -> tuple[Number, ...]:
+    """Return a day repeated until it fills so many hours; a week stays as it is."""
+    return values * (hours // len(values)) if values else values
+
+
+def says_shape(planning: Planning) -> bool:
+    """Tell whether a workload says how far its mean is below its peak."""
+    return any(value is not None for value in (planning.peak_to_mean, planning.active_hours, planning.profile))
+
+
+def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
+    shaped = says_shape(planning)
+    kind = demand.kind
+    if kind == "trace" and shaped:
+        message = (
+            "the trace says itself how high its peak is, and planning.peak_to_mean, active_hours or profile say it too"
+        )
+        raise InputError(Fault(message, field="demand.trace", allowed="one of them"))
+    if kind == "concurrency" and planning.poisson_percentile is not None:
+        message = "has no meaning for requests in flight, which come back as they are answered"
+        raise InputError(Fault(message, field="planning.poisson_percentile", allowed="with a rate, users or sessions"))
+    unsaid = not shaped and planning.poisson_percentile is None and not offline
+    if kind in (*OF_YEAR, "mean_requests_per_s") and unsaid:
+        message = (
+            "nothing says how far the peak is above this mean; a size for the mean would be overloaded half of the time"
+        )
+        raise InputError(Fault(message, field=f"demand.{kind}", allowed=ALLOWED_PEAKS))
+
+
+def _with_chance(rate_per_s: float, share: float | None) -> float:
+    return rate_per_s if share is None else float(quantile(rate_per_s, share))
+
+
+def _how_stated(demand: Demand, ranges: Mapping[str, Range]) -> str:
+    """Say how a rate is stated: as itself, or as a range of which it is the middle."""
+    span = ranges.get(f"demand.{demand.kind}")
+    return "as stated" if span is None else f"the middle of {span.low:g} to {span.high:g}"
+
+
+def _before_chance(
+    demand: Demand, user: Habits, shape: Shape | None, arrivals: Arrivals | None, as_stated: str
+) -> Iterator[Step]:
+    """Yield the steps up to the rate of the busiest time."""
+    if arrivals is not None:
+        how = f"{arrivals.count_of:,} requests over its time; lengths are the workload's, not the trace's"
+        yield Step("mean of the trace", arrivals.mean_per_s, how)
+        yield Step("busiest time", arrivals.busiest_per_s, f"the fullest {arrivals.window_s:g} s of the trace")
+    elif demand.requests_per_s is not None:
+        yield Step("peak", demand.requests_per_s, as_stated)
+    elif demand.sessions is not None:
+        s = demand.sessions
+        how = f"{s.concurrent_users:,.10g} users x {s.requests_per_session:g} requests / {s.session_s:,.10g} s of a session"
+        yield Step("peak", s.requests_per_s, how)
+    else:
+        mean = _mean(demand, user, as_stated)
+        yield mean
+        active = mean.requests_per_s * HOURS_PER_DAY / user.active_hours
+        if user.active_hours != HOURS_PER_DAY:
+            yield Step("mean of the active hours", active, f"{user.active_hours:g} of {HOURS_OF_DAY} hours are active")
+        how = f"peak {user.peak_to_mean:g} x mean"
+        if shape is not None:
+            how = f"busiest hour of the profile {shape.name}, {user.peak_to_mean:.3g} x mean"
+        yield Step("busiest time", active * user.peak_to_mean, how)
+
+
+def _mean(demand: Demand, user: Habits, as_stated: str) -> Step:
+    """Return the mean around the clock of users of a day, counts of a year, or a mean as stated."""
+    if demand.daily_active_users is not None:
+        each = user.requests_per_user_per_day
+        rate = demand.daily_active_users * each / (SECONDS_PER_HOUR * HOURS_PER_DAY)
+        return Step(
+            "mean", rate, f"{demand.daily_active_users:,.10g} daily active users x {each:g} requests / 86,400 s"
+        )
+    if demand.mean_requests_per_s is not None:
+        return Step("mean", demand.mean_requests_per_s, as_stated)
+    if demand.calls_per_year is not None:
+        count, each, noun = demand.calls_per_year.calls, demand.calls_per_year.requests_each, "calls"
+    else:
+        assert demand.documents_per_year is not None  # the last kind
+        count, each = demand.documents_per_year.documents, demand.documents_per_year.requests_per_document
+        noun = "documents"
+    how = f"{count:,.10g} {noun} a year x {each:g} requests / {SECONDS_PER_YEAR:,.0f} s"
+    return Step("mean", count * each / SECONDS_PER_YEAR, how)

@@ -1,0 +1,329 @@
+"""What is asked, resolved: a workload with its model, engine version and planning rules filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, NamedTuple
+
+from sizing.catalog import shelf, traces
+from sizing.catalog.paths import expanded
+from sizing.model import architecture
+from sizing.model.extras import NOTHING, Extras
+from sizing.question import demand
+from sizing.question.demand import Demanded, Habits, Shape
+from sizing.specs.bands import Band, Kind, Mode, Situation
+from sizing.specs.bands import Load as LoadRegion
+from sizing.specs.demand import LEAST_REQUESTS_PER_S
+from sizing.specs.engine import Engine
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu
+from sizing.specs.model import Model
+from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
+from sizing.specs.workload import GENERATE, Defaults, Formats, Limits, Objective, Serving, Task, Workload
+
+MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
+Phase = Literal["whole", "prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuType:
+    """A GPU type under consideration, with the id of its profile and the price to plan with.
+
+    `shares_name` is set where another type considered is called the same, as a profile and a user's copy of it are.
+    """
+
+    id: str
+    gpu: Gpu
+    usd_per_gpu_hour: float | None
+    price_source: str | None
+    shares_name: bool = False
+
+    @property
+    def name(self) -> str:
+        """What to call the type, with its id where the name alone does not tell it from another."""
+        return f"{self.gpu.name} ({self.id})" if self.shares_name else self.gpu.name
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a replica runs: the model on an engine, with its flags, extras, formats and lengths. It states no demand.
+
+    `isl` and `osl` are mean lengths in tokens. `phase` is what the replica does: all of a request, or, in separate
+    pools, its prefill or its decode alone.
+    """
+
+    model: Model
+    isl: int
+    osl: int
+    max_model_len: int
+    serving: Serving
+    engine: Engine
+    engine_version: str
+    kv_precision: str
+    optimisations: Optimisations = NOTHING_ASKED
+    extras: Extras = NOTHING
+    phase: Phase = "whole"
+    task: Task = GENERATE
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens that a request returns: its OSL, 0 for a task that pools."""
+        return 0 if self.model.pooled else self.osl
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How much is to be served, and how fast: at most one kind of demand; rates are those of the peak.
+
+    `pessimistic` are the error bands on whose worse edges to size (empty: as predicted), at `pessimistic_load` where
+    that is known. `demanded` says how the peak came about; `habits` are those of the users that a rate would be of.
+    """
+
+    requests_per_s: float | None
+    concurrency: int | None
+    limits: Limits
+    offline: bool
+    max_utilisation: float
+    pessimistic: tuple[Band, ...] = ()
+    pessimistic_load: LoadRegion | None = None
+    demanded: Demanded | None = None
+    habits: Habits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an answer is chosen by: its objective, a budget of GPUs, growth to add to the demand (0.2 is 20 %)."""
+
+    objective: Objective
+    gpu_budget: int | None
+    headroom: float
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Everything that is asked, resolved: what a replica runs, how much and how fast, and what decides."""
+
+    service: Service
+    target: Target
+    rules: Rules
+
+    def with_(self, **changes: Any) -> Question:
+        """This question with some fields changed, each in the part that it belongs to. Raises TypeError for an unknown one."""
+        parts = {}
+        for part in PARTS:
+            mine = {name: changes.pop(name) for name in part.fields if name in changes}
+            if mine:
+                parts[part.name] = replace(getattr(self, part.name), **mine)
+        if changes:
+            raise TypeError(f"a question has no {', '.join(changes)}")
+        return replace(self, **parts)
+
+
+class Part(NamedTuple):
+    """A part of a question, and the names of its fields."""
+
+    name: str
+    fields: frozenset[str]
+
+
+PARTS = tuple(
+    Part(name, frozenset(field.name for field in fields(kind)))
+    for name, kind in (("service", Service), ("target", Target), ("rules", Rules))
+)
+
+
+def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
+    """What figures of a question on a GPU type are of: the class that their error bands are looked up by."""
+    service, target = question.service, question.target
+    kind: Kind = "moe" if architecture.is_moe(service.model) else "dense"
+    at = load or target.pessimistic_load
+    mode: Mode = "offline" if target.offline else "served"
+    return Situation(mode, gpu.vendor, service.engine.name, gpu.architecture, kind, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The data files that every evaluation reads, and how to look up the efficiencies that a GPU borrows."""
+
+    assumptions: Assumptions
+    borrowed: Callable[[str], AssumedEfficiency | None]
+    formats: Formats
+    defaults: Defaults
+
+
+def shape_of(workload: Workload) -> Shape | None:
+    """Return the load by hour that a workload's planning states: weights of its own, or a profile that is looked up."""
+    stated = workload.planning.profile
+    if stated is None:
+        return None
+    if isinstance(stated, str):
+        found = shelf.load_profile(stated)
+        return Shape(found.id, found.spec.weights, found.spec.source, found.spec.kind)
+    return Shape("of its own", stated, "as asked", "assumed")
+
+
+def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
+    """Return a workload's demand resolved, None for none.
+
+    Raises InputError where the peak can't be known, or is too low to be timed.
+    """
+    stated = workload.demand
+    if stated is None:
+        return None
+    arrivals = None
+    if stated.trace is not None:
+        rows = traces.load_trace(expanded(stated.trace))
+        arrivals = demand.of_trace(rows[:, 0], defaults.trace_window_s)
+    offline = workload.mode == "offline"
+    shape = shape_of(workload)
+    found = demand.resolve(
+        stated,
+        workload.planning,
+        defaults,
+        offline=offline,
+        shape=shape,
+        arrivals=arrivals,
+        ranges=workload.uncertain,
+    )
+    rate_per_s = found.peak_per_s
+    if rate_per_s is not None and not LEAST_REQUESTS_PER_S <= rate_per_s <= MOST_REQUESTS_PER_S:
+        few = rate_per_s < LEAST_REQUESTS_PER_S
+        raise InputError(
+            Fault(
+                f"{rate_per_s:.2g} requests/s at the peak are too {'few to be timed' if few else 'many for one service'}",
+                field="demand",
+                allowed=f"what makes at least {LEAST_REQUESTS_PER_S:g} and at most {MOST_REQUESTS_PER_S:g} requests/s",
+            )
+        )
+    return found
+
+
+def resolve(
+    workload: Workload,
+    model: Model,
+    engine: Engine,
+    engine_version: str,
+    defaults: Defaults,
+    *,
+    gpu_budget: int | None = None,
+    extras: Extras = NOTHING,
+) -> Question:
+    """Fill a workload's gaps from the defaults.
+
+    Raises InputError where lengths exceed the model's maximum, or where nothing says how much to serve.
+    """
+    tokens, serving, planning = workload.tokens, workload.serving, workload.planning
+    longest = serving.max_model_len or workload.longest
+    _check_lengths(workload, model, longest)
+    demanded = demand_of(workload, defaults)
+    if workload.demand is None and gpu_budget is None and workload.mode != "offline":
+        raise InputError(
+            Fault(
+                "nothing says how much to serve",
+                field="demand",
+                allowed="one of --rps, --concurrency, --dau (or demand: in the workload), or --gpus alone for what N GPUs serve",
+            )
+        )
+    return Question(
+        Service(
+            model=model,
+            isl=tokens.isl,
+            osl=tokens.osl,
+            max_model_len=longest,
+            serving=serving,
+            engine=engine,
+            engine_version=engine_version,
+            kv_precision=workload.kv_precision,
+            optimisations=workload.optimisations,
+            extras=extras,
+            task=workload.task,
+        ),
+        Target(
+            requests_per_s=demanded.peak_per_s if demanded else None,
+            concurrency=workload.demand.concurrency if workload.demand else None,
+            limits=workload.limits if workload.mode != "offline" else Limits(),
+            offline=workload.mode == "offline",
+            max_utilisation=planning.max_utilisation or defaults.max_utilisation,
+            demanded=demanded,
+            habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
+        ),
+        Rules(
+            objective=planning.objective or "gpus",
+            gpu_budget=gpu_budget,
+            headroom=defaults.headroom if planning.headroom is None else planning.headroom,
+        ),
+    )
+
+
+def without_demand(
+    workload: Workload,
+    model: Model,
+    engine: Engine,
+    engine_version: str,
+    defaults: Defaults,
+    *,
+    extras: Extras = NOTHING,
+) -> Question:
+    """Return a request that asks nothing of a layout but what it holds: at the model's maximum length unless stated."""
+    length = workload.serving.max_model_len or model.max_position
+    _check_lengths(workload, model, length)
+    return Question(
+        Service(
+            model=model,
+            isl=length,
+            osl=1,
+            max_model_len=length,
+            serving=workload.serving,
+            engine=engine,
+            engine_version=engine_version,
+            kv_precision=workload.kv_precision,
+            optimisations=workload.optimisations,
+            extras=extras,
+            task=workload.task,
+        ),
+        Target(
+            requests_per_s=None,
+            concurrency=None,
+            limits=Limits(),
+            offline=True,
+            max_utilisation=defaults.max_utilisation,
+        ),
+        Rules(
+            objective="gpus",
+            gpu_budget=None,
+            headroom=defaults.headroom,
+        ),
+    )
+
+
+def _check_lengths(workload: Workload, model: Model, longest: int) -> None:
+    needed = workload.longest
+    faults = []
+    if needed > model.max_position:
+        faults.append(
+            Fault(
+                f"{needed:,} tokens (ISL + OSL at their longest) exceed the {model.max_position:,} positions "
+                f"of {model.name}",
+                field="tokens",
+                allowed=f"at most {model.max_position:,}",
+            )
+        )
+    if workload.serving.max_model_len and workload.serving.max_model_len > model.max_position:
+        faults.append(
+            Fault(
+                f"{workload.serving.max_model_len:,} exceeds the {model.max_position:,} positions of {model.name}",
+                field="serving.max_model_len",
+                allowed=f"at most {model.max_position:,}",
+            )
+        )
+    elif longest < needed:
+        faults.append(
+            Fault(
+                f"{longest:,} is shorter than the longest sequence served, {needed:,} tokens",
+                field="serving.max_model_len",
+                allowed=f"{needed:,} to {model.max_position:,}",
+            )
+        )
+    if faults:
+        raise InputError(faults)

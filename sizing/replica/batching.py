@@ -1,0 +1,562 @@
+"""In-flight batching in closed form: from the step time to TTFT, ITL, E2E and throughput at any load.
+
+Let b sequences decode, each with o-1 tokens to come after its first. At X requests/s and S seconds a step, b = X*(o-1)*S:
+so b/(o-1) prompts finish in a step. A prompt takes i/c chunks of c tokens (the budget of a step); where the budget takes
+several prompts, those of Poisson arrivals that came within a step share it, at least one and at most what the budget holds
+(with a = b/(o-1) of them a step on average, k = a/(1-exp(-a)); where prefill goes first, or several attention-data ranks
+take prompts at once, those within the step before). Let d
+be a decode step and m a step that carries such a chunk, which lasts at least as long as its launches where no CUDA graph holds
+it. A prompt lengthens the steps of the sequences beside it by p = (i/c)(m-d)/k seconds
+(mixed steps; the whole of m for prefill-only steps), so
+
+    S = d(b) + b*p/(o-1),    X = b/((o-1)*S).
+
+A request's ITL is a little more than S, since it decodes beside itself and those it came with (`_seen_step_s`). All is
+explicit in b; arrays over b go through unchanged. Attention-data ranks step together, as long as the fullest needs: b and
+the prompts of a step are those of all ranks, each prompt on one, so that k prompts take a step as long as one does but for
+the experts' work, up to one prompt a rank. Waiting under Poisson arrivals (`_waits`): the rest of the step in
+progress, those who share the next one, and, where the budget is short, the prompts ahead as M/D/1 (Pollaczek-Khinchine). In
+a closed loop whose requests start together and have equal lengths they stay grouped, so a prompt waits for half of the
+group's prefill on average. Percentiles follow from the same picture (lognormal wait, exponential queue, normal ITL) and are
+approximations; a simulation has the last word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.model.attention.terms import Numeric
+from sizing.replica.step import Curves, launched_s, lookup, of_rank, pipelined_s, with_host_s
+
+Array = NDArray[np.float64]
+WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognormal says nothing
+NUDGE, MOST_FEEDBACK = 1e-3, 30.0  # step of a derivative; beyond that feedback a load is about to run away
+TINY = 1e-12  # keeps 0/0 away where nothing arrives
+PACKING_ROUNDS = 32  # of a fixed point that at most 0.8 utilisation contracts to below 0.1 %
+HEAVIEST_LOAD, DAMPING = 0.999, 0.25  # of a queue that is about to run away, and what makes its fixed point converge
+WEIBULL_SHAPE = (
+    -0.543
+)  # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
+PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+Quantiles = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a layout serves: lengths, chunk of prefill, pipeline depth, attention-data ranks, scheduler's step order.
+
+    `isl` are the tokens of a prompt to be prefilled, those in cache left out. A decode step gives a sequence
+    `tokens_per_step` on average, several with speculative decoding. `prefilled` prompts come with their cache and first
+    token, as to the decode pool of a disaggregated deployment; in a `prefill_pool` nothing ever decodes. `chunk_tokens` is the prompt's share of one step's token budget; `prefill_only` says that a step with a prompt
+    carries no decodes (SGLang, vLLM V0). Of stacked layouts `pp` and `dp` are columns.
+    """
+
+    isl: float
+    osl: float
+    chunk_tokens: float
+    budget_tokens: float
+    prefill_only: bool
+    pp: Numeric = 1
+    dp: Numeric = 1
+    tokens_per_step: float = 1.0
+    prefilled: bool = False
+    prefill_pool: bool = False
+    even_stages: Numeric | None = None
+
+    @property
+    def stages(self) -> Numeric:
+        """Even stages that would be as fast as those of the pipeline, whose largest holds the others up."""
+        return self.pp if self.even_stages is None else self.even_stages
+
+    @property
+    def decode_steps(self) -> float:
+        """Steps that a request decodes in: one a token after the first, fewer where a step gives several."""
+        return (self.osl - 1) / self.tokens_per_step
+
+    @property
+    def chunks(self) -> float:
+        """Steps that one prompt's prefill takes."""
+        return 0.0 if self.prefilled else self.isl / self.chunk_tokens
+
+    @property
+    def passes(self) -> Numeric:
+        """Whole passes that one prompt's prefill lasts: the chunks of a prompt follow each other through a pipeline."""
+        return 0.0 if self.prefilled else 1 + (self.chunks - 1) / self.stages
+
+    @property
+    def on_rank(self) -> float:
+        """Prompts that fit one step's budget on a rank, 1 where a prompt takes several steps."""
+        return max(1.0, self.budget_tokens / self.isl)
+
+    @property
+    def flat(self) -> bool:
+        """Whether a step with prompts is of another kind than a decode step, however many there are: of their own, or on many ranks."""
+        return self.prefill_only or bool(np.any(np.asarray(self.dp) > 1))
+
+    @property
+    def most_together(self) -> Numeric:
+        """Prompts that share one step at most, those of all attention-data ranks."""
+        return self.dp * self.on_rank
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Operating points, one entry a load: seconds, requests a second of one replica, sequences in flight.
+
+    `ttft_s`, `itl_s`, `e2e_s` map `mean` and percentiles to arrays; ITL is NaN-free: zero where OSL is 1 and no second
+    token exists. `stable` is False where prompts arrive faster than they can be prefilled.
+    """
+
+    requests_per_s: Array
+    decoding: Array
+    running: Array
+    ttft_s: dict[str, Array]
+    itl_s: dict[str, Array]
+    e2e_s: dict[str, Array]
+    prefill_share: Array
+    stable: NDArray[np.bool_]
+
+
+def decode_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeric:
+    """Seconds between two tokens of a sequence while nothing is prefilled: one pass of a microbatch of b/pp.
+
+    In a full pipeline a pass lasts pp times its slowest stage, and all of the head sits on the last one; the host schedules
+    each microbatch.
+    """
+    micro = np.maximum(np.asarray(decoding, dtype=float) / service.pp, 1.0)
+    own = of_rank(micro, service.dp)
+    microbatches = np.clip(decoding, 1.0, service.pp)
+    gpu_s = pipelined_s(
+        lookup(curves.grid, curves.body_s, own * curves.verified)
+        + _table_s(curves, curves.shared_s, micro * curves.verified)
+        + curves.decode_floor_s
+        + curves.decode_slope_s * own
+        + _table_s(curves, curves.joined_s, own),
+        lookup(curves.grid, curves.head_s, own * curves.verified),
+        microbatches,
+        curves.largest_stage,
+        curves.last_stage,
+    )
+    gpu_s = gpu_s + _table_s(curves, curves.again_s, own) * microbatches
+    return with_host_s(gpu_s, curves.host, own, microbatches)
+
+
+def _table_s(curves: Curves, table: NDArray[np.float64] | None, at: Numeric) -> Numeric:
+    """Seconds of a table over tokens or sequences; none where a layout has no such table."""
+    return 0.0 if table is None else lookup(curves.grid, table, at)
+
+
+def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
+    """Seconds of a step that carries prefill, with `decoding` sequences beside it (0: prefill only).
+
+    `together` prompts share the step, spread over the attention-data ranks (it lasts as long as its fullest one); where a
+    prompt takes several chunks, one of them. Where prompts come prefilled, no step carries any.
+    """
+    if service.prefilled:
+        return decode_step_s(curves, service, decoding)
+    micro = np.asarray(decoding, dtype=float) / service.pp
+    # The floor is paid where anything decodes; on average that is less than always below one sequence.
+    own, prompts = of_rank(micro, service.dp), of_rank(together, service.dp)
+    attention_s = curves.decode_floor_s * np.minimum(micro, 1.0) + curves.decode_slope_s * own
+    verified = own * curves.verified
+    tokens = verified + service.chunk_tokens * prompts
+    gpu_s = (
+        lookup(curves.grid, curves.body_s, tokens)
+        + lookup(curves.grid, curves.head_s, np.maximum(verified + prompts / service.chunks, 1.0))
+        + attention_s
+        + curves.prompt_attention_s / service.chunks * prompts
+        + _table_s(curves, curves.shared_s, micro * curves.verified + service.chunk_tokens * together)
+    )
+    for table in (curves.again_s, curves.joined_s):
+        gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0)) * np.minimum(micro, 1.0)
+    busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens)
+    return with_host_s(busy_s, curves.host, own + prompts)
+
+
+def solo_ttft_s(curves: Curves, service: Service) -> Numeric:
+    """Seconds to the first token of a request that is alone."""
+    return curves.front_end_s + service.passes * prefill_step_s(curves, service, 0.0)
+
+
+def solo_itl_s(curves: Curves, service: Service) -> Numeric:
+    """Seconds between tokens of a request that is alone; 0 where there is no second token."""
+    return decode_step_s(curves, service, 1.0) / service.tokens_per_step if service.osl > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """The quantities of an open loop, for arrays of decoding sequences.
+
+    `prompt_s` is from the start of a prompt's prefill to its first token, `hit_s` what one step with prefill adds to a
+    decode step, `another_s` what one more prompt adds to such a step,
+    `hits` how many of them a request sits through; `in_prefill` is the share of time in such steps, `busy`
+    the share of the prefill capacity that full budgets would have.
+    """
+
+    step_s: Array
+    decode_s: Array
+    chunk_s: Array
+    prompt_s: Array
+    hit_s: Array
+    another_s: Array
+    hits: Array
+    requests_per_s: Array
+    in_prefill: Array
+    busy: Array
+
+
+class _Pace(NamedTuple):
+    """How fast an open loop goes: seconds of steps, prompts that share one, what a prompt adds to it, throughput."""
+
+    step_s: Array
+    decode_s: Array
+    chunk_s: Array
+    together: Array
+    hit_s: Array
+    requests_per_s: Array
+
+
+def _beside(service: Service, decoding: Array) -> Array:
+    """Sequences that decode in a step which carries prefill."""
+    return np.zeros_like(decoding) if service.prefill_only else decoding
+
+
+def _pace(curves: Curves, service: Service, decoding: Array) -> _Pace:
+    decode_s = np.asarray(decode_step_s(curves, service, decoding))
+    # Of Poisson arrivals with a mean m within a step on each stage, a step that has any has m/(1 - exp(-m)); of several
+    # ranks those are in prefill together that came within all the steps that one takes.
+    within = np.maximum(decoding * service.chunks / (service.decode_steps * service.stages), TINY)
+    together = np.clip(within / -np.expm1(-within), 1.0, service.most_together)
+    pace = _paced(curves, service, decoding, decode_s, together)
+    if service.flat:
+        for _ in range(PACKING_ROUNDS):
+            together = _packed(service, pace)
+            pace = _paced(curves, service, decoding, decode_s, together)
+    return pace
+
+
+def _paced(curves: Curves, service: Service, decoding: Array, decode_s: Array, together: Array) -> _Pace:
+    chunk_s = np.asarray(prefill_step_s(curves, service, _beside(service, decoding), together))
+    hit_s = chunk_s if service.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
+    delay_s = service.chunks * hit_s / together / service.stages
+    step_s = decode_s + decoding * delay_s / service.decode_steps
+    return _Pace(step_s, decode_s, chunk_s, together, hit_s, decoding / (service.decode_steps * step_s))
+
+
+def _packed(service: Service, pace: _Pace) -> Array:
+    """Prompts that share a step where prefill goes first: those that came within the step before, a decode step or another.
+
+    Poisson arrivals of a mean m within a prefill step call for one more with 1 - exp(-m), so exp(m) follow each other. The
+    first of them takes what came within a decode step, where anything did.
+    """
+    per_s = pace.requests_per_s * service.chunks / service.stages
+    within_decode, within_prefill = per_s * pace.decode_s, per_s * pace.chunk_s
+    first = within_decode / -np.expm1(-np.maximum(within_decode, TINY))
+    together: Array = np.clip(first * np.exp(-within_prefill) + within_prefill, 1.0, service.most_together)
+    return together
+
+
+def _rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
+    step_s, decode_s, chunk_s, together, hit_s, requests_per_s = _pace(curves, service, decoding)
+    full_s = np.asarray(prefill_step_s(curves, service, _beside(service, decoding), service.most_together))
+    steps_per_s = requests_per_s * service.chunks / service.stages
+    return _Rates(
+        step_s=step_s,
+        decode_s=decode_s,
+        chunk_s=chunk_s,
+        prompt_s=service.passes * chunk_s,
+        hit_s=hit_s,
+        another_s=(full_s - chunk_s) / np.maximum(service.most_together - together, 1.0),
+        hits=steps_per_s / together * service.decode_steps * step_s,
+        requests_per_s=requests_per_s,
+        in_prefill=steps_per_s * chunk_s / together,
+        busy=steps_per_s * full_s / service.most_together,
+    )
+
+
+def _prefill_rates(curves: Curves, service: Service, utilisation: Array) -> _Rates:
+    """The same where nothing decodes (OSL 1): `utilisation` is the share of the capacity that full budgets have."""
+    nothing = np.zeros_like(utilisation)
+    full_s = np.asarray(prefill_step_s(curves, service, nothing, service.most_together))
+    requests_per_s = utilisation * service.most_together * service.stages / (service.chunks * full_s)
+    per_stage = requests_per_s * service.chunks / service.stages
+    together = np.ones_like(utilisation)
+    chunk_s = full_s
+    for _ in range(PACKING_ROUNDS):  # prompts that arrive within a step share the next one
+        chunk_s = np.asarray(prefill_step_s(curves, service, nothing, together))
+        together = np.clip(per_stage * chunk_s, 1.0, service.most_together)
+    return _Rates(
+        step_s=nothing,
+        decode_s=nothing,
+        chunk_s=chunk_s,
+        prompt_s=service.passes * chunk_s,
+        hit_s=chunk_s,
+        another_s=chunk_s,
+        hits=nothing,
+        requests_per_s=requests_per_s,
+        in_prefill=np.minimum(1.0, per_stage * chunk_s / together),
+        busy=utilisation,
+    )
+
+
+def requests_per_s(curves: Curves, service: Service, decoding: Array) -> Array:
+    """Requests/s that keep `decoding` sequences decoding on average; see `open_loop`."""
+    return (_pace if service.osl > 1 else _prefill_rates)(curves, service, decoding).requests_per_s
+
+
+def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quantiles = PERCENTILES) -> Point:
+    """Operating points under Poisson arrivals, as many as keep `decoding` sequences decoding on average.
+
+    With OSL 1 nothing decodes, and `decoding` is the utilisation of the prefill capacity, below 1.
+    """
+    if service.prefill_pool:
+        return _prefill_pool(curves, service, decoding, quantiles)
+    decodes = service.osl > 1
+    rates = (_rates if decodes else _prefill_rates)(curves, service, decoding)
+    stable = (rates.busy < 1) & (rates.in_prefill <= 1)
+    wait = _waits(service, rates, decoding, stable)
+    own_s = curves.front_end_s + rates.prompt_s
+    ttft_s = {"mean": own_s + wait.shared_s + wait.queue_s}
+    reaction = _reaction(curves, service, rates, decoding) if decodes else (decoding, decoding)
+    per_step = service.tokens_per_step
+    itl_s = {"mean": _seen_step_s(curves, service, rates, decoding, *reaction) / per_step}
+    spread_s = _itl_spread_s(curves, service, rates, decoding) / per_step
+    for name, q in quantiles.items():
+        ttft_s[name] = own_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
+        itl_s[name] = np.maximum(rates.decode_s / per_step, itl_s["mean"] + NormalDist().inv_cdf(q) * spread_s)
+    after_first = service.osl - 1
+    e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
+    return Point(
+        requests_per_s=rates.requests_per_s,
+        decoding=decoding if decodes else np.zeros_like(decoding),
+        running=rates.requests_per_s * e2e_s["mean"],
+        ttft_s=ttft_s,
+        itl_s=itl_s,
+        e2e_s=e2e_s,
+        prefill_share=rates.in_prefill,
+        stable=stable,
+    )
+
+
+def _prefill_pool(curves: Curves, service: Service, utilisation: Array, quantiles: Quantiles) -> Point:
+    """Operating points of GPUs that prefill and nothing else, at a share of the capacity that full budgets have.
+
+    A step of k prompts lasts S = f + k*D. All that come while it runs share the next one, and end with it; an idle engine
+    starts with one. With r = l*D and a = l*f (l prompts/s), k branches: E[k](1-r) = a + P(none came), E[k^2](1-r^2) =
+    E[k](1 + 2ar) + a^2. An arrival waits for the rest of the step that it meets, E[S^2]/2E[S], and ends with the batch that
+    it is in, E[k^2]/E[k] prompts on average, of which the budget takes `most_together` at once. With f = 0 and one prompt a
+    step that is M/D/1, as DistServe models a prefill instance. How much longer than the mean some wait is M/D/1's too:
+    those who wait at all (a share of l*E[S]/E[k]) have a squared coefficient of variation of (1 + 2r)/3, as a Weibull has.
+    """
+    rates, nothing = _prefill_rates(curves, service, utilisation), np.zeros_like(utilisation)
+    one_s = np.asarray(prefill_step_s(curves, service, nothing, 1.0))
+    full_s = np.asarray(prefill_step_s(curves, service, nothing, service.most_together))
+    more = np.asarray(service.most_together - 1)
+    another_s = service.chunks * np.where(more > 0, (full_s - one_s) / np.maximum(more, TINY), one_s)
+    first_s = np.maximum(service.chunks * one_s - another_s, 0.0)
+    per_s = rates.requests_per_s / service.stages
+    load, floor = np.minimum(per_s * another_s, HEAVIEST_LOAD), per_s * first_s
+    together = np.ones_like(load)
+    for _ in range(PACKING_ROUNDS):
+        together = (1 - DAMPING) * together + DAMPING * (floor + np.exp(-floor - load * together)) / (1 - load)
+    company = np.maximum((1 + 2 * load * floor + floor**2 / together) / (1 - load**2), 1.0)
+    longer_s2 = first_s**2 + another_s * together * (2 * first_s + another_s * company)
+    waits = np.minimum(load + floor / together, 1.0)
+    rest_s = waits * longer_s2 / (2 * (first_s + another_s * together))
+    behind = (company + np.minimum(company, service.most_together)) / 2 - 1  # a batch beyond the budget ends in parts
+    wait_s = (rest_s + another_s * behind) / service.stages
+    own_s = curves.front_end_s + service.passes * one_s
+    ttft_s = {"mean": own_s + wait_s}
+    for name, q in quantiles.items():
+        ttft_s[name] = own_s + _weibull_s(wait_s / np.maximum(waits, TINY), (1 + 2 * load) / 3, 1 - (1 - q) / waits)
+    zero_s = dict.fromkeys(ttft_s, nothing)
+    return Point(
+        requests_per_s=rates.requests_per_s,
+        decoding=nothing,
+        running=rates.requests_per_s * ttft_s["mean"],
+        ttft_s=ttft_s,
+        itl_s=zero_s,
+        e2e_s=ttft_s,
+        prefill_share=waits,
+        stable=rates.busy < 1,
+    )
+
+
+def _weibull_s(mean_s: Array, variation2: Array, q: Array) -> Array:
+    """Quantile of a Weibull time with a mean and a squared coefficient of variation up to 1; 0 where q is not above 0."""
+    shape = variation2**WEIBULL_SHAPE
+    scale_s = mean_s / np.vectorize(math.gamma)(1 + 1 / shape)
+    seconds: Array = scale_s * (-np.log1p(-np.clip(q, 0.0, None))) ** (1 / shape)
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """What a prompt waits beyond its own prefill: the step in progress and those who share its step (`shared_s`, with a
+    variance), and prompts that the budget makes it queue behind (`queue_s`, with probability `busy`).
+    """
+
+    shared_s: Array
+    variance_s2: Array
+    queue_s: Array
+    busy: Array
+
+
+def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.bool_]) -> _Waits:
+    """Waits of an arrival at a random time.
+
+    It meets a step that is longer than the mean (a random instant falls into long steps: E[L^2]/E[L]), waits for half of
+    it, and shares its own step with all who came during the one before: Poisson, each adding h. With k ~ Poisson(lambda
+    times the step before) prompts a step, Var(L) = h^2 lambda E[L]/(1-(lambda h)^2). Where the budget holds one prompt
+    they queue one after another instead: M/D/1. Where prefill has steps of its own, the step met is one of two kinds. A
+    pipeline's first stage is free again after a pp-th of a step.
+    """
+    per_stage = rates.requests_per_s / service.stages
+    lengthening_s = rates.another_s
+    load = np.minimum(per_stage * lengthening_s, 1 - rates.decode_s / np.maximum(rates.step_s, 1e-300))
+    load = np.clip(load, 0.0, 0.999)
+    variance_s2 = lengthening_s**2 * per_stage * rates.step_s / (1 - load**2)
+    at_all = 1 - np.exp(-decoding)
+    share = np.minimum(rates.in_prefill, 1.0)
+    either_s = (1 - share) * at_all * rates.decode_s + share * rates.chunk_s
+    mixed_s = rates.step_s + variance_s2 / np.maximum(rates.step_s, 1e-300)
+    met_s = either_s if service.flat else mixed_s
+    shares = np.minimum(1.0, service.most_together - 1)
+    together_s = lengthening_s * per_stage * met_s
+    single_s = either_s / 2
+    rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / service.stages
+    if service.osl <= 1:  # nothing decodes, so a step is there only while prompts are
+        rest_s, together_s = single_s / service.stages, np.zeros_like(single_s)
+    busy = np.where(stable, rates.busy, 0.0)
+    spread_s2 = (
+        met_s**2 / 12 + lengthening_s**2 * per_stage * met_s + (0.5 + per_stage * lengthening_s) ** 2 * variance_s2
+    )
+    return _Waits(
+        shared_s=rest_s + shares * together_s,
+        variance_s2=shares * spread_s2 + (1 - shares) * rest_s**2 / 3,
+        # A budget of k prompts overflows only where k arrive at once, which is ever rarer.
+        queue_s=busy ** (1 + service.most_together) * rates.prompt_s / service.stages / (2 * (1 - busy)),
+        busy=busy,
+    )
+
+
+def _lognormal_s(mean_s: Array, variance_s2: Array, q: float) -> Array:
+    """Quantile of a lognormal time with a mean and a variance; zero where the mean is."""
+    safe_s = np.maximum(mean_s, 1e-300)
+    sigma2 = np.log1p(np.minimum(variance_s2 / safe_s**2, WIDEST_SPREAD))
+    return np.where(mean_s > 1e-12, safe_s * np.exp(NormalDist().inv_cdf(q) * np.sqrt(sigma2) - sigma2 / 2), 0.0)
+
+
+def _queue_s(wait: _Waits, q: float) -> Array:
+    """Quantile of a wait that is zero with probability 1-busy, else exponential, with the given mean."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tail = wait.queue_s / wait.busy * np.log(wait.busy / (1 - q))
+    return np.where((wait.busy > 1 - q) & (wait.queue_s > 0), tail, 0.0)
+
+
+def _seen_step_s(
+    curves: Curves, service: Service, rates: _Rates, decoding: Array, feedback: Array, delay_s: Array
+) -> Array:
+    """Mean step that a request sees, longer than the mean over time: it decodes beside itself and the clump it came with.
+
+    An arrival finds b others (Poisson arrivals see time averages) and makes one more; a clump slows the steps, which lets
+    more prompts in, so the company grows by v in place of 1 (`feedback` squared). Of the prefill that it brings half is over
+    before a request decodes.
+    """
+    if service.osl <= 1:
+        return rates.step_s
+    company = feedback**2
+    seen_s = np.asarray(decode_step_s(curves, service, decoding + company))
+    return np.maximum(rates.step_s, seen_s + rates.step_s - rates.decode_s + (company - 1) / 2 * delay_s)
+
+
+def _reaction(curves: Curves, service: Service, rates: _Rates, decoding: Array) -> tuple[Array, Array]:
+    """Return how a load reacts to one more request: (by how many in the end, seconds of prefill that one adds to a step).
+
+    As X = b/((o-1)*S), 1 % more requests/s are 1/(1 - dlnS/dlnb) % more sequences.
+    """
+    more = _pace(curves, service, decoding * (1 + NUDGE))
+    growth = (more.step_s / rates.step_s - 1) / NUDGE
+    delay_s = (more.step_s - more.decode_s - rates.step_s + rates.decode_s) / np.maximum(decoding * NUDGE, TINY)
+    return 1 / np.maximum(1 - growth, 1 / MOST_FEEDBACK), delay_s
+
+
+def _itl_spread_s(curves: Curves, service: Service, rates: _Rates, decoding: Array) -> Array:
+    """Standard deviation over requests of a request's mean step, taken as normal.
+
+    Two things spread it: how many prefills it sits through (Poisson) and how many others decode beside it (Poisson too).
+    Both feed back: slower steps last longer and meet more prompts, by the factor S/d.
+    """
+    if service.osl <= 1:
+        return np.zeros_like(rates.step_s)
+    more_s = np.asarray(decode_step_s(curves, service, decoding + np.sqrt(decoding))) - rates.decode_s
+    by_hits_s = rates.hit_s * np.sqrt(rates.hits) / service.decode_steps
+    return rates.step_s / rates.decode_s * np.sqrt(by_hits_s**2 + more_s**2)
+
+
+def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Quantiles = PERCENTILES) -> Point:
+    """Operating points with a fixed number of requests in flight that start together and have equal lengths.
+
+    The group is prefilled prompt after prompt, as many in a step as the budget takes, then decodes together; early
+    prompts wait for late ones while they decode. Little's law gives the throughput: X = n/E2E.
+    """
+    together = service.dp * np.floor(service.on_rank)
+    per_stage = np.maximum(in_flight / service.stages, 1.0)
+    rounds = np.ceil(per_stage / together)
+    batch = np.minimum(per_stage, together)
+    round_s = _prompts_step_s(curves, service, batch)
+    after_first = max(service.osl - 1, 0)
+    prefill_s = rounds * round_s
+    e2e_mean = (
+        curves.front_end_s + prefill_s + service.decode_steps * np.asarray(decode_step_s(curves, service, in_flight))
+    )
+    ttft_s = {"mean": curves.front_end_s + (rounds + 1) / 2 * round_s}
+    for name, q in quantiles.items():
+        ttft_s[name] = curves.front_end_s + np.ceil(q * rounds) * round_s
+    itl_s = {"mean": _per_token(e2e_mean - ttft_s["mean"], after_first)}
+    for name, q in quantiles.items():
+        # The prompt that is prefilled first waits longest for its second token.
+        first_token_s = curves.front_end_s + np.maximum(1, np.ceil((1 - q) * rounds)) * round_s
+        itl_s[name] = _per_token(e2e_mean - first_token_s, after_first)
+    return Point(
+        requests_per_s=in_flight / e2e_mean,
+        decoding=in_flight * (1 - (curves.front_end_s + prefill_s) / e2e_mean)
+        if after_first
+        else np.zeros_like(in_flight),
+        running=in_flight,
+        ttft_s=ttft_s,
+        itl_s=itl_s,
+        e2e_s=dict.fromkeys(("mean", *quantiles), e2e_mean),
+        prefill_share=prefill_s / e2e_mean,
+        stable=np.ones(in_flight.shape, dtype=bool),
+    )
+
+
+def _prompts_step_s(curves: Curves, service: Service, prompts: Array) -> Array:
+    """Seconds to prefill `prompts` whole prompts together, in as many steps as the budget asks for."""
+    return np.asarray(service.chunks * prefill_step_s(curves, service, np.zeros_like(prompts), prompts))
+
+
+def _per_token(seconds: Array, after_first: float) -> Array:
+    return seconds / after_first if after_first else np.zeros_like(seconds)
+
+
+def decoding_limit(service: Service, running: float) -> float:
+    """Most sequences that can decode at once: `running` slots, and what prefill can replenish.
+
+    A full budget finishes most_together/chunks prompts a step on each stage, and sequences leave after osl-1
+    steps. With OSL 1 the limit is the utilisation 1.
+    """
+    if service.osl <= 1:
+        return 1.0
+    if service.prefilled:
+        return float(running)
+    replenished = service.most_together / service.chunks * service.decode_steps * service.stages
+    return float(running) if service.prefill_only else float(min(running, replenished))

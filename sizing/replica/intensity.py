@@ -1,0 +1,175 @@
+"""Arithmetic intensity: FLOPs per byte of device memory, the roof over it, and where decoding meets the ridge.
+
+A roof is min(peak, bandwidth * intensity), both of the datasheet; its ridge, peak / bandwidth, is the intensity from
+which on FLOPs take longer than bytes (Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009). A product of b
+rows with 16-bit weights has about b FLOPs per byte; attention of one new token each has as many however many
+sequences there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from sizing.model.architecture import Layout
+from sizing.model.operation import Operation
+from sizing.replica import step as steps
+from sizing.replica.kernels import Kernels
+from sizing.replica.step import Batch
+from sizing.specs.model import Model
+
+MOST_SEQUENCES = 2**20  # in a step: what has not turned compute-bound there does not for any engine
+ALIKE = 1.01  # ratio of two intensities that count as one
+PRODUCTS = ("gemm", "moe")  # whose weights all sequences of a step share
+
+
+def ridge_flops_per_byte(peak_flops_per_s: float, bandwidth_bytes_per_s: float) -> float:
+    """Intensity at which bytes and FLOPs take equally long."""
+    return peak_flops_per_s / bandwidth_bytes_per_s
+
+
+def roof_flops_per_s(intensity_flops_per_byte: float, peak_flops_per_s: float, bandwidth_bytes_per_s: float) -> float:
+    """FLOP/s that an operation of an intensity can reach at most."""
+    return min(peak_flops_per_s, bandwidth_bytes_per_s * intensity_flops_per_byte)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """FLOPs, bytes and message bytes of operations together, and the least seconds that each of the two peaks takes for them."""
+
+    flops: float
+    bytes: float
+    message_bytes: float
+    compute_s: float
+    memory_s: float
+
+    @property
+    def intensity_flops_per_byte(self) -> float | None:
+        """FLOPs per byte of device memory; None where no memory is read or written."""
+        return self.flops / self.bytes if self.bytes > 0 else None
+
+    @property
+    def least_s(self) -> float:
+        """Seconds at the roof."""
+        return max(self.compute_s, self.memory_s)
+
+    @property
+    def roof_flops_per_s(self) -> float | None:
+        """FLOP/s at the roof; None for what neither peak bounds, as a message."""
+        return self.flops / self.least_s if self.least_s > 0 else None
+
+    @property
+    def compute_bound(self) -> bool:
+        """Whether FLOPs take at least as long as bytes."""
+        return self.flops > 0 and self.compute_s >= self.memory_s
+
+
+def work(operations: Iterable[Operation], kernels: Kernels) -> Work:
+    """Return the work of all executions of operations on one GPU."""
+    flops = bytes_ = message = compute_s = 0.0
+    for operation in operations:
+        flops += float(operation.flops) * operation.count
+        bytes_ += float(operation.bytes) * operation.count
+        message += float(operation.message_bytes) * operation.count
+        compute_s += float(operation.flops) * operation.count / kernels.peak(kernels.compute_precision(operation))
+    return Work(flops, bytes_, message, compute_s, bytes_ / kernels.bandwidth_bytes_per_s)
+
+
+def by_name(operations: Iterable[Operation]) -> dict[str, list[Operation]]:
+    """Return operations by name, in order: layers of several kinds have some of one name."""
+    found: dict[str, list[Operation]] = {}
+    for operation in operations:
+        found.setdefault(operation.name, []).append(operation)
+    return found
+
+
+def precisions(operations: Iterable[Operation], kernels: Kernels) -> tuple[str, ...]:
+    """Return the precisions that operations multiply in, each once."""
+    return tuple(dict.fromkeys(kernels.compute_precision(one) for one in operations if float(one.flops) > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Where an operation of a decode step turns compute-bound.
+
+    `sequences` is the smallest batch of the replica, None where no batch is enough; intensities are those of one sequence and of
+    very many; `ridge_flops_per_byte` is that of its precision.
+    """
+
+    sequences: int | None
+    ridge_flops_per_byte: float
+    least_flops_per_byte: float
+    most_flops_per_byte: float
+
+    @property
+    def grows(self) -> bool:
+        """Whether the intensity grows with the batch at all."""
+        return self.most_flops_per_byte > ALIKE * self.least_flops_per_byte
+
+
+@dataclass(frozen=True, slots=True)
+class Crossings:
+    """Where decoding turns compute-bound: the products with weights together, the whole step, and each operation by name."""
+
+    products: int | None
+    whole_step: int | None
+    by_operation: dict[str, Crossing]
+
+
+def decode_operations(
+    model: Model, layout: Layout, kernels: Kernels, sequences: float, context_tokens: float
+) -> tuple[Operation, ...]:
+    """Return the operations of a step in which every sequence decodes."""
+    batch = Batch(decode_sequences=sequences, decode_context_tokens=context_tokens)
+    return steps.batch_operations(model, layout, kernels, batch)
+
+
+def smallest(holds: Callable[[int], bool], most: int = MOST_SEQUENCES) -> int | None:
+    """Return the smallest whole number up to `most` from which `holds`, found by doubling and bisection; None for none.
+
+    What holds of a number must hold of all larger ones.
+    """
+    high = 1
+    while not holds(high):
+        if high >= most:
+            return None
+        high = min(most, 2 * high)
+    low = high // 2  # does not hold, or is 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def crossings(model: Model, layout: Layout, kernels: Kernels, context_tokens: float) -> Crossings:
+    """Return where decoding at a context turns compute-bound, exactly and not only on a grid of batches."""
+
+    def of(sequences: int) -> tuple[Operation, ...]:
+        return decode_operations(model, layout, kernels, float(sequences), context_tokens)
+
+    def from_on(picked: Callable[[Operation], bool]) -> int | None:
+        return smallest(lambda count: work(filter(picked, of(count)), kernels).compute_bound)
+
+    named = {name: group for name, group in by_name(of(1)).items() if any(float(one.flops) > 0 for one in group)}
+    many = by_name(of(MOST_SEQUENCES))
+    return Crossings(
+        products=from_on(lambda one: one.rule in PRODUCTS),
+        whole_step=from_on(lambda one: True),
+        by_operation={
+            name: _crossing(group, many[name], kernels, from_on(lambda one, name=name: one.name == name))  # type: ignore[misc]
+            for name, group in named.items()
+        },
+    )
+
+
+def _crossing(
+    alone: Sequence[Operation], many: Sequence[Operation], kernels: Kernels, sequences: int | None
+) -> Crossing:
+    first, last = work(alone, kernels), work(many, kernels)
+    peak_flops_per_s = last.flops / last.compute_s
+    return Crossing(
+        sequences,
+        ridge_flops_per_byte(peak_flops_per_s, kernels.bandwidth_bytes_per_s),
+        first.intensity_flops_per_byte or 0.0,
+        last.intensity_flops_per_byte or 0.0,
+    )

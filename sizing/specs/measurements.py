@@ -1,0 +1,158 @@
+"""How published benchmarks were run where their rows leave it unsaid: the file workloads/_benchmarks.yaml."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from sizing.specs.values import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
+from sizing.specs.workload import KvPrecision, Precision
+
+
+class VersionSpelling(Spec):
+    """The version that a text means, for rows whose source contains `rows_of` (None: any)."""
+
+    engine: Text
+    stated: Annotated[str, Field(strict=True)]
+    rows_of: Text | None = None
+    version: Text
+    why: Text
+    source: Text
+
+
+class UnstatedCache(Spec):
+    """The cache format of an engine for some weight formats, where a row states none, of models named `model_of`... in a source."""
+
+    engine: Text
+    rows_of: Text | None = None
+    model_of: Text | None = None
+    weights: tuple[Precision, ...]
+    cache: KvPrecision
+    source: Text
+
+
+class NoteRule(Spec):
+    """A fact that stands in a row's notes alone: the expression's group is the value, or `value`.
+
+    Of `lengths` it is `spread`, the shares of the row's lengths between which the requests' own are drawn evenly.
+    """
+
+    sets: Literal[
+        "rate_per_s",
+        "attention_dp",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "statistic",
+        "itl_definition",
+        "lengths",
+        "policy",
+        "refused",
+    ]
+    pattern: Text
+    value: Text | None = None
+    spread: tuple[NonNegative, Positive] | None = None
+
+
+class OfEngine(Spec):
+    """Base of what holds for versions `since`..`until` of an engine, and perhaps for one model, tp and shape."""
+
+    engine: Text
+    since: Text
+    until: Text | None = None
+    model: Text | None = None
+    tp: PositiveInt | None = None
+    isl: PositiveInt | None = None
+    osl: PositiveInt | None = None
+    longest: PositiveInt | None = None
+    source: Text
+
+
+class OfflineBudget(OfEngine):
+    """The token budget of an offline call where the server's is `server`."""
+
+    server: PositiveInt
+    offline: PositiveInt
+
+
+class Script(OfEngine):
+    """Settings that a source's scripts gave the engine where its rows leave them unsaid, on GPUs of an architecture or on all."""
+
+    rows_of: Text
+    architecture: Text | None = None
+    memory_fraction: Fraction | None = None
+    max_num_batched_tokens: PositiveInt | None = None
+    fp4_activation: Literal["bf16", "fp8", "fp4"] | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return the settings that it states."""
+        settings = ("memory_fraction", "max_num_batched_tokens", "fp4_activation")
+        return {name: value for name in settings if (value := getattr(self, name)) is not None}
+
+
+class RequestCount(OfEngine):
+    """The requests of a saturated run."""
+
+    requests: PositiveInt
+
+
+class EngineSize(OfEngine):
+    """The sizes with which an engine of a performance table was built."""
+
+    max_num_seqs: PositiveInt
+    max_num_batched_tokens: PositiveInt
+
+
+class RoundingStep(Spec):
+    """Sizes below `below` (None: any) are rounded up to a multiple of `step`."""
+
+    below: PositiveInt | None = None
+    step: PositiveInt
+
+
+class SizeHeuristic(OfEngine):
+    """How a benchmark tool sizes an engine from the cache that a data set's lengths leave room for."""
+
+    memory_share: Fraction
+    most_sequences: PositiveInt
+    most_tokens: PositiveInt
+    least_sequences: PositiveInt
+    least_tokens: PositiveInt
+    sequence_steps: tuple[RoundingStep, ...]
+    token_steps: tuple[RoundingStep, ...]
+
+
+class SameExperts(Spec):
+    """Rows of a source whose weights are filled in: every token chooses the same experts, and no others are read."""
+
+    rows_of: Text
+    source: Text
+
+
+class Stretch(Spec):
+    """How many times the positions that a config states published runs go to."""
+
+    factor: Annotated[float, Field(ge=1, strict=True)]
+    source: Text
+
+
+class Conventions(Spec):
+    """The whole file."""
+
+    versions: tuple[VersionSpelling, ...]
+    weights: dict[str, Precision]
+    cache: dict[str, KvPrecision]
+    unstated_cache: tuple[UnstatedCache, ...]
+    notes: tuple[NoteRule, ...]
+    whole_batch_engines: tuple[Text, ...]
+    offline_budgets: tuple[OfflineBudget, ...]
+    scripts: tuple[Script, ...]
+    requests: tuple[RequestCount, ...]
+    unstated_requests: PositiveInt
+    unstated_rounds: PositiveInt
+    least_rounds: PositiveInt
+    sizes: tuple[EngineSize, ...]
+    heuristics: tuple[SizeHeuristic, ...]
+    stretch: Stretch
+    same_experts: tuple[SameExperts, ...]
+    date: Text

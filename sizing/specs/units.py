@@ -1,0 +1,145 @@
+"""Units: constants, and reading what people write (`500ms`, `p95:1.5s`, `20%`) into base units.
+
+GB is 10^9 bytes, GiB is 2^30; tera is 10^12. Seconds, bytes and FLOPs are the base units inside; human units
+stand in file keys and on the screen only, and every name says which one it carries.
+
+Text that comes from outside, made fit to be shown: a name from a file must not steer the terminal it is shown on.
+
+Versions of engines, read into numbers that can be compared.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+from statistics import NormalDist
+
+MEGA = 1e6
+GIGA = 1e9
+TERA = 1e12
+MICRO = 1e-6
+MILLI = 1e-3
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+SECONDS_PER_HOUR = 3600.0
+HOURS_PER_DAY = 24.0
+BITS_PER_BYTE = 8
+
+_DURATION_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]+)\s*$")
+# No step of a GPU is over in a microsecond, and no run that is simulated or limited takes longer than a year.
+LEAST_DURATION_S, MOST_DURATION_S = 1e-6, 8784 * SECONDS_PER_HOUR
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+def parse_duration_s(text: str) -> float:
+    """Read a duration with its unit into seconds: `500ms`, `0.5 s`, `2min`.
+
+    Raises ValueError when the unit is missing or unknown, or the value is out of range.
+    """
+    match = _DURATION.match(text)
+    if match is None or match[2] not in _DURATION_S:
+        raise ValueError(f"{text!r} is not a duration with a unit, as 500ms, 1.5s or 2min")
+    seconds = float(match[1]) * _DURATION_S[match[2]]
+    if not LEAST_DURATION_S <= seconds <= MOST_DURATION_S:
+        raise ValueError(f"{text!r} is out of range, from 1us to {MOST_DURATION_S / SECONDS_PER_HOUR:,.0f}h")
+    return seconds
+
+
+def parse_limit(text: str) -> tuple[str, float]:
+    """Read a latency limit into (statistic, seconds): `500ms` limits the mean, `p95:500ms` a percentile."""
+    statistic, _, duration = text.rpartition(":")
+    statistic = statistic.strip().lower() or "mean"
+    if statistic not in STATISTICS:
+        raise ValueError(f"{statistic!r} is not a statistic ({', '.join(STATISTICS)})")
+    return statistic, parse_duration_s(duration)
+
+
+def plain_float(text: str) -> float:
+    """Read a number in ASCII digits, as files and other options take it. Raises ValueError for `1_000` and digits of other scripts."""
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"{text!r} is no number in plain digits")
+    return float(text)
+
+
+def parse_growth(text: str) -> float:
+    """Read a growth as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError below zero."""
+    stripped = text.strip()
+    try:
+        value = plain_float(stripped[:-1]) / 100 if stripped.endswith("%") else plain_float(stripped)
+    except ValueError:
+        value = math.nan
+    if not (value >= 0 and math.isfinite(value)):
+        raise ValueError(f"{text!r} is not a share above zero, as 0.2 or 20%")
+    return value
+
+
+def lognormal_mean_below(mean: float, std: float, longest: float) -> float:
+    """Mean of min(X, longest) for a lognormal X with a mean and a standard deviation."""
+    sigma2 = math.log1p((std / mean) ** 2)
+    if sigma2 == 0:  # the square of a tiny spread underflows
+        return min(mean, longest)
+    sigma, mu = math.sqrt(sigma2), math.log(mean) - sigma2 / 2
+    normal = NormalDist()
+    at = (math.log(longest) - mu) / sigma
+    return mean * normal.cdf(at - sigma) + longest * (1 - normal.cdf(at))
+
+
+def parse_share(text: str) -> float:
+    """Read a share as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError outside 0..1."""
+    stripped = text.strip()
+    try:
+        value = plain_float(stripped[:-1]) / 100 if stripped.endswith("%") else plain_float(stripped)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:  # NaN fails too
+        raise ValueError(f"{text!r} is not between 0 and 1 (0 % and 100 %)")
+    return value
+
+
+def on_one_line(text: str) -> str:
+    """Return `printable` text whose own line breaks and tabs, as a description in a file has them, are spaces."""
+    return printable(text.replace("\t", " ").replace("\n", " "))
+
+
+def printable(text: str) -> str:
+    """Return text on one line: control characters, bytes that are no UTF-8 and what else has no shape are escaped.
+
+    `a<ESC>[31m` becomes `a\\x1b[31m`, a line break `\\n`, the byte FF of a file's name `\\udcff`.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in _SPACES else _escaped(char) for char in text)
+
+
+# Blanks that str.isprintable does not count, but that take part in numbers and units.
+_SPACES = "\u00a0\u202f"
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+_VERSION = re.compile(
+    r"v?(?P<release>[0-9]+(?:\.[0-9]+)*)"
+    r"(?P<pre>(?:a|b|rc)[0-9]+)?"
+    r"(?:\.?post(?P<post>[0-9]+))?"
+    r"(?:\.dev[0-9]*)?"
+    r"(?:\+[a-z0-9.]+)?",
+    re.IGNORECASE,
+)
+
+
+@cache
+def parse_version(text: str) -> tuple[int, ...]:
+    """Read a version into comparable numbers: `0.4.6.post5` is (0, 4, 6, 5), `1.2.0rc5` is (1, 2, 0).
+
+    A pre-release or development build orders as its release, whose code it has. Raises ValueError.
+    """
+    match = _VERSION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a version, as 0.19, 0.4.6.post5 or 1.2.0rc5")
+    release = tuple(int(part) for part in match["release"].split("."))
+    return (*release, int(match["post"])) if match["post"] and not match["pre"] else release

@@ -1,0 +1,173 @@
+"""What every spec shares: frozen, unknown keys forbidden, numbers finite and of the right kind.
+
+What a GPU's datasheet states, each with the unit it is in and the bounds that show when it is in another.
+
+Ranges where a number may stand: `2..5` in a workload is its middle, and the range is kept beside it for draws.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+# Far beyond anything that is counted or timed here, and far from where products of several numbers overflow.
+MOST = 1e12
+Positive = Annotated[float, Field(gt=0, le=MOST, strict=True)]
+NonNegative = Annotated[float, Field(ge=0, le=MOST, strict=True)]
+Fraction = Annotated[float, Field(gt=0, le=1, strict=True)]
+PositiveInt = Annotated[int, Field(gt=0, le=int(MOST), strict=True)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=int(MOST), strict=True)]
+MOST_GROUP = 1024  # GPUs that share a layer, a prompt or experts: those of a large cluster
+GroupSize = Annotated[int, Field(gt=0, le=MOST_GROUP, strict=True)]
+Text = Annotated[str, Field(min_length=1, strict=True)]
+
+Kind = Literal["measured", "datasheet", "derived", "assumed"]
+
+
+class Spec(BaseModel):
+    """Base of every type that is read from a file."""
+
+    # Validators are built when first used: most commands read a few of these types.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+# Bounds that any GPU of these years keeps with room to spare; what lies outside is in another unit.
+Gigabytes = Annotated[
+    float, Field(ge=1, le=10_000, strict=True, description="a size in GB, from 1 to 10,000 (80 GB is 80)")
+]
+Gibibytes = Annotated[
+    float, Field(ge=1, le=10_000, strict=True, description="a size in GiB, from 1 to 10,000 (81,088 MiB is 79.19)")
+]
+Mebibytes = Annotated[
+    float, Field(ge=1_000, le=10_000_000, strict=True, description="a size in MiB, from 1,000 to 10,000,000")
+]
+Bandwidth = Annotated[
+    float,
+    Field(
+        ge=10,
+        le=100_000,
+        strict=True,
+        description="a bandwidth in GB/s, from 10 to 100,000 (less looks like TB/s: 1.5 TB/s is 1500)",
+    ),
+]
+LinkBandwidth = Annotated[
+    float,
+    Field(ge=1, le=10_000, strict=True, description="GB/s in one direction, from 1 to 10,000 (0.9 TB/s is 900)"),
+]
+PcieBandwidth = Annotated[
+    float,
+    Field(ge=0.5, le=1_000, strict=True, description="GB/s in one direction, from 0.5 to 1,000 (PCIe 5.0 x16 is 64)"),
+]
+NetworkRate = Annotated[
+    float, Field(ge=1, le=100_000, strict=True, description="Gbit/s for one GPU, from 1 to 100,000 (50 GB/s is 400)")
+]
+Tflops = Annotated[
+    float,
+    Field(ge=0.1, le=1_000_000, strict=True, description="TFLOPS, from 0.1 to 1,000,000 (1.98 PFLOPS is 1980)"),
+]
+Watts = Annotated[float, Field(ge=10, le=5_000, strict=True, description="watts, from 10 to 5,000 (0.7 kW is 700)")]
+LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR = 0.001, 1_000
+UsdPerHour = Annotated[
+    float,
+    Field(
+        ge=LEAST_USD_PER_HOUR,
+        le=MOST_USD_PER_HOUR,
+        strict=True,
+        description=f"$ for one GPU and hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}",
+    ),
+]
+
+
+_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*\Z")
+End = Annotated[float, Field(strict=True, allow_inf_nan=True)]  # which ends a number may have, its own field says
+SpecT = TypeVar("SpecT", bound=BaseModel)
+
+
+class RangeError(ValueError):
+    """A range that can't stand where it stands: the steps to its field, and what the field's own spec says, where it does."""
+
+    def __init__(self, message: str, path: tuple[str, ...], refusal: Refusal | None = None) -> None:
+        """Keep where the range stands and who refused its end."""
+        super().__init__(message)
+        self.path, self.refusal = path, refusal
+
+
+class Refusal(NamedTuple):
+    """What a spec said to its data, for words about it."""
+
+    error: ValidationError
+    spec_type: type[BaseModel]
+    data: dict[str, Any]
+
+
+class Range(Spec):
+    """The lowest and the highest that a number may turn out as."""
+
+    low: End
+    high: End
+
+
+def taken_out(data: dict[str, Any], sections: Iterable[str]) -> dict[str, Any]:
+    """Return plain data whose ranges are their middles, the ranges themselves under `uncertain` by dotted field."""
+    data = copy.deepcopy(data)
+    held = {name: data[name] for name in sections if isinstance(data.get(name), dict)}
+    found = {field: {"low": low, "high": high} for field, (low, high) in _split(held, "")}
+    if found and isinstance(data.get("uncertain", {}), dict):
+        data["uncertain"] = {**data.get("uncertain", {}), **found}
+    return data
+
+
+def _split(data: dict[str, Any], prefix: str) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield each range in nested plain data with its dotted field, and put its middle in its place."""
+    for key, value in data.items():
+        found = _RANGE.match(value) if isinstance(value, str) else None
+        if isinstance(value, dict):
+            yield from _split(value, f"{prefix}{key}.")
+        elif found is not None:
+            low, high = float(found[1]), float(found[2])
+            yield f"{prefix}{key}", (low, high)
+            middle = (low + high) / 2
+            data[key] = int(middle) if middle.is_integer() else middle
+
+
+def check(holder: BaseModel, sections: Iterable[str], uncertain: Mapping[str, Range]) -> None:
+    """Raise RangeError for a range of no number of these sections, that does not ascend, or whose end its field refuses."""
+    for field, span in uncertain.items():
+        section, *steps = field.split(".")
+        path, text = (section, *steps), f"{span.low:g}..{span.high:g}"
+        if not span.low < span.high:
+            raise RangeError(f"{text} is no range: its second number must be the larger", path)
+        spec = getattr(holder, section, None) if section in sections else None
+        if not isinstance(spec, BaseModel):
+            raise RangeError(f"{text}: no such number is stated", path)
+        for end in (span.low, span.high):
+            _check_end(spec, steps, end, path, text)
+
+
+def _check_end(spec: BaseModel, steps: list[str], value: float, path: tuple[str, ...], text: str) -> None:
+    """Raise RangeError where a spec refuses a value of one of its fields."""
+    data = spec.model_dump(exclude_unset=True)
+    *holders, last = steps
+    try:
+        inner = data
+        for step in holders:
+            inner = inner[step]
+        if isinstance(inner[last], bool) or not isinstance(inner[last], (int, float)):
+            raise RangeError(f"{text}: this field is no number", path)
+        inner[last] = int(value) if value.is_integer() else value
+        type(spec).model_validate(data)
+    except (KeyError, TypeError, IndexError):
+        raise RangeError(f"{text}: no such number is stated", path) from None
+    except ValidationError as error:
+        raise RangeError(f"{text}: {value:g} is refused", path, Refusal(error, type(spec), data)) from None
+
+
+def replaced(spec: SpecT, steps: list[str], value: float) -> SpecT:
+    """Return a spec with one of its numbers, perhaps of a spec within, replaced by a value that is known to be allowed."""
+    first, *rest = steps
+    return spec.model_copy(update={first: replaced(getattr(spec, first), rest, value) if rest else value})

@@ -1,1 +1,0 @@
-"""Predictions against published measurements: what a row means, its prediction by mode, and how far off it is."""

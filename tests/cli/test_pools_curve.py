@@ -1,0 +1,208 @@
+"""Separate pools as lines of `llmsize curve`: laws of their points, agreement with `estimate` and `simulate`, which pairs are drawn."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import ask, data, option, real_model
+
+from sizing.answers import pool_curve
+from sizing.answers.pool_curve import PoolLine
+from sizing.answers.pools import Asked, Side
+from sizing.catalog import shelf as pools_data
+from sizing.cli.main import run
+from sizing.specs.optimisations import Pool
+from sizing.specs.workload import Tokens
+
+Capsys = pytest.CaptureFixture[str]
+BASE = ["-m", "llama-3.1-70b", "-g", "h100-sxm", "--isl", "2000", "--osl", "300"]
+LIMITS = ["--ttft", "p95:800ms", "--itl", "25ms"]
+CURVE = ["curve", *BASE, *LIMITS, "--tp", "8"]
+GIVEN = ["--disaggregate", "prefill=2xtp4pp2,decode=1xtp8"]
+LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
+
+
+def document(capsys: Capsys, *arguments: str, code: int = 0) -> dict[str, Any]:
+    assert run([*arguments, "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def pooled(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [line for line in found["lines"] if line["tp"] is None]
+
+
+def ratio(line: dict[str, Any]) -> tuple[int, int]:
+    return line["pools"]["prefill"]["replicas"], line["pools"]["decode"]["replicas"]
+
+
+@pytest.fixture(scope="module")
+def line() -> PoolLine:
+    """Two prefill replicas of 8 GPUs and one that decodes on 8, up to the most that they hold."""
+    sides = (Pool(replicas=2, tp=4, pp=2), Pool(replicas=1, tp=8))
+    asked = Asked(*(Side((option("h100-sxm"),), side) for side in sides), pools_data.load_hand_over().spec)
+    (found,) = pool_curve.lines(_request(), asked, None, data(), None, None)
+    assert isinstance(found, PoolLine)
+    return found
+
+
+def _request() -> Any:
+    return ask(real_model("llama-3.1-70b"), isl=2000, osl=300, demand=None, gpu_budget=128, limits={"itl": "25ms"})
+
+
+@pytest.mark.parametrize("tokens", [None, Tokens(isl=2000, osl=300)])
+def test_pools_serve_no_more_than_the_smaller_of_them(line: PoolLine, tokens: Tokens | None) -> None:
+    """And more the more are in flight; a simulation of some thousand requests is off by a per cent or two."""
+    (seen,) = pool_curve.seen([line], _request(), tokens)
+    rates = [one.requests_per_s for one in seen if one.requests_per_s is not None]
+    smaller = min(pool.replicas * pool.load.highest_per_s for pool in (line.pair.prefill, line.pair.decode))
+    assert len(rates) >= 8 and rates == sorted(rates)
+    assert smaller / 2 < rates[-1] <= smaller * (1 if tokens is None else 1.02)
+
+
+def test_the_heaviest_load_without_any_asked_is_nine_tenths_of_the_highest_rate(line: PoolLine) -> None:
+    """In flight are doublings from 1 to that; the prefill pool is the one that ends it."""
+    (seen,) = pool_curve.seen([line], _request(), None)
+    *doublings, last = line.in_flight
+    assert doublings == [2**power for power in range(len(doublings))] and doublings[-1] < last <= 2 * doublings[-1]
+    highest = line.pair.prefill.replicas * line.pair.prefill.load.highest_per_s
+    assert seen[-1].requests_per_s == pytest.approx(0.9 * highest, rel=0.01)
+
+
+@pytest.mark.parametrize(("closed_form", "tolerance"), [(True, 0.01), (False, 0.06)])
+def test_so_many_are_in_flight_over_both_pools(closed_form: bool, tolerance: float, capsys: Capsys) -> None:
+    """Little's law over both: in flight = rate * E2E."""
+    form = ["--no-verify"] if closed_form else []
+    (line,) = pooled(document(capsys, *CURVE, *GIVEN, "--concurrency", "4,32,128", *form))
+    assert [point["concurrency"] for point in line["points"]] == [4, 32, 128]
+    for point in line["points"]:
+        assert point["requests_per_s"] * point["e2e_ms"] / 1000 == pytest.approx(point["concurrency"], rel=tolerance)
+        assert point["requests_per_s_per_8_gpus"] == pytest.approx(point["requests_per_s"] / 24 * 8)
+
+
+def test_a_point_is_what_estimate_and_simulate_say_of_its_rate(capsys: Capsys) -> None:
+    """As the closed form has it and as simulated: the rest is the chance of two simulations."""
+    asked = [*CURVE, *GIVEN, "--concurrency", "96"]
+    for form, tolerance in ((["--no-verify"], 1e-4), ([], 0.05)):
+        (point,) = pooled(document(capsys, *asked, *form))[0]["points"]
+        rate = ["--rps", f"{point['requests_per_s']:.9g}"]
+        pools = document(capsys, "estimate", *BASE, *rate, *LIMITS, *GIVEN, *form)["disaggregated"]
+        assert pools["gpus"] == 24
+        for name in LATENCIES:
+            assert point[name] == pytest.approx(pools[name]["mean"], rel=tolerance), name
+    simulated = document(capsys, "simulate", *BASE, *rate, *GIVEN, "--requests", "3000")
+    for name in LATENCIES:
+        assert point[name] == pytest.approx(simulated[name]["mean"], rel=0.05), name
+
+
+def test_lines_that_serve_as_one_stay_as_they_are_under_poisson_arrivals(capsys: Capsys) -> None:
+    """Pools have no closed loop, so neither has what stands beside them."""
+    loads = ["--concurrency", "4,32", "--no-verify"]
+    beside = document(capsys, *CURVE, *GIVEN, *loads)
+    alone = document(capsys, *CURVE, "--arrivals", "poisson", *loads)
+    marks = ("pareto", "knee", "chosen")
+    strip = [
+        [{k: v for k, v in p.items() if k not in marks} for p in one["lines"][0]["points"]] for one in (beside, alone)
+    ]
+    assert strip[0] == strip[1] and beside["inputs"]["arrivals"] == "poisson"
+    assert beside["inputs"]["optimisations"]["disaggregate"]["decode"] == {"replicas": 1, "tp": 8}
+    assert alone["inputs"]["pools"] is None and beside["inputs"]["pools"]["concurrency"] == [[4, 32]]
+
+
+def test_what_is_given_of_pools_is_drawn_and_what_is_not_are_ratios_around_the_best(capsys: Capsys) -> None:
+    loads = ["--concurrency", "32", "--no-verify"]
+    (line,) = pooled(document(capsys, *CURVE, *GIVEN, *loads))
+    assert ratio(line) == (2, 1) and line["gpus"] == 24
+    assert (line["pools"]["prefill"]["pp"], line["pools"]["decode"]["tp"]) == (2, 8)
+    lines = pooled(document(capsys, *CURVE, "--disaggregate", "prefill=tp4pp2,decode=tp8", *loads))
+    ratios = [prefill / decode for prefill, decode in map(ratio, lines)]
+    best = document(
+        capsys,
+        "estimate",
+        *BASE,
+        *LIMITS,
+        "--gpus",
+        "128",
+        "--disaggregate",
+        "prefill=tp4pp2,decode=tp8",
+        "--no-verify",
+    )["disaggregated"]
+    own = best["prefill"]["replicas"] / best["decode"]["replicas"]
+    assert len(ratios) == 4 and ratios == sorted(ratios, reverse=True) and ratios[0] >= own >= ratios[-1]
+    some = pooled(document(capsys, *CURVE, "--disaggregate", "prefill=2xtp4pp2,decode=tp8", *loads))
+    assert {ratio(one)[0] for one in some} == {2} and len(some) > 1
+
+
+def test_pools_that_beat_serving_as_one_are_chosen(capsys: Capsys) -> None:
+    """At these limits `estimate` says that they take fewer GPUs; the frontier is over all lines."""
+    found = document(capsys, *CURVE, *GIVEN)
+    assert found["chosen"]["pools"]["prefill"]["replicas"] == 2
+    assert {entry["pools"] is None for entry in found["pareto"]} == {True, False}
+
+
+def test_limits_that_no_pools_keep_are_drawn_and_judged(capsys: Capsys) -> None:
+    found = document(
+        capsys,
+        "curve",
+        *BASE,
+        "--tp",
+        "8",
+        "--ttft",
+        "20ms",
+        "--disaggregate",
+        "prefill=1xtp8,decode=1xtp8",
+        "--no-verify",
+        code=1,
+    )
+    (line,) = pooled(found)
+    assert line["points"] and not any(point["feasible"] for point in line["points"])
+
+
+def test_pools_that_cannot_be_joined_say_why(capsys: Capsys) -> None:
+    found = document(capsys, *CURVE, "--disaggregate", "prefill=mi300x:tp4", "--no-verify", "--concurrency", "8")
+    (line,) = pooled(found)
+    assert not line["fits"] and "no cache connector" in line["reason"] and line["gpu"] == "MI300X 192GB + H100 SXM 80GB"
+    assert run([*CURVE, "--disaggregate", "prefill=mi300x:tp4", "--no-verify"]) == 0
+    assert "separate pools" in capsys.readouterr().out
+
+
+def test_every_form_and_the_picture_have_the_pools(tmp_path: Path, capsys: Capsys) -> None:
+    asked = [*CURVE, *GIVEN, "--concurrency", "8,64", "--no-verify"]
+    shape = "prefill 2 x TP4 PP2 + decode 1 x TP8"
+    assert run([*asked, "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["pools"] for row in rows] == ["", "", shape, shape] and rows[-1]["tp"] == ""
+    picture = tmp_path / "curve.svg"
+    assert run([*asked, "--plot", str(picture)]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    words = " ".join(out.split())
+    assert (
+        "a closed loop is not simulated over two pools" in words and "fixed along a line: layouts and replicas" in words
+    )
+    assert shape in words and "line-1" in picture.read_text(encoding="utf-8")
+
+
+def test_processes_change_nothing(capsys: Capsys) -> None:
+    asked = [*CURVE, *GIVEN, "--concurrency", "4,16"]
+    assert document(capsys, *asked, "--jobs", "1") == document(capsys, *asked, "--jobs", "2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--arrivals", "closed", "--disaggregate"], ["--arrivals", "closed loop", "poisson"]),
+        (["--osl", "1", "--disaggregate"], ["--disaggregate", "nothing decodes"]),
+        (["--disaggregate", "serve=tp2"], ["--disaggregate", "names no pool"]),
+        (["--disaggregate", "prefill=h999"], ["--disaggregate", "unknown GPU 'h999'"]),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], said: list[str], capsys: Capsys) -> None:
+    assert run(["curve", *BASE, *arguments]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and all(words in lines[0] for words in said), lines

@@ -1,0 +1,59 @@
+"""`llmsize explain`: every topic is there, names options that exist, and fits a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from sizing.catalog.shelf import load_topic, topic_names
+from sizing.cli.estimate import OPTIONS
+from sizing.cli.main import run
+
+EXPECTED = {
+    "speculative", "sparsity", "prefix-caching", "quantisation", "chunked-prefill", "lora", "multimodal", "kv-offload",
+    "embedding",
+}  # fmt: skip
+
+
+def test_all_topics_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(topic_names()) >= EXPECTED
+    assert run(["explain"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in EXPECTED)
+
+
+@pytest.mark.parametrize("name", topic_names())
+def test_a_topic_names_options_that_exist_and_its_sources(name: str) -> None:
+    topic = load_topic(name).spec
+    known = {flag for option in OPTIONS for flag in option.flags}
+    named = {flag for text in topic.options for flag in re.findall(r"--[a-z][a-z0-9-]*", text)}
+    assert named
+    assert named <= known, named - known
+    assert topic.sources
+
+
+@pytest.mark.parametrize("name", topic_names())
+def test_a_topic_is_a_page(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert run(["explain", name]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert 15 <= len(lines) <= 66
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("asked", "topic"),
+    [("eagle3", "speculative"), ("2:4", "sparsity"), ("AWQ", "quantisation"), ("offload", "kv-offload")],
+)
+def test_a_topic_is_found_by_what_it_is_called(capsys: pytest.CaptureFixture[str], asked: str, topic: str) -> None:
+    assert run(["explain", asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "llmsize.topic/1"
+    assert found["topic"] == topic
+
+
+def test_an_unknown_topic_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "quantum"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "topic" in line

@@ -1,0 +1,251 @@
+"""`llmsize whatif`: the document, its agreement with `estimate`, its order, its laws, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+from sizing.catalog.shelf import load_facts
+from sizing.cli.main import run
+from sizing.cli.whatif import OPTIONS
+
+RAG = ("rag", "-g", "h100-sxm")
+OPTION_KEYS = {
+    "name", "gpus", "requests_per_s_per_gpu", "ttft_ms", "itl_ms", "usd_per_million_output_tokens", "needs", "risk",
+    "sensitivity",
+}  # fmt: skip
+
+
+@cache
+def whatif(*arguments: str, code: int = 0) -> Any:
+    """The document of a question, asked once."""
+    return printed(["whatif", *arguments, "--json"], code)
+
+
+@cache
+def estimate(*arguments: str) -> Any:
+    return printed(["estimate", *arguments, "--json"], 0)
+
+
+def printed(arguments: list[str], code: int) -> Any:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert run(arguments) == code
+    return json.loads(out.getvalue())
+
+
+def gpus_and_ttft_ms(answer: dict[str, Any]) -> tuple[int, float]:
+    """What an estimate answers: of its pools, where they were asked for."""
+    pools = answer["disaggregated"]
+    if pools is not None:
+        return pools["gpus"], pools["ttft_ms"]["mean"]
+    return answer["deployment"]["gpus"], answer["latency"]["ttft_ms"]["mean"]
+
+
+def key(one: dict[str, Any]) -> tuple[float, float, float]:
+    return (one["gpus"], one["usd_per_hour"], -one["max_requests_per_s_per_gpu"])
+
+
+def test_the_document() -> None:
+    found = whatif(*RAG)
+    assert found["schema"] == "llmsize.whatif/1"
+    assert {"base", "options", "best", "inputs", "assumptions", "not_possible"} <= set(found)
+    assert all(set(option) >= OPTION_KEYS for option in found["options"])
+    assert all(option["needs"] and option["risk"] and option["source"] for option in found["options"])
+
+
+def test_the_base_is_what_estimate_answers() -> None:
+    base, answer = whatif(*RAG)["base"], estimate(*RAG)
+    assert base["gpus"] == answer["deployment"]["gpus"]
+    assert base["ttft_ms"] == answer["latency"]["ttft_ms"]["mean"]
+    assert base["itl_ms"] == answer["latency"]["itl_ms"]["mean"]
+    assert base["usd_per_million_output_tokens"] == answer["cost"]["usd_per_million_output_tokens"]
+    assert base["verified"]
+
+
+def test_each_option_and_the_best_are_what_estimate_answers_to_their_options() -> None:
+    """No formulas of its own: what `whatif` says of an option is the estimate with it on."""
+    found = whatif(*RAG)
+    for option in found["options"]:
+        answer = estimate(*RAG, "--no-verify", *option["options"].split())
+        assert (option["gpus"], option["ttft_ms"]) == gpus_and_ttft_ms(answer), option["name"]
+    best = found["best"]
+    answer = estimate(*RAG, *best["options"].split())
+    assert best["answer"]["gpus"] == answer["deployment"]["gpus"]
+    assert best["answer"]["itl_ms"] == answer["latency"]["itl_ms"]["mean"]
+
+
+def test_options_are_ranked_by_gpus_then_cost_then_what_a_gpu_serves() -> None:
+    options = whatif("chat", "-g", "h100-sxm", "--no-verify")["options"]
+    assert [key(one) for one in options] == sorted(key(one) for one in options)
+    assert len({one["gpus"] for one in options}) > 1  # so that the order says something
+
+
+def test_the_best_together_is_no_worse_than_any_alone() -> None:
+    found = whatif("chat", "-g", "h100-sxm", "--no-verify")
+    best = found["best"]["answer"]
+    assert all(key(best) <= key(one) for one in found["options"])
+    assert found["best"]["gpus_saved"] == found["base"]["gpus"] - best["gpus"]
+
+
+def test_at_most_one_of_a_group_is_in_a_combination() -> None:
+    trials = load_facts().spec.trials
+    groups = [trials[name].group for name in whatif(*RAG, "--no-verify")["best"]["names"]]
+    assert len(groups) == len(set(groups)) > 1
+
+
+def test_sensitivity_is_a_step_either_way_and_moves_the_right_way() -> None:
+    options = {one["name"]: one for one in whatif(*RAG, "--no-verify")["options"]}
+    for name, values in (("eagle3", (0.65, 0.85)), ("prefix-caching", (0.4, 0.6))):
+        low, high = options[name]["sensitivity"]
+        assert (low["value"], high["value"]) == pytest.approx(values)
+        middle = options[name]["max_requests_per_s_per_gpu"]
+        assert low["max_requests_per_s_per_gpu"] < middle < high["max_requests_per_s_per_gpu"]
+    assert options["fp8-weights"]["sensitivity"] == []
+
+
+def test_what_is_on_already_is_not_tried() -> None:
+    asked = ("--prefix-hit", "0.3", "--speculative", "eagle3", "--kv-precision", "fp8", "--precision", "fp8")
+    found = whatif(*RAG, *asked, "--no-verify")
+    names = {one["name"] for one in (*found["options"], *found["not_possible"])}
+    assert not names & {"prefix-caching", "eagle3", "fp8-cache", "fp8-weights", "int8-weights", "mtp"}
+    assert "int4-weights" in names
+
+
+def test_what_a_model_or_card_lacks_is_not_tried_or_said() -> None:
+    found = whatif("rag", "-g", "mi300x", "--no-verify")
+    assert "mtp" not in {one["name"] for one in found["options"]}  # a model without latent attention
+    assert any(one["name"] == "sparsity" and "no sparse products" in one["reason"] for one in found["not_possible"])
+
+
+def test_modules_of_a_checkpoint_are_tried_where_its_config_states_them() -> None:
+    """Whatever its attention: MiMo's is grouped; Kimi K2.5's is latent, and its config says that there are none."""
+    for model, tp, has in (("mimo-7b", "1", True), ("kimi-k2.5", "8", False)):
+        arguments = ("-m", model, "-g", "h200-sxm", "--isl", "500", "--osl", "100", "--rps", "1", "--tp", tp)
+        found = whatif(*arguments, "--no-verify")
+        assert ("mtp" in {one["name"] for one in (*found["options"], *found["not_possible"])}) is has
+
+
+def test_with_one_token_out_nothing_is_drafted() -> None:
+    arguments = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "500", "--osl", "1", "--rps", "100", "--no-verify")
+    found = whatif(*arguments)
+    assert "eagle3" not in {one["name"] for one in (*found["options"], *found["not_possible"])}
+    assert all(one["itl_ms"] is None for one in found["options"])
+
+
+def test_an_optimisation_may_make_feasible_what_is_not() -> None:
+    """141 GB of weights do not fit a card of 80 GB; in FP8 they need two still, in 4 bits they fit one."""
+    arguments = ("-m", "llama-3.1-70b", "-g", "h100-sxm", "--isl", "1000", "--osl", "100", "--rps", "0.1", "--tp", "1")
+    found = whatif(*arguments)
+    assert found["base"] is None
+    assert {one["name"] for one in found["options"]} >= {"int4-weights"}
+    assert found["best"]["gpus_saved"] is None
+
+
+def test_where_nothing_helps_it_ends_infeasible() -> None:
+    arguments = (
+        "-m",
+        "llama-3.1-70b",
+        "-g",
+        "h100-sxm",
+        "--isl",
+        "2000",
+        "--osl",
+        "500",
+        "--rps",
+        "3",
+        "--ttft",
+        "10ms",
+    )
+    found = whatif(*arguments, code=1)
+    assert (found["base"], found["options"], found["best"]) == (None, [], None)
+    assert found["not_possible"]
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "markdown"])
+def test_every_format(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    assert run(["whatif", *RAG, "--no-verify", "--format", form]) == 0
+    out = capsys.readouterr().out
+    assert "prefix-caching" in out
+    assert "eagle3" in out
+    if form == "table":
+        assert max(map(len, out.splitlines())) <= 80
+
+
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["whatif", "rag", "-g", "h1000"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_every_trial_is_made_of_options_that_exist() -> None:
+    known = {option.name for option in OPTIONS}
+    for name, trial in load_facts().spec.trials.items():
+        assert set(trial.options) <= known, name
+        assert ("{value}" in "".join(map(str, trial.options.values()))) == (trial.assumed is not None), name
+
+
+def test_what_none_does_alone_all_together_may() -> None:
+    """A prompt of 2,000 tokens at TP4 within 100 ms: too long with any one of them, not with one of each group."""
+    arguments = ("-m", "llama-3.1-70b", "-g", "h100-sxm", "--tp", "4", "--isl", "2000", "--osl", "100", "--rps", "0.5")
+    found = whatif(*arguments, "--ttft", "100ms", "--no-verify")
+    assert (found["base"], found["options"]) == (None, [])
+    assert {"fp8-weights", "sparsity", "prefix-caching"} <= set(found["best"]["names"])
+    assert found["best"]["answer"]["ttft_ms"] <= 100
+
+
+def test_trials_are_held_against_the_closed_form_that_is_shown_beside_the_simulated_base() -> None:
+    """One that changes nothing saves nothing, whatever the simulation of the base adds."""
+    asked = (
+        "-m",
+        "qwen3-8b",
+        "--task",
+        "embed",
+        "-g",
+        "h100-sxm",
+        "--isl",
+        "512",
+        "--rps",
+        "200",
+        "--ttft",
+        "p95:100ms",
+    )
+    found = whatif(*asked)
+    closed = found["base_closed_form"]
+    assert found["base"]["verified"]
+    assert not closed["verified"]
+    assert closed["gpus"] == printed(["estimate", *asked, "--no-verify", "--json"], 0)["deployment"]["gpus"]
+    for option in found["options"]:
+        assert option["gpus_saved"] == closed["gpus"] - option["gpus"], option["name"]
+    assert whatif(*asked, "--no-verify")["base_closed_form"] is None
+
+
+def test_a_router_that_knows_caches_is_tried_where_turns_come_at_random() -> None:
+    turns = (
+        "-m",
+        "llama-3.1-70b",
+        "-g",
+        "h100-sxm",
+        "--precision",
+        "fp8",
+        "--isl",
+        "600",
+        "--osl",
+        "250",
+        "--rps",
+        "20",
+    )
+    turns = (*turns, "--turns", "8", "--no-verify")
+    found = whatif(*turns)
+    (affinity,) = [option for option in found["options"] if option["name"] == "affinity"]
+    asked = printed(["estimate", *turns, "--prefix-routing", "affinity", "--json"], 0)
+    assert affinity["gpus"] == asked["deployment"]["gpus"] < found["base"]["gpus"]
+    assert found["inputs"]["conversation"]["hit"] == pytest.approx(
+        printed(["estimate", *turns, "--json"], 0)["inputs"]["conversation"]["hit"]
+    )
+    others = whatif(*turns, "--prefix-routing", "affinity"), whatif(*RAG)
+    assert all(option["name"] != "affinity" for other in others for option in other["options"])

@@ -1,0 +1,139 @@
+"""Closed form against simulator: one step function, two ways to get from it to latency.
+
+With evenly spaced arrivals nothing fluctuates: ITL is the closed form's mean step. Under Poisson arrivals a request meets
+more than the mean, itself and those that came in the same clump, which the closed form adds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+from builders import ask, data, option, real_model
+from engine_builders import run_open, store
+
+from sizing.engine import rules, simulation
+from sizing.engine.requests import Arrivals, arrival_times
+from sizing.replica import batching
+from sizing.replica import replica as candidates
+from sizing.replica.capacity import Capacity, Load
+
+MODELS = (("llama-3.1-8b", None, 1), ("llama-3.1-70b", "fp8", 4))
+ENGINES = ("vllm:0.19.0", "sglang:0.5.9", "tensorrt-llm:1.2.0")
+LENGTHS = ((500, 200), (3000, 300), (200, 800))  # chat, rag, long answers
+CASES = [(model, engine, lengths) for model in MODELS for engine in ENGINES for lengths in LENGTHS]
+# Share of the highest stable rate -> how far mean ITL, and mean TTFT, under Poisson arrivals may part.
+ITL_TOLERANCE = {0.2: 0.02, 0.4: 0.03, 0.6: 0.05, 0.75: 0.1}
+TTFT_TOLERANCE = {0.2: 0.03, 0.4: 0.05, 0.6: 0.07, 0.75: 0.13}
+# Where prefill goes first, prompts that come while others are prefilled hold decoding up again: convoys, the longer the
+# more a step with prefill takes beside a decode step (here 56 ms of launches beside 12 ms).
+CONVOY_ITL_TOLERANCE = {0.2: 0.02, 0.4: 0.04, 0.6: 0.12, 0.75: 0.25}
+# Even arrivals at few in flight meet fewer others than Poisson ones, for which the closed form counts.
+EVEN_ITL_TOLERANCE = 0.03
+REQUESTS = 2500
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One deployment's closed form with its highest stable rate."""
+
+    candidate: candidates.Replica
+    load: Load
+    isl: int
+    osl: int
+    model_name: str
+
+    @property
+    def most(self) -> Capacity:
+        ceiling = batching.decoding_limit(self.load.service, self.load.slots)
+        full = batching.open_loop(self.load.curves, self.load.service, np.array([ceiling]))
+        rate = float(full.requests_per_s[0]) / max(1.0, float(full.prefill_share[0]))
+        return Capacity(rate, rate, ceiling, "")
+
+    def predicted(self, rate: float) -> tuple[float, float]:
+        """Mean TTFT and ITL of the closed form."""
+        point = self.load.at_rate(rate, self.most)
+        return float(point.ttft_s["mean"][0]), float(point.itl_s["mean"][0])
+
+    def mean_step_s(self, rate: float) -> float:
+        """Mean step of the closed form, b = X*(o-1)*S solved for S."""
+        point = self.load.at_rate(rate, self.most)
+        return float(point.decoding[0] / point.requests_per_s[0]) / (self.osl - 1)
+
+    def simulated(self, rate: float, arrivals: Arrivals) -> tuple[float, float]:
+        """Mean TTFT and ITL of the simulator, ramp and drain left out."""
+        times = arrival_times(REQUESTS, rate, arrivals, np.random.default_rng(1)).tolist()
+        requests = store(times, [self.isl] * REQUESTS, [self.osl] * REQUESTS)
+        (replica,) = simulation.schedulers(
+            real_model(self.model_name),
+            self.replica.layout,
+            self.load.kernels,
+            self.replica.memory,
+            rules.of_engine(self.replica.settings),
+            requests,
+            count=1,
+            longest=self.isl + self.osl,
+        )
+        run_open(replica)
+        steady = slice(REQUESTS // 5, REQUESTS * 9 // 10)
+        arrival, first, finished = (
+            np.array(column)[steady] for column in (requests.arrival, requests.first_token, requests.finished)
+        )
+        return float((first - arrival).mean()), float(((finished - first) / (self.osl - 1)).mean())
+
+
+@cache
+def compared(model: tuple[str, str | None, int], engine: str, lengths: tuple[int, int]) -> Compared:
+    name, precision, tp = model
+    isl, osl = lengths
+    request = ask(real_model(name), engine=engine, isl=isl, osl=osl, serving={"tp": tp})
+    found = candidates.candidates(request, option("h100-sxm"), precision, data())
+    candidate = next(one for one in found if isinstance(one, candidates.Replica))
+    return Compared(candidate, Load.of(candidate, request, data()), isl, osl, name)
+
+
+@pytest.mark.parametrize(("model", "engine", "lengths"), CASES)
+@pytest.mark.parametrize("share", [0.2])
+def test_even_arrivals_give_the_closed_form_s_mean_step(
+    model: tuple[str, str | None, int], engine: str, lengths: tuple[int, int], share: float
+) -> None:
+    """At loads where hardly two prompts share a step, for even arrivals share steps otherwise than Poisson ones."""
+    case = compared(model, engine, lengths)
+    rate = share * case.most.requests_per_s
+    itl_s = case.simulated(rate, "even")[1]
+    assert case.mean_step_s(rate) == pytest.approx(itl_s, rel=EVEN_ITL_TOLERANCE)
+
+
+@pytest.mark.parametrize(("model", "engine", "lengths"), CASES)
+def test_poisson_arrivals_part_within_what_fluctuation_explains(
+    model: tuple[str, str | None, int], engine: str, lengths: tuple[int, int]
+) -> None:
+    case = compared(model, engine, lengths)
+    tolerances = CONVOY_ITL_TOLERANCE if engine.startswith("sglang") else ITL_TOLERANCE
+    for share, tolerance in tolerances.items():
+        rate = share * case.most.requests_per_s
+        (ttft_s, itl_s), (closed_ttft_s, closed_itl_s) = case.simulated(rate, "poisson"), case.predicted(rate)
+        assert closed_itl_s == pytest.approx(itl_s, rel=tolerance), share
+        assert closed_ttft_s == pytest.approx(ttft_s, rel=TTFT_TOLERANCE[share]), share
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_alone_a_request_takes_the_closed_form_s_times(engine: str) -> None:
+    """No queue, no mixing: only the curves' interpolation and the mean context stand between the two."""
+    case = compared(MODELS[0], engine, (500, 200))
+    ttft_s, itl_s = case.simulated(0.01, "even")
+    assert ttft_s == pytest.approx(case.load.solo_ttft_s, rel=0.005)
+    assert itl_s == pytest.approx(case.load.solo_itl_s, rel=0.005)
+
+
+@pytest.mark.parametrize(("model", "engine", "lengths"), CASES)
+def test_more_than_the_highest_stable_rate_builds_a_queue(
+    model: tuple[str, str | None, int], engine: str, lengths: tuple[int, int]
+) -> None:
+    """At 1.3 times that rate TTFT grows with the length of the run; at 0.75 it does not."""
+    case = compared(model, engine, lengths)
+    over = case.simulated(1.3 * case.most.requests_per_s, "even")[0]
+    under = case.simulated(0.75 * case.most.requests_per_s, "even")[0]
+    assert over > 5 * under

@@ -1,0 +1,239 @@
+"""Experts over many GPUs: how uneven they are, and how tokens reach them, within a node and across several."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import ask, kernels_for, real_gpu, real_model
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sizing.cli.main import run
+from sizing.model import operation, operations
+from sizing.model.architecture import Layout
+from sizing.model.operation import Operation
+from sizing.replica import roofline
+from sizing.replica.kernels import Kernels
+from sizing.replica.replica import resolve_settings
+
+V3 = real_model("deepseek-v3")
+BACKENDS = ("allgather", "low_latency", "high_throughput")
+
+
+def kernels_of(layout: Layout, gpu: str = "h100-sxm", **settings: Any) -> Kernels:
+    kernels = kernels_for(V3, real_gpu(gpu), layout)
+    kernels.settings = kernels.settings.model_copy(update=settings)
+    return kernels
+
+
+def of_layer(
+    layout: Layout, tokens: float, gpu: str = "h100-sxm", **settings: Any
+) -> dict[str, tuple[Operation, float]]:
+    """The operations of an expert layer by name, each with the seconds of one execution."""
+    kernels = kernels_of(layout, gpu, **settings)
+    found = operations.split_body(V3, layout, kernels.settings, kernels.plan, tokens)
+    return {o.name: (o, float(kernels.seconds(o))) for o in found if o.count == 58}
+
+
+# --- imbalance ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stated_imbalance_is_that_of_the_busiest_rank() -> None:
+    """256 tokens of 8 experts over 8 ranks are 256 pairs a rank on average: 384 at 1.5, 256 at 1; 2,048 are all there are."""
+    layout = Layout(dp=8, ep=8)
+    weights = 3 * 7168 * 2048  # of an expert
+    for stated, pairs in ((1.0, 256.0), (1.5, 384.0), (8.0, 2048.0), (20.0, 2048.0)):
+        experts, _ = of_layer(layout, 256.0, expert_imbalance=stated)["experts"]
+        assert experts.flops == pytest.approx(2 * pairs * weights)
+    drawn, _ = of_layer(layout, 256.0)["experts"]
+    assert drawn.flops == pytest.approx(2 * float(operation.busiest(256.0, 8)) * weights)
+
+
+def test_experts_on_every_rank_have_no_busiest_one() -> None:
+    for stated in (None, 1.0, 3.0):
+        experts, _ = of_layer(Layout(tp=8), 256.0, expert_imbalance=stated)["experts"]
+        assert experts.flops == pytest.approx(2 * 2048 * 3 * 7168 * 2048 / 8)
+
+
+@given(st.floats(1, 16), st.floats(1, 16), st.sampled_from(BACKENDS))
+def test_more_imbalance_is_never_faster(one: float, other: float, backend: str) -> None:
+    low, high = sorted((one, other))
+    layout = Layout(dp=16, ep=16)
+    even, uneven = (
+        of_layer(layout, 2048.0, expert_imbalance=stated, all2all_backend=backend) for stated in (low, high)
+    )
+    assert sum(s for _, s in even.values()) <= sum(s for _, s in uneven.values()) * (1 + 1e-9)
+
+
+# --- ways to the experts ------------------------------------------------------------------------------------------
+
+
+def test_places_reached_are_what_draws_show() -> None:
+    """8 experts over 8 ranks: 8 * (1 - (7/8)^8) = 5.25 of them; drawn with replacement."""
+    assert roofline.reached(8, 8) == pytest.approx(5.2511, abs=1e-4)
+    assert roofline.reached(1, 8) == 1.0
+    drawn = np.random.default_rng(1).integers(0, 32, size=(20_000, 8))
+    different = np.mean([len(set(row)) for row in drawn])
+    assert roofline.reached(32, 8) == pytest.approx(different, rel=0.005)
+
+
+def test_bytes_to_experts_by_hand() -> None:
+    """16 ranks in two nodes, 128 tokens on each, FP8 out and BF16 back: 128 * 7,168 bytes, twice that back.
+
+    Straight: 16 * (1 - (15/16)^8) = 6.452 ranks a token, half of them in the other node. By node: 2 * (1 - 1/2^8) = 1.992 nodes
+    a token, half of them the other one. 0.72 * 400 Gbit/s are 36 GB/s.
+    """
+    layout = Layout(dp=16, ep=16)
+    message = 128 * 7168
+    direct = of_layer(layout, 2048.0, all2all_backend="low_latency", expert_imbalance=1.0)
+    assert direct["experts_dispatch"][0].message_bytes == message
+    assert direct["experts_combine"][0].message_bytes == 2 * message
+    assert direct["experts_dispatch"][1] == pytest.approx(20e-6 + message * 6.4522 / 2 / 36e9, rel=1e-4)
+    assert direct["experts_combine"][1] == pytest.approx(20e-6 + 2 * message * 6.4522 / 2 / 36e9, rel=1e-4)
+    by_node = of_layer(layout, 2048.0, all2all_backend="high_throughput", expert_imbalance=1.0)
+    kernels = kernels_of(layout)
+    here = Operation("here", "all_to_all", 1, message_bytes=message * roofline.reached(16, 8), gpus=8)
+    expected_s = float(kernels.seconds(here)) + 20e-6 + message * 1.9922 / 2 / 36e9
+    assert by_node["experts_dispatch"][1] == pytest.approx(expected_s, rel=1e-4)
+
+
+# DeepEP, low-latency kernels, 128 tokens a rank, hidden 7,168, 8 experts a token, H800 with 400 Gbit/s each: microseconds to
+# dispatch (FP8) and combine (BF16), https://github.com/deepseek-ai/DeepEP (README); from memory.
+DEEPEP_US = {16: (118, 195), 32: (155, 273), 64: (173, 314), 128: (192, 369), 256: (194, 360)}
+
+
+@pytest.mark.parametrize("ep", DEEPEP_US)
+def test_ways_over_the_network_take_what_deepep_publishes(ep: int) -> None:
+    """No constant was fitted to it: 36 GB/s and 20 us are those of any message between nodes."""
+    found = of_layer(Layout(dp=ep, ep=ep), 128.0 * ep, all2all_backend="low_latency", expert_imbalance=1.0)
+    for name, published_us in zip(("experts_dispatch", "experts_combine"), DEEPEP_US[ep], strict=True):
+        assert found[name][1] * 1e6 == pytest.approx(published_us, rel=0.15), name
+
+
+def test_in_one_node_both_ways_are_one() -> None:
+    layout = Layout(dp=8, ep=8)
+    direct, by_node = (of_layer(layout, 4096.0, all2all_backend=way) for way in BACKENDS[1:])
+    assert direct["experts_dispatch"][1] == by_node["experts_dispatch"][1]
+    assert direct["experts_combine"][1] == by_node["experts_combine"][1]
+    assert "experts_all_gather" not in direct
+
+
+@given(st.floats(1, 1e5), st.floats(1.01, 4), st.sampled_from(BACKENDS), st.sampled_from((8, 16, 64)))
+def test_more_tokens_never_take_less(tokens: float, factor: float, backend: str, ep: int) -> None:
+    layout = Layout(dp=ep, ep=ep)
+    few, many = (of_layer(layout, t, all2all_backend=backend) for t in (tokens, tokens * factor))
+    assert sum(s for _, s in few.values()) <= sum(s for _, s in many.values()) * (1 + 1e-9)
+
+
+def test_large_steps_gain_where_tokens_cross_the_network_once() -> None:
+    """A prefill of 4,096 tokens a rank over eight nodes: 5.25 nodes a token in place of 7.6 ranks."""
+    layout = Layout(dp=64, ep=64)
+    direct, by_node = (of_layer(layout, 64 * 4096.0, all2all_backend=way) for way in BACKENDS[1:])
+    assert by_node["experts_dispatch"][1] < direct["experts_dispatch"][1]
+
+
+def test_gpus_of_one_tensor_parallel_group_share_the_sending() -> None:
+    """TP2 DP4: each GPU sends half of its group's 64 tokens, and gathers all 64 after."""
+    found = of_layer(Layout(tp=2, dp=4, ep=8), 256.0, all2all_backend="low_latency", expert_imbalance=1.0)
+    assert found["experts_dispatch"][0].message_bytes == 32 * 7168
+    gathered, _ = found["experts_all_gather"]
+    assert (gathered.message_bytes, gathered.gpus) == (64 * 7168 * 2, 2)
+
+
+def test_experts_cut_by_width_are_gathered_whatever_the_backend() -> None:
+    """All-to-all is between ranks that each hold whole experts."""
+    layout = Layout(dp=8, ep=1)
+    assert "experts_all_gather" in of_layer(layout, 256.0, all2all_backend="low_latency")
+
+
+# --- as asked -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("deepep_low_latency", "low_latency"),
+        ("deepep-high-throughput", "high_throughput"),
+        ("allgather_reducescatter", "allgather"),
+        ("Low_Latency", "low_latency"),
+    ],
+)
+def test_backends_by_their_names(written: str, meant: str) -> None:
+    request = ask(V3, serving={"dp": 8, "ep": 8, "all2all_backend": written, "expert_imbalance": 1.2})
+    settings = resolve_settings(request, real_gpu("h100-sxm"), Layout(dp=8, ep=8))
+    assert (settings.all2all_backend, settings.expert_imbalance) == (meant, 1.2)
+
+
+def test_a_model_of_671b_is_spread_over_sixteen_gpus_by_experts(capsys: pytest.CaptureFixture[str]) -> None:
+    """DP16 EP16 over two H100 nodes: attention whole on each GPU, 16 experts a GPU a layer; served, and said how."""
+    asked = ["estimate", "-m", "deepseek-v3", "-g", "h100-sxm", "--isl", "2000", "--osl", "500", "--rps", "4", "--json"]
+    asked += ["--tp", "1", "--dp", "16", "--ep", "16", "--all2all-backend", "low_latency"]
+    assert run(asked) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["deployment"]["nodes_per_replica"] == 2
+    assert found["inputs"]["serving"]["all2all_backend"] == "low_latency"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--expert-imbalance", "0.9", "serving.expert_imbalance"),
+        ("--expert-imbalance", "nan", "serving.expert_imbalance"),
+        ("--all2all-backend", "low_latncy", "low_latency"),
+        ("--cp", "0", "serving.cp"),
+        ("--dcp", "-1", "serving.dcp"),
+    ],
+)
+def test_wrong_values_are_one_line(capsys: pytest.CaptureFixture[str], option: str, value: str, words: str) -> None:
+    assert (
+        run(
+            ["estimate", "-m", "deepseek-v3", "-g", "h200-sxm", "--isl", "9", "--osl", "9", "--rps", "1", option, value]
+        )
+        == 2
+    )
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert option in lines[0] or words in lines[0]
+
+
+def test_what_is_said_of_experts_is_refused_where_there_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--expert-imbalance", "1.3", "--all2all-backend", "low_latency")
+    for command in (
+        ["estimate", "--isl", "9", "--osl", "9", "--rps", "1"],
+        ["step", "--decode", "1", "--context", "9"],
+        ["memory"],
+    ):
+        assert run([*command, "-m", "llama-3.1-8b", "-g", "h100-sxm", *asked]) == 2
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert [line.split(":")[1].strip() for line in lines] == ["--all2all-backend", "--expert-imbalance"]
+        assert all("has no experts" in line for line in lines)
+
+
+def test_a_rank_moves_the_tokens_that_come_to_it() -> None:
+    """2,048 tokens gathered are all read and written on each of 16 ranks; dispatched, its 1,024 pairs of token and expert."""
+    layout = Layout(dp=16, ep=16)
+    gathered, sent = (
+        of_layer(layout, 2048.0, all2all_backend=way, expert_imbalance=1.0)["experts"][0] for way in BACKENDS[:2]
+    )
+    assert gathered.bytes - sent.bytes == pytest.approx(2 * (2048 - 1024) * 7168 * 2)
+    assert gathered.flops == sent.flops
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        (("--tp", "1", "--dp", "8", "--ep", "8"), "as asked"),
+        (("--tp", "1", "--dp", "8", "--ep", "4"), "not used: experts are cut by width"),
+        (("--tp", "8", "--ep", "8"), "not used: attention is on one rank"),
+    ],
+)
+def test_a_backend_without_effect_is_said(
+    layout: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["step", "-m", "deepseek-r1", "-g", "h200-sxm", "--decode", "64", "--context", "2000", "--json", *layout]
+    assert run([*asked, "--all2all-backend", "low_latency"]) == 0
+    (said,) = [a for a in json.loads(capsys.readouterr().out)["assumptions"] if a["what"] == "all2all_backend"]
+    assert str(said["value"]).startswith(words)

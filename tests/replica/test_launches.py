@@ -1,0 +1,147 @@
+"""What holds a step up beside its kernels: launches, the host, the busiest expert rank, sums over heads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import kernels_for, plan_for, real_gpu, real_model, settings_for
+from engine_builders import replica_of, run_open, served, store
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sizing.engine.batch import Batch, Piece
+from sizing.model import operations
+from sizing.model.architecture import Layout
+from sizing.model.operation import busiest
+from sizing.replica import step
+from sizing.replica.step import Batch as StepBatch
+from sizing.specs.engine import EngineSettings, HostTime
+
+
+def with_host(settings: EngineSettings, **changes: float) -> EngineSettings:
+    return settings.model_copy(update={"host": settings.host.model_copy(update=changes)})
+
+
+def prefill(tokens: float) -> StepBatch:
+    return StepBatch(
+        decode_sequences=0.0,
+        decode_context_tokens=0.0,
+        prefill_sequences=1.0,
+        prefill_tokens=tokens,
+        prefill_prior_tokens=0.0,
+        finishing=1.0,
+    )
+
+
+def step_s(tokens: float, **host: float) -> float:
+    """Seconds of one prompt on Llama-3.1-8B, vLLM 0.19 on an H100; steps of up to 512 tokens are captured."""
+    model, gpu = real_model("llama-3.1-8b"), real_gpu("h100-sxm")
+    kernels = kernels_for(model, gpu)
+    kernels = replace(kernels, settings=with_host(kernels.settings, per_step_us=0.0, per_sequence_us=0.0, **host))
+    return step.step(model, Layout(), kernels, prefill(tokens)).total_s
+
+
+def test_launches_bound_a_step_that_no_graph_holds() -> None:
+    """32 layers of 1,000 us take 32 ms to launch, longer than 513 tokens take to compute; 512 run as a graph."""
+    assert step_s(513, eager_layer_us=1000) == pytest.approx(0.032)
+    assert step_s(512, eager_layer_us=1000) == step_s(512, eager_layer_us=0) < 0.02
+    assert step_s(8192, eager_layer_us=1000) == step_s(8192, eager_layer_us=0) > 0.1
+
+
+def test_the_simulator_s_clock_bounds_them_alike() -> None:
+    of = served("llama-3.1-70b", "sglang:0.5.9", tp=4)
+    launching_s = 80 * of.kernels.settings.host.eager_layer_us * 1e-6
+    taken_s, _ = of.clock.step([Piece(0, 16.0, 0.0)], Batch(), False)
+    assert taken_s == pytest.approx(launching_s)
+    assert of.clock.step([Piece(0, 16_000.0, 0.0)], Batch(), False)[0] > launching_s
+
+
+def test_tokens_sent_back_by_the_loop_slow_servers_and_no_batch() -> None:
+    host = HostTime(per_step_us=100, per_sequence_us=2, per_streamed_token_us=30, overlapped=False)
+    assert step.host_s(host, 10.0) == pytest.approx(100e-6 + 10 * 32e-6)
+    settings = settings_for(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout(), "tensorrt-llm:0.10.0")
+    assert settings.host.per_streamed_token_us > 0
+    alone = settings.in_process()
+    assert alone.host.sequence_us == settings.host.per_sequence_us
+    assert (alone.front_end.per_request_ms, alone.front_end.per_prompt_token_us) == (0, 0)
+    assert alone.model_copy(update={"host": settings.host, "front_end": settings.front_end}) == settings
+
+
+def test_norms_over_all_heads_sum_up_over_the_ranks() -> None:
+    """MiniMax-M2.5: two kernels and, with TP, one sum of 8 bytes a token more in each of 62 layers."""
+    model, gpu = real_model("minimax-m2.5"), real_gpu("h200-sxm")
+    for tp in (1, 4):
+        layout = Layout(tp=tp)
+        settings = settings_for(model, gpu, layout)
+        plan = plan_for(model, gpu, settings)
+        found = {o.name: o for o in operations.split_body(model, layout, settings, plan, 100.0)}
+        assert found["qk_norm"].count == 2 * 62
+        assert ("qk_norm_all_reduce" in found) == (tp > 1)
+    assert found["qk_norm_all_reduce"].count == 62
+    assert found["qk_norm_all_reduce"].message_bytes == 800
+    plain = real_model("llama-3.1-8b")
+    settings = settings_for(plain, gpu, Layout(tp=4))
+    plan = plan_for(plain, gpu, settings)
+    assert "qk_norm" not in {o.name for o in operations.split_body(plain, Layout(tp=4), settings, plan, 100.0)}
+
+
+@given(mean=st.floats(1e-3, 1e6), ranks=st.integers(1, 256))
+def test_the_busiest_rank_has_its_share_at_least_and_all_at_most(mean: float, ranks: int) -> None:
+    found = float(busiest(mean, ranks))
+    assert mean <= found <= mean * ranks
+    assert float(busiest(mean * 2, ranks)) / (mean * 2) <= found / mean * (1 + 1e-12)  # more loads even out
+    assert float(busiest(mean, ranks + 1)) >= found
+
+
+def test_the_busiest_of_eight_ranks_is_what_draws_show() -> None:
+    """64 draws on 8 ranks, 8 each: the fullest has about 12.2 (m + sqrt(2 m ln n) = 13.8, an upper estimate)."""
+    rng = np.random.default_rng(3)
+    fullest = np.mean([np.bincount(rng.integers(0, 8, 64), minlength=8).max() for _ in range(4000)])
+    assert fullest < float(busiest(8.0, 8)) < 1.15 * fullest
+
+
+def test_one_expert_rank_has_all_its_pairs() -> None:
+    model, gpu = real_model("gpt-oss-120b"), real_gpu("h100-sxm")
+    work = {}
+    for ep in (1, 8):
+        layout = Layout(tp=8, ep=ep)
+        settings = settings_for(model, gpu, layout)
+        plan = plan_for(model, gpu, settings)
+        found = [o for o in operations.split_body(model, layout, settings, plan, 1e6) if o.name == "experts"]
+        work[ep] = sum(float(o.flops) * o.count for o in found)
+    # With many tokens the ranks are even, and an expert whole on one of 8 ranks is as much as an eighth of each.
+    assert work[8] == pytest.approx(work[1], rel=0.01)
+
+
+def test_a_prompt_in_flight_is_not_slowed_by_what_it_waits_for_outside() -> None:
+    """A lone request: TTFT is one step and the front end."""
+    of = served("llama-3.1-8b", "vllm:0.19.0")
+    requests = store([0.0], [4096], [2])
+    run_open(replica_of(of, requests))
+    step_alone_s, _ = of.clock.step([Piece(0, 4096.0, 0.0)], Batch(), False)
+    assert requests.first_token[0] == pytest.approx(step_alone_s + of.clock.outside(4096))
+
+
+def test_small_kernels_of_recurrent_layers_by_hand() -> None:
+    """Qwen3-Next: 36 layers with 16 key and 32 value heads of 128, so a convolution over 2 * 2,048 + 4,096 = 8,192 values.
+
+    A token of TP2 at 16 bit: convolution 2 * 4,096 * 2 B, decay and update of 16 heads 2 * 2 * 16 * 2 B, gated norm
+    3 * 2,048 * 2 B. The 12 other layers gate 16 heads of 256: 3 * 2,048 * 2 B.
+    """
+    model, gpu, layout = real_model("qwen3-next-80b-a3b"), real_gpu("h100-sxm"), Layout(tp=2)
+    settings = settings_for(model, gpu, layout)
+    plan = plan_for(model, gpu, settings)
+    found = {o.name: o for o in operations.split_body(model, layout, settings, plan, 10.0)}
+    for name, count, of_token in (
+        ("short_conv", 36, 16_384),
+        ("gates", 36, 128),
+        ("gated_norm", 36, 12_288),
+        ("output_gate", 12, 12_288),
+    ):
+        assert (found[name].count, found[name].bytes) == (count, 10 * of_token), name
+    plain = real_model("llama-3.1-8b")
+    settings = settings_for(plain, gpu, layout)
+    names = {o.name for o in operations.split_body(plain, layout, settings, plan_for(plain, gpu, settings), 10.0)}
+    assert not names & {"short_conv", "gates", "gated_norm", "output_gate"}

@@ -1,0 +1,46 @@
+"""Which band a number gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from sizing.catalog import shelf
+from sizing.specs.bands import Band, Situation, find, region
+
+SERVED = Situation(mode="served", vendor="NVIDIA", engine="vllm", architecture="hopper", kind="dense", load="low")
+
+
+def band(**conditions: str) -> Band:
+    return Band.model_validate({"metric": "itl", "low": 0.9, "high": 1.2, "n": 50, "groups": 5, **conditions})
+
+
+def test_the_first_whose_conditions_hold_wins() -> None:
+    bands = [band(engine="sglang"), band(engine="vllm", load="high"), band(engine="vllm"), band()]
+    assert find(bands, "itl", SERVED) is bands[2]
+    assert find(bands, "itl", SERVED._replace(load="high")) is bands[1]
+    assert find(bands, "itl", SERVED._replace(engine="tensorrt-llm")) is bands[3]
+    assert find(bands, "ttft", SERVED) is None
+
+
+def test_an_unknown_load_takes_no_band_of_one_load() -> None:
+    bands = [band(load="low"), band()]
+    assert find(bands, "itl", SERVED._replace(load=None)) is bands[1]
+
+
+@pytest.mark.parametrize(("in_flight", "load"), [(1, "solo"), (1.5, "low"), (8, "low"), (9, "medium"), (64, "medium"), (65, "high")])  # fmt: skip
+def test_regions_end_where_they_say(in_flight: float, load: str) -> None:
+    assert region(in_flight) == load
+
+
+def test_every_band_of_the_file_holds_one_measurement_or_more_and_lies_around_what_it_is_of() -> None:
+    bands = shelf.load_bands().spec.bands
+    assert all(0 < band.low < band.high for band in bands)
+    assert {band.metric for band in bands} == {"ttft", "itl", "e2e", "throughput", "weights", "kv_cache"}
+
+
+@pytest.mark.parametrize("metric", ["ttft", "itl", "e2e", "throughput"])
+def test_what_is_served_on_any_nvidia_card_has_a_band(metric: str) -> None:
+    for load in (None, "solo", "low", "medium", "high"):
+        for kind in ("dense", "moe"):
+            asked = SERVED._replace(engine="sglang", architecture="volta", kind=kind, load=load)  # type: ignore[arg-type]
+            assert find(shelf.load_bands().spec.bands, metric, asked) is not None  # type: ignore[arg-type]
