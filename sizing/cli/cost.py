@@ -88,7 +88,7 @@ def _costed(asked: Prepared, prices: Prices, values: dict[str, Any]) -> CostRepo
     helps: tuple[str, ...] = ()
     if all(answer.best is None for answer in answers):
         helps = _helps(*min(zip(answers, questions, strict=True), key=lambda pair: _short(pair[0])), values)
-    return build(Asking(tuple(answers), prices.api, prices.split, load_defaults().spec), problems, helps)
+    return build(Asking(tuple(answers), prices.api, prices.split, load_defaults()), problems, helps)
 
 
 def _short(answer: Answer) -> float:

@@ -22,6 +22,7 @@ from sizing.cli.options import (
     VERIFY_OPTIONS,
     takes,
 )
+from sizing.specs.bands import Bands
 
 if TYPE_CHECKING:
     from sizing.answers.advice import Suggestion
@@ -188,7 +189,7 @@ def _cautious(question: Question) -> Question:
                 allowed="with --rps, --concurrency or --dau, or another --mode",
             )
         )
-    return question.with_(pessimistic=shelf.load_bands().spec.bands)
+    return question.with_(pessimistic=shelf.only(Bands).bands)
 
 
 def _hopeful(asked: Prepared, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from sizing.catalog import shelf
 from sizing.catalog.prices import price_of
-from sizing.catalog.shelf import load_scaling
 from sizing.catalog.workloads import FoundFleet, FoundMember, find_fleet
 from sizing.cli import plan_rules
 from sizing.cli.collecting import Part, check
@@ -63,7 +63,7 @@ def ask(
     twice = Part(lambda: _refuse_two_prices(values, rules.value))
     check(*besides, own, rules, wrong, twice)
     spec = rules.value
-    scaling = load_scaling().spec
+    scaling = shelf.only(Scaling)
     if found is None:
         asked = question(workload, options, _with_headroom(values, spec))
         parts = [Asked(asked.asked.workload_name or "workload", _priced(asked, spec.cloud), "separate")]

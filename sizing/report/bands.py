@@ -11,7 +11,7 @@ from sizing.model.extras import NOTHING
 from sizing.question.question import situation_of
 from sizing.report.documents import ErrorBand, Explanation, Latency, LoadFigures, MemoryFigures, Throughput
 from sizing.report.documents_simulation import SimulatedRun
-from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Situation, find, region
+from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Bands, Situation, find, region
 
 TITLES: dict[BandMetric, str] = {
     "ttft": "TTFT",
@@ -41,7 +41,7 @@ class Predicted(NamedTuple):
 
 def known() -> tuple[Band, ...]:
     """Return the bands that published measurements give."""
-    return shelf.load_bands().spec.bands
+    return shelf.only(Bands).bands
 
 
 def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
@@ -122,7 +122,7 @@ def of_run(run: SimulatedRun, situation: Situation, prefix: str, *, rate_is_aske
 
 def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
     """Yield how wide each band is and which class it is of, once for all numbers of one class."""
-    found = shelf.load_bands().spec
+    found = shelf.only(Bands)
     told = dict.fromkeys((n.metric, n.situation) for n in numbers if n.value is not None)
     for metric, situation in told:
         what = f"error band of {TITLES[metric]}{', alone' if situation.load == 'solo' else ''}"

@@ -16,6 +16,7 @@ from sizing.report.curve_predicted import GPUS_COMPARED, per_gpus
 from sizing.report.documents import Statistics
 from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.measurements import Conventions
 
 MODE = "closed_loop"
 MOST_LISTED = 12  # of what a file holds, in a fault that asks to choose
@@ -174,7 +175,7 @@ def lines(benchmark: Benchmark, file: str) -> tuple[CurveLine, ...]:
     """
     found: dict[_LineKey, list[CurvePoint]] = {}
     faults: list[Fault] = []
-    rules = shelf.load_conventions().spec.notes
+    rules = shelf.only(Conventions).notes
     for row in benchmark.rows:
         try:
             facts = facts_of(row.notes, rules)

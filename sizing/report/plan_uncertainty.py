@@ -15,6 +15,7 @@ from sizing.report.documents_plan import Uncertainty
 from sizing.report.plan import member_of, price_of
 from sizing.report.plan_cloud import Rented
 from sizing.specs import bands
+from sizing.specs.bands import Bands
 
 if TYPE_CHECKING:
     from sizing.report.plan import Answer
@@ -29,7 +30,7 @@ def uncertain_of(answer: Answer, rules: Rules, held: Rented) -> Uncertain:
     option = best.replica.gpu_type
     in_flight = request.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
     load = bands.region(in_flight / best.replicas)
-    band = bands.find(shelf.load_bands().spec.bands, "throughput", situation_of(request, option.gpu, load))
+    band = bands.find(shelf.only(Bands).bands, "throughput", situation_of(request, option.gpu, load))
     arrivals = None
     if workload.demand is not None and workload.demand.trace is not None:
         rows = traces.load_trace(expanded(workload.demand.trace))

@@ -12,6 +12,7 @@ from sizing.evidence.errors import Comparison, by_metric, compare, groups
 from sizing.evidence.predict import Result
 from sizing.report.documents import plain
 from sizing.report.documents_validation import Named, Taken, ValidationReport
+from sizing.specs.bands import Bands
 
 PER_ROW = ("id", "metric", "measured", "predicted", "low", "high")
 
@@ -20,7 +21,7 @@ def build(
     results: Sequence[Result], files: Sequence[str], by: Sequence[str]
 ) -> tuple[ValidationReport, tuple[Comparison, ...]]:
     """Return the document, and the comparisons that it sums up."""
-    compared = compare(results, by, shelf.load_bands().spec.bands)
+    compared = compare(results, by, shelf.only(Bands).bands)
     taken = Counter(note for result in results if result.resolution for note in result.resolution.notes)
     document = ValidationReport(
         inputs={"files": list(files), "by": list(by)},
