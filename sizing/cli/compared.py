@@ -21,7 +21,7 @@ from sizing.cli.resolve import Prepared, question
 from sizing.cli.workers import cores, ordered
 from sizing.question.question import GpuType
 from sizing.report import compare as report
-from sizing.report.documents_compare import Compare, Replaced
+from sizing.report.compare import Compare, Ranked, Replaced
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Objective, Workload
 
@@ -76,18 +76,17 @@ class Candidates:
     sort: Objective
     replaced: int | None
 
-    def __call__(self, one: Candidate) -> report.Told:
+    def __call__(self, one: Candidate) -> Ranked:
         """Return the line of one candidate."""
         alone = self.question._replace(options=(one.gpu_type,), precisions=(one.precision,), pools=one.pools)
         if one.pools is None:
             found = Compared(one.gpu_type, one.precision, *_answer(alone, self.values))
-            return report.told(found, self.question.asked, self.sort, self.replaced)
+            return report.ranked(found, self.question.asked, self.sort, self.replaced)
         from sizing.cli.pools import searched
-        from sizing.report import compare_pools
 
         pair = searched(alone, to_size(alone, self.values), to_simulate(alone, self.values))
-        compared = ComparedPools(one.pools, one.precision, *pair)
-        return compare_pools.told(compared, self.question.asked, self.sort, self.replaced)
+        pools = ComparedPools(one.pools, one.precision, *pair)
+        return report.ranked(pools, self.question.asked, self.sort, self.replaced)
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
@@ -118,12 +117,12 @@ def compared(asking: Asking) -> Compare:
     asked, replaced = asking.question, asking.replaced
     candidates = _candidates(asked)
     work = Candidates(asked, asking.values, asking.sort, replaced.gpus if replaced else None)
-    lines: list[report.Told] = []
+    lines: list[Ranked] = []
     with Bar("Comparing", len(candidates)) as bar:
         for line in ordered(work, candidates, min(asking.jobs, len(candidates))):
             lines.append(line)
             bar(len(lines))
-    return report.build(lines, asked.asked, asked.question, asking.sort, replaced)
+    return report.record(lines, asked.asked, asked.question, asking.sort, replaced)
 
 
 def _candidates(asked: Prepared) -> list[Candidate]:
@@ -190,9 +189,9 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
         raise InputError([replace(fault, field="--replace") for fault in error.faults]) from None
     outcome, checked = _answer(asked, values)
     both = Compared(asked.options[0], None, outcome, checked)
-    served = report.replaced(both, asked.asked, replacing.gpus)
+    served = report.replaced(both, replacing.gpus)
     if served is None:
-        from sizing.report.limiting import unmet
+        from sizing.report.parts.limiting import unmet
 
         reason = unmet(outcome, (), checked).detail
         message = f"{replacing.gpus} x {asked.options[0].name} serve nothing within the limits: {reason}"

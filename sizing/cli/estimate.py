@@ -157,6 +157,7 @@ def _with_pools(
     from sizing.cli.pools import searched
     from sizing.report import pools
     from sizing.report.check_command import simulate_pools
+    from sizing.report.parts.pools import assumptions, of_turns
 
     assert asked.pools is not None
     found, checked = searched(asked, question, tokens)
@@ -169,8 +170,8 @@ def _with_pools(
         disaggregated=built,
         assumptions=(
             *document.assumptions,
-            *pools.assumptions(asked.pools.facts),
-            *pools.of_turns(asked.question, asked.pools.facts),
+            *assumptions(asked.pools.facts),
+            *of_turns(asked.question, asked.pools.facts),
         ),
     )
 

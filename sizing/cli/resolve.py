@@ -19,7 +19,7 @@ from sizing.model.extras.drafts import Speculation
 from sizing.model.extras.prefixes import Conversation
 from sizing.question import question as requests
 from sizing.question.question import Data, GpuType, Question
-from sizing.report.inputs import Asked
+from sizing.report.parts.question import Asked
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Assumptions
 from sizing.specs.model import Model
@@ -172,6 +172,8 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     asked = workload.optimisations
     if asked == NOTHING_ASKED:
         return NOTHING
+    from sizing.specs.facts import Facts
+
     facts = shelf.only(Facts)  # read where an optimisation is on
     spoken = asked.speculative
     encoder = images.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None

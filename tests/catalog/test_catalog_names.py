@@ -10,7 +10,7 @@ import yaml
 
 from sizing.catalog import engines, gpus, models, shelf, workloads
 from sizing.catalog.files import data_folder, read_yaml
-from sizing.catalog.shelf import Entry, Shelf, by_stem, entries, ids, match, matched_from
+from sizing.catalog.shelf import Entry, Shelf, by_stem, entries, match, matched_from
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import AssumedEfficiencies, Assumptions, Gpu
 from sizing.specs.model import ModelFile
@@ -296,4 +296,4 @@ def test_every_profile_of_the_catalogue_loads() -> None:
     assert shelf.only(Assumptions).small_kernels
     assert shelf.only(AssumedEfficiencies).architectures
     assert "bf16" in shelf.only(Formats).formats
-    assert "_assumed" not in ids(gpus.SHELF)
+    assert "_assumed" not in gpus.SHELF.ids

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from sizing.catalog import gpus, prices, servers
 from sizing.planning import break_even, cost
+from sizing.planning.bill import compared
 from sizing.planning.break_even import CostCurve, crossing, payback_months
 from sizing.planning.cost import OwnServer
-from sizing.report.cost_options import ApiPrices, api, own, rented
-from sizing.report.cost_pairs import compared
-from sizing.report.cost_service import Service
-from sizing.report.documents_cost import Loads
+from sizing.planning.offers import ApiPrices, api, own, rented
+from sizing.planning.usage import ByLoad, Usage
 from sizing.specs.errors import InputError
 
 # NVIDIA's example: $320,000 over 4 years, $3,000 hosting, $4,500 licence for each of 8 GPUs; power is in the hosting.
@@ -49,7 +48,7 @@ usd_per_kwh: 0
 server_power_w: 10200
 """
 # 41.6 requests/s a server of 8 replicas; the peak of 200/s takes 39 of them, 7 times the mean of 28.539/s.
-SERVED = Service("H100", 2000, 200, 39, 1, 41.6 / 8, "mean_load", 28.539, 7.0, 3.0, Loads(0.5, 0.4))
+SERVED = Usage("H100", 2000, 200, 39, 1, 41.6 / 8, "mean_load", 28.539, 7.0, 3.0, ByLoad(0.5, 0.4))
 
 
 def h100() -> tuple[str, gpus.Gpu]:
@@ -196,7 +195,7 @@ def test_instances_that_do_not_hold_a_replica_are_passed_over() -> None:
 def test_an_api_costs_the_same_at_any_load() -> None:
     found = api(SERVED, ApiPrices(1.0, 3.0, "API", "", ""))
     assert found.usd_per_1k_requests[:2] == (pytest.approx(2.60), pytest.approx(2.60))
-    assert found.usd_per_million_tokens.input == Loads(1.0, 1.0)
+    assert found.usd_per_million_tokens.input == ByLoad(1.0, 1.0, 1.0)
     assert found.usd_per_year == pytest.approx(2.60 / 1000 * 28.539 * 31_536_000)
 
 
@@ -327,7 +326,7 @@ def test_a_partial_file_takes_the_ready_server_and_then_the_defaults(tmp_path: P
 
 
 def test_default_power_is_that_of_the_gpus_times_a_factor(tmp_path: Path) -> None:
-    from sizing.report.cost_options import own_server
+    from sizing.planning.offers import own_server
 
     gpu = h100()[1]
     assert own_server(own_file(tmp_path), gpu).power_w == 10_200
