@@ -22,7 +22,6 @@ from sizing.cli.options import (
     VERIFY_OPTIONS,
     takes,
 )
-from sizing.specs.bands import Bands
 
 if TYPE_CHECKING:
     from sizing.answers.advice import Suggestion
@@ -180,6 +179,7 @@ def _cautious(question: Question) -> Question:
     """Return a request to be sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
 
     from sizing.catalog import shelf
+    from sizing.specs.bands import Bands
     from sizing.specs.errors import Fault, InputError
 
     if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
