@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
-from sizing.catalog import shelf, traces
+from sizing.catalog import traces, workloads
 from sizing.catalog.paths import expanded
 from sizing.model.extras import NOTHING, Extras
 from sizing.model.service import Service
@@ -83,7 +83,7 @@ def shape_of(workload: Workload) -> Shape | None:
     if stated is None:
         return None
     if isinstance(stated, str):
-        found = shelf.load_profile(stated)
+        found = workloads.load_profile(stated)
         return Shape(found.id, found.spec.weights, found.spec.source, found.spec.kind)
     return Shape("of its own", stated, "as asked", "assumed")
 
