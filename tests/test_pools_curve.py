@@ -13,9 +13,9 @@ from builders import ask, data, option, real_model
 
 from sizing.answers import pool_curve
 from sizing.answers.pool_curve import PoolLine
-from sizing.answers.pools import Asked, Side
 from sizing.catalog import shelf as pools_data
 from sizing.cli.main import run
+from sizing.question.question import PoolSpace, SeparatePools
 from sizing.specs.optimisations import Pool
 from sizing.specs.workload import Tokens
 
@@ -45,7 +45,7 @@ def ratio(line: dict[str, Any]) -> tuple[int, int]:
 def line() -> PoolLine:
     """Two prefill replicas of 8 GPUs and one that decodes on 8, up to the most that they hold."""
     sides = (Pool(replicas=2, tp=4, pp=2), Pool(replicas=1, tp=8))
-    asked = Asked(*(Side((option("h100-sxm"),), side) for side in sides), pools_data.load_hand_over().spec)
+    asked = SeparatePools(*(PoolSpace((option("h100-sxm"),), side) for side in sides), pools_data.load_hand_over().spec)
     (found,) = pool_curve.lines(_request(), asked, None, data(), None, None)
     assert isinstance(found, PoolLine)
     return found

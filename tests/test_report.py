@@ -20,6 +20,7 @@ from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.main import run
 from sizing.cli.output import encodable
 from sizing.cli.resolve import question
+from sizing.question.question import load_data
 from sizing.report import csv as csv_format
 from sizing.report import json as json_format
 from sizing.report import markdown, table
@@ -78,14 +79,16 @@ def document(name: str, explained: bool = False) -> Estimate:
     """The estimate of a case, as the command builds it."""
     values = {option.name: None for option in WORKLOAD_OPTIONS} | CASES[name]
     asked = question(None, WORKLOAD_OPTIONS, values)
-    outcome = search(asked.question, asked.options, asked.precisions, asked.data)
+    outcome = search(asked, asked.space.gpu_types, asked.space.precisions, load_data())
     feasible = within_budget(outcome)
     found = (
         ()
         if feasible
-        else advice.suggestions(outcome, asked.options, asked.precisions, asked.data, lambda other: other)
+        else advice.suggestions(
+            outcome, asked.space.gpu_types, asked.space.precisions, load_data(), lambda other: other
+        )
     )
-    return build(outcome, asked.asked, suggestions=found, explained=explained)
+    return build(outcome, suggestions=found, explained=explained)
 
 
 @cache

@@ -17,11 +17,11 @@ import numpy as np
 
 from sizing.answers import pools
 from sizing.answers.curve import SHARES, Each, Progress, Seen, highest_stable, unknown
-from sizing.answers.pools import Asked, Found, Pooled, fits_node, joined
+from sizing.answers.pools import Found, Pooled, fits_node, joined
 from sizing.answers.search import Evaluated
 from sizing.answers.verify import REQUESTS
 from sizing.answers.verify_pools import driven, part_of, verify
-from sizing.question.question import Data, Question
+from sizing.question.question import Data, Question, SeparatePools
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
 
@@ -41,7 +41,7 @@ LIGHTEST, HEAVIEST, RATES_TRIED = 1e-5, 0.999, 96
 class PoolLine:
     """Two pools as they were asked for, and the numbers in flight over both that they are put under."""
 
-    asked: Asked
+    asked: SeparatePools
     pair: Pooled
     in_flight: tuple[int, ...]
 
@@ -50,13 +50,13 @@ class Unpaired(NamedTuple):
     """Pools of which no pair of layouts can be drawn, and what a search said of them."""
 
     found: Found
-    asked: Asked
+    asked: SeparatePools
     precision: str | None
 
 
 def lines(
     question: Question,
-    asked: Asked,
+    asked: SeparatePools,
     precision: str | None,
     data: Data,
     in_flight: Sequence[int] | None,
@@ -88,7 +88,7 @@ def _alone_s(pair: Pooled, question: Question) -> float:
     return pair.prefill.load.solo_ttft_s + (question.service.osl - 1) * pair.decode.load.solo_itl_s
 
 
-def _ratios(best: Pooled, question: Question, asked: Asked) -> Iterator[Pooled]:
+def _ratios(best: Pooled, question: Question, asked: SeparatePools) -> Iterator[Pooled]:
     """Yield a pair with its numbers of replicas as given, or in the ratios nearest to its own, those with most prefill first."""
     own = best.prefill.replicas / best.decode.replicas
     given = asked.prefill.pool.replicas, asked.decode.pool.replicas

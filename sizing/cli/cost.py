@@ -11,7 +11,7 @@ from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, tak
 
 if TYPE_CHECKING:
     from sizing.cli.priced import Prices
-    from sizing.cli.resolve import Prepared
+    from sizing.question.question import Question
     from sizing.report.cost import Answer
     from sizing.report.documents_cost import CostReport
 
@@ -55,7 +55,7 @@ def command(
         raise typer.Exit(1)
 
 
-def _costed(asked: Prepared, prices: Prices, values: dict[str, Any]) -> CostReport:
+def _costed(asked: Question, prices: Prices, values: dict[str, Any]) -> CostReport:
     """Size each type of GPU by itself and return what the ways to serve cost; types without the prices asked for are left out.
 
     Raises InputError before sizing any where no type is left.
@@ -66,22 +66,22 @@ def _costed(asked: Prepared, prices: Prices, values: dict[str, Any]) -> CostRepo
     from sizing.report.cost import Asking, build
     from sizing.specs.errors import Fault, InputError
 
-    if not asked.asked.workload.gpu:
+    if not asked.origin.workload.gpu:
         raise InputError(
             Fault("is needed: money is of one type of GPU", field="--gpu", allowed="a name (llmsize gpus), or several")
         )
-    offered = [Part(lambda option=option: priced(prices, option)) for option in asked.options]  # type: ignore[misc]
+    offered = [Part(lambda option=option: priced(prices, option)) for option in asked.space.gpu_types]  # type: ignore[misc]
     if all(part.faults for part in offered):
         check(*offered[:1])
     problems = [
         f"{option.name} is left out: {fault.message}"
-        for option, part in zip(asked.options, offered, strict=True)
+        for option, part in zip(asked.space.gpu_types, offered, strict=True)
         for fault in part.faults
     ]
     answers, questions = [], []
-    for option, part in zip(asked.options, offered, strict=True):
+    for option, part in zip(asked.space.gpu_types, offered, strict=True):
         if not part.faults:
-            alone = asked._replace(options=(option,), asked=asked.asked._replace(options=(option,)))
+            alone = asked.with_(gpu_types=(option,))
             answers.append(_answer(alone, part.value, values))
             questions.append(alone)
     problems += [text for answer in answers if (text := _problem(answer)) is not None]
@@ -99,21 +99,23 @@ def _short(answer: Answer) -> float:
     return 0.0 if miss is None else miss.shortfall
 
 
-def _helps(answer: Answer, asked: Prepared, values: dict[str, Any]) -> tuple[str, ...]:
+def _helps(answer: Answer, asked: Question, values: dict[str, Any]) -> tuple[str, ...]:
     """Return the single changes that would let a type of GPU meet the demand, in words."""
     from sizing.cli.estimate import suggested
+    from sizing.question.question import load_data
     from sizing.report.limiting import unmet
 
-    return unmet(answer.outcome, suggested(answer.outcome, asked, values), answer.checked).suggestions
+    return unmet(answer.outcome, suggested(answer.outcome, asked, load_data(), values), answer.checked).suggestions
 
 
-def _answer(asked: Prepared, priced: Any, values: dict[str, Any]) -> Answer:
+def _answer(asked: Question, priced: Any, values: dict[str, Any]) -> Answer:
     """Return what the search finds on one type of GPU, confirmed by simulation: as `llmsize estimate` does."""
     from sizing.cli.estimate import answer, to_simulate, to_size
+    from sizing.question.question import load_data
     from sizing.report.cost import Answer
 
-    outcome, checked = answer(to_size(asked, values), asked, to_simulate(asked, values))
-    return Answer(asked.asked, outcome, checked, priced)
+    outcome, checked = answer(to_size(asked, values), load_data(), to_simulate(asked, values))
+    return Answer(outcome, checked, priced)
 
 
 def _problem(answer: Answer) -> str | None:
@@ -122,5 +124,5 @@ def _problem(answer: Answer) -> str | None:
 
     if answer.best is not None:
         return None
-    name, detail = answer.asked.options[0].name, unmet(answer.outcome, (), answer.checked).detail
+    name, detail = answer.outcome.question.space.gpu_types[0].name, unmet(answer.outcome, (), answer.checked).detail
     return detail if name in detail else f"{name}: {detail}"

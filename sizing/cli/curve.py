@@ -142,7 +142,7 @@ def _seen(asked: Asking) -> Any:
     from sizing.cli.workers import ordered
 
     assert asked.drawn is not None
-    request, tokens, loads = asked.drawn.question, asked.drawn.asked.workload.tokens, asked.drawn.in_flight
+    request, tokens, loads = asked.drawn.question, asked.drawn.question.origin.workload.tokens, asked.drawn.in_flight
     arrivals = asked.drawn.arrivals
     lines = [one for one in asked.drawn.found if isinstance(one, curve.Line)]
     if not asked.drawn.simulated:
@@ -175,5 +175,5 @@ def _seen_of_pools(asked: Asking) -> Any:
         return pool_curve.seen(lines, drawn.question, None)
     with Bar("Simulating pools", sum(len(line.in_flight) for line in lines)) as bar:
         each = partial(ordered, jobs=asked.jobs)
-        tokens = drawn.asked.workload.tokens
+        tokens = drawn.question.origin.workload.tokens
         return pool_curve.seen(lines, drawn.question, tokens, seed=drawn.seed, each=each, progress=bar)

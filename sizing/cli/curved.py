@@ -19,19 +19,17 @@ from sizing.cli.options import Opt
 from sizing.cli.output import chosen_format
 from sizing.cli.ranges import whole_numbers
 from sizing.cli.reading import Reader, is_given
-from sizing.cli.resolve import asked_of, data, request_of
-from sizing.question.question import Data, Question
+from sizing.cli.resolve import request_of, with_origin
+from sizing.question.question import Data, Question, SeparatePools, load_data
 from sizing.report.curve import METRICS
 from sizing.report.curve_inputs import Drawn, Measured
 from sizing.report.documents_curve import Metric
-from sizing.report.inputs import Asked
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import parse_limit
 from sizing.specs.workload import Limit, Limits, Workload
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
     from sizing.answers.pool_curve import PoolLine, Unpaired
-    from sizing.answers.pools import Asked as Pools
 
 TP, PP, LOADS = (1, 2, 4, 8), (1,), "1..512"
 MOST_PARALLEL = 4096
@@ -99,7 +97,7 @@ def ask(workload: str | None, options: tuple[Opt, ...], values: Mapping[str, Any
     limits_ = (
         request.target.limits if request.service.osl > 1 else request.target.limits.model_copy(update={"itl": None})
     )
-    metric = own.value.metric or _metric(limits_, drawn.asked.workload.mode)
+    metric = own.value.metric or _metric(limits_, drawn.question.origin.workload.mode)
     jobs = values["jobs"] or os.cpu_count() or 1
     return Asking(drawn, measured.value, limits_, metric, output.value, own.value.picture, jobs)
 
@@ -187,7 +185,7 @@ def _drawn(
     known, spec = None if measured.faults else measured.value, _spec(found)
     filled = dict(values) if known is None else {**values, **beside.as_measured(known.benchmark, values, spec)}
     names = named(None if found.faults else found.value, options, filled, no_model=NO_MODEL)
-    read = data()
+    read = load_data()
     request = Part(lambda: _request(names, read), names.origin.by_field)
     gpu = Part(lambda: _check_gpu(filled, spec))
     pools = Part(lambda: _pools(names), names.origin.at(("optimisations", "disaggregate")))
@@ -196,17 +194,17 @@ def _drawn(
     # The loads of a curve are those of one replica, or one pair of pools, whatever comes to all.
     undemanded = request.value.with_(gpu_budget=None)
     layouts = _layouts(own.value, undemanded, known)
-    asked = asked_of(names, read, undemanded.service.extras)
+    undemanded = with_origin(undemanded, names, read)
+    space = undemanded.space
     return Drawn(
-        asked=asked,
         question=undemanded,
-        found=tuple(lines(undemanded, asked.options, asked.precisions, layouts, read)),
+        found=tuple(lines(undemanded, space.gpu_types, space.precisions, layouts, read)),
         layouts=layouts,
         in_flight=own.value.loads or _loads(known),
         arrivals=arrivals.value,
         simulated=not values["no_verify"],
         seed=own.value.seed,
-        pools=tuple(_pool_lines(pools.value, asked, undemanded, read, own.value, simulated=not values["no_verify"])),
+        pools=tuple(_pool_lines(pools.value, undemanded, read, own.value, simulated=not values["no_verify"])),
     )
 
 
@@ -224,7 +222,7 @@ def _request(names: Named, read: Data) -> Question:
     return request_of(names, read, gpu_budget=1, demanded=False)
 
 
-def _pools(names: Named) -> Pools | None:
+def _pools(names: Named) -> SeparatePools | None:
     """Return what is asked of separate pools; what draws them is loaded only where they are asked for."""
     if names.workload.value.optimisations.disaggregate is None:
         return None
@@ -241,17 +239,16 @@ def _arrivals(own: _Own, *, pooled: bool) -> Arrivals:
 
 
 def _pool_lines(
-    pools: Pools | None, asked: Asked, question: Question, read: Data, own: _Own, *, simulated: bool
+    pools: SeparatePools | None, question: Question, read: Data, own: _Own, *, simulated: bool
 ) -> Iterator[PoolLine | Unpaired]:
     """Yield lines of pools for each GPU type, or the types that they name, and each precision."""
     if pools is None:
         return
     from sizing.answers import pool_curve
-    from sizing.answers.pools import by_type
 
-    for one in by_type(pools, asked.options):
-        for precision in asked.precisions:
-            tokens = asked.workload.tokens if simulated else None
+    for one in pools.by_type(question.space.gpu_types):
+        for precision in question.space.precisions:
+            tokens = question.origin.workload.tokens if simulated else None
             yield from pool_curve.lines(question, one, precision, read, own.loads, tokens, own.seed)
 
 

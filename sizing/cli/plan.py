@@ -24,9 +24,9 @@ from sizing.cli.options import (
 
 if TYPE_CHECKING:
     from sizing.cli.planned import PlanQuestion
-    from sizing.cli.resolve import Prepared
     from sizing.planning.fleet import Sharing
     from sizing.planning.size import Rules
+    from sizing.question.question import Question
     from sizing.report.documents_plan import Move, Plan, Uncertainty
     from sizing.report.plan import Answer, Asking
 
@@ -110,7 +110,7 @@ def _planned(asked: PlanQuestion, seed: int, *, uncertain: bool, verified: bool)
         document = build(asking, moves=moves, uncertainty=draws)
     except UnreachableError as error:
         return build(asking, problems=[str(error)], suggestions=["a lower --availability, or better nodes"])
-    budget = asked.asked[0].question.question.rules.gpu_budget
+    budget = asked.asked[0].question.rules.gpu_budget
     if budget is not None and document.gpus is not None and document.gpus > budget:
         over = f"the plan takes {document.gpus:,} GPUs, {document.gpus - budget:,} more than the budget of {budget:,}"
         return document._replace(feasible=False, problems=(over,))
@@ -137,7 +137,7 @@ def _stated(asked: PlanQuestion) -> dict[str, Any]:
     }
 
 
-def _answer(name: str, question: Prepared, pool: Sharing, rules: Rules, *, verified: bool) -> Answer:
+def _answer(name: str, question: Question, pool: Sharing, rules: Rules, *, verified: bool) -> Answer:
     """Return what the search finds for a workload, confirmed by simulation: as `llmsize estimate` does.
 
     The layout is that which takes the fewest GPUs with its reserves, in a shared pool too: that has one reserve for all, as large
@@ -147,18 +147,19 @@ def _answer(name: str, question: Prepared, pool: Sharing, rules: Rules, *, verif
 
     from sizing.answers.search import search
     from sizing.planning.size import order_with
+    from sizing.question.question import load_data
     from sizing.report.plan import Answer
 
     order = order_with(rules)
-    outcome = search(question.question, question.options, question.precisions, question.data)
+    outcome = search(question, question.space.gpu_types, question.space.precisions, load_data())
     outcome = replace(outcome, ranked=tuple(sorted(outcome.ranked, key=lambda one: order(one, outcome.question))))
     checked = None
     if verified and outcome.best is not None:
         from sizing.answers.verify import verify
 
-        checked = verify(outcome, question.asked.workload.tokens, order=order)
+        checked = verify(outcome, question.origin.workload.tokens, order=order)
         outcome = checked.outcome
-    return Answer(name, question.asked, outcome, checked, pool)
+    return Answer(name, outcome, checked, pool)
 
 
 def _problem(answer: Answer) -> str:
@@ -167,15 +168,16 @@ def _problem(answer: Answer) -> str:
     return f"{answer.name}: {unmet(answer.outcome, (), answer.checked).detail}"
 
 
-def _suggestions(answer: Answer, question: Prepared, *, verified: bool) -> list[str]:
+def _suggestions(answer: Answer, question: Question, *, verified: bool) -> list[str]:
     """Return the changes that would let a workload be served, each found by searching again, as `llmsize estimate` does."""
     from sizing.cli.estimate import suggested
+    from sizing.question.question import load_data
 
-    found = suggested(answer.outcome, question, {"no_verify": not verified})
+    found = suggested(answer.outcome, question, load_data(), {"no_verify": not verified})
     return [f"{answer.name}: {one.change}: {one.gpus} x {one.gpu} ({one.layout})" for one in found]
 
 
-def _move(asking: Asking, name: str, question: Prepared, *, verified: bool) -> Move:
+def _move(asking: Asking, name: str, question: Question, *, verified: bool) -> Move:
     """Return what changes where one workload runs on another type of GPU."""
     from sizing.planning.fleet import pools_of
     from sizing.report.documents_plan import Move
@@ -193,7 +195,7 @@ def _move(asking: Asking, name: str, question: Prepared, *, verified: bool) -> M
 
     usd_now = totals(asking.answers)[2]
     assert now.best is not None
-    source, target = now.best.replica.gpu_type.name, ", ".join(option.name for option in question.options)
+    source, target = now.best.replica.gpu_type.name, ", ".join(option.name for option in question.space.gpu_types)
     if moved.best is None:
         return Move(name, source, target, False, _problem(moved), None, None, None, None, usd_now)
     answers = [moved if answer is now else answer for answer in asking.answers]

@@ -14,10 +14,10 @@ from sizing.cli import plan_rules
 from sizing.cli.collecting import Part, check
 from sizing.cli.options import Opt, comma_separated
 from sizing.cli.reading import is_given
-from sizing.cli.resolve import Prepared, question
+from sizing.cli.resolve import question
 from sizing.planning.fleet import Sharing
 from sizing.planning.size import Rules
-from sizing.question.question import GpuType
+from sizing.question.question import Question
 from sizing.specs.demand import Scaling
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.fleet import PlanRules
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
     """One workload of the plan with its question, and how it is pooled."""
 
     name: str
-    question: Prepared
+    question: Question
     pool: Sharing
 
 
@@ -43,7 +43,7 @@ class PlanQuestion(NamedTuple):
     rules: Rules
     spec: PlanRules
     scaling: Scaling
-    moves: tuple[tuple[str, Prepared], ...]
+    moves: tuple[tuple[str, Question], ...]
 
 
 def ask(
@@ -66,13 +66,13 @@ def ask(
     scaling = load_scaling().spec
     if found is None:
         asked = question(workload, options, _with_headroom(values, spec))
-        parts = [Asked(asked.asked.workload_name or "workload", _priced(asked, spec.cloud), "separate")]
+        parts = [Asked(asked.origin.workload_name or "workload", _priced(asked, spec.cloud), "separate")]
     else:
         parts = _members(found, options, _with_headroom(values, spec), spec)
     _check_hours(parts, own.value, spec)
     _check_demand(parts, spec, uncertain=values["uncertain"])
     moves = _moves(parts, found, options, values, spec)
-    title = found.id if found is not None else parts[0].question.asked.workload_name
+    title = found.id if found is not None else parts[0].question.origin.workload_name
     return PlanQuestion(
         title, found is not None, tuple(parts), plan_rules.resolved(spec, scaling), spec, scaling, moves
     )
@@ -80,7 +80,7 @@ def ask(
 
 def _check_hours(parts: Iterable[Asked], own: PlanRules, spec: PlanRules) -> None:
     """Refuse options on what follows the load where nothing says how the load goes."""
-    if spec.cloud is not None or any(part.question.asked.workload.planning.profile is not None for part in parts):
+    if spec.cloud is not None or any(part.question.origin.workload.planning.profile is not None for part in parts):
         return
     stated = {"--min-replicas": own.min_replicas, "--spot": own.spot}
     faults = [
@@ -139,14 +139,14 @@ def _values_of(member: FoundMember, values: Mapping[str, Any], gpu: str | None) 
     return {**values, "gpu": gpu, "profile": member.member.profile}
 
 
-def _priced(asked: Prepared, provider: str | None) -> Prepared:
+def _priced(asked: Question, provider: str | None) -> Question:
     """Return a question at a provider's prices, of several GPU types over those that it offers.
 
     Raises InputError where it offers none of them.
     """
     if provider is None:
         return asked
-    parts = [(option, Part(partial(price_of, option.gpu, provider))) for option in asked.options]
+    parts = [(option, Part(partial(price_of, option.gpu, provider))) for option in asked.space.gpu_types]
     offered = [
         replace(option, usd_per_gpu_hour=part.value[0], price_source=part.value[1])
         for option, part in parts
@@ -154,16 +154,12 @@ def _priced(asked: Prepared, provider: str | None) -> Prepared:
     ]
     if not offered:
         raise InputError([fault for _, part in parts[:1] for fault in part.faults])
-    return _with_options(asked, tuple(offered))
-
-
-def _with_options(asked: Prepared, options: tuple[GpuType, ...]) -> Prepared:
-    return asked._replace(options=options, asked=asked.asked._replace(options=options))
+    return asked.with_(gpu_types=tuple(offered))
 
 
 def _check_demand(parts: Iterable[Asked], spec: PlanRules, *, uncertain: bool) -> None:
     """Refuse what grows or follows a load where there is none: GPUs alone were asked about, or offline work."""
-    if all(part.question.asked.workload.demand is not None for part in parts):
+    if all(part.question.origin.workload.demand is not None for part in parts):
         return
     stated = {
         "--growth": spec.growth,
@@ -186,7 +182,7 @@ def _moves(
     options: tuple[Opt, ...],
     values: Mapping[str, Any],
     spec: PlanRules,
-) -> tuple[tuple[str, Prepared], ...]:
+) -> tuple[tuple[str, Question], ...]:
     """Return the workloads to move, each with its question on another GPU type."""
     if values["move"] is None:
         return ()
@@ -206,11 +202,11 @@ def _moves(
 
 def _moved(
     name: str, gpu: str, fleet: FoundFleet | None, options: tuple[Opt, ...], values: Mapping[str, Any], spec: PlanRules
-) -> Prepared:
+) -> Question:
     def of_move(fault: Fault) -> Fault:
         return replace(fault, field="--move") if fault.field in ("--gpu", "gpu") else fault
 
-    def read() -> Prepared:
+    def read() -> Question:
         if fleet is None:
             return _priced(question(values["workload"], options, {**values, "gpu": gpu}), spec.cloud)
         member = next(member for member in fleet.members if member.name == name)

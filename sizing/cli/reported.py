@@ -13,9 +13,8 @@ from sizing.answers.whatif import Effect, Sized
 from sizing.cli.compared import Asking, compared
 from sizing.cli.estimate import Answered, answer, estimated, to_simulate, to_size
 from sizing.cli.progress import Bar
-from sizing.cli.resolve import Prepared
 from sizing.cli.workers import cores, ordered
-from sizing.question.question import Question
+from sizing.question.question import Question, load_data
 from sizing.report import curve_inputs, curve_predicted, rate_lines
 from sizing.report.curve import build as build_curve
 from sizing.report.curve_inputs import Drawn
@@ -32,9 +31,9 @@ LOADS = tuple(2**power for power in range(9))  # requests in flight on one repli
 SEED = 0
 
 
-def report(asked: Prepared, values: Mapping[str, Any], command: str) -> Report:
+def report(asked: Question, values: Mapping[str, Any], command: str) -> Report:
     """Return the document of a question; everything in it is sized and simulated as the options say."""
-    answered = estimated(asked, values)
+    answered = estimated(asked, load_data(), values)
     i = answered.document.inputs
     return Report(
         title=f"GPU sizing of {i['workload'] or i['model']}",
@@ -48,17 +47,17 @@ def report(asked: Prepared, values: Mapping[str, Any], command: str) -> Report:
     )
 
 
-def _sensitivity(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Iterator[Sensitivity]:
+def _sensitivity(asked: Question, values: Mapping[str, Any], answered: Answered) -> Iterator[Sensitivity]:
     """Yield what each changed input makes of the answer, sized as the answer itself was."""
-    simulates = to_simulate(asked, values) is not None
+    data, simulates = load_data(), to_simulate(asked, values) is not None
 
     def size(question: Question, tokens: Tokens) -> Sized:
-        outcome, checked = answer(question, asked, tokens if simulates else None)
+        outcome, checked = answer(question, data, tokens if simulates else None)
         if within_budget(outcome) and (checked is None or checked.passed):
             return Sized(outcome.best, None)
         return Sized(None, unmet(outcome, (), checked).detail)
 
-    changes = list(whatif.changes(to_size(asked, values), asked.asked.workload, asked.data.defaults))
+    changes = list(whatif.changes(to_size(asked, values), asked.origin.workload, data.defaults))
     found = answered.document.deployment
     with Bar("Changing inputs", len(changes)) as bar:
         for done, effect in enumerate(whatif.effects(changes, size), start=1):
@@ -85,22 +84,22 @@ def _effect(effect: Effect, gpus: int | None) -> Sensitivity:
     )
 
 
-def _comparison(asked: Prepared, values: Mapping[str, Any]) -> Compare | None:
+def _comparison(asked: Question, values: Mapping[str, Any]) -> Compare | None:
     """Return each GPU type and precision at its best; None where there is one alone, or no demand to serve."""
-    request = asked.question
+    request = asked
     demanded = request.target.requests_per_s is not None or request.target.concurrency is not None
-    if not demanded or len(asked.options) * len(asked.precisions) < 2:
+    if not demanded or len(asked.space.gpu_types) * len(asked.space.precisions) < 2:
         return None
     return compared(Asking(asked, values, request.rules.objective, None, "html", cores()))
 
 
-def _is_closed(asked: Prepared) -> bool:
+def _is_closed(asked: Question) -> bool:
     """Tell whether the demand is a closed loop: requests in flight, or offline work with every slot kept full."""
-    request = asked.question
-    return request.target.concurrency is not None or (request.target.offline and request.target.requests_per_s is None)
+    target = asked.target
+    return target.concurrency is not None or (target.offline and target.requests_per_s is None)
 
 
-def _rates(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Iterator[RateLine]:
+def _rates(asked: Question, values: Mapping[str, Any], answered: Answered) -> Iterator[RateLine]:
     """Yield latency by rate of the best layout of each GPU type and precision, the answer's with its own load."""
     request, tokens, best = to_size(asked, values), to_simulate(asked, values), answered.outcome.best
     lines = _best(answered.outcome.ranked)
@@ -111,14 +110,13 @@ def _rates(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> It
             bar(done)
 
 
-def _curve(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Curve | None:
+def _curve(asked: Question, values: Mapping[str, Any], answered: Answered) -> Curve | None:
     """Return the curve of the best layout of each GPU type and precision; None where none serves the demand."""
-    request = asked.question.with_(requests_per_s=None, concurrency=None, gpu_budget=None)
-    found = tuple(line for best in _best(answered.outcome.ranked) for line in _lines(best, request, asked))
+    request = asked.with_(requests_per_s=None, concurrency=None, gpu_budget=None)
+    found = tuple(line for best in _best(answered.outcome.ranked) for line in _lines(best, request))
     if not found:
         return None
     drawn = Drawn(
-        asked=asked.asked,
         question=request,
         found=found,
         layouts=curves.Layouts(
@@ -139,7 +137,7 @@ def _curve(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Cu
         request.target.limits if request.service.osl > 1 else request.target.limits.model_copy(update={"itl": None})
     )
     return build_curve(
-        lines, limits, first_metric(limits, asked.asked.workload.mode), curve_inputs.inputs(drawn, None), rests_on
+        lines, limits, first_metric(limits, asked.origin.workload.mode), curve_inputs.inputs(drawn, None), rests_on
     )
 
 
@@ -151,11 +149,11 @@ def _best(ranked: Sequence[Evaluated]) -> list[Evaluated]:
     return list(firsts.values())[:MOST_LINES]
 
 
-def _lines(best: Evaluated, question: Question, asked: Prepared) -> Iterator[curves.Line]:
+def _lines(best: Evaluated, question: Question) -> Iterator[curves.Line]:
     """Yield the line of a layout that the search found."""
     chosen = best.replica
     sizes = curves.Layouts((chosen.layout.tp,), (chosen.layout.pp,))
-    for line in curves.lines(question, (chosen.gpu_type,), (chosen.precision,), sizes, asked.data):
+    for line in curves.lines(question, (chosen.gpu_type,), (chosen.precision,), sizes, load_data()):
         if isinstance(line, curves.Line) and line.replica.layout == chosen.layout:
             yield line
 
@@ -167,7 +165,7 @@ def _seen(found: Sequence[curves.Line], drawn: Drawn) -> list[list[curves.Seen]]
         return curves.simulated_lines(
             found,
             drawn.question,
-            drawn.asked.workload.tokens,
+            drawn.question.origin.workload.tokens,
             drawn.in_flight,
             seed=drawn.seed,
             each=partial(ordered, jobs=cores()),

@@ -18,9 +18,9 @@ from sizing.cli.named import FILES, Catalog
 from sizing.cli.options import Opt
 from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
-from sizing.cli.resolve import Prepared, data, question
+from sizing.cli.resolve import question
 from sizing.cli.workers import collect, cores, ordered
-from sizing.question.question import Data
+from sizing.question.question import Data, Question, load_data
 from sizing.report import assumptions
 from sizing.report.documents import Assumption
 from sizing.report.documents_sweep import Sweep, SweepRow, flat
@@ -60,9 +60,9 @@ class Resolver:
         """Read the data that all combinations share."""
         self.workload, self.options = workload, options
         self.catalog = Catalog(cache(FILES.model), cache(FILES.gpu), cache(FILES.engine))
-        self.data: Data = data()
+        self.data: Data = load_data()
 
-    def question(self, values: Mapping[str, Any]) -> Prepared:
+    def question(self, values: Mapping[str, Any]) -> Question:
         """Return the question of some values. Raises InputError where they are wrong."""
         return question(self.workload, self.options, values, catalog=self.catalog, read=self.data, pooled=True)
 
@@ -94,16 +94,16 @@ class Rows:
             request = to_size(asked, values)
         except InputError as error:
             return invalid(varied, error)
-        if asked.pools is not None:
+        if asked.space.pools is not None:
             from sizing.cli.pools import searched
             from sizing.report import sweep_pools
 
-            tokens = asked.asked.workload.tokens if self.asking.verified else None
-            found, tried = searched(asked, request, tokens)
-            return sweep_pools.row(varied, found, asked.pools, tried)
-        outcome = searches.search(request, asked.options, asked.precisions)
-        checked = simulated(outcome, asked.asked.workload.tokens) if self.asking.verified else None
-        return row(varied, outcome if checked is None else checked.outcome, asked.asked, checked)
+            tokens = asked.origin.workload.tokens if self.asking.verified else None
+            found, tried = searched(request, resolver.data, tokens)
+            return sweep_pools.row(varied, found, asked.space.pools, tried)
+        outcome = searches.search(request, asked.space.gpu_types, asked.space.precisions)
+        checked = simulated(outcome, asked.origin.workload.tokens) if self.asking.verified else None
+        return row(varied, outcome if checked is None else checked.outcome, checked)
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
@@ -158,7 +158,7 @@ def document(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
     """Return the document of all rows."""
     feasible = sum(row.feasible for row in rows)
     asked = list(_each_varied(asking))
-    found = [inputs(one.asked, one.question, None) for one in asked]
+    found = [inputs(one, None) for one in asked]
     rests_on = [tuple(_rests_on(one)) for one in asked]
     return Sweep(
         feasible=feasible > 0,
@@ -171,12 +171,12 @@ def document(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
     )
 
 
-def _rests_on(one: Prepared) -> Iterator[Assumption]:
-    yield from assumptions.of_model(one.question, one.asked.notes)
-    yield from assumptions.of_limits(one.question)
+def _rests_on(one: Question) -> Iterator[Assumption]:
+    yield from assumptions.of_model(one, one.origin.notes)
+    yield from assumptions.of_limits(one)
 
 
-def _each_varied(asking: Sweeping) -> Iterator[Prepared]:
+def _each_varied(asking: Sweeping) -> Iterator[Question]:
     """Yield the first combination and, of each input, every other value in it (of numbers the last): what changes, changes here."""
     resolver = _resolver(asking.workload, asking.axes)
     first = {axis.name: axis.values[0] for axis in asking.axes}

@@ -11,7 +11,7 @@ from sizing.question.question import Question
 from sizing.report import estimate
 from sizing.report.documents import Assumption, Deployment, ErrorBand, Estimate
 from sizing.report.documents_compare import Compare, CompareCandidate, Limited, Replaced
-from sizing.report.inputs import Asked, demand, inputs
+from sizing.report.inputs import demand, inputs
 from sizing.specs.workload import Objective
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
@@ -25,22 +25,20 @@ class Told(NamedTuple):
     assumptions: tuple[Assumption, ...]
 
 
-def told(found: Compared, asked: Asked, sort: Objective, replaced: int | None = None) -> Told:
+def told(found: Compared, sort: Objective, replaced: int | None = None) -> Told:
     """Return a candidate's line; `replaced` is how many GPUs it is to take the place of."""
-    one = estimate.build(found.outcome, _alone(found, asked), checked=found.checked)
+    one = estimate.build(found.outcome, checked=found.checked)
     return Told(place(found.best, sort), _line(one, found, replaced), one.assumptions if one.feasible else ())
 
 
-def build(
-    lines: Sequence[Told], asked: Asked, question: Question, sort: str, replaces: Replaced | None = None
-) -> Compare:
+def build(lines: Sequence[Told], question: Question, sort: str, replaces: Replaced | None = None) -> Compare:
     """Return the document of all candidates, in order."""
     candidates = tuple(entry.line for entry in sorted(lines, key=lambda entry: entry.place))
     best = next((line for line in candidates if line.feasible), None)
     return Compare(
         feasible=best is not None,
-        inputs=inputs(asked, question, None),
-        demand=demand(asked, question),
+        inputs=inputs(question, None),
+        demand=demand(question),
         sort=sort,
         replaces=replaces,
         best=best,
@@ -49,9 +47,9 @@ def build(
     )
 
 
-def replaced(found: Compared, asked: Asked, gpus: int) -> Replaced | None:
+def replaced(found: Compared, gpus: int) -> Replaced | None:
     """Return what so many GPUs serve at most within the limits; None where that is nothing."""
-    one = estimate.build(found.outcome, asked, checked=found.checked)
+    one = estimate.build(found.outcome, checked=found.checked)
     d, load = one.deployment, one.load
     if d is None or load is None:
         return None
@@ -71,10 +69,6 @@ def replaced(found: Compared, asked: Asked, gpus: int) -> Replaced | None:
         requests_per_s=load.requests_per_s,
         verified=found.checked is not None,
     )
-
-
-def _alone(found: Compared, asked: Asked) -> Asked:
-    return asked._replace(options=(found.gpu_type,), precisions=(found.precision,))
 
 
 def _line(one: Estimate, found: Compared, replaced: int | None) -> CompareCandidate:

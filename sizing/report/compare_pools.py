@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sizing.answers.compare import ComparedPools, place
-from sizing.answers.pools import Asked as Pools
 from sizing.answers.pools import Pooled
 from sizing.planning import cost
-from sizing.question.question import GpuType, Question
+from sizing.question.question import GpuType, Question, SeparatePools
 from sizing.report import assumptions, pools
 from sizing.report.compare import LATENCIES, Told
 from sizing.report.documents import Assumption
 from sizing.report.documents_compare import CompareCandidate, Limited
 from sizing.report.documents_pools import Disaggregated
-from sizing.report.inputs import Asked, limits
+from sizing.report.inputs import limits
 from sizing.specs.workload import Objective
 
 
-def told(found: ComparedPools, asked: Asked, sort: Objective, replaced: int | None = None) -> Told:
+def told(found: ComparedPools, sort: Objective, replaced: int | None = None) -> Told:
     """Return the line of a pair of pools; `replaced` is how many GPUs it is to take the place of."""
     request, best = found.found.question, found.best
     one = pools.build(found.found, found.pools, None, found.checked)
-    rests_on = () if best is None else tuple(dict.fromkeys(_assumptions(best, request, asked, found.pools)))
+    rests_on = () if best is None else tuple(dict.fromkeys(_assumptions(best, request, found.pools)))
     return Told(place(best, sort), _line(one, found, request, replaced, rests_on), rests_on)
 
 
@@ -34,7 +33,7 @@ def _line(
     rests_on: tuple[Assumption, ...],
 ) -> CompareCandidate:
     best = found.best
-    options = (found.pools.prefill.options[0], found.pools.decode.options[0])
+    options = (found.pools.prefill.gpu_types[0], found.pools.decode.gpu_types[0])
     tokens_per_s = None if best is None else best.requests_per_s * question.service.osl
     means = {name: spread.mean if (spread := getattr(one, name)) is not None else None for name in LATENCIES}
     return CompareCandidate(
@@ -116,9 +115,9 @@ def _borrows(best: Pooled) -> bool:
     return any(choice.borrowed_from for choice in used)
 
 
-def _assumptions(best: Pooled, question: Question, asked: Asked, sides: Pools) -> Iterator[Assumption]:
-    yield from assumptions.of_model(question, asked.notes)
+def _assumptions(best: Pooled, question: Question, sides: SeparatePools) -> Iterator[Assumption]:
+    yield from assumptions.of_model(question, question.origin.notes)
     for part in best.parts.values():
-        yield from assumptions.of_part(question, asked, part)
+        yield from assumptions.of_part(question, part)
     yield from assumptions.of_limits(question)
     yield from pools.assumptions(sides.facts)

@@ -17,7 +17,7 @@ from sizing.report.cost_pairs import compared
 from sizing.report.cost_service import Service, Split, service_of
 from sizing.report.documents import Assumption
 from sizing.report.documents_cost import CostOption, CostReport, Load, with_mean
-from sizing.report.inputs import Asked, inputs
+from sizing.report.inputs import inputs
 from sizing.report.lines import number
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu, Price
@@ -56,7 +56,6 @@ class Priced(NamedTuple):
 class Answer(NamedTuple):
     """What the search found on one type of GPU, its check by simulation, and the prices."""
 
-    asked: Asked
     outcome: Outcome
     checked: Verified | None
     priced: Priced
@@ -98,7 +97,7 @@ def build(asking: Asking, problems: Sequence[str] = (), suggestions: Sequence[st
     parts.sort(key=lambda part: part.options[0].usd_per_1k_requests.at_load if part.options else 0.0)
     problems = [*problems, *left_out]
     first = parts[0].answer if parts else asking.answers[0]
-    stated = inputs(first.asked, first.outcome.question, parts[0].best.replica if parts else None)
+    stated = inputs(first.outcome.question, parts[0].best.replica if parts else None)
     stated |= _inputs(asking, first)
     if not parts:
         return _unsized(first, stated, problems, suggestions)
@@ -156,7 +155,7 @@ def _unsized(first: Answer, stated: dict[str, Any], problems: Sequence[str], sug
         usd_per_year=None, usd_per_1k_requests=None, usd_per_million_tokens=None, split=None, load_requests_per_s=None, demand=None, mean_requests_per_s=None,
         peak_requests_per_s=None, full_use_requests_per_s=None, sized_to_mean=None, deployments=(), verified=None, options=(),
         break_even=(), energy=None, bands={}, problems=tuple(problems), suggestions=tuple(suggestions),
-        assumptions=tuple(assumptions.of_model(first.outcome.question, first.asked.notes)),
+        assumptions=tuple(assumptions.of_model(first.outcome.question, first.outcome.question.origin.notes)),
     )  # fmt: skip
 
 
@@ -194,7 +193,7 @@ def _parts(answers: Iterable[Answer], split: Split, *, several: bool) -> tuple[l
         try:
             part = _part(answer, split, several=several)
         except InputError as error:
-            faults += [(answer.asked.options[0].name, fault) for fault in error.faults]
+            faults += [(answer.outcome.question.space.gpu_types[0].name, fault) for fault in error.faults]
         else:
             found += [part] if part is not None else []
     if faults and not found:
@@ -207,7 +206,7 @@ def _part(answer: Answer, split: Split, *, several: bool) -> _Part | None:
     best = answer.best
     if best is None:
         return None
-    service = service_of(best, answer.outcome.question, answer.asked.workload.planning, split)
+    service = service_of(best, answer.outcome.question, answer.outcome.question.origin.workload.planning, split)
     mark = f" ({service.gpu})" if several else ""
     found = _options(answer.priced, service, best.replica.gpu_type.gpu)
     return _Part(answer, best, service, tuple(option._replace(name=option.name + mark) for option in found))
@@ -233,12 +232,12 @@ def _assumptions(asking: Asking, parts: Iterable[_Part], options: Iterable[CostO
         if service.load in LOADS_ASSUMED:
             why = "nothing says how far the mean is below it"
             yield Assumption("load", LOADS_ASSUMED[service.load], "", "assumed", why)
-        yield from assumptions.of_model(request, answer.asked.notes)
+        yield from assumptions.of_model(request, request.origin.notes)
         yield from assumptions.of_memory(request, chosen)
         yield from assumptions.of_time(request, chosen, best.load.kernels)
         yield from assumptions.of_limits(request)
         unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
-        yield from assumptions.of_planning(request, answer.asked, unpriced)
+        yield from assumptions.of_planning(request, unpriced)
         if answer.priced.own is not None:
             yield from _of_server(answer.priced.own)
     for option in options:

@@ -15,14 +15,12 @@ from sizing.report import assumptions, curve_pools, pools
 from sizing.report.curve_measured import Benchmark
 from sizing.report.documents import Assumption
 from sizing.report.documents_curve import CurveLine
-from sizing.report.inputs import Asked
 from sizing.report.talks import conversation
 
 
 class Drawn(NamedTuple):
     """What is predicted: the request, the lines that were found, and the loads that each is put under."""
 
-    asked: Asked
     question: Question
     found: tuple[Line | Refusal, ...]
     layouts: Layouts
@@ -47,12 +45,12 @@ def inputs(drawn: Drawn | None, measured: Measured | None) -> dict[str, Any]:
     if drawn is None:
         assert measured is not None
         return {"model": measured.benchmark.model, "isl": measured.benchmark.isl, "osl": measured.benchmark.osl, "measured": of_file}  # fmt: skip
-    request, tokens = drawn.question, drawn.asked.workload.tokens
+    request, tokens = drawn.question, drawn.question.origin.workload.tokens
     return {
-        "workload": drawn.asked.workload_name,
+        "workload": request.origin.workload_name,
         "model": request.service.model.name,
-        "model_id": drawn.asked.model_id,
-        "gpus": [option.name for option in drawn.asked.options],
+        "model_id": request.origin.model_id,
+        "gpus": [gpu_type.name for gpu_type in request.space.gpu_types],
         "weight_precisions": list(dict.fromkeys(_precision(one) for one in drawn.found)),
         "kv_precision": request.service.kv_precision,
         "engine": request.service.engine.name,
@@ -66,7 +64,7 @@ def inputs(drawn: Drawn | None, measured: Measured | None) -> dict[str, Any]:
         "isl_std": tokens.isl_std,
         "osl_std": tokens.osl_std,
         "max_model_len": request.service.max_model_len,
-        "mode": drawn.asked.workload.mode,
+        "mode": request.origin.workload.mode,
         "tp": list(drawn.layouts.tp),
         "pp": list(drawn.layouts.pp),
         "serving": {**request.service.serving.model_dump(exclude={"tp", "pp"})},
@@ -109,7 +107,7 @@ def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None)
     if drawn is None:
         return
     request = drawn.question
-    yield from assumptions.of_model(request, drawn.asked.notes)
+    yield from assumptions.of_model(request, request.origin.notes)
     yield _driven(drawn)
     yield from assumptions.of_limits(request)
     line = _line((*drawn.found, *drawn.pools), number)

@@ -53,7 +53,7 @@ def _line(pair: Pooled, points: tuple[CurvePoint, ...], question: Question) -> C
 
 
 def _undrawn(found: Unpaired, question: Question) -> CurveLine:
-    options = (found.asked.prefill.options[0], found.asked.decode.options[0])
+    options = (found.asked.prefill.gpu_types[0], found.asked.decode.gpu_types[0])
     return _bare(question)._replace(
         gpu=" + ".join(dict.fromkeys(option.name for option in options)),
         weight_precision=found.precision or question.service.model.quantisation.precision,

@@ -15,7 +15,7 @@ from sizing.planning.size import Rules, need_of, size_of
 from sizing.report import plan_assumptions, plan_cloud, plan_parts
 from sizing.report.documents import Users
 from sizing.report.documents_plan import Growth, Hour, Move, Plan, PoolPlan, Uncertainty
-from sizing.report.inputs import Asked, habits, inputs
+from sizing.report.inputs import habits, inputs
 from sizing.report.plan_cloud import Rented
 from sizing.specs.demand import Scaling
 
@@ -27,7 +27,6 @@ class Answer(NamedTuple):
     """What the search found for one workload, and how it is pooled; `checked` is None where nothing was simulated."""
 
     name: str
-    asked: Asked
     outcome: Outcome
     checked: Verified | None
     pool: fleets.Sharing
@@ -144,7 +143,7 @@ def _without_answer(asking: Asking, problems: Sequence[str], suggestions: Sequen
 def _inputs(asking: Asking) -> dict[str, Any]:
     def of(answer: Answer) -> dict[str, Any]:
         best = answer.outcome.best
-        return inputs(answer.asked, answer.outcome.question, best.replica if best is not None else None)
+        return inputs(answer.outcome.question, best.replica if best is not None else None)
 
     return {
         "fleet" if asking.is_fleet else "workload": asking.title,
@@ -222,10 +221,10 @@ def _hours(members: Sequence[Member], pools: Sequence[Pool], hours: int) -> tupl
 
 def _users(answer: Answer, member: Member) -> Users | None:
     """Return the daily active users that the load is of; None of a closed loop, whose rate follows the answers."""
-    request, demand = answer.outcome.question, answer.asked.workload.demand
+    request, demand = answer.outcome.question, answer.outcome.question.origin.workload.demand
     if member.need.in_flight:
         return None
-    user = habits(answer.asked, request)
+    user = habits(request)
     rate = member.need.demand if request.target.demanded is not None else member.need.per_replica * member.need.base
     stated = demand is None or demand.daily_active_users is not None
     return Users(user.users_of(rate), *user[:3], stated)

@@ -42,7 +42,7 @@ def workload(name: str, answer: Answer, member: Member, held: Rented) -> Workloa
         gpus_per_replica=layout.gpus,
         gpus_per_node=need.fit.gpus_per_node,
         replicas_per_node=need.fit.replicas_per_node,
-        demand=demand(answer.asked, request),
+        demand=demand(request),
         demand_unit="requests in flight" if need.in_flight else "requests/s",
         demand_at_peak=need.demand,
         headroom=need.headroom,

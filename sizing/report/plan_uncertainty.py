@@ -24,7 +24,8 @@ MEASURE = "influence: Spearman's rank correlation of an input with GPUs over all
 
 def uncertain_of(answer: Answer, rules: Rules, held: Rented) -> Uncertain:
     """Return a workload with its ranges, its price and the error band of its rate, where published runs of its kind are known."""
-    best, request, workload = answer.best, answer.outcome.question, answer.asked.workload
+    best, request, origin = answer.best, answer.outcome.question, answer.outcome.question.origin
+    workload = origin.workload
     assert best is not None
     option = best.replica.gpu_type
     in_flight = request.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
@@ -33,10 +34,10 @@ def uncertain_of(answer: Answer, rules: Rules, held: Rented) -> Uncertain:
     arrivals = None
     if workload.demand is not None and workload.demand.trace is not None:
         rows = traces.load_trace(expanded(workload.demand.trace))
-        arrivals = demand.of_trace(rows[:, 0], answer.asked.defaults.trace_window_s)
+        arrivals = demand.of_trace(rows[:, 0], origin.defaults.trace_window_s)
     member = member_of(answer, rules)
     instance = held[option.id].offer.gpus if option.id in held else 1
-    return Uncertain(member, workload, answer.asked.defaults, band, price_of(answer, held), instance, arrivals)
+    return Uncertain(member, workload, origin.defaults, band, price_of(answer, held), instance, arrivals)
 
 
 def build(fleet: Sequence[Uncertain], found: Ranges) -> Uncertainty:

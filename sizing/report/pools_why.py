@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sizing.answers.pools import Asked, Checked, Found, Pooled
+from sizing.answers.pools import Checked, Found, Pooled
 from sizing.answers.search import Evaluated
-from sizing.question.question import Question
+from sizing.question.question import Question, SeparatePools
 from sizing.replica.replica import Refusal
 from sizing.report.lines import limit_words, milliseconds, number, plural
 from sizing.specs.units import MILLI
@@ -12,7 +12,7 @@ from sizing.specs.units import MILLI
 LATENCIES = ("ttft", "itl", "e2e")
 
 
-def why_not(found: Found, asked: Asked, checked: Checked | None) -> str:
+def why_not(found: Found, asked: SeparatePools, checked: Checked | None) -> str:
     """Say what stands in the way of any pair: the simulation, or the nearest miss of a pool or of the way between both."""
     if checked is not None:
         return _unconfirmed(checked, found.question, asked)
@@ -47,7 +47,7 @@ def _miss(entry: Refusal, phase: str) -> str:
     return f"{phase}: {entry.gpu_type.name} {entry.layout}: {entry.detail}"
 
 
-def _too_few(found: Found, asked: Asked) -> str:
+def _too_few(found: Found, asked: SeparatePools) -> str:
     """Say which pool has too few replicas, what ends their load and how many it takes; or that no pair fits the budget."""
     request = found.question
     given = {"prefill": asked.prefill.pool.replicas, "decode": asked.decode.pool.replicas}
@@ -77,7 +77,7 @@ def _shape(pool: Evaluated, count: int | None, name: str) -> str:
     return f"{name}: {count or 1} x {pool.replica.gpu_type.name} {pool.replica.layout}"
 
 
-def _unconfirmed(checked: Checked, question: Question, asked: Asked) -> str:
+def _unconfirmed(checked: Checked, question: Question, asked: SeparatePools) -> str:
     """Say what the last size that was simulated missed, and which pool that is given its replicas is too small for it."""
     from sizing.answers.verify_pools import lacking, limits_of
 

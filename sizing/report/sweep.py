@@ -9,7 +9,6 @@ from sizing.answers.search import Evaluated, Outcome, within_budget
 from sizing.report.documents_sweep import NUMBERS, SweepRow
 from sizing.report.estimate import cost_figures
 from sizing.report.figures import throughput
-from sizing.report.inputs import Asked
 from sizing.report.limiting import unmet
 from sizing.specs.errors import InputError
 from sizing.specs.units import MILLI
@@ -20,13 +19,13 @@ if TYPE_CHECKING:  # the simulator need not be loaded to report
 INPUT = "input"
 
 
-def row(varied: dict[str, Any], outcome: Outcome, asked: Asked, checked: Verified | None = None) -> SweepRow:
+def row(varied: dict[str, Any], outcome: Outcome, checked: Verified | None = None) -> SweepRow:
     """Return the row of a combination that was searched for; `checked` is the simulation of its answer, None without one."""
     best = outcome.best
     if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
         nearest = unmet(outcome, (), checked)
         return without_answer(varied, nearest.limit, nearest.detail)
-    layout, rates, money = best.replica.layout, throughput(best, outcome), cost_figures(best, outcome, asked)
+    layout, rates, money = best.replica.layout, throughput(best, outcome), cost_figures(best, outcome)
     return SweepRow(
         varied=varied,
         feasible=True,

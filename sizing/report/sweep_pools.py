@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sizing.answers.pools import Asked, Checked, Found
+from sizing.answers.pools import Checked, Found
 from sizing.planning import cost
+from sizing.question.question import SeparatePools
 from sizing.report import pools
 from sizing.report.answers import gpus_called, shape, weights_called
 from sizing.report.documents_sweep import SweepRow
@@ -13,7 +14,7 @@ from sizing.report.pools import UNSERVED
 from sizing.report.sweep import without_answer
 
 
-def row(varied: dict[str, Any], found: Found, asked: Asked, checked: Checked | None = None) -> SweepRow:
+def row(varied: dict[str, Any], found: Found, asked: SeparatePools, checked: Checked | None = None) -> SweepRow:
     """Return the row; `checked` is the simulation of its answer, None without one."""
     one, best = pools.build(found, asked, None, checked), found.confirmed(checked)
     if not one.feasible or best is None:
