@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from sizing.planning.offers import CostOption
+from sizing.report.cost import CostReport
 from sizing.report.documents import plain
-from sizing.report.documents_cost import CostOption, CostReport
 from sizing.report.rows import Row, Rows
 
 COLUMNS = (
