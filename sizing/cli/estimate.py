@@ -158,6 +158,7 @@ def _with_pools(
     from sizing.cli.pools import searched
     from sizing.report import pools
     from sizing.report.check_command import simulate_pools
+    from sizing.report.parts.pools import assumptions, of_turns
 
     asked = question.space.pools
     assert asked is not None
@@ -171,8 +172,8 @@ def _with_pools(
         disaggregated=built,
         assumptions=(
             *document.assumptions,
-            *pools.assumptions(asked.facts),
-            *pools.of_turns(question, asked.facts),
+            *assumptions(asked.facts),
+            *of_turns(question, asked.facts),
         ),
     )
 

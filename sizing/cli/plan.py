@@ -163,7 +163,7 @@ def _answer(name: str, question: Question, pool: Sharing, rules: Rules, *, verif
 
 
 def _problem(answer: Answer) -> str:
-    from sizing.report.limiting import unmet
+    from sizing.report.parts.limiting import unmet
 
     return f"{answer.name}: {unmet(answer.outcome, (), answer.checked).detail}"
 

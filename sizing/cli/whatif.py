@@ -75,7 +75,7 @@ def _solved(asked: Question) -> Solved:
 
         return solved(search(asked, asked.space.gpu_types, asked.space.precisions, load_data()))
     from sizing.cli.pools import searched
-    from sizing.report.pools_why import why_not
+    from sizing.report.parts.pools import why_not
 
     found, _ = searched(asked, load_data(), None)
     return Solved(found.best, None if found.best is not None else why_not(found, asked.space.pools, None))

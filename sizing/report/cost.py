@@ -7,16 +7,19 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sizing.catalog.servers import Resolved
+from sizing.formats.view import Assumption
+from sizing.formats.words import number
 from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
 from sizing.question.question import GpuType
-from sizing.report import assumptions, estimate
-from sizing.report.documents import Assumption, Deployment, ErrorBand
-from sizing.report.inputs import inputs
-from sizing.report.limiting import unmet
-from sizing.report.lines import number
+from sizing.report import estimate
+from sizing.report.documents import Deployment
+from sizing.report.parts import assumptions
+from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts.limiting import unmet
+from sizing.report.parts.question import inputs
 from sizing.specs.errors import Fault
 from sizing.specs.server import NUMBERS
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sizing.answers.answer import spent
-from sizing.answers.pools import Checked, Found, Pooled, within_budget
+from sizing.answers.pools import Checked, Found, Pooled
 from sizing.answers.search import Evaluated
+from sizing.formats.words import number, percent, plural
 from sizing.question.question import Question, SeparatePools
 from sizing.report import estimate
-from sizing.report.documents import Assumption, Statistics
-from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, PoolShape, PoolShapes, Transfer
-from sizing.report.lines import limit_words, number, percent, plural
-from sizing.report.pools_why import LATENCIES, limit_of, why_not
-from sizing.specs.optimisations import HandOver
-from sizing.specs.units import GIGA, MILLI
+from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures
+from sizing.report.parts.figures import Statistics
+from sizing.report.parts.layouts import sizes
+from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.pools import LATENCIES, end_of, limit_of, transfer_figures, unserved
+from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.engine.transfer import Transfer as Way
+    pass
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
 
@@ -33,18 +33,14 @@ def build(
     `aggregated` is the confirmed answer that serves as one, None where there is none.
     """
     request = found.question
-    best = found.confirmed(checked)
-    if best is not None and not within_budget(best, request):
-        over, best = best, None
-        why = f"both pools take {plural(over.gpus, 'GPU')}, the budget is {request.rules.gpu_budget or 0:,}"
-    elif best is None:
-        why = why_not(found, asked, checked)
+    why = unserved(found, asked, checked)
+    best = found.confirmed(checked) if why is None else None
     beside = None if aggregated is None else _aggregated(aggregated)
     rejected = {phase: tuple(map(estimate.rejected, entries)) for phase, entries in found.rejected.items()}
     if best is None:
         nothing = Disaggregated(False, *[None] * (len(Disaggregated._fields) - 1))  # type: ignore[arg-type]
         return nothing._replace(
-            aggregated=beside, beats_aggregated=False, why=why, needs=asked.facts.needs, rejected=rejected
+            aggregated=beside, beats_aggregated=False, why=why or "", needs=asked.facts.needs, rejected=rejected
         )
     return Disaggregated(
         feasible=True,
@@ -71,58 +67,9 @@ def build(
     )
 
 
-def binding_limit(one: Disaggregated) -> str:
-    """Return what ends the load of the pool that is nearer to its most; where no pair serves, that the pools do not."""
-    pool = {"prefill": one.prefill, "decode": one.decode}.get(one.binding or "")
-    return UNSERVED if pool is None else pool.limit
-
-
 def mean_ms(pair: Pooled, name: str) -> float:
     """Return the mean of a latency in ms."""
     return pair.latency_s(name)["mean"] / MILLI
-
-
-def shapes(pair: Pooled) -> PoolShapes:
-    """Return what both pools run."""
-    return PoolShapes(_shape(pair.prefill), _shape(pair.decode), pair.transfer_s / MILLI)
-
-
-def _shape(pool: Evaluated) -> PoolShape:
-    option, layout = pool.replica.gpu_type, pool.replica.layout
-    return PoolShape(
-        option.name,
-        option.id,
-        pool.replicas,
-        layout.tp,
-        layout.pp,
-        layout.ep,
-        layout.dp,
-        layout.cp,
-        layout.dcp,
-        pool.gpus,
-    )
-
-
-def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
-    """Return what else it rests on where prompts hold answers, whose cache the decode pool has made."""
-    if question.service.extras.cached.talk is None:
-        return ()
-    return (
-        Assumption(
-            "caches of earlier answers", "back in the prefill pool by the next turn", "", "assumed", facts.source
-        ),
-    )
-
-
-def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
-    """Return what the hand-over rests on."""
-    way = "layer by layer while later layers are computed" if facts.by_layer else "whole, when prefill is over"
-    return (
-        Assumption("cache handed over", way, "", "assumed", facts.source),
-        Assumption("first token", "out when its cache has arrived", "", "assumed", facts.source),
-        Assumption("each GPU's link between pools", "its own, one prompt after another", "", "assumed", facts.source),
-        Assumption("error band of pools", "none: published measurements serve as one", "", "assumed", facts.source),
-    )
 
 
 def beats(pooled: Pooled, aggregated: Evaluated, question: Question) -> bool:
@@ -172,40 +119,23 @@ def _utilisation(pool: Evaluated) -> float:
 def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None = None) -> PoolFigures:
     chosen = pool.replica
     layout = chosen.layout
-    limit = "itl" if itl_ms is not None and pool.binding == "e2e" else pool.binding
     alone_s = pool.load.solo_itl_s if itl_ms is not None else pool.load.solo_ttft_s
     return PoolFigures(
         gpu=chosen.gpu_type.name,
         gpu_id=chosen.gpu_type.id,
         replicas=pool.replicas,
-        tp=layout.tp,
-        pp=layout.pp,
-        ep=layout.ep,
-        dp=layout.dp,
-        cp=layout.cp,
-        dcp=layout.dcp,
+        **sizes(layout),
         gpus_per_replica=layout.gpus,
         nodes_per_replica=-(-layout.gpus // chosen.gpu_type.gpu.datasheet.island_gpus),
         gpus=pool.gpus,
         weight_precision=chosen.plan.weight_format,
         utilisation=_utilisation(pool),
         most_requests_per_s=pool.most_requests_per_s * pool.replicas,
-        limit=limit,
+        limit=end_of(pool, "decode" if itl_ms is not None else "prefill"),
         ttft_ms=ttft_ms,
         itl_ms=itl_ms,
         kv_cache_tokens=chosen.memory.kv_cache_tokens,
         solo_ms=alone_s / MILLI,
-    )
-
-
-def transfer_figures(transfer: Way, prompt_tokens: float, *, within_node: bool) -> Transfer:
-    """Return what a document says of a prompt's cache on its way."""
-    return Transfer(
-        gb_per_gpu=(transfer.bytes_per_token * prompt_tokens + transfer.bytes_per_sequence) / GIGA,
-        link=transfer.link.kind,
-        gb_per_s_per_gpu=transfer.link.bytes_per_s / GIGA,
-        within_node=within_node,
-        by_layer=transfer.layers > 0,
     )
 
 

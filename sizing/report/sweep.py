@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sizing.answers.search import Evaluated, Outcome, within_budget
 from sizing.report.documents_sweep import NUMBERS, SweepRow
 from sizing.report.estimate import cost_figures
-from sizing.report.figures import throughput
-from sizing.report.limiting import unmet
+from sizing.report.parts.figures import throughput
+from sizing.report.parts.limiting import unmet
 from sizing.specs.errors import InputError
 from sizing.specs.units import MILLI
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line
+from sizing.formats.words import number, percent, plural, rounded_usd
 from sizing.planning.bill import BreakEven, Energy
 from sizing.planning.offers import CostOption
 from sizing.planning.usage import ByLoad, LoadKind
 from sizing.report.cost import FULL_USE, LOADS, CostReport
-from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, number, percent, plural, rounded_usd
-from sizing.report.table_layouts import layout
+from sizing.report.parts.assumptions import assumed
+from sizing.report.parts.layouts import layout
 
 DIGITS = 2  # of a break-even, which rests on a predicted rate
 KWH_PER_MWH = 1000
@@ -35,7 +37,7 @@ def blocks(document: CostReport) -> Iterator[Block]:
     if document.energy is not None:
         yield Block(tuple(_energy(document.energy, _at(document), decodes=document.inputs["osl"] > 1)))
     yield Block(tuple(_prices(document)))
-    yield assumed(document.assumptions, sources=False)
+    yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
 def _answer(document: CostReport) -> Iterator[Line]:

@@ -13,9 +13,10 @@ from places import ROOT
 
 from sizing.catalog.engines import load_engine
 from sizing.model.memory import static_fraction
-from sizing.model.settings import Deployment, check_version, is_within, parse_version, resolve, source_of
+from sizing.model.settings import Deployment, check_version, is_within, resolve, source_of
 from sizing.specs.engine import Engine, EngineSettings, GraphSizes, Reserve
 from sizing.specs.errors import InputError
+from sizing.specs.units import parse_version
 
 FOLDER = ROOT / "hardware_profiles" / "engines"
 FILES = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}

@@ -10,8 +10,9 @@ import pytest
 from sizing.catalog.engines import load_engine
 from sizing.catalog.gpus import load_gpu
 from sizing.cli.main import run
-from sizing.report.documents_listing import Entry
-from sizing.report.table_entry import blocks
+from sizing.formats.text import blocks_of
+from sizing.report import listings
+from sizing.report.listings import Entry
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -28,7 +29,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def lines_of(entry: dict[str, object]) -> list[str]:
-    return [line.text for block in blocks(Entry("id", "id.yaml", entry)) for line in block.lines]
+    found = listings.document_of_entry(Entry("id", "id.yaml", entry))
+    blocks = (block for section in found.sections(found.record) for block in blocks_of(section))
+    return [line.text for block in blocks for line in block.lines]
 
 
 # --- entries ---

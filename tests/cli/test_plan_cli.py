@@ -449,7 +449,8 @@ def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
     from sizing.cli.collecting import Part
     from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, _planned
     from sizing.cli.planned import ask
-    from sizing.report import table
+    from sizing.formats.text import render
+    from sizing.report.unconverted import document_of
 
     values: dict[str, Any] = {option.name: None for option in (*WORKLOAD_OPTIONS, *RULE_OPTIONS)}
     values |= {
@@ -462,7 +463,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
     document = _planned(
         ask(FLEET, WORKLOAD_OPTIONS, RULE_OPTIONS, values, Part(lambda: None)), 0, uncertain=True, verified=False
     )
-    assert max(map(len, table.render(document, width).splitlines())) <= width
+    assert max(map(len, render(document_of(document), width).splitlines())) <= width
 
 
 def test_the_number_alone(capsys: pytest.CaptureFixture[str]) -> None:

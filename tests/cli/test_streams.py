@@ -80,7 +80,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "sizing.cli.main", "sizing.cli.listings", "sizing.report.table", "yaml"])
+@pytest.mark.parametrize("module", ["typer", "sizing.cli.main", "sizing.cli.listings", "sizing.formats.text", "yaml"])
 def test_an_interrupt_while_loading_ends_quietly(module: str) -> None:
     code = INTERRUPTING.format(module=module, arguments=["gpus", "h100-sxm"])
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, timeout=60, check=False)

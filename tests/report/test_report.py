@@ -14,23 +14,23 @@ import pytest
 
 from sizing import __version__
 from sizing.answers import advice
-from sizing.answers.search import search
+from sizing.answers.search import search, within_budget
 from sizing.catalog import gpus, models
 from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.main import run
 from sizing.cli.output import encodable
 from sizing.cli.resolve import question
+from sizing.formats.tables import as_csv, as_json, as_markdown
+from sizing.formats.text import Block, render, rows
+from sizing.formats.view import Line
+from sizing.formats.words import milliseconds, money, number, stated
 from sizing.question.question import load_data
-from sizing.report import csv as csv_format
-from sizing.report import json as json_format
-from sizing.report import markdown, table
 from sizing.report.documents import Alternative, Estimate
-from sizing.report.documents_listing import Entry, Listing
-from sizing.report.estimate import build, within_budget
-from sizing.report.layout import rows
-from sizing.report.lines import Block, Line, milliseconds, money, number, stated
+from sizing.report.estimate import build
+from sizing.report.listings import Entry, Listing, document_of_entry, document_of_list
 from sizing.report.table_estimate import shell_lines
 from sizing.report.table_layouts import compared, rejected
+from sizing.report.unconverted import document_of
 
 LLAMA = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 1000, "osl": 200}
 CASES: dict[str, dict[str, Any]] = {
@@ -93,8 +93,12 @@ def document(name: str, explained: bool = False) -> Estimate:
 
 @cache
 def parsed(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json_format.render(document(name)), parse_constant=_refused)
+    found: dict[str, Any] = json.loads(as_json(document_of(document(name))), parse_constant=_refused)
     return found
+
+
+def terminal(record: Any, width: int = 80) -> str:
+    return render(document_of(record), width)
 
 
 def _refused(constant: str) -> float:
@@ -143,14 +147,14 @@ def test_a_given_value_gains_no_digits(value: float | str, text: str) -> None:
 @pytest.mark.parametrize("width", [60, 80, 110])
 @pytest.mark.parametrize("name", CASES)
 def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
-    text = table.render(document(name), width)
+    text = terminal(document(name), width)
     assert widest(text) <= width
 
 
 @pytest.mark.parametrize("explained", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_lines_end_without_spaces_and_blocks_with_one_empty_line(name: str, explained: bool) -> None:
-    text = table.render(document(name, explained))
+    text = terminal(document(name, explained))
     lines = text.split("\n")
     assert all(line == line.rstrip() for line in lines)
     assert lines[0] and lines[-1]
@@ -162,7 +166,7 @@ def test_lines_end_without_spaces_and_blocks_with_one_empty_line(name: str, expl
 def test_the_answer_comes_first(name: str) -> None:
     found = document(name)
     assert found.deployment is not None
-    first, *others = table.render(found).splitlines()
+    first, *others = terminal(found).splitlines()
     assert first.startswith(f"{found.deployment.gpus} x {found.deployment.gpu} = ")
     order = ["Serves ", "TTFT ", "Model ", "Memory per GPU", "What limits it", "Assumed "]
     at = [next(i for i, line in enumerate(others) if line.startswith(start)) for start in order]
@@ -171,27 +175,27 @@ def test_the_answer_comes_first(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["infeasible", "budget"])
 def test_what_stands_in_the_way_comes_first(name: str) -> None:
-    text = table.render(document(name))
+    text = terminal(document(name))
     assert text.startswith("Infeasible: ")
     assert text.index("Nearest") < text.index("What would help")
 
 
 def test_limits_stand_beside_what_they_bound_each_with_its_unit() -> None:
-    line = table.render(document("feasible")).splitlines()[2]
+    line = terminal(document("feasible")).splitlines()[2]
     assert "limit 1 s)" in line and " ms (limit 50 ms)" in line
     assert line.count("p95") == 1  # of TTFT; the limit on ITL is on its mean, shown already
 
 
 def test_osl_1_has_no_inter_token_latency() -> None:
-    text = table.render(document("osl_1"))
+    text = terminal(document("osl_1"))
     assert "no decode (OSL 1)" in text
     assert "ITL" not in text.partition("\n\n")[0]
 
 
 def test_a_limit_between_tokens_is_said_not_to_apply_to_a_single_token() -> None:
-    text = table.render(document("no_itl"))
+    text = terminal(document("no_itl"))
     assert "No tokens after the first (OSL 1): the limit on ITL does not apply" in text.splitlines()
-    assert "does not apply" not in table.render(document("osl_1"))  # where none is given
+    assert "does not apply" not in terminal(document("osl_1"))  # where none is given
     (told,) = [a for a in parsed("no_itl")["assumptions"] if a["what"] == "limit on ITL"]
     assert told["value"].startswith("does not apply")
 
@@ -206,14 +210,14 @@ def test_headroom_is_of_what_the_demand_counts() -> None:
     assert closed.deployment and most / closed.deployment.replicas == pytest.approx(
         round(most / closed.deployment.replicas)
     )
-    assert f"{closed.load.headroom * 100:.0f} % headroom in concurrency" in " ".join(table.render(closed).split())
-    assert "Serves 50 requests in flight: " in table.render(closed)
-    assert " headroom in " not in table.render(open_)
-    assert "headroom (20 % asked)" in " ".join(table.render(document("users")).split())
+    assert f"{closed.load.headroom * 100:.0f} % headroom in concurrency" in " ".join(terminal(closed).split())
+    assert "Serves 50 requests in flight: " in terminal(closed)
+    assert " headroom in " not in terminal(open_)
+    assert "headroom (20 % asked)" in " ".join(terminal(document("users")).split())
 
 
 def test_without_a_demand_what_is_served_is_the_most() -> None:
-    head = table.render(document("at_most")).partition("\n\n")[0]
+    head = terminal(document("at_most")).partition("\n\n")[0]
     assert "Serves at most " in head and "headroom" not in head
     assert "Cheaper" not in head  # a smaller layout serves less: the prices are not of the same load
 
@@ -223,13 +227,13 @@ def test_users_stand_in_the_answer_where_they_were_asked_for_and_else_as_what_a_
     served = document("users")
     assert served.users and served.users.stated and served.users.daily_active_users == pytest.approx(2e5)
     assert served.load and served.load.requests_per_s == pytest.approx(2e5 * 3 / (8 * 3600) * 2)
-    answer, _, figures = table.render(served).partition("\n\n")
+    answer, _, figures = terminal(served).partition("\n\n")
     assert "200,000 daily active users served (3 requests each a day, 8 h window, peak 2 x" in answer
     assert "daily active users" not in figures
-    answer, _, figures = table.render(document("feasible")).partition("\n\n")
+    answer, _, figures = terminal(document("feasible")).partition("\n\n")
     assert "daily active users" not in answer
     assert "this rate would be that of 192,000 daily active users" in " ".join(figures.split())
-    assert "daily active users" not in table.render(document("offline"))
+    assert "daily active users" not in terminal(document("offline"))
 
 
 def test_a_cheaper_layout_is_named_where_the_fewest_gpus_are_the_dearest() -> None:
@@ -237,19 +241,19 @@ def test_a_cheaper_layout_is_named_where_the_fewest_gpus_are_the_dearest() -> No
     assert found.cost and found.cost.usd_per_hour
     least = min(a.usd_per_hour for a in found.alternatives if a.usd_per_hour is not None)
     assert least < 0.99 * found.cost.usd_per_hour
-    (line,) = [line for line in table.render(found, 110).splitlines() if line.startswith("Cheaper: ")]
+    (line,) = [line for line in terminal(found, 110).splitlines() if line.startswith("Cheaper: ")]
     assert f"{money(least)}/h ({(least / found.cost.usd_per_hour - 1) * 100:.0f} %)" in line
     dearer = tuple(a._replace(usd_per_hour=found.cost.usd_per_hour * 0.995) for a in found.alternatives)
-    assert "Cheaper" not in table.render(found._replace(alternatives=dearer))  # half a per cent is nothing to say
+    assert "Cheaper" not in terminal(found._replace(alternatives=dearer))  # half a per cent is nothing to say
     by_cost = found._replace(inputs={**found.inputs, "objective": "cost"})
-    assert "Cheaper" not in table.render(by_cost)
+    assert "Cheaper" not in terminal(by_cost)
 
 
 def test_a_price_is_an_assumption_with_its_provider_and_date() -> None:
     (price,) = [a for a in parsed("feasible")["assumptions"] if a["what"] == "price"]
     assert price["kind"] == "assumed" and price["source"] == parsed("feasible")["cost"]["price_source"]
     assert price["value"] == parsed("feasible")["cost"]["usd_per_gpu_hour"]
-    (shown,) = [line for line in table.render(document("feasible"), 110).splitlines() if line.startswith("Price ")]
+    (shown,) = [line for line in terminal(document("feasible"), 110).splitlines() if line.startswith("Price ")]
     assert "per GPU-hour: " in shown and price["source"][:30] in shown
 
 
@@ -262,7 +266,7 @@ def test_a_command_is_told_in_lines_that_a_shell_takes_as_one() -> None:
 
 
 def test_the_engine_is_named_as_its_makers_write_it() -> None:
-    assert "vLLM 0." in table.render(document("feasible"))
+    assert "vLLM 0." in terminal(document("feasible"))
 
 
 def test_one_gpu_type_shows_few_layouts_without_repeating_the_type() -> None:
@@ -315,7 +319,7 @@ def test_a_type_without_any_layout_is_named_with_its_nearest_miss() -> None:
 
 
 def test_explained_assumptions_show_their_sources() -> None:
-    plain, explained = table.render(document("feasible")), table.render(document("feasible", True))
+    plain, explained = terminal(document("feasible")), terminal(document("feasible", True))
     source = next(a.source for a in document("feasible").assumptions if a.what == "small kernels")
     assert source[:40] not in plain and source[:40] in explained
     assert "formula" in explained and "formula" not in plain
@@ -326,7 +330,7 @@ def test_every_gpu_fits_a_line_with_its_name_whole(width: int) -> None:
     names = gpus.gpu_names()
     columns = ("name", "memory_gib", "fp8_tflops", "link", "aliases")
     listed = Listing("gpus", columns, tuple((n, 79.19, 1978.9, "xGMI (Infinity Fabric) x8", "x") for n in names))
-    text = table.render(listed, width)
+    text = render(document_of_list(listed), width)
     assert widest(text) <= width
     assert all(any(line.split()[0] == n for line in text.splitlines() if line.strip()) for n in names)
     assert "aliases" not in text
@@ -335,7 +339,10 @@ def test_every_gpu_fits_a_line_with_its_name_whole(width: int) -> None:
 @pytest.mark.parametrize("width", [60, 80])
 def test_an_entry_shows_its_sources_by_number(width: int) -> None:
     found = gpus.load_gpu("h100-sxm")
-    text = table.render(Entry(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True)), width)
+    text = render(
+        document_of_entry(Entry(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True))),
+        width,
+    )
     assert widest(text) <= width
     assert text.splitlines()[0] == "h100-sxm (h100-sxm.yaml)"
     body, _, sources = text.rpartition("\n\n")
@@ -444,19 +451,21 @@ def test_what_does_not_fit_shows_its_memory() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_json_is_the_same_every_time_and_in_every_encoding(name: str) -> None:
     values = CASES[name]
-    first = json_format.render(document(name))
+    first = as_json(document_of(document(name)))
     document.cache_clear()
-    assert CASES[name] is values and json_format.render(document(name)) == first
+    assert CASES[name] is values and as_json(document_of(document(name))) == first
     assert first.isascii()
 
 
 def test_json_has_no_number_that_json_lacks() -> None:
     odd = Listing("x", ("a",), ((math.inf,), (math.nan,), (0.1 + 0.2,)))
-    assert json.loads(json_format.render(odd))["rows"] == [[None], [None], [0.3]]
+    assert json.loads(as_json(document_of_list(odd)))["rows"] == [[None], [None], [0.3]]
 
 
 def test_every_model_lists() -> None:
-    assert json.loads(json_format.render(Listing("models", ("name",), tuple((n,) for n in models.model_names()))))
+    assert json.loads(
+        as_json(document_of_list(Listing("models", ("name",), tuple((n,) for n in models.model_names()))))
+    )
 
 
 # --- CSV and Markdown ------------------------------------------------------------------------------------------
@@ -465,7 +474,7 @@ def test_every_model_lists() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_csv_has_a_row_for_every_layout_and_the_same_fields_in_each(name: str) -> None:
     found = document(name)
-    head, *body = csv.reader(io.StringIO(csv_format.render(found)))
+    head, *body = csv.reader(io.StringIO(as_csv(document_of(found))))
     assert all(len(row) == len(head) for row in body)
     answers = 1 if found.feasible else 0
     assert len(body) == answers + len(found.alternatives) + len(found.rejected)
@@ -476,10 +485,10 @@ def test_csv_has_a_row_for_every_layout_and_the_same_fields_in_each(name: str) -
 @pytest.mark.parametrize("name", CASES)
 def test_markdown_is_a_table_of_equal_rows(name: str) -> None:
     found = document(name)
-    head, rule, *body = markdown.render(found).splitlines()
+    head, rule, *body = as_markdown(document_of(found)).splitlines()
     assert set(rule) <= set("|- ")
     assert {line.replace("\\|", "").count("|") for line in (head, rule, *body)} == {head.count("|")}
-    csv_head = csv_format.render(found).splitlines()[0].split(",")
+    csv_head = as_csv(document_of(found)).splitlines()[0].split(",")
     shown = [cell.strip() for cell in head.strip("|").split("|")]
     assert shown == [name for name in csv_head if name in shown]
 

@@ -12,8 +12,7 @@ from places import DATA
 from sizing.cli.main import run
 from sizing.evidence.errors import compare
 from sizing.evidence.predict import predict_rows
-from sizing.report.lines import milliseconds, number
-from sizing.report.table_bands import between
+from sizing.formats.words import between, milliseconds, number
 
 SAMPLE = DATA / "measured_sample.csv"
 SHARED = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]

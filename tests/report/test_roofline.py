@@ -13,10 +13,10 @@ import pytest
 from sizing.cli.deploy import deployment
 from sizing.cli.main import run
 from sizing.cli.options import STEP_OPTIONS
+from sizing.formats.text import render
 from sizing.replica.intensity import MOST_SEQUENCES, ridge_flops_per_byte, roof_flops_per_s, smallest
-from sizing.report.documents_roofline import RooflineReport
-from sizing.report.roofline import Sizes, build
-from sizing.report.table_roofline import blocks
+from sizing.report.roofline import RooflineReport, Sizes, record
+from sizing.report.roofline import document as as_document
 
 LLAMA = ["roofline", "-m", "meta-llama/Llama-3.1-70B-Instruct", "-g", "h100-sxm", "--tp", "4"]
 RIDGE = 989.4e12 / 3350e9  # H100 SXM: dense bf16 peak over memory bandwidth = 295.34 FLOP/byte
@@ -30,7 +30,7 @@ def found(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str,
 
 def built() -> RooflineReport:
     values = {option.name: None for option in STEP_OPTIONS} | {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
-    return build(deployment(STEP_OPTIONS, values), Sizes((1, 8), (128,), 1000))
+    return record(deployment(STEP_OPTIONS, values), Sizes((1, 8), (128,), 1000))
 
 
 def points(document: dict[str, Any], **wanted: Any) -> list[dict[str, Any]]:
@@ -85,8 +85,7 @@ def test_a_share_above_the_roof_is_explained() -> None:
     document = built()
     first, *others = document.operations
     above = document._replace(operations=(first._replace(share_of_roof=1.02), *others))
-    said = [" ".join(line.text for block in blocks(one) for line in block.lines) for one in (document, above)]
-    assert ["Above 100 %" in text for text in said] == [False, True]
+    assert ["Above 100 %" in render(as_document(one)) for one in (document, above)] == [False, True]
 
 
 # --- the same numbers as `step` ----------------------------------------------------------------------------------

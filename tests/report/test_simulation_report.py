@@ -14,9 +14,10 @@ from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.simulation import Deployed, Served, Traffic, simulate
 from sizing.engine.ticks import TickStep
+from sizing.formats.text import render
 from sizing.model.architecture import Layout
-from sizing.report import table
 from sizing.report.timeline_text import MOST_TICKS, bands, slot_rows
+from sizing.report.unconverted import document_of
 
 COURSE = [
     "simulate",
@@ -283,7 +284,7 @@ def test_table_renders_at_sixty_columns(capsys: Capture) -> None:
     load = {"requests": 30, "osl_std": 3.0, "limit": "50", "policy": "static,inflight,chunked"}
     values = {option.name: None for option in OPTIONS} | load
     asked = ticks.asked(OPTIONS, None, values)
-    text = table.render(build(asked.inputs(), ticks.run(asked)), 60)
+    text = render(document_of(build(asked.inputs(), ticks.run(asked))), 60)
     assert max(map(len, text.splitlines())) <= 60
 
 
@@ -296,6 +297,6 @@ def test_three_policies_fit_sixty_columns_in_seconds_too() -> None:
     values = {option.name: None for option in OPTIONS} | stated | {"requests": 300, "policy": "static,inflight,chunked"}
     asked = question(OPTIONS, None, values)
     served = {name: simulate(one, asked.traffic, limits=asked.limits) for name, one in asked.policies.items()}
-    text = table.render(build(asked, served), 60)
+    text = render(document_of(build(asked, served)), 60)
     assert max(map(len, text.splitlines())) <= 60
     assert "--replicas N" in text and "OSL 200 (lognormal, std 100, mean drawn" in " ".join(text.split())
