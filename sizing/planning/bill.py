@@ -19,7 +19,7 @@ from sizing.model.extras import NOTHING
 from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
 from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
-from sizing.planning.query import Found, Query, answer, suggestions
+from sizing.planning.query import Query, SearchResult, answer, suggestions
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
 from sizing.question.question import GpuType, Question, situation_of
 from sizing.specs import demand
@@ -70,7 +70,7 @@ class Priced(NamedTuple):
     """One type of GPU: its prices, and what the search found on it."""
 
     query: Query
-    found: Found
+    found: SearchResult
     prices: Prices
 
     @property

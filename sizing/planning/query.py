@@ -21,7 +21,7 @@ class Query(NamedTuple):
     data: Data
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search found; `verified` is None where nothing was simulated."""
 
     outcome: Outcome
@@ -33,7 +33,7 @@ class Found(NamedTuple):
         return None if self.verified is not None and not self.verified.passed else self.outcome.best
 
 
-def answer(query: Query, *, simulated: bool, order: Order = preference) -> Found:
+def answer(query: Query, *, simulated: bool, order: Order = preference) -> SearchResult:
     """Search for the answer that comes first in `order`; `simulated` confirms it."""
     space = query.question.space
     outcome = search(query.question, space.gpu_types, space.precisions, query.data)
@@ -41,11 +41,11 @@ def answer(query: Query, *, simulated: bool, order: Order = preference) -> Found
         ranked = sorted(outcome.ranked, key=lambda found: order(found, outcome.question))
         outcome = Outcome(outcome.question, tuple(ranked), outcome.rejected)
     if not simulated or outcome.best is None:
-        return Found(outcome, None)
+        return SearchResult(outcome, None)
     from sizing.answers.verify import verify
 
     verified = verify(outcome, query.question.origin.workload.tokens, order=order)
-    return Found(verified.outcome, verified)
+    return SearchResult(verified.outcome, verified)
 
 
 def suggestions(query: Query, outcome: Outcome, *, simulated: bool) -> tuple[Suggestion, ...]:
