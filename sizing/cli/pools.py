@@ -23,7 +23,7 @@ from sizing.replica.replica import Resolved
 from sizing.report.simulation import Split
 from sizing.report.step import Both
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.optimisations import PHASES, Disaggregate, read_pools
+from sizing.specs.optimisations import PHASES, Disaggregate, HandOver, read_pools
 from sizing.specs.workload import Serving, Tokens, Workload
 
 FIELD = "optimisations.disaggregate"
@@ -50,7 +50,7 @@ def asked_of(names: Named, checks: Sequence[Check]) -> SeparatePools | None:
             faults += error.faults
     if faults:
         raise InputError(faults)
-    return SeparatePools(sides["prefill"], sides["decode"], shelf.load_hand_over().spec)
+    return Asked(sides["prefill"], sides["decode"], shelf.only(HandOver))
 
 
 def _of_turns(workload: Workload) -> Sequence[Fault]:
