@@ -50,7 +50,7 @@ def asked_of(names: Named, checks: Sequence[Check]) -> SeparatePools | None:
             faults += error.faults
     if faults:
         raise InputError(faults)
-    return Asked(sides["prefill"], sides["decode"], shelf.only(HandOver))
+    return SeparatePools(sides["prefill"], sides["decode"], shelf.only(HandOver))
 
 
 def _of_turns(workload: Workload) -> Sequence[Fault]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sizing.catalog import gpus, models, shelf
+from sizing.catalog import models, shelf
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.cli.collecting import Part, check
@@ -20,31 +20,14 @@ from sizing.model.extras.prefixes import Conversation
 from sizing.question import question as requests
 from sizing.question.question import Data, GpuType, Origin, Question, SeparatePools, Space, load_data
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.gpu import Assumptions
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
-from sizing.specs.workload import RESULTS, Defaults, Formats, Workload
+from sizing.specs.workload import RESULTS, Workload
 
 if TYPE_CHECKING:
     from sizing.specs.facts import Facts
 
 OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of experts, beside their number of ranks
-
-
-class Prepared(NamedTuple):
-    """A request with the options to search over and the data to read."""
-
-    asked: Asked
-    question: Question
-    options: tuple[GpuType, ...]
-    precisions: tuple[str | None, ...]
-    data: Data
-    pools: Pools | None = None
-
-
-def data() -> Data:
-    """Return the data files that every evaluation reads."""
-    return Data(shelf.only(Assumptions), gpus.borrowed, shelf.only(Formats), shelf.only(Defaults))
 
 
 def question(

@@ -52,7 +52,7 @@ def command(
     trials = [
         (name, trial)
         for name, trial in only(Facts).trials.items()
-        if whatif.applicable(trial, request, weight_bits, kv_bits)
+        if whatif.applicable(trial, asked, weight_bits, kv_bits)
     ]
     tried = whatif.ranked((whatif.alone(name, trial, solve) for name, trial in trials), asked)
     best = whatif.combined(base, tried, asked, solve)

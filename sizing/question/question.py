@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
-from sizing.catalog import traces, workloads
+from sizing.catalog import gpus, shelf, traces, workloads
 from sizing.catalog.paths import expanded
 from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
@@ -219,7 +219,7 @@ class Data:
 
 def load_data() -> Data:
     """Read the data files that every evaluation reads."""
-    return Data(gpus.load_assumptions().spec, gpus.borrowed, gpus.load_formats().spec, workloads.load_defaults().spec)
+    return Data(shelf.only(Assumptions), gpus.borrowed, shelf.only(Formats), shelf.only(Defaults))
 
 
 def shape_of(workload: Workload) -> Shape | None:

@@ -40,10 +40,12 @@ INSTANT = Transfer(131_072.0, 0.0, NO_TIME)
 BASE = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "300"]
 
 
-def asked(prefill: str = "h100-sxm", decode: str = "h100-sxm", *, of: tuple[Pool, Pool] = (Pool(), Pool())) -> Asked:
-    return Asked(
-        Side((option(prefill),), of[0]),
-        Side((option(decode),), of[1]),
+def asked(
+    prefill: str = "h100-sxm", decode: str = "h100-sxm", *, of: tuple[Pool, Pool] = (Pool(), Pool())
+) -> SeparatePools:
+    return SeparatePools(
+        PoolSpace((option(prefill),), of[0]),
+        PoolSpace((option(decode),), of[1]),
         shelf.only(HandOver),
     )
 
