@@ -20,7 +20,7 @@ from sizing.answers.verify import FEWEST_REQUESTS, deployed_as, lengths_of, limi
 from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
-from sizing.question.question import Question, situation_of
+from sizing.question.question import Question, SeparatePools, situation_of
 from sizing.replica import batching
 from sizing.replica import step as step_model
 from sizing.replica.capacity import highest_stable, point_at_rate
@@ -34,7 +34,7 @@ from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Tokens
 
 if TYPE_CHECKING:  # loaded where separate pools are drawn
-    from sizing.answers.pools import Asked, Found, Pooled
+    from sizing.answers.pools import Found, Pooled
 
 Origin = Literal["predicted", "measured"]
 Arrivals = Literal["closed", "poisson"]
@@ -52,7 +52,7 @@ LOADS_TRIED, LIGHTEST = 400, 1e-4  # from which the rate is found that keeps a n
 class Pair:
     """Two pools as they were asked for, and the requests in flight over both that they are put under."""
 
-    asked: Asked
+    asked: SeparatePools
     pair: Pooled
     in_flight: tuple[int, ...]
 
@@ -61,7 +61,7 @@ class Unpaired(NamedTuple):
     """Pools of which no pair of layouts can be drawn, and what a search said of them."""
 
     found: Found
-    asked: Asked
+    asked: SeparatePools
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Grid:
     tokens: Tokens | None
     arrivals: Arrivals = "closed"
     seed: int = 0
-    pools: Asked | None = None
+    pools: SeparatePools | None = None
     in_flight_of_pools: tuple[int, ...] | None = None
     metric: Metric | None = None
 

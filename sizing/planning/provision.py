@@ -135,10 +135,10 @@ def provision(answers: Sequence[PlanAnswer], rules: ProvisionRules) -> Provision
 def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
     best, question = answer.best, answer.found.outcome.question
     need = need_of(best, question)
-    if question.demanded is None:  # so many GPUs, whose spare ones serve nothing
+    if question.origin.demanded is None:  # so many GPUs, whose spare ones serve nothing
         need = need.without(rules.spare)
     size, workload = size_of(need, rules), answer.workload
-    return Tenant(workload.name, best.replica.gpu_type.id, workload.pool, need, size, question.demanded)
+    return Tenant(workload.name, best.replica.gpu_type.id, workload.pool, need, size, question.origin.demanded)
 
 
 def peak_of(answer: PlanAnswer, tenant: Tenant) -> float:

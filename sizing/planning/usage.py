@@ -91,7 +91,7 @@ def _load(
 
     Requests in flight are as many requests/s as the deployment answers while they are all there.
     """
-    found = question.demanded
+    found = question.origin.demanded
     if found is None:
         return "as_sized", capacity_per_s, capacity_per_s
     if found.peak_per_s is None or found.busy_per_s is None:
