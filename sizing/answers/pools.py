@@ -28,7 +28,7 @@ from sizing.replica.capacity import Capacity, Load, Timing
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.specs import demand
 from sizing.specs.errors import UntimedError
-from sizing.specs.optimisations import HandOver, Pool
+from sizing.specs.optimisations import HandOver, PoolLayout
 from sizing.specs.workload import Limit, Limits, Serving
 
 # What lets one pool take the caches of the other.
@@ -52,7 +52,7 @@ class Side:
     """What is asked of one pool: the GPU types to consider, and sizes that are given."""
 
     options: tuple[GpuType, ...]
-    pool: Pool
+    pool: PoolLayout
 
     def serving(self, of: Serving) -> Serving:
         """Return how this pool's engine is run: in the layout given for it, else in that of the workload."""

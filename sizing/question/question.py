@@ -12,8 +12,8 @@ from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
-from sizing.specs.bands import Band, Kind, Mode, Situation
-from sizing.specs.bands import Load as LoadRegion
+from sizing.specs.bands import Band, DrivingMode, ModelKind, Situation
+from sizing.specs.bands import LoadRegion as LoadRegion
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError
@@ -136,9 +136,9 @@ PARTS = tuple(
 def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
     """What figures of a question on a GPU type are of: the class that their error bands are looked up by."""
     service, target = question.service, question.target
-    kind: Kind = "moe" if architecture.is_moe(service.model) else "dense"
+    kind: ModelKind = "moe" if architecture.is_moe(service.model) else "dense"
     at = load or target.pessimistic_load
-    mode: Mode = "offline" if target.offline else "served"
+    mode: DrivingMode = "offline" if target.offline else "served"
     return Situation(mode, gpu.vendor, service.engine.name, gpu.architecture, kind, at)
 
 
