@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sizing.answers.pools import ALIKE, Asked, Checked, Found, Side, unlike
+from sizing.answers.simulate import PrefillPool
 from sizing.catalog import gpus, shelf
 from sizing.catalog.prices import typical_price
 from sizing.cli.collecting import Part, check
@@ -21,7 +22,6 @@ from sizing.model.architecture import Layout
 from sizing.question.question import GpuType, Question
 from sizing.replica import replica
 from sizing.replica.replica import Resolved
-from sizing.report.simulation import Split
 from sizing.report.step import Both
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.optimisations import PHASES, Disaggregate, read_pools
@@ -148,7 +148,9 @@ def routed(driven: Driving, asked: Asked | None) -> Driving:
     return driven._replace(stated_replicas=max(asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1))
 
 
-def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deployed], traffic: Traffic) -> Split | None:
+def prefill_of(
+    asked: Asked | None, decode: Resolved, policies: Mapping[str, Deployed], traffic: Traffic
+) -> PrefillPool | None:
     """Return the prefill pool before a decode pool, None where there is none.
 
     Raises InputError for requests in flight, and for pools whose caches differ or that nothing joins.
@@ -172,7 +174,7 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
         side.pool.replicas or 1,
         request.service.extras.cached.share,
     )
-    return Split(prefill, deployed, transfer, within_node, asked.facts)
+    return PrefillPool(prefill, deployed, transfer, within_node, asked.facts)
 
 
 def way_between(asked: Asked, prefill: Resolved, decode: Resolved) -> tuple[Transfer, bool]:
