@@ -21,7 +21,6 @@ CIRCLES = {
     ("report.documents", "report.documents_pools"),
     ("report.parts.bands", "report.parts.memory"),
     ("cli.deploy", "cli.pools", "cli.resolve"),
-    ("report.plan", "report.plan_assumptions", "report.plan_cloud", "report.plan_parts"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.answers.simulate import Runs, Scenario
 from sizing.engine.simulation import Served
@@ -24,17 +24,15 @@ from sizing.formats.view import (
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.extras import NOTHING
 from sizing.question.question import situation_of
-from sizing.report.parts import assumptions, bands, quantities, traffic
+from sizing.report.parts import assumptions, bands, pools, quantities, traffic
 from sizing.report.parts.assumptions import NO_ITL, NO_ITL_LINE
 from sizing.report.parts.bands import ErrorBand, Predicted
 from sizing.report.parts.memory import LayoutMemory, MemoryFigures, layout_memory, memory_line
+from sizing.report.parts.pools import SimulatedPools
 from sizing.report.parts.question import candidate_of, inputs_of_layout, labels, limits_in_ms, setup
 from sizing.specs.bands import LATENCIES, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE
-
-if TYPE_CHECKING:  # loaded where pools are asked for
-    from sizing.report.parts.pools import SimulatedPools
 
 OWN = "engine"  # the policy that the engine itself has
 SPREAD_OUT = "--replicas N spreads the load, which one replica is driven with here, over N; llmsize estimate finds N for a demand"
@@ -192,13 +190,11 @@ def _misses(spread: Spread, limit: dict[str, Any] | None) -> bool:
 def _pools(scenario: Scenario, runs: Runs) -> SimulatedPools | None:
     if scenario.prefill is None or runs.pools is None:
         return None
-    from sizing.report.parts import pools
-
     prefill = pools.simulated(scenario.prefill.resolved, scenario.prefill.deployed.replicas, runs.pools.prefill)
     decode = pools.simulated(scenario.resolved, scenario.deployed.replicas, runs.pools.decode)
     isl, _ = traffic.mean_lengths(scenario.traffic)
     way = pools.transfer_figures(scenario.prefill.transfer, isl, within_node=scenario.prefill.within_node)
-    return pools.SimulatedPools(prefill, decode, runs.pools.transfer_s / MILLI, way, prefill.gpus / decode.gpus)
+    return SimulatedPools(prefill, decode, runs.pools.transfer_s / MILLI, way, prefill.gpus / decode.gpus)
 
 
 def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) -> Iterator[Predicted]:
@@ -268,8 +264,6 @@ def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assu
         share, why = max(1, round(in_flight / replicas)), "replicas are alike; one is simulated"
         yield Assumption("requests in flight", share, "per replica", "assumed", why)
     if scenario.prefill is not None:
-        from sizing.report.parts import pools
-
         yield from pools.assumptions(scenario.prefill.facts)
     decoded = not any(run.completed for run in runs) or any(run.itl_ms.mean for run in runs)
     if scenario.limits.itl is not None and not decoded:
@@ -382,14 +376,11 @@ def _marks(run: SimulatedRun) -> str:
 
 
 def _deployed(record: SimulationReport) -> str:
-    i, pools = record.inputs, record.disaggregated
-    if pools is None:
+    i, both = record.inputs, record.disaggregated
+    if both is None:
         return f"{i['gpus']} x {i['gpu']}, {plural(i['replicas'], 'replica')}"
-    from sizing.report.parts.pools import shape_words
-
-    same = pools.prefill.gpu == pools.decode.gpu
-    gpus = f"{i['gpus']} x {pools.prefill.gpu}" if same else plural(i["gpus"], "GPU")
-    return f"{gpus}: {shape_words(pools, between=', ')}"
+    gpus = f"{i['gpus']} x {both.prefill.gpu}" if both.prefill.gpu == both.decode.gpu else plural(i["gpus"], "GPU")
+    return f"{gpus}: {pools.shape_words(both, between=', ')}"
 
 
 def _answer(record: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
@@ -424,16 +415,14 @@ def _miss(record: SimulationReport, run: SimulatedRun, name: str) -> str:
 
 def _use(record: SimulationReport) -> Iterator[Section]:
     """Yield the state over time of each policy's replicas, or of each pool and the way between them."""
-    pools = record.disaggregated
-    if pools is None:
+    both = record.disaggregated
+    if both is None:
         limited, several = any(record.inputs["limits"].values()), record.inputs["replicas"] > 1
         dim = tuple(Line(text, style="dim") for text in (WASTED + GOODPUT * limited, *[OF_MANY] * several))
         yield Table((POLICY, *USE), list(map(_flat, record.runs)), "/runs", notes=dim, spare=SPARE)
         return
-    from sizing.report.parts.pools import transfer_words
-
-    way = f"{milliseconds(pools.kv_transfer_ms)} on average, in TTFT: {transfer_words(pools.kv_transfer)}"
-    rows = [{"pool": name, **getattr(pools, name)._asdict()} for name in ("prefill", "decode")]
+    way = f"{milliseconds(both.kv_transfer_ms)} on average, in TTFT: {pools.transfer_words(both.kv_transfer)}"
+    rows = [{"pool": name, **getattr(both, name)._asdict()} for name in ("prefill", "decode")]
     below = (Line(OF_MANY, style="dim"), Line(way, "KV transfer"))
     yield Table((in_words("pool", "pool", itemgetter("pool")), *USE), rows, "/disaggregated", notes=below, spare=SPARE)
 
@@ -460,13 +449,13 @@ def _running(record: SimulationReport) -> str:
 
     Those whose cache is on its way between pools are in neither.
     """
-    i, run, pools = record.inputs, record.runs[0], record.disaggregated
+    i, run, both = record.inputs, record.runs[0], record.disaggregated
     stated, replicas = i["load"]["concurrency"], i["replicas"]
     if len(record.runs) > 1 or run.batch.mean is None:
         return "" if stated is None else f", concurrency {stated:,}"
-    if pools is not None:
-        both = sum(pool.batch_mean * pool.replicas + pool.queue_mean for pool in (pools.prefill, pools.decode))
-        return f", concurrency {number(both)}"
+    if both is not None:
+        running = sum(pool.batch_mean * pool.replicas + pool.queue_mean for pool in (both.prefill, both.decode))
+        return f", concurrency {number(running)}"
     in_flight = float(stated or run.batch.mean * replicas + (run.queue.mean or 0.0))
     each = f" ({number(in_flight / replicas)} per replica)" if replicas > 1 else ""
     return f", concurrency {number(in_flight)}{each}"
