@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sizing.answers.resolved import Resolved, resolve
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
 from sizing.cli.options import OPTIMISATION_OPTIONS, Opt
@@ -20,7 +21,6 @@ from sizing.cli.resolve import (
 from sizing.model.architecture import SIZES, Layout
 from sizing.question import question as requests
 from sizing.question.question import Question, load_data
-from sizing.report.parts.resolved import Resolved, resolve
 from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType

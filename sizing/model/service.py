@@ -7,7 +7,7 @@ from typing import Literal
 
 from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
-from sizing.specs.bands import Kind, Load, Mode, Situation
+from sizing.specs.bands import DrivingMode, LoadRegion, ModelKind, Situation
 from sizing.specs.engine import Engine
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import Model
@@ -43,7 +43,7 @@ class Service:
         """Tokens that a request returns: its OSL, 0 for a task that pools."""
         return 0 if self.model.pooled else self.osl
 
-    def situation(self, gpu: Gpu, mode: Mode, load: Load | None) -> Situation:
+    def situation(self, gpu: Gpu, mode: DrivingMode, load: LoadRegion | None) -> Situation:
         """The class that figures of this service on a GPU type belong to, by which their error bands are looked up."""
-        kind: Kind = "moe" if architecture.is_moe(self.model) else "dense"
+        kind: ModelKind = "moe" if architecture.is_moe(self.model) else "dense"
         return Situation(mode, gpu.vendor, self.engine.name, gpu.architecture, kind, load)

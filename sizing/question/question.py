@@ -13,14 +13,14 @@ from sizing.model.extras import NOTHING, Extras
 from sizing.model.service import Service
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
-from sizing.specs.bands import Load, Mode, Situation
+from sizing.specs.bands import DrivingMode, LoadRegion, Situation
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.model import Model
-from sizing.specs.optimisations import HandOver, Pool
+from sizing.specs.optimisations import HandOver, PoolLayout
 from sizing.specs.target import Target
 from sizing.specs.workload import Defaults, Formats, Limits, Objective, Serving, Workload
 
@@ -41,7 +41,7 @@ class PoolSpace:
     """The GPU types to consider for one of two separate pools, and the sizes that are given for it."""
 
     gpu_types: tuple[GpuType, ...]
-    pool: Pool
+    pool: PoolLayout
 
     def serving(self, whole: Serving) -> Serving:
         """How this pool's engine is run: in the layout given for it, else in that of `whole`."""
@@ -137,10 +137,10 @@ PARTS = tuple(
 )
 
 
-def situation_of(question: Question, gpu: Gpu, load: Load | None = None) -> Situation:
+def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
     """What figures of a question on a GPU type are of: the class that their error bands are looked up by."""
     target = question.target
-    mode: Mode = "offline" if target.offline else "served"
+    mode: DrivingMode = "offline" if target.offline else "served"
     return question.service.situation(gpu, mode, load or target.pessimistic_load)
 
 

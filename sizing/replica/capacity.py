@@ -18,7 +18,7 @@ from sizing.replica.batching import PERCENTILES, Array, Batching, Point, Points
 from sizing.replica.replica import Replica
 from sizing.replica.step import Curves
 from sizing.replica.timing import Timed
-from sizing.specs.bands import AS_PREDICTED, Edge, Mode, worse_edge
+from sizing.specs.bands import AS_PREDICTED, DrivingMode, Edge, worse_edge
 from sizing.specs.target import Target
 from sizing.specs.workload import Limit, Limits
 
@@ -75,7 +75,7 @@ def edge_of(replica: Replica, target: Target) -> Edge:
     """How much worse than predicted a target expects a replica to be."""
     if not target.pessimistic:
         return AS_PREDICTED
-    mode: Mode = "offline" if target.offline else "served"
+    mode: DrivingMode = "offline" if target.offline else "served"
     situation = replica.service.situation(replica.gpu_type.gpu, mode, target.pessimistic_load)
     return worse_edge(target.pessimistic, situation)
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sizing.answers.resolved import Resolved
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -32,7 +33,6 @@ from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.question import inputs_of_layout, setup
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
-from sizing.report.parts.resolved import Resolved
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MILLI, TERA
 

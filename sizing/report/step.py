@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.answers.resolved import Resolved
 from sizing.formats.view import Assumption, Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
 from sizing.formats.words import milliseconds, number, percent
 from sizing.replica import step as step_model
@@ -13,7 +14,6 @@ from sizing.report.parts import assumptions, pools, quantities
 from sizing.report.parts.pools import Transfer, transfer_words
 from sizing.report.parts.question import inputs_of_layout, setup
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
-from sizing.report.parts.resolved import Resolved
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import GIGA, MEGA, MILLI
 

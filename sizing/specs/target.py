@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sizing.specs.bands import Band, Load
+from sizing.specs.bands import Band, LoadRegion
 from sizing.specs.workload import Limits
 
 
@@ -22,4 +22,4 @@ class Target:
     offline: bool
     max_utilisation: float
     pessimistic: tuple[Band, ...] = ()
-    pessimistic_load: Load | None = None
+    pessimistic_load: LoadRegion | None = None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from sizing.answers.resolved import Resolved, resolve
 from sizing.formats.view import Assumption, Line
 from sizing.formats.words import gib
 from sizing.model.architecture import Layout
@@ -13,7 +14,6 @@ from sizing.model.memory import MemoryUse
 from sizing.question.question import situation_of
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
-from sizing.report.parts.resolved import Resolved, resolve
 
 
 class MemoryFigures(NamedTuple):
