@@ -18,8 +18,7 @@ from sizing.answers.search import Evaluated, Outcome, search
 from sizing.answers.verify import limits_of, simulated, verify
 from sizing.cli.main import run
 from sizing.question.question import Question, situation_of
-from sizing.replica.capacity import edge_of,most_of
-from sizing.replica.timing import timed
+from sizing.replica.capacity import edge_of, most_of
 from sizing.replica.replica import Replica, candidates
 from sizing.replica.timing import timed
 from sizing.specs.bands import AS_PREDICTED, Band, Edge, worse_edge

@@ -18,8 +18,7 @@ from sizing.engine import rules, simulation
 from sizing.engine.requests import Arrivals, arrival_times
 from sizing.replica import batching
 from sizing.replica import replica as candidates
-from sizing.replica.capacity import Capacity,point_at_rate
-from sizing.replica.timing import timed
+from sizing.replica.capacity import Capacity, point_at_rate
 from sizing.replica.timing import Timed, timed
 
 MODELS = (("llama-3.1-8b", None, 1), ("llama-3.1-70b", "fp8", 4))

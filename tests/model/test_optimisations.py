@@ -18,7 +18,7 @@ from sizing.engine import rules, simulation
 from sizing.engine.requests import arrival_times
 from sizing.model.extras import NOTHING, cached_tokens
 from sizing.replica import batching
-from sizing.replica.capacity import most_of,point_at_rate,points_of
+from sizing.replica.capacity import most_of, point_at_rate, points_of
 from sizing.specs.optimisations import Optimisations
 from sizing.specs.units import GIB, GIGA
 

@@ -19,7 +19,7 @@ from sizing.engine import rules, simulation
 from sizing.engine.requests import arrival_times
 from sizing.model.extras.drafts import expected_by_depth, expected_tokens, speed_up
 from sizing.replica import batching
-from sizing.replica.capacity import Capacity,point_at_rate
+from sizing.replica.capacity import Capacity, point_at_rate
 from sizing.replica.timing import Timed
 from sizing.specs.errors import InputError
 from sizing.specs.units import GIB

@@ -13,8 +13,7 @@ from sizing.answers.search import search
 from sizing.model import operations
 from sizing.question.question import Question
 from sizing.replica import batching
-from sizing.replica.capacity import most_of,points_of,shared,stack
-from sizing.replica.timing import timed
+from sizing.replica.capacity import most_of, points_of, shared, stack
 from sizing.replica.replica import Replica, candidates
 from sizing.replica.step import gpu_seconds, token_grid
 from sizing.replica.timing import Timed, Timing, timed
