@@ -47,7 +47,7 @@ class Laid(NamedTuple):
     def step(self, sequences: float = 0.0, context: float = 0.0, **prefill: float) -> Step:
         """Time one step."""
         batch = Batch(decode_sequences=sequences, decode_context_tokens=context, **prefill)
-        return step(self.question.service.model, self.layout, self.kernels, batch)
+        return step(self.kernels, batch)
 
 
 def laid(

@@ -223,9 +223,8 @@ def joined(pair: Pooled, question: Question, asked: SeparatePools, *, within_nod
     Raises UntimedError where a profile states no network.
     """
     transfer = transfer_of(
-        question.service.model,
-        (pair.prefill.replica.layout, pair.undelayed.kernels),
-        (pair.decode.replica.layout, pair.decode.load.kernels),
+        pair.undelayed.kernels,
+        pair.decode.load.kernels,
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )
@@ -433,9 +432,8 @@ def _transfer(
     question: Question, load: Timed, decode: Evaluated, asked: SeparatePools, *, within_node: bool
 ) -> Transfer:
     return transfer_of(
-        question.service.model,
-        (load.replica.layout, load.kernels),
-        (decode.replica.layout, decode.load.kernels),
+        load.kernels,
+        decode.load.kernels,
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )

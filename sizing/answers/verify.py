@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 
 from sizing.answers.search import Evaluated, Outcome, found_with, preference, replicas
 from sizing.engine.requests import Lengths
-from sizing.engine.rules import of_engine
-from sizing.engine.simulation import ROUNDS, Deployed, Served, Traffic, simulate
+from sizing.engine.simulation import ROUNDS, Served, Traffic, set_of, simulate
 from sizing.question.question import Question
 from sizing.replica.capacity import most_of
-from sizing.replica.timing import Timed
 from sizing.specs.workload import Limits, Tokens
 
 REQUESTS = 1000  # measured at first: means within a few per cent, a rough 99th percentile, some hundredths of a second
@@ -171,7 +169,7 @@ def is_close(served: Served, limits: Limits) -> bool:
 
 
 def _simulated(candidate: Evaluated, question: Question, tokens: Tokens, requests: int, seed: int) -> Served:
-    deployed = deployed_as(candidate.load)
+    deployed = set_of(candidate.load)
     isl, osl = lengths_of(tokens)
     traffic = Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
     if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
@@ -184,21 +182,6 @@ def _simulated(candidate: Evaluated, question: Question, tokens: Tokens, request
     in_flight = rate * candidate.point.e2e_s["mean"]
     chunks = candidate.load.batching.chunks
     return simulate(deployed, steady(traffic, rate, in_flight, chunks, requests), routing="round-robin")
-
-
-def deployed_as(load: Timed, replicas: int = 1) -> Deployed:
-    """Return equal replicas of a layout, to be simulated."""
-    replica = load.replica
-    extras = replica.service.extras
-    return Deployed(
-        model=replica.service.model,
-        layout=replica.layout,
-        kernels=load.kernels,
-        memory=replica.memory,
-        rules=of_engine(replica.settings, verified=extras.verified),
-        replicas=replicas,
-        prefix_hit=extras.cached.share,
-    )
 
 
 def steady(traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float, requests: int = REQUESTS) -> Traffic:

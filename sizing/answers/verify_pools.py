@@ -28,14 +28,13 @@ from sizing.answers.verify import (
     MOST_CHUNKS,
     REQUESTS,
     WARM_UP,
-    deployed_as,
     is_close,
     lengths_of,
     meets,
     next_size,
 )
 from sizing.engine import transfer
-from sizing.engine.simulation import Traffic
+from sizing.engine.simulation import Traffic, set_of
 from sizing.engine.transfer import Handed
 from sizing.question.question import Question, SeparatePools
 from sizing.specs.errors import UntimedError
@@ -170,7 +169,7 @@ def driven(pair: Pooled, question: Question, tokens: Tokens, requests: int, seed
         seed=seed,
     )
     return transfer.simulate(
-        deployed_as(pair.prefill.load, prefills), deployed_as(pair.decode.load, decodes), pair.transfer, traffic
+        set_of(pair.prefill.load, prefills), set_of(pair.decode.load, decodes), pair.transfer, traffic
     )
 
 

@@ -16,7 +16,7 @@ from sizing.cli.driving import OWN, Driving
 from sizing.cli.named import Named
 from sizing.cli.options import Opt
 from sizing.engine.rules import of_engine
-from sizing.engine.simulation import Deployed, Traffic
+from sizing.engine.simulation import ReplicaSet, Traffic
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.architecture import Layout
 from sizing.question.question import PoolSpace, Question, SeparatePools, load_data
@@ -147,7 +147,7 @@ def routed(driven: Driving, asked: SeparatePools | None) -> Driving:
 
 
 def prefill_of(
-    asked: SeparatePools | None, decode: Resolved, policies: Mapping[str, Deployed], traffic: Traffic
+    asked: SeparatePools | None, decode: Resolved, policies: Mapping[str, ReplicaSet], traffic: Traffic
 ) -> PrefillPool | None:
     """Return the prefill pool before a decode pool, None where there is none.
 
@@ -163,15 +163,8 @@ def prefill_of(
     precision = decode.plan.weight_format
     prefill = resolve(request, side.gpu_types[0], layout, precision, decode.data, notes=decode.notes)
     transfer, within_node = way_between(asked, prefill, decode)
-    deployed = Deployed(
-        request.service.model,
-        layout,
-        prefill.kernels(),
-        prefill.memory,
-        of_engine(prefill.settings, verified=request.service.extras.verified),
-        side.pool.replicas or 1,
-        request.service.extras.cached.share,
-    )
+    rules = of_engine(prefill.settings, verified=request.service.extras.verified)
+    deployed = ReplicaSet(prefill.kernels(), prefill.memory, rules, side.pool.replicas or 1)
     return PrefillPool(prefill, deployed, transfer, within_node, asked.facts)
 
 
@@ -188,9 +181,8 @@ def way_between(asked: SeparatePools, prefill: Resolved, decode: Resolved) -> tu
     same = prefill.gpu_type.id == decode.gpu_type.id
     within_node = same and gpus_of_both <= prefill.gpu_type.gpu.datasheet.node.gpus
     transfer = transfer_of(
-        decode.question.service.model,
-        (prefill.layout, prefill.kernels()),
-        (decode.layout, decode.kernels()),
+        prefill.kernels(),
+        decode.kernels(),
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )

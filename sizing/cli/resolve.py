@@ -14,8 +14,7 @@ from sizing.cli.collecting import Part, check
 from sizing.cli.named import FILES, Catalog, Named, named
 from sizing.cli.options import Opt, unpooled
 from sizing.model import architecture, extras
-from sizing.model.extras import NOTHING, Extras, drafts, images
-from sizing.model.extras.drafts import Speculation
+from sizing.model.extras import NOTHING, Extras, Speculation, adapters, drafts, images
 from sizing.model.extras.prefixes import Conversation
 from sizing.question import question as requests
 from sizing.question.question import Question, SeparatePools, Space, load_data
@@ -165,7 +164,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     return Extras(
         speculation=_speculation(spoken, model, facts) if spoken else None,
         sparsity=facts.sparsity if asked.sparsity else None,
-        adapters=extras.adapters(asked.lora, facts.lora, model) if asked.lora else None,
+        adapters=adapters.adapters(asked.lora, facts.lora, model) if asked.lora else None,
         encoder=encoder,
         cached=extras.cached(asked, _conversation(workload, encoder.tokens if encoder else 0)),
     )

@@ -37,7 +37,7 @@ from sizing.cli.resolve import (
 from sizing.engine import simulation
 from sizing.engine.requests import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
-from sizing.engine.simulation import Deployed, Traffic
+from sizing.engine.simulation import ReplicaSet, Traffic
 from sizing.model.architecture import Layout
 from sizing.question import question as requests
 from sizing.question.question import Question, load_data
@@ -127,7 +127,7 @@ def _file(names: Named) -> Workload | None:
     return None if found is None else found.spec
 
 
-def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
+def _deployed(resolved: Resolved, driven: Driving) -> dict[str, ReplicaSet]:
     """Return the deployment under each policy; its timing constants are shared."""
     extras = resolved.question.service.extras
     own, kernels = of_engine(resolved.settings, driven.slots, verified=extras.verified), resolved.kernels()
@@ -137,15 +137,7 @@ def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
         rules = own
         if name != OWN:
             rules = with_policy(own, name, ticks=False, batch_size=size, batch_window=driven.batch_window_s)
-        found[name] = Deployed(
-            resolved.question.service.model,
-            resolved.layout,
-            kernels,
-            resolved.memory,
-            rules,
-            driven.replicas,
-            extras.cached.share,
-        )
+        found[name] = ReplicaSet(kernels, resolved.memory, rules, driven.replicas)
     return found
 
 
@@ -213,7 +205,7 @@ def _traffic(
     asked: Workload,
     driven: Driving,
     trace: NDArray[Any] | None,
-    policies: Mapping[str, Deployed],
+    policies: Mapping[str, ReplicaSet],
 ) -> Traffic:
     """Return the load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
     request, tokens, arriving, count = resolved.question, asked.tokens, driven.arriving, driven.requests
@@ -263,12 +255,12 @@ def _count_of_rate(traffic: Traffic, rate: float, driven: Driving) -> int:
     return driven.requests or min(REQUESTS, within)
 
 
-def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, Deployed]) -> float:
+def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, ReplicaSet]) -> float:
     """Return how many requests of a closed loop may be served until a limit: none ends sooner than one alone."""
     assert traffic.in_flight is not None
     alone = replace(traffic, isl=Lengths(traffic.isl.mean), osl=Lengths(traffic.osl.mean))
     ends_s = [
-        simulation.simulate(replace(deployed, replicas=1), replace(alone, in_flight=1, count=1)).latencies_s["e2e"]
+        simulation.simulate(replace(deployed, count=1), replace(alone, in_flight=1, count=1)).latencies_s["e2e"]
         for deployed in policies.values()
     ]
     shortest_s = min((end["mean"] for end in ends_s if end), default=limit_s)

@@ -24,7 +24,7 @@ from sizing.cli.options import with_values
 from sizing.engine import transfer
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
-from sizing.engine.simulation import Deployed, Traffic, simulate
+from sizing.engine.simulation import ReplicaSet, Traffic, simulate
 from sizing.engine.transfer import Handed, Link, Transfer
 from sizing.model import memory
 from sizing.model.architecture import Layout
@@ -53,12 +53,12 @@ def asked(
     )
 
 
-def deployed(replicas: int = 1, tp: int = 1) -> Deployed:
+def deployed(replicas: int = 1, tp: int = 1) -> ReplicaSet:
     """llama-3.1-8b on one H100 under vLLM 0.19."""
     model, gpu, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout(tp=tp)
     settings = settings_for(model, gpu, layout)
     kernels = kernels_for(model, gpu, layout)
-    used = memory.use(model, gpu, layout, kernels.plan, settings, max_model_len=8192)
+    used = memory.use(kernels.shard, gpu, 8192)
     return Deployed(model, layout, kernels, used, of_engine(settings), replicas)
 
 

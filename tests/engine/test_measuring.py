@@ -15,17 +15,17 @@ from sizing.answers.search import search
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.run import ROUTINGS
-from sizing.engine.simulation import Deployed, Served, Traffic, simulate
+from sizing.engine.simulation import ReplicaSet, Served, Traffic, simulate
 from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.specs.workload import Tokens
 
 
 @cache
-def deployed(replicas: int = 1) -> Deployed:
+def deployed(replicas: int = 1) -> ReplicaSet:
     model, card, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout()
     kernels = kernels_for(model, card, layout)
-    used = memory.use(model, card, layout, kernels.plan, kernels.settings, max_model_len=4096)
+    used = memory.use(kernels.shard, card, 4096)
     return Deployed(model, layout, kernels, used, of_engine(kernels.settings), replicas)
 
 

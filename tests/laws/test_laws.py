@@ -60,7 +60,7 @@ BATCHES = st.builds(
 
 
 def seconds(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> float:
-    return step(model, layout, kernels, batch).total_s
+    return step(kernels, batch).total_s
 
 
 @cache
@@ -385,9 +385,9 @@ def test_tabulated_steps_are_the_exact_ones_within_a_thousandth(
     load, _ = load_of(*where)
     kernels, table = load.kernels, load.curves
     spec, layout = real_model(model), Layout(tp=tp)
-    body = float(gpu_seconds(operations.body(spec, layout, kernels.settings, kernels.plan, tokens), kernels))
+    body = float(gpu_seconds(operations.body(kernels.shard, tokens), kernels))
     assert float(lookup(table.grid, table.body_s, tokens)) == pytest.approx(body, rel=1e-3)
-    head = float(gpu_seconds(operations.head(spec, layout, kernels.settings, kernels.plan, tokens), kernels))
+    head = float(gpu_seconds(operations.head(kernels.shard, tokens), kernels))
     assert float(lookup(table.grid, table.head_s, tokens)) == pytest.approx(head, rel=1e-3)
 
 
@@ -614,7 +614,7 @@ def test_a_gpu_without_constants_is_refused_by_name() -> None:
 def test_a_step_reports_shares_of_its_peaks() -> None:
     """A decode of one reads every weight once: MBU is bytes over time and peak, and stays below 1."""
     spec, kernels = real_model("llama-3.1-8b"), kernels_of("llama-3.1-8b", "h100-sxm")
-    found = step(spec, Layout(), kernels, Batch(decode_sequences=1.0, decode_context_tokens=1000.0))
+    found = step(kernels, Batch(decode_sequences=1.0, decode_context_tokens=1000.0))
     # All weights but the embedding's table, 8.03e9 - 128,256 x 4,096, and 1,000 tokens of cache
     read = (8.030e9 - 128_256 * 4096) * 2 + 1000 * 131_072
     assert found.mbu * found.total_s * kernels.bandwidth_bytes_per_s == pytest.approx(read, rel=0.01)

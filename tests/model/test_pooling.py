@@ -44,7 +44,7 @@ def kernels_of(model: Model, layout: Layout) -> Kernels:
 
 def held(model: Model) -> MemoryUse:
     by = kernels_of(model, Layout())
-    return memory.use(model, by.gpu, Layout(), by.plan, by.settings, max_model_len=4096)
+    return memory.use(by.shard, by.gpu, 4096)
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_a_step_that_pools_is_never_longer_than_one_that_generates(
     layout = Layout(tp=tp)
     batch = Batch(prefill_sequences=float(sequences), prefill_tokens=float(tokens), finishing=float(sequences))
     generating, pooling = (
-        step(model, layout, kernels_of(model, layout), batch) for model in (real_model(name), pooled(name))
+        step(kernels_of(model, layout), batch) for model in (real_model(name), pooled(name))
     )
     assert pooling.total_s <= generating.total_s
     assert pooling.gpu_s < generating.gpu_s

@@ -24,7 +24,7 @@ def timed(name: str, layout: Layout, batch: Batch, *, gpu: str = H100, precision
     """One exact step."""
     model = real_model(name)
     kernels = kernels_for(model, real_gpu(gpu), layout, engine=ENGINE, precision_name=precision)
-    return step(model, layout, kernels, batch)
+    return step(kernels, batch)
 
 
 def flops(found: Step) -> float:
@@ -241,7 +241,7 @@ def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
             assert tabled == pytest.approx(exact, rel=0.02)
         else:  # a full pipeline passes a microbatch on every half of a pass
             assert tabled == pytest.approx(exact, rel=0.06)
-        clock = step_clock(request.service.model, chosen.layout, load.kernels, most_tokens=512, most_rows=64)
+        clock = step_clock(load.kernels, most_tokens=512, most_rows=64)
         batch = Decoding()
         for number in range(16):
             batch.join(number, round(context), 100)

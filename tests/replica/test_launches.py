@@ -40,7 +40,7 @@ def step_s(tokens: float, **host: float) -> float:
     model, gpu = real_model("llama-3.1-8b"), real_gpu("h100-sxm")
     kernels = kernels_for(model, gpu)
     kernels = replace(kernels, settings=with_host(kernels.settings, per_step_us=0.0, per_sequence_us=0.0, **host))
-    return step.step(model, Layout(), kernels, prefill(tokens)).total_s
+    return step.step(kernels, prefill(tokens)).total_s
 
 
 def test_launches_bound_a_step_that_no_graph_holds() -> None:

@@ -39,7 +39,7 @@ def decode_step(name: str, gpu: str, tp: int, sequences: int, context: int, engi
     model, layout = real_model(name), Layout(tp=tp)
     kernels = kernels_for(model, real_gpu(gpu), layout, engine=engine)
     batch = Batch(decode_sequences=float(sequences), decode_context_tokens=float(context))
-    return step(model, layout, kernels, batch)
+    return step(kernels, batch)
 
 
 # --- pipelines ----------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_the_simulator_fills_a_pipeline_as_the_closed_form_does() -> None:
     """61 layers over 11 stages, 6 on the largest: both step a full batch in the same time."""
     model, layout = real_model("deepseek-v3"), Layout(tp=1, pp=11)
     kernels = kernels_for(model, real_gpu("h100-sxm"), layout)
-    clock = step_clock(model, layout, kernels, most_tokens=9000, most_rows=1025)
+    clock = step_clock(kernels, most_tokens=9000, most_rows=1025)
     split = step_model.curves(
         model, Layout(), kernels, context_tokens=1000.0, prompt_tokens=1000.0, chunk_tokens=1000.0
     )
