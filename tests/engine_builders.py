@@ -11,7 +11,7 @@ import numpy as np
 from builders import kernels_for, real_gpu, real_model
 
 from sizing.engine import rules, run, simulation
-from sizing.engine.batch import Batch, Piece, KvCache
+from sizing.engine.batch import Batch, KvCache, Piece
 from sizing.engine.clock import StepClock, step_clock, windows_of
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
@@ -54,9 +54,8 @@ def served(
     used = memory.use(kernels.shard, card, LONGEST_TOKENS)
     scheduling = rules.of_engine(kernels.settings)
     clock = step_clock(kernels, most_tokens=TABLED_TOKENS, most_rows=scheduling.slots + 1)
-    return Served(
-        model, layout, kernels, scheduling, clock, simulation.pool(model, layout, kernels, used, LONGEST_TOKENS)
-    )
+    cache = simulation.kv_cache(simulation.ReplicaSet(kernels, used, scheduling), LONGEST_TOKENS)
+    return Served(model, layout, kernels, scheduling, clock, cache)
 
 
 def replica_of(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.engine import run
-from sizing.engine.batch import Batch, Piece, KvCache
+from sizing.engine.batch import Batch, KvCache, Piece
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
 from sizing.engine.scheduler import Scheduler

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizing.cli.main import run
-from sizing.engine import rules, simulation
+from sizing.engine import simulation
 from sizing.engine.batch import Batch, Piece
 from sizing.engine.clock import step_clock, windows_of
 from sizing.engine.requests import Requests, arrival_times
@@ -55,16 +55,7 @@ def candidate_of(
 
 
 def replica_of(candidate: candidates.Replica, load: Timed, requests: Requests, longest: int) -> Scheduler:
-    (replica,) = simulation.schedulers(
-        OSS,
-        candidate.layout,
-        load.kernels,
-        candidate.memory,
-        rules.of_engine(candidate.settings),
-        requests,
-        count=1,
-        longest=longest,
-    )
+    (replica,) = simulation.schedulers(simulation.set_of(load), requests, longest=longest)
     return replica
 
 
@@ -109,9 +100,7 @@ def test_a_prompt_on_one_rank_is_never_faster_than_spread_over_all(tokens: int, 
     kernels.settings = kernels.settings.model_copy(update={"all2all_backend": backend})
 
     def body_s(fullest: float) -> float:
-        found = exact.unevenly(
-            lambda n: operations.body(kernels.shard, n), float(tokens), fullest, dp
-        )
+        found = exact.unevenly(lambda n: operations.body(kernels.shard, n), float(tokens), fullest, dp)
         return float(gpu_seconds(found, kernels))
 
     assert body_s(tokens) >= body_s(tokens / dp) * (1 - 1e-9)
@@ -129,7 +118,7 @@ def test_the_clock_s_step_is_the_exact_one(decoding: int, context: int, count: i
     for number in range(decoding):
         batch.join(number, float(context), 1000)
     wanted = exact.step(
-        OSS, layout, kernels, exact.Batch(float(decoding), float(context), float(count), float(new), 0.0, float(count))
+        kernels, exact.Batch(float(decoding), float(context), float(count), float(new), 0.0, float(count))
     )
     pieces = [Piece(1000 + n, float(new), 0.0, rank=n) for n in range(count)]
     got, _ = clock.step(pieces, batch, decoding > 0)

@@ -314,7 +314,7 @@ def test_windows_bound_what_is_gathered() -> None:
     """Prefill of a model with windows gathers the window of what is cached, not all of it."""
     model, layout = real_model("gpt-oss-120b"), Layout(tp=4, cp=2)
     kernels = kernels_for(model, real_gpu(H100), layout, engine=ENGINE)
-    found = operations.prefill_attention(model, layout, kernels.plan, 1.0, 512.0, 100_000.0)
+    found = operations.prefill_attention(kernels.shard, 1.0, 512.0, 100_000.0)
     # 8 KV heads of 64 over TP4: 2 heads * 64 * 2 * 2 bytes = 512 a token; windows of 128 tokens.
     assert sorted({o.message_bytes for o in found if o.name == "cp_keys"}) == [512 * 640, 512 * 100_512]
 

@@ -46,7 +46,7 @@ def deployed() -> ReplicaSet:
     model, card, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout()
     kernels = kernels_for(model, card, layout)
     used = memory.use(kernels.shard, card, 4096)
-    return Deployed(model, layout, kernels, used, of_engine(kernels.settings))
+    return ReplicaSet(kernels, used, of_engine(kernels.settings))
 
 
 def driven(count: int, *, progress: Any = None, **load: Any) -> Served:
