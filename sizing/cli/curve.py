@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.catalog.shelf import Found
     from sizing.cli.named import Named
     from sizing.question.question import Data, Question
-    from sizing.report.curve import CurveInputs
+    from sizing.report.curve_record import CurveInputs
     from sizing.specs.workload import Limits, Workload
 
 OWN = ("tp", "pp")  # lists here
@@ -119,18 +119,20 @@ def command(
 
     Exit codes: 0 done, 1 no point keeps the limits, 2 bad input.
     """
-    from sizing.report.curve import record
+    from sizing.report.curve import document, figure
+    from sizing.report.curve_record import record
 
     own = {"tp": tp, "pp": pp, "concurrency": concurrency, "arrivals": arrivals, "x": x, "measured": measured}
     rest = {"measured_only": measured_only, "plot": plot, "seed": seed, "jobs": jobs}
     asked = _asking(workload, {**values, **own, **rest})
     found = record(_drawn(asked), asked.predicted, asked.measured)
-    write(found, asked.format)
+    write(document(found), asked.format)
     if asked.picture is not None:
-        from sizing.report.plot_curve import draw, drawable
+        from sizing.formats.pictures import draw
 
-        if drawable(found):
-            write_file(asked.picture, "--plot", draw(found, picture_form(asked.picture)))
+        drawn = figure(found)
+        if drawn.series:
+            write_file(asked.picture, "--plot", draw(drawn, picture_form(asked.picture)))
         else:
             complain("--plot: no point has both latency and throughput, so there is nothing to draw")
     if not found.feasible:
@@ -337,7 +339,7 @@ def _predicted(
     from sizing.answers.lines import Grid
     from sizing.cli.named import named
     from sizing.cli.resolve import asked_of
-    from sizing.report.curve import CurveInputs
+    from sizing.report.curve_record import CurveInputs
 
     if measured.faults and values["measured"] is not None:  # it would fill in what then seems to be missing
         check(*parts)

@@ -19,8 +19,8 @@ from sizing.cli.resolve import Prepared
 from sizing.cli.workers import cores, ordered
 from sizing.question.question import Question
 from sizing.report.compare import Compare
-from sizing.report.curve import CurveInputs, CurveRecord, RateLine, rate_line, record
-from sizing.report.documents_report import Report, Sensitivity
+from sizing.report.curve_record import CurveInputs, CurveRecord, record
+from sizing.report.documents_report import RateLine, Report, Sensitivity, rate_line
 from sizing.report.html_curve import first_metric
 from sizing.report.parts.limiting import unmet
 from sizing.specs.workload import Tokens

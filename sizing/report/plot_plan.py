@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sizing.formats.pictures import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
 from sizing.report.documents_plan import Hour, Plan
-from sizing.report.plots import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
 from sizing.report.table_plan_time import DAYS
 from sizing.specs.demand import HOURS_OF_DAY
 from sizing.specs.units import printable
