@@ -25,7 +25,7 @@ class Query(NamedTuple):
     data: Data
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search found; `verified` is None where nothing was simulated."""
 
     outcome: Outcome
@@ -37,18 +37,18 @@ class Found(NamedTuple):
         return None if self.verified is not None and not self.verified.passed else self.outcome.best
 
 
-def answer(query: Query, *, simulated: bool, order: Order = preference) -> Found:
+def answer(query: Query, *, simulated: bool, order: Order = preference) -> SearchResult:
     """Search for the answer that comes first in `order`; `simulated` confirms it."""
     outcome = search(query.question, query.gpu_types, query.precisions, query.data)
     if order is not preference:
         ranked = sorted(outcome.ranked, key=lambda found: order(found, outcome.question))
         outcome = Outcome(outcome.question, tuple(ranked), outcome.rejected)
     if not simulated or outcome.best is None:
-        return Found(outcome, None)
+        return SearchResult(outcome, None)
     from sizing.answers.verify import verify
 
     verified = verify(outcome, query.workload.tokens, order=order)
-    return Found(verified.outcome, verified)
+    return SearchResult(verified.outcome, verified)
 
 
 def suggestions(query: Query, outcome: Outcome, *, simulated: bool) -> tuple[Suggestion, ...]:

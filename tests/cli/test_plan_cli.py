@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sizing.catalog.workloads import find_fleet, fleet_names
+from sizing.catalog.workloads import FLEETS, find_fleet
 from sizing.cli.main import run
 
 FLEET = "assistant-and-search"
@@ -306,7 +306,7 @@ def test_a_fleet_of_one_is_its_workload(tmp_path: Path, capsys: pytest.CaptureFi
     assert more["replicas"] == fleet["replicas"] + 1
 
 
-@pytest.mark.parametrize("name", fleet_names())
+@pytest.mark.parametrize("name", FLEETS.ids)
 def test_ready_fleets_are_read(name: str) -> None:
     found = find_fleet(name)
     assert found is not None and found.spec.source
@@ -446,9 +446,7 @@ def test_options_of_one_workload_are_refused_beside_a_fleet(capsys: pytest.Captu
 
 @pytest.mark.parametrize("width", [60, 80, 110])
 def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
-    from sizing.cli.collecting import Part
-    from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, _planned
-    from sizing.cli.planned import ask
+    from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, ask, planned
     from sizing.formats.text import render
     from sizing.report.unconverted import document_of
 
@@ -460,9 +458,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
         "uncertain": True,
         "move": "search=l40s",
     }
-    document = _planned(
-        ask(FLEET, WORKLOAD_OPTIONS, RULE_OPTIONS, values, Part(lambda: None)), 0, uncertain=True, verified=False
-    )
+    document = planned(ask(FLEET, values), 0, simulated=False)
     assert max(map(len, render(document_of(document), width).splitlines())) <= width
 
 
