@@ -21,7 +21,7 @@ from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
 from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
-from sizing.question.question import Data, GpuType, Question, situation_of
+from sizing.question.question import Data, GpuType, Question, SeparatePools, situation_of
 from sizing.replica import batching
 from sizing.replica import step as step_model
 from sizing.replica.capacity import Capacity, Load, Timing
@@ -32,7 +32,7 @@ from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Tokens
 
 if TYPE_CHECKING:  # loaded where separate pools are drawn
-    from sizing.answers.pools import Asked, Found, Pooled
+    from sizing.answers.pools import Found, Pooled
 
 Origin = Literal["predicted", "measured"]
 Arrivals = Literal["closed", "poisson"]
@@ -50,7 +50,7 @@ LOADS_TRIED, LIGHTEST = 400, 1e-4  # from which the rate is found that keeps a n
 class Pair:
     """Two pools as they were asked for, and the requests in flight over both that they are put under."""
 
-    asked: Asked
+    asked: SeparatePools
     pair: Pooled
     in_flight: tuple[int, ...]
 
@@ -59,7 +59,7 @@ class Unpaired(NamedTuple):
     """Pools of which no pair of layouts can be drawn, and what a search said of them."""
 
     found: Found
-    asked: Asked
+    asked: SeparatePools
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +101,18 @@ class Layouts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The lines to draw and the loads to put each under; points are simulated with `tokens`, in closed form without.
+    """The layouts to draw a line of each, and the loads to put it under, simulated or in closed form.
 
-    `in_flight_of_pools` without numbers is from one to the most that both pools hold. `metric` is the latency to draw against:
-    without, TTFT, or ITL or E2E where that alone is limited.
+    `in_flight_of_pools` without numbers is from one to the most that both pools hold. `metric` is the latency to draw against;
+    without, the one that counts (`curve.metric_of`).
     """
 
-    gpu_types: tuple[GpuType, ...]
-    precisions: tuple[str | None, ...]
     layouts: Layouts
     in_flight: tuple[int, ...]
-    tokens: Tokens | None
-    arrivals: Arrivals = "closed"
-    seed: int = 0
-    pools: Asked | None = None
     in_flight_of_pools: tuple[int, ...] | None = None
+    arrivals: Arrivals = "closed"
+    simulated: bool = True
+    seed: int = 0
     metric: Metric | None = None
 
 
@@ -125,8 +122,8 @@ class Grid:
 def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     """Yield a line without points for each GPU type, precision and layout; what does not fit or can't be timed has its reason."""
     timing = Timing(question, data)
-    for gpu_type in grid.gpu_types:
-        for precision in grid.precisions:
+    for gpu_type in question.space.gpu_types:
+        for precision in question.space.precisions:
             for tp in grid.layouts.tp:
                 for pp in grid.layouts.pp:
                     serving = question.service.serving.model_copy(update={"tp": tp, "pp": pp})
@@ -296,10 +293,11 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
     at least, so that a few drawn ones do not decide. Poisson arrivals come at the rate that keeps a number in flight by the
     closed form, and are measured in the steady state; where no stable rate does, nothing is known.
     """
-    assert grid.tokens is not None
     (part,) = line.parts
     load = part.load
-    traffic = Traffic(*lengths_of(grid.tokens), 0, longest=question.service.max_model_len, seed=grid.seed)
+    traffic = Traffic(
+        *lengths_of(question.origin.workload.tokens), 0, longest=question.service.max_model_len, seed=grid.seed
+    )
     fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else FEWEST_REQUESTS
 
     def of(in_flight: int) -> Traffic | None:

@@ -17,13 +17,13 @@ import numpy as np
 from sizing.answers import pools
 from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, highest_stable, joined, predicted
 from sizing.answers.points import METRICS, LoadSample, past_first
-from sizing.answers.pools import Asked, Pooled, by_type, fits_node
+from sizing.answers.pools import Pooled, fits_node
 from sizing.answers.search import Evaluated, Timed
 from sizing.answers.verify import REQUESTS
 from sizing.answers.verify_pools import driven, part_of, verify
-from sizing.question.question import Data, Question
+from sizing.question.question import Data, Question, SeparatePools
 from sizing.specs.errors import UntimedError
-from sizing.specs.workload import Limits, Tokens
+from sizing.specs.workload import Limits
 
 BUDGET = 128  # GPUs on which pairs are compared, for each replica that is given: so that whole replicas round little
 RATIOS = (
@@ -38,19 +38,23 @@ LIGHTEST, HEAVIEST, RATES_TRIED = 1e-5, 0.999, 96
 def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     """Yield lines of pools without points: for each GPU type, or the types that they name, each precision and ratio of replicas.
 
-    With `grid.tokens` the pair of layouts is one that a simulation confirms.
+    Where points are simulated, the pair of layouts is one that a simulation confirms.
     """
-    assert grid.pools is not None
-    for asked in by_type(grid.pools, grid.gpu_types):
-        for precision in grid.precisions:
+    space = question.space
+    assert space.pools is not None
+    for asked in space.pools.by_type(space.gpu_types):
+        for precision in space.precisions:
             yield from _lines(question, asked, precision, grid, data)
 
 
-def _lines(question: Question, asked: Asked, precision: str | None, grid: Grid, data: Data) -> Iterator[CurveLine]:
+def _lines(
+    question: Question, asked: SeparatePools, precision: str | None, grid: Grid, data: Data
+) -> Iterator[CurveLine]:
     given = asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1
     of_budget = question.with_(gpu_budget=BUDGET * max(given))
     found = pools.search(of_budget, asked, (precision,), data)
-    checked = None if grid.tokens is None else verify(found, asked, grid.tokens, seed=grid.seed)
+    tokens = question.origin.workload.tokens
+    checked = verify(found, asked, tokens, seed=grid.seed) if grid.simulated else None
     best = found.confirmed(checked) or found.best
     if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
         anyhow = pools.search(of_budget.with_(limits=Limits()), asked, (precision,), data)
@@ -61,7 +65,7 @@ def _lines(question: Question, asked: Asked, precision: str | None, grid: Grid, 
         drawn = Pair(asked, pair, grid.in_flight_of_pools or _loads(pair, question))
         yield predicted(parts, question, gpus=pair.gpus, pools=drawn)
     if not pairs:
-        names = joined(side.options[0].name for side in (asked.prefill, asked.decode))
+        names = joined(side.gpu_types[0].name for side in (asked.prefill, asked.decode))
         service = question.service
         weights = precision or service.model.quantisation.precision
         engine = (service.engine.title, service.engine_version)
@@ -73,7 +77,7 @@ def _alone_s(pair: Pooled, question: Question) -> float:
     return pair.prefill.load.solo_ttft_s + (question.service.osl - 1) * pair.decode.load.solo_itl_s
 
 
-def _ratios(best: Pooled, question: Question, asked: Asked) -> Iterator[Pooled]:
+def _ratios(best: Pooled, question: Question, asked: SeparatePools) -> Iterator[Pooled]:
     """Yield a pair with its numbers of replicas as given, or in the ratios nearest to its own, those with most prefill first."""
     own = best.prefill.replicas / best.decode.replicas
     given = asked.prefill.pool.replicas, asked.decode.pool.replicas
@@ -165,7 +169,6 @@ class PairJob(NamedTuple):
     pair: Pooled | None
     in_flight: int
     question: Question
-    tokens: Tokens
     seed: int
 
     @property
@@ -178,7 +181,7 @@ class PairJob(NamedTuple):
         pair = self.pair
         if pair is None:
             return LoadSample.unknown(self.in_flight)
-        handed = driven(pair, self.question, self.tokens, REQUESTS, self.seed)
+        handed = driven(pair, self.question, self.question.origin.workload.tokens, REQUESTS, self.seed)
         whole = handed.whole
         if not whole.completed or not whole.stable:
             return LoadSample.unknown(self.in_flight)
@@ -197,6 +200,5 @@ class PairJob(NamedTuple):
 
 def jobs(drawn: Pair, question: Question, grid: Grid) -> list[PairJob]:
     """The simulations of a pair's line."""
-    assert grid.tokens is not None
     loads = zip(_at_loads(drawn, question), drawn.in_flight, strict=True)
-    return [PairJob(pair, n, question, grid.tokens, grid.seed) for pair, n in loads]
+    return [PairJob(pair, n, question, grid.seed) for pair, n in loads]

@@ -76,7 +76,7 @@ class Priced(NamedTuple):
     @property
     def gpu_type(self) -> GpuType:
         """The type of GPU."""
-        return self.query.gpu_types[0]
+        return self.query.question.space.gpu_types[0]
 
     @property
     def outcome(self) -> Outcome:
@@ -160,12 +160,12 @@ def cost(query: Query, ways: Ways, *, simulated: bool = True) -> Bill:
 
     Raises InputError where no type has such prices, or where own servers are too small for a replica on every type.
     """
-    prices, unpriced = _each(query.gpu_types, partial(prices_of, ways))
+    prices, unpriced = _each(query.question.space.gpu_types, partial(prices_of, ways))
     if not prices:
         raise unpriced[0][1]
     priced = []
     for gpu_type, found in prices:
-        alone = query._replace(gpu_types=(gpu_type,))
+        alone = query._replace(question=query.question.with_(gpu_types=(gpu_type,)))
         priced.append(Priced(alone, answer(alone, simulated=simulated), found))
     feasible = [each for each in priced if each.best is not None]
     helps: tuple[Suggestion, ...] = ()
@@ -263,7 +263,7 @@ def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
     """One type of GPU with its ways to pay; of several types their names say which."""
     best, question = priced.best, priced.outcome.question
     assert best is not None
-    usage = usage_of(best, question, priced.query.workload.planning, split)
+    usage = usage_of(best, question, question.origin.workload.planning, split)
     mark = f" ({usage.gpu})" if several else ""
     options = tuple(
         option._replace(name=option.name + mark) for option in _options(priced.prices, usage, best.replica.gpu_type.gpu)

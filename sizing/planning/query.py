@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.answers.search import Evaluated, Outcome, preference, search
-from sizing.question.question import Data, GpuType, Question
-from sizing.specs.workload import Workload
+from sizing.question.question import Data, Question
 
 if TYPE_CHECKING:  # the simulator is loaded where an answer is simulated
     from sizing.answers.advice import Suggestion
@@ -16,12 +15,9 @@ CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not b
 
 
 class Query(NamedTuple):
-    """A question, the GPU types and precisions to search, the data to read, and the workload as stated."""
+    """A question, and the data to read for its answer."""
 
     question: Question
-    workload: Workload
-    gpu_types: tuple[GpuType, ...]
-    precisions: tuple[str | None, ...]
     data: Data
 
 
@@ -39,7 +35,8 @@ class SearchResult(NamedTuple):
 
 def answer(query: Query, *, simulated: bool, order: Order = preference) -> SearchResult:
     """Search for the answer that comes first in `order`; `simulated` confirms it."""
-    outcome = search(query.question, query.gpu_types, query.precisions, query.data)
+    space = query.question.space
+    outcome = search(query.question, space.gpu_types, space.precisions, query.data)
     if order is not preference:
         ranked = sorted(outcome.ranked, key=lambda found: order(found, outcome.question))
         outcome = Outcome(outcome.question, tuple(ranked), outcome.rejected)
@@ -47,7 +44,7 @@ def answer(query: Query, *, simulated: bool, order: Order = preference) -> Searc
         return SearchResult(outcome, None)
     from sizing.answers.verify import verify
 
-    verified = verify(outcome, query.workload.tokens, order=order)
+    verified = verify(outcome, query.question.origin.workload.tokens, order=order)
     return SearchResult(verified.outcome, verified)
 
 
@@ -60,7 +57,8 @@ def suggestions(query: Query, outcome: Outcome, *, simulated: bool) -> tuple[Sug
             return changed if changed.best is not None else None
         from sizing.answers.verify import verify
 
-        tried = verify(changed, query.workload.tokens, tries=CONFIRMING_TRIES)
+        tried = verify(changed, query.question.origin.workload.tokens, tries=CONFIRMING_TRIES)
         return tried.outcome if tried.passed else None
 
-    return advice.suggestions(outcome, query.gpu_types, query.precisions, query.data, confirm)
+    space = query.question.space
+    return advice.suggestions(outcome, space.gpu_types, space.precisions, query.data, confirm)

@@ -16,7 +16,7 @@ from sizing.model.architecture import SIZES
 from sizing.question.question import Question
 from sizing.report.parts import assumptions
 from sizing.report.parts.layouts import layout, sizes
-from sizing.report.parts.question import Asked, conversation
+from sizing.report.parts.question import conversation
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits
 
@@ -93,20 +93,14 @@ class CurveRecord(NamedTuple):
     schema: str = "llmsize.curve/1"
 
 
-class CurveInputs(NamedTuple):
-    """What predicted lines are of."""
-
-    asked: Asked
-    question: Question
-    grid: Grid
-
-
-def record(found: Curve, of: CurveInputs | None, measured: Measured | None) -> CurveRecord:
-    """The record of a curve with predicted lines, measured ones, or both."""
+def record(
+    found: Curve, question: Question | None, grid: Grid | None = None, measured: Measured | None = None
+) -> CurveRecord:
+    """The record of a curve: of lines that are predicted of a question on a grid, of `measured` ones, or of both."""
     lines = tuple(_line(line) for line in found.lines)
     chosen = next(iter(_flat(lines, "chosen")), None)
     return CurveRecord(
-        inputs=_inputs(found, of, measured),
+        inputs=_inputs(found, question, grid, measured),
         x=found.axis,
         limits=_limits(found.limits),
         feasible=chosen is not None,
@@ -116,7 +110,7 @@ def record(found: Curve, of: CurveInputs | None, measured: Measured | None) -> C
         pareto=_flat(lines, "pareto"),
         knees=_flat(lines, "knee"),
         cache_full=tuple(_cache_full(line) for line in lines if line.cache_holds is not None),
-        assumptions=tuple(dict.fromkeys(_rests_on(found, of, measured))),
+        assumptions=tuple(dict.fromkeys(_rests_on(found, question, grid, measured))),
     )
 
 
@@ -229,23 +223,22 @@ def line_name(line: LineRecord) -> str:
     return f"{weights(line.weight_precision)} {shape(line)}"
 
 
-def _inputs(found: Curve, of: CurveInputs | None, measured: Measured | None) -> dict[str, Any]:
+def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None) -> dict[str, Any]:
     """Everything resolved: of predictions where there are any, else of what was measured."""
     of_file = None
     if measured is not None:
         shape_ = {"model": measured.model, "isl": measured.isl, "osl": measured.osl}
         of_file = {"file": measured.file, "rows": len(measured.rows), **shape_, "sources": list(measured.sources)}
-        if of is None:
+        if question is None:
             return {**shape_, "measured": of_file}
-    assert of is not None
-    (asked, question, grid), service = of, of.question.service
-    tokens, simulated = asked.workload.tokens, grid.tokens is not None
+    assert question is not None and grid is not None
+    service, origin, tokens = question.service, question.origin, question.origin.workload.tokens
     singles = [line for line in found.lines if line.origin == "predicted" and line.pools is None]
     return {
-        "workload": asked.workload_name,
+        "workload": origin.workload_name,
         "model": service.model.name,
-        "model_id": asked.model_id,
-        "gpus": [option.name for option in asked.options],
+        "model_id": origin.model_id,
+        "gpus": [gpu_type.name for gpu_type in question.space.gpu_types],
         "weight_precisions": list(dict.fromkeys(line.weight_precision for line in singles)),
         "kv_precision": service.kv_precision,
         "engine": service.engine.name,
@@ -259,18 +252,18 @@ def _inputs(found: Curve, of: CurveInputs | None, measured: Measured | None) -> 
         "isl_std": tokens.isl_std,
         "osl_std": tokens.osl_std,
         "max_model_len": service.max_model_len,
-        "mode": asked.workload.mode,
+        "mode": origin.workload.mode,
         "tp": list(grid.layouts.tp),
         "pp": list(grid.layouts.pp),
         "serving": service.serving.model_dump(exclude={"tp", "pp"}),
         **conversation(question, placed=False),
         "concurrency": list(grid.in_flight),
         "arrivals": grid.arrivals,
-        "simulated": simulated,
-        "rounds": ROUNDS if simulated and grid.arrivals == "closed" else None,
-        "seed": grid.seed if simulated else None,
+        "simulated": grid.simulated,
+        "rounds": ROUNDS if grid.simulated and grid.arrivals == "closed" else None,
+        "seed": grid.seed if grid.simulated else None,
         "optimisations": service.optimisations.asked(),
-        "pools": None if grid.pools is None else _inputs_of_pools(found),
+        "pools": None if question.space.pools is None else _inputs_of_pools(found),
         "measured": of_file,
     }
 
@@ -293,24 +286,26 @@ def _fixed() -> Assumption:
     return Assumption("fixed along a line of pools", fixed, "", "assumed", "both pools under Poisson arrivals")
 
 
-def _rests_on(found: Curve, of: CurveInputs | None, measured: Measured | None) -> Iterator[Assumption]:
+def _rests_on(
+    found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None
+) -> Iterator[Assumption]:
     """Yield what is assumed and read: of the chosen line, or else the first that fits, and how loads are driven."""
     if measured is not None:
         for source in measured.sources:
             rows = sum((row.source or "not stated") == source for row in measured.rows)
             yield Assumption("points of a closed loop", rows, "rows", "measured", source)
-    if of is None:
+    if question is None or grid is None:
         return
-    yield from assumptions.of_model(of.question, of.asked.notes)
-    yield _driven(of.grid)
-    yield from assumptions.of_limits(of.question)
+    yield from assumptions.of_model(question, question.origin.notes)
+    yield _driven(grid)
+    yield from assumptions.of_limits(question)
     lines = [found.chosen[0]] if found.chosen is not None else []
     line = next((line for line in (*lines, *found.lines) if line.parts), None)
     if line is None:
         return
     for replica, load in line.parts:
-        yield from assumptions.of_memory(of.question, replica)
-        yield from assumptions.of_time(of.question, replica, load.kernels)
+        yield from assumptions.of_memory(question, replica)
+        yield from assumptions.of_time(question, replica, load.kernels)
     if isinstance(line.pools, Pair):
         from sizing.report.parts import pools
 
@@ -322,10 +317,10 @@ def _driven(grid: Grid) -> Assumption:
     """How loads come about."""
     if grid.arrivals == "poisson":
         simulated = "simulated through the engine's scheduler, in the steady state"
-        how = simulated if grid.tokens is not None else "in closed form (--no-verify)"
+        how = simulated if grid.simulated else "in closed form (--no-verify)"
         what = "the rate that keeps so many in flight on average; nothing is said where no stable rate does"
         return Assumption("load", what, "", "assumed", f"Poisson arrivals, {how}")
-    if grid.tokens is None:
+    if not grid.simulated:
         what = "all requests start together, have equal lengths and stay grouped; nothing is said beyond the slots"
         return Assumption("load", what, "", "assumed", "closed loop in closed form (--no-verify)")
     what = f"an end brings the next request; each place is filled {ROUNDS} times"
