@@ -33,7 +33,9 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.answers.points import Metric
     from sizing.catalog.shelf import Found
     from sizing.cli.named import Named
-    from sizing.question.question import Data, Question, SeparatePools
+    from sizing.formats.view import Figure
+    from sizing.question.question import Question, SeparatePools
+    from sizing.specs.data import Data
     from sizing.specs.workload import Limits, Workload
 
 OWN = ("tp", "pp")  # lists here
@@ -125,15 +127,18 @@ def command(
     found = record(_drawn(asked), asked.question, asked.grid, asked.measured)
     write(document(found), asked.format)
     if asked.own.picture is not None:
-        from sizing.formats.pictures import draw
-
-        drawn = figure(found)
-        if drawn.series:
-            write_file(asked.own.picture, "--plot", draw(drawn, picture_form(asked.own.picture)))
-        else:
-            complain("--plot: no point has both latency and throughput, so there is nothing to draw")
+        _plot(figure(found), asked.own.picture)
     if not found.feasible:
         raise typer.Exit(1)
+
+
+def _plot(drawn: Figure, path: Path) -> None:
+    from sizing.formats.pictures import draw
+
+    if drawn.series:
+        write_file(path, "--plot", draw(drawn, picture_form(path)))
+    else:
+        complain("--plot: no point has both latency and throughput, so there is nothing to draw")
 
 
 def _drawn(asked: _Asking) -> Curve:

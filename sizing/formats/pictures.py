@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.formats.view import Figure as Described
 from sizing.formats.view import Mark, Series
@@ -76,17 +76,6 @@ class Style(NamedTuple):
         """Return a darker shade of the colour, in which small text is legible on white."""
         return "#" + "".join(f"{round(int(self.colour[at : at + 2], 16) * DARKER):02X}" for at in (1, 3, 5))
 
-    def drawn(self) -> dict[str, Any]:
-        """Return what matplotlib's `plot` takes for it."""
-        face = "white" if self.hollow else self.colour
-        return {
-            "color": self.colour,
-            "marker": self.marker,
-            "linestyle": self.line,
-            "markerfacecolor": face,
-            "markeredgecolor": self.colour,
-        }
-
 
 def style(number: int, *, measured: bool = False) -> Style:
     """Return the style of the line of a number, from 0; one that was measured is broken, its markers hollow."""
@@ -138,7 +127,7 @@ def rendered(drawn: Figure, form: str) -> bytes:
     """Return a figure as svg, png or pdf; equal figures give equal bytes, so they carry no date."""
     from matplotlib import rc_context
 
-    metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
+    metadata: dict[str, None] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
     out = io.BytesIO()
     with rc_context({"svg.hashsalt": "llmsize", "svg.fonttype": "none", "hatch.linewidth": 0.5}):
         drawn.savefig(out, format=form, dpi=DPI, metadata=metadata)
@@ -155,22 +144,6 @@ LABEL_WIDTH, CHARACTER_WIDTH, LABEL_HEIGHT, POINT = 0.004, 0.0082, 0.026, 0.011
 PIECE, THIN = 0.008, 0.002  # of a line's segments
 LIMIT_WIDTH, LIMIT_HEIGHT = 0.022, 0.2  # of the words beside the limit
 OFFSETS = ((0.009, -0.030), (-0.009, 0.030), (0.009, 0.030), (-0.009, -0.030))  # of a label, first choice first
-RING: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 11,
-    "markerfacecolor": "none",
-    "markeredgecolor": GREY,
-    "markeredgewidth": 0.8,
-    "zorder": 2.5,
-}
-STAR: dict[str, Any] = {
-    "marker": "*",
-    "markersize": 19,
-    "markerfacecolor": "#FFFFFF",
-    "markeredgecolor": BLACK,
-    "markeredgewidth": 1.2,
-    "zorder": 1.8,
-}
 
 Place = tuple[float, float]  # in shares of the axes' width and height
 
@@ -189,15 +162,22 @@ def draw(described: Described, form: str) -> bytes:
     for number, series in enumerate(described.series):
         kind = style(number if series.style is None else series.style, measured=series.measured)
         if series.marks:
-            name = _wrapped(series.name, LEGEND_CHARACTERS)
-            _plot(axis, series.marks, f"line-{number}", name, **kind.drawn(), markersize=5.0, linewidth=1.3, zorder=2)
+            axis.plot(
+                *_coordinates(series.marks), color=kind.colour, marker=kind.marker, linestyle=kind.line, markersize=5.0,
+                markerfacecolor="white" if kind.hollow else kind.colour, markeredgecolor=kind.colour, linewidth=1.3,
+                label=_wrapped(series.name, LEGEND_CHARACTERS), gid=f"line-{number}", zorder=2,
+            )  # fmt: skip
             styled.append((series, kind, [place(mark) for mark in series.marks]))
-    for ident, found, text, look in (
-        ("pareto", [mark for mark in marks if mark.ringed], described.ringed, RING),
-        ("chosen", [mark for mark in marks if mark.chosen], described.chosen, STAR),
-    ):
-        if found:
-            _plot(axis, found, ident, _wrapped(text, LEGEND_CHARACTERS), linestyle="none", **look)
+    if ringed := [mark for mark in marks if mark.ringed]:
+        axis.plot(
+            *_coordinates(ringed), linestyle="none", marker="o", markersize=11, markerfacecolor="none",
+            markeredgecolor=GREY, markeredgewidth=0.8, label=described.ringed, gid="pareto", zorder=2.5,
+        )  # fmt: skip
+    if chosen := [mark for mark in marks if mark.chosen]:
+        axis.plot(
+            *_coordinates(chosen), linestyle="none", marker="*", markersize=19, markerfacecolor="#FFFFFF",
+            markeredgecolor=BLACK, markeredgewidth=1.2, label=described.chosen, gid="chosen", zorder=1.8,
+        )  # fmt: skip
     across = None
     if limit is not None:
         limit_line(axis, limit.at, limit.text)
@@ -227,8 +207,8 @@ def _wrapped(text: str, characters: int) -> str:
     return "\n".join(textwrap.wrap(words(text), characters))
 
 
-def _plot(axis: Axes, marks: Sequence[Mark], ident: str, label: str, **look: Any) -> None:
-    axis.plot([mark.x for mark in marks], [mark.y for mark in marks], label=label, gid=ident, **look)
+def _coordinates(marks: Sequence[Mark]) -> tuple[list[float], list[float]]:
+    return [mark.x for mark in marks], [mark.y for mark in marks]
 
 
 class _Box(NamedTuple):

@@ -13,7 +13,7 @@ from sizing.answers.advice import Suggestion, nearest_miss
 from sizing.answers.search import Evaluated, Outcome, within_budget
 from sizing.catalog import servers, shelf
 from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
-from sizing.catalog.servers import OwnFile, Resolved
+from sizing.catalog.servers import CompleteServer, OwnFile
 from sizing.formats.words import rounded_usd
 from sizing.model.extras import NOTHING
 from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
@@ -21,11 +21,11 @@ from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_pe
 from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
 from sizing.planning.query import Query, SearchResult, answer, suggestions
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
-from sizing.question.question import GpuType, Question, situation_of
+from sizing.question.question import Question, situation_of
 from sizing.specs import demand
 from sizing.specs.bands import AS_PREDICTED, Band, Bands, find, region
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.gpu import Gpu, Price
+from sizing.specs.gpu import Gpu, GpuType, Price
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -62,7 +62,7 @@ class Rental(NamedTuple):
 class Prices(NamedTuple):
     """What own servers and rented GPUs of one type cost."""
 
-    own: Resolved | None
+    own: CompleteServer | None
     rentals: tuple[Rental, ...]
 
 
@@ -239,7 +239,7 @@ def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
     return Prices(server, rentals)
 
 
-def _server(gpu_type: GpuType, file: OwnFile) -> Resolved:
+def _server(gpu_type: GpuType, file: OwnFile) -> CompleteServer:
     return servers.resolve(file, gpu_type.id, gpu_type.gpu)
 
 
@@ -288,7 +288,7 @@ def _band(best: Evaluated, question: Question) -> Band | None:
 
     Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
     """
-    if best.load.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
+    if best.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
         return None
     heaviest = best.most_per_replica if question.target.concurrency is not None else best.most_decoding
     situation = situation_of(question, best.replica.gpu_type.gpu, region(heaviest))

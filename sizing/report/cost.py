@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sizing.catalog.servers import Resolved
+from sizing.catalog.servers import CompleteServer
 from sizing.formats.view import Assumption
 from sizing.formats.words import number
 from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.question.question import GpuType
 from sizing.report import estimate
 from sizing.report.documents import Deployment
 from sizing.report.parts import assumptions
@@ -21,6 +20,7 @@ from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.question import inputs
 from sizing.specs.errors import Fault
+from sizing.specs.gpu import GpuType
 from sizing.specs.server import NUMBERS
 
 LOADS: dict[LoadKind, str] = {
@@ -84,7 +84,7 @@ def record(bill: Bill) -> CostReport:
             suggestions=unmet(nearest.outcome, bill.suggestions, nearest.found.verified).suggestions,
             assumptions=tuple(assumptions.of_model(question, question.origin.notes)),
         )
-    usage, top, found = bill.deployed[0].usage, bill.options[0], question.target.demanded
+    usage, top, found = bill.deployed[0].usage, bill.options[0], question.origin.demanded
     return CostReport(
         feasible=True,
         inputs=stated,
@@ -195,7 +195,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
         yield from _of_server(deployed.priced.prices.own)
 
 
-def _of_server(server: Resolved) -> Iterator[Assumption]:
+def _of_server(server: CompleteServer) -> Iterator[Assumption]:
     """Each number of a server with where it is from; the factor of its power only where its power is not stated."""
     for name, stated in server.numbers.items():
         if name == "server_factor" and "server_power_w" in server.numbers:

@@ -303,9 +303,9 @@ def _rests_on(
     line = next((line for line in (*lines, *found.lines) if line.parts), None)
     if line is None:
         return
-    for replica, load in line.parts:
-        yield from assumptions.of_memory(question, replica)
-        yield from assumptions.of_time(question, replica, load.kernels)
+    for part in line.parts:
+        yield from assumptions.of_memory(question, part.replica)
+        yield from assumptions.of_time(question, part.replica, part.kernels)
     if isinstance(line.pools, Pair):
         from sizing.report.parts import pools
 

@@ -17,7 +17,7 @@ from sizing.answers.lines import CurveLine, Grid, Layouts, Pair
 from sizing.catalog import shelf
 from sizing.cli.main import run
 from sizing.question.question import PoolSpace, Question, SeparatePools
-from sizing.specs.optimisations import HandOver, Pool
+from sizing.specs.optimisations import HandOver, PoolLayout
 
 Capsys = pytest.CaptureFixture[str]
 BASE = ["-m", "llama-3.1-70b", "-g", "h100-sxm", "--isl", "2000", "--osl", "300"]
@@ -58,7 +58,7 @@ def pair_of(line: CurveLine) -> Pair:
 
 def _request() -> Question:
     """Two prefill replicas of 8 GPUs and one that decodes on 8, up to the most that they hold."""
-    sides = (Pool(replicas=2, tp=4, pp=2), Pool(replicas=1, tp=8))
+    sides = (PoolLayout(replicas=2, tp=4, pp=2), PoolLayout(replicas=1, tp=8))
     h100 = option("h100-sxm")
     pools = SeparatePools(*(PoolSpace((h100,), side) for side in sides), shelf.only(HandOver))
     asked = ask(real_model("llama-3.1-70b"), isl=2000, osl=300, demand=None, gpu_budget=128, limits={"itl": "25ms"})
