@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sizing.planning.fleet import Sharing
     from sizing.planning.query import Query
     from sizing.planning.rules import ProvisionRules
-    from sizing.report.plan import PlanReport
+    from sizing.report.plan.record import PlanReport
     from sizing.specs.fleet import PlanRules
     from sizing.specs.workload import Workload
 
@@ -74,20 +74,22 @@ def command(
     output, files = Part(lambda: chosen_format(values)), Part(lambda: _files(values))
     asked = ask(workload, values, output, files)
     plot, seed = files.value
-    document = planned(asked, seed, simulated=not values["no_verify"])
+    found = planned(asked, seed, simulated=not values["no_verify"])
     if not values["quiet"]:
-        write(document, output.value)
-    elif document.gpus is not None and document.feasible:
-        print_text(str(document.gpus))
+        from sizing.report.plan.sections import document
+
+        write(document(found), output.value)
+    elif found.gpus is not None and found.feasible:
+        print_text(str(found.gpus))
     else:
-        complain(f"infeasible: {'; '.join(document.problems)}")
-    if plot is not None and document.gpus is None:
+        complain(f"infeasible: {'; '.join(found.problems)}")
+    if plot is not None and found.gpus is None:
         complain(f"{plot}: not drawn, as there is no plan")
     elif plot is not None:
         from sizing.report.plot_plan import draw
 
-        write_file(plot, "--plot", draw(document, picture_form(plot)))
-    if not document.feasible:
+        write_file(plot, "--plot", draw(found, picture_form(plot)))
+    if not found.feasible:
         raise typer.Exit(1)
 
 
@@ -125,7 +127,7 @@ def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanRe
     """The record of the plan; with a seed, with draws of what is uncertain."""
     from sizing.planning.plan import plan
     from sizing.planning.provision import FleetWorkload
-    from sizing.report.plan import record
+    from sizing.report.plan.record import record
 
     workloads = [FleetWorkload(each.name, _query(each.prepared), each.pool) for each in asked.workloads]
     moves = [(name, _query(prepared)) for name, prepared in asked.moves]
