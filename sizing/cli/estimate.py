@@ -179,6 +179,7 @@ def _cautious(question: Question) -> Question:
     """Return a request to be sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
 
     from sizing.catalog import shelf
+    from sizing.specs.bands import Bands
     from sizing.specs.errors import Fault, InputError
 
     if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
@@ -189,7 +190,7 @@ def _cautious(question: Question) -> Question:
                 allowed="with --rps, --concurrency or --dau, or another --mode",
             )
         )
-    return question.with_(pessimistic=shelf.load_bands().spec.bands)
+    return question.with_(pessimistic=shelf.only(Bands).bands)
 
 
 def _hopeful(asked: Prepared, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:

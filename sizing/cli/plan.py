@@ -145,10 +145,11 @@ def _query(prepared: Prepared) -> Query:
 
 def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) -> PlanQuestion:
     """Read options and files. Raises InputError with all faults that can be known, those of `besides` too."""
-    from sizing.catalog.shelf import load_scaling
+    from sizing.catalog.shelf import only
     from sizing.catalog.workloads import find_fleet
     from sizing.cli.collecting import Part, check
     from sizing.planning.rules import rules_of
+    from sizing.specs.demand import Scaling
 
     fleet = Part(lambda: None if workload is None else find_fleet(workload))
     own = Part(lambda: _own_rules(values))
@@ -171,7 +172,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
         title=found.id if found is not None else workloads[0].prepared.asked.workload_name,
         is_fleet=found is not None,
         workloads=tuple(workloads),
-        rules=rules_of(stated, load_scaling().spec),
+        rules=rules_of(stated, only(Scaling)),
         moves=tuple(_moves([each.name for each in workloads], workload if found is None else found, values, stated)),
     )
 

@@ -24,7 +24,7 @@ from sizing.replica.replica import Resolved
 from sizing.report.simulation import Split
 from sizing.report.step import Both
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.optimisations import PHASES, Disaggregate, read_pools
+from sizing.specs.optimisations import PHASES, Disaggregate, HandOver, read_pools
 from sizing.specs.workload import Serving, Tokens, Workload
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def asked_of(names: Named, checks: Sequence[Check]) -> Asked | None:
             faults += error.faults
     if faults:
         raise InputError(faults)
-    return Asked(sides["prefill"], sides["decode"], shelf.load_hand_over().spec)
+    return Asked(sides["prefill"], sides["decode"], shelf.only(HandOver))
 
 
 def _of_turns(workload: Workload) -> Sequence[Fault]:

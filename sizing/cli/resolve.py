@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.catalog import gpus, models, workloads
+from sizing.catalog import gpus, models, shelf
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.cli.collecting import Part, check
@@ -21,9 +21,10 @@ from sizing.question import question as requests
 from sizing.question.question import Data, GpuType, Question
 from sizing.report.parts.question import Asked
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import Assumptions
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
-from sizing.specs.workload import RESULTS, Workload
+from sizing.specs.workload import RESULTS, Defaults, Formats, Workload
 
 if TYPE_CHECKING:  # what pools need is loaded where they are asked for
     from sizing.answers.pools import Asked as Pools
@@ -45,7 +46,7 @@ class Prepared(NamedTuple):
 
 def data() -> Data:
     """Return the data files that every evaluation reads."""
-    return Data(gpus.load_assumptions().spec, gpus.borrowed, gpus.load_formats().spec, workloads.load_defaults().spec)
+    return Data(shelf.only(Assumptions), gpus.borrowed, shelf.only(Formats), shelf.only(Defaults))
 
 
 def question(
@@ -171,9 +172,9 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     asked = workload.optimisations
     if asked == NOTHING_ASKED:
         return NOTHING
-    from sizing.catalog.shelf import load_facts  # read where an optimisation is on
+    from sizing.specs.facts import Facts
 
-    facts = load_facts().spec
+    facts = shelf.only(Facts)  # read where an optimisation is on
     spoken = asked.speculative
     encoder = images.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None
     return Extras(
@@ -284,9 +285,7 @@ def check_images(workload: Workload, extras: Extras, model: Model) -> None:
 
 
 def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
-    from sizing.catalog.shelf import method_of
-
-    method = method_of(asked.method, facts)
+    method = facts.method(asked.method)
     drafting = None if asked.model is None else _draft_model(asked.model)
     if drafting is None and method.head is None and not method.free:
         raise InputError(

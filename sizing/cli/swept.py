@@ -20,12 +20,9 @@ from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
 from sizing.cli.resolve import Prepared, data, question
 from sizing.cli.workers import collect, cores, ordered
-from sizing.formats.view import Assumption
 from sizing.question.question import Data
-from sizing.report.documents_sweep import Sweep, SweepRow, flat
-from sizing.report.parts import assumptions
-from sizing.report.parts.question import inputs
-from sizing.report.sweep import invalid, row, shared
+from sizing.report import sweep as report
+from sizing.report.sweep import Sweep, SweepRow
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Workload
 
@@ -93,17 +90,16 @@ class Rows:
             asked = resolver.question(values)
             request = to_size(asked, values)
         except InputError as error:
-            return invalid(varied, error)
+            return report.row_of_faults(varied, error)
         if asked.pools is not None:
             from sizing.cli.pools import searched
-            from sizing.report import sweep_pools
 
             tokens = asked.asked.workload.tokens if self.asking.verified else None
             found, tried = searched(asked, request, tokens)
-            return sweep_pools.row(varied, found, asked.pools, tried)
+            return report.row_of_pools(varied, found, asked.pools, tried)
         outcome = searches.search(request, asked.options, asked.precisions)
         checked = simulated(outcome, asked.asked.workload.tokens) if self.asking.verified else None
-        return row(varied, outcome if checked is None else checked.outcome, asked.asked, checked)
+        return report.row(varied, outcome if checked is None else checked.outcome, checked)
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
@@ -154,26 +150,11 @@ def swept(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
                 bar(done)
 
 
-def document(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
-    """Return the document of all rows."""
-    feasible = sum(row.feasible for row in rows)
-    asked = list(_each_varied(asking))
-    found = [inputs(one.asked, one.question, None) for one in asked]
-    rests_on = [tuple(_rests_on(one)) for one in asked]
-    return Sweep(
-        feasible=feasible > 0,
-        inputs=shared(found),
-        varied={axis.name: axis.values for axis in asking.axes},
-        verified=asking.verified,
-        feasible_rows=feasible,
-        rows=tuple(map(flat, rows)),
-        assumptions=tuple(entry for entry in rests_on[0] if all(entry in other for other in rests_on)) if asked else (),
-    )
-
-
-def _rests_on(one: Prepared) -> Iterator[Assumption]:
-    yield from assumptions.of_model(one.question, one.asked.notes)
-    yield from assumptions.of_limits(one.question)
+def record(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
+    """Return the record of all rows."""
+    questions = [(one.asked, one.question) for one in _each_varied(asking)]
+    varied = {axis.name: axis.values for axis in asking.axes}
+    return report.record(rows, varied, questions, verified=asking.verified)
 
 
 def _each_varied(asking: Sweeping) -> Iterator[Prepared]:

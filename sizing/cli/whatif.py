@@ -31,11 +31,12 @@ def command(
     Exit codes: 0 feasible, with optimisations or without, 1 infeasible either way, 2 bad input.
     """
     from sizing.answers import whatif
-    from sizing.catalog.shelf import load_facts
+    from sizing.catalog.shelf import only
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, write
     from sizing.cli.resolve import question
     from sizing.report.whatif import Answered, Bases, build
+    from sizing.specs.facts import Facts
 
     output = Part(lambda: chosen_format(values))
     asked = question(workload, OPTIONS, values, output, pooled=True)
@@ -50,7 +51,7 @@ def command(
     weight_bits, kv_bits = _bits(asked, base)
     trials = [
         (name, trial)
-        for name, trial in load_facts().spec.trials.items()
+        for name, trial in only(Facts).trials.items()
         if whatif.applicable(trial, request, weight_bits, kv_bits)
     ]
     tried = whatif.ranked((whatif.alone(name, trial, solve) for name, trial in trials), request)

@@ -23,7 +23,7 @@ from sizing.planning.query import Query, SearchResult, answer, suggestions
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
 from sizing.question.question import GpuType, Question, situation_of
 from sizing.specs import demand
-from sizing.specs.bands import AS_PREDICTED, Band, find, region
+from sizing.specs.bands import AS_PREDICTED, Band, Bands, find, region
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu, Price
 
@@ -292,7 +292,7 @@ def _band(best: Evaluated, question: Question) -> Band | None:
         return None
     heaviest = best.most_per_replica if question.target.concurrency is not None else best.most_decoding
     situation = situation_of(question, best.replica.gpu_type.gpu, region(heaviest))
-    return find(shelf.load_bands().spec.bands, "throughput", situation)
+    return find(shelf.only(Bands).bands, "throughput", situation)
 
 
 def compared(options: Sequence[CostOption]) -> Iterator[BreakEven]:
@@ -363,7 +363,7 @@ def _energy(option: CostOption, deployed: Deployed) -> Energy | None:
         full_w = option.units * own_server(server, gpu).power_w
         source = (stated or server.numbers["server_factor"]).basis.source
     else:
-        defaults = servers.load_defaults().spec
+        defaults = servers.load_defaults()
         found = (defaults.server_factor, defaults.idle_share, defaults.pue, defaults.uptime)
         factor, idle, pue, uptime = (1.0 if value is None else value for value in found)
         full_w, source = option.gpus * gpu.datasheet.tdp_w * factor, defaults.sources["server_factor"].source

@@ -18,7 +18,7 @@ from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import ROUNDING, Fit, reserve_of
 from sizing.question import demand as demands
 from sizing.question.question import situation_of
-from sizing.specs.bands import Band, find, region
+from sizing.specs.bands import Band, Bands, find, region
 from sizing.specs.values import replaced
 from sizing.specs.workload import Defaults, Workload
 
@@ -140,7 +140,7 @@ def _uncertain(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> Uncertai
         tenant,
         workload,
         defaults,
-        find(shelf.load_bands().spec.bands, "throughput", situation),
+        find(shelf.only(Bands).bands, "throughput", situation),
         fleet.price(gpu_type.id).usd_per_gpu_hour,
         fleet.rented[gpu_type.id].offer.gpus if gpu_type.id in fleet.rented else 1,
         arrivals,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
-from sizing.catalog import shelf, traces
+from sizing.catalog import traces, workloads
 from sizing.catalog.paths import expanded
 from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
@@ -158,7 +158,7 @@ def shape_of(workload: Workload) -> Shape | None:
     if stated is None:
         return None
     if isinstance(stated, str):
-        found = shelf.load_profile(stated)
+        found = workloads.load_profile(stated)
         return Shape(found.id, found.spec.weights, found.spec.source, found.spec.kind)
     return Shape("of its own", stated, "as asked", "assumed")
 

@@ -6,7 +6,7 @@ Every figure is that of `estimate`. Where prefill and decode have pools of their
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer
 from sizing.answers.compare import Compared, ComparedPools, place
@@ -24,20 +24,28 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import between, milliseconds, money, number, percent, plural
-from sizing.planning import cost
 from sizing.question.question import GpuType, Question
-from sizing.report.parts import assumptions, bands, quantities
+from sizing.report.parts import assumptions, bands, pools, quantities
+from sizing.report.parts.answers import (
+    as_one,
+    kwh_per_million_output_tokens,
+    usd_per_million_output_tokens,
+    usd_per_million_tokens,
+)
 from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
 from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import unmet
+from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.question import LABELS, Asked, demand, inputs, lengths, limits, limits_in_words, steps_line
 from sizing.specs.workload import Objective
 
-if TYPE_CHECKING:  # loaded where pools are asked for
-    from sizing.report.parts.pools import PoolShapes
-
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
+NUMBERS = (  # what is null where nothing serves the demand, besides the layout
+    "gpus", "gpus_per_replaced_gpu", "requests_per_s", "requests_per_s_per_gpu", "concurrency", "max_requests_per_s", "headroom",
+    *LATENCIES, "usd_per_hour", "usd_per_million_output_tokens", "usd_per_million_tokens", "power_w",
+    "kwh_per_million_output_tokens", "assumed",
+)  # fmt: skip
 BANDS = (*LATENCIES, "requests_per_s", "max_requests_per_s")
 SORTED = {"gpus": "fewest GPUs", "cost": "lowest cost an hour", "energy": "lowest power"}
 
@@ -151,70 +159,70 @@ class Ranked(NamedTuple):
 
 def ranked(found: Compared | ComparedPools, asked: Asked, sort: Objective, replaced: int | None = None) -> Ranked:
     """Return a candidate from what was found of it; `replaced` is how many GPUs it is to take the place of."""
-    best, request = found.best, _request(found)
-    rests_on = () if best is None else tuple(dict.fromkeys(_rests_on(found, best, asked)))
-    return Ranked(place(best, sort), _candidate(found, best, request, replaced, rests_on), rests_on)
+    best, candidate = found.best, _unserved(found)
+    if best is None:
+        return Ranked(place(None, sort), candidate, ())
+    rests_on = tuple(dict.fromkeys(_rests_on(found, best, asked)))
+    candidate = _served(candidate, found, best)._replace(
+        gpus_per_replaced_gpu=best.gpus / replaced if replaced else None,
+        assumed=sum(entry.kind == "assumed" for entry in rests_on),
+    )
+    return Ranked(place(best, sort), candidate, rests_on)
 
 
-def _candidate(
-    found: Compared | ComparedPools,
-    best: Answer | None,
-    question: Question,
-    replaced: int | None,
-    rests_on: Sequence[Assumption],
-) -> CompareCandidate:
-    options = _options(found)
+def _unserved(found: Compared | ComparedPools) -> CompareCandidate:
+    """Return a candidate with what is known of it without an answer, and its layout where it has one."""
+    question, options = _request(found), _options(found)
     limit, reason = _limit(found)
-    in_flight, most, headroom = _load(found)
-    ttft_ms, itl_ms, e2e_ms = (None if best is None else mean_ms(best, name, question) for name in LATENCIES)
-    parts = () if best is None else tuple(best.parts.values())
-    per_s = None if best is None else best.requests_per_s
-    output_per_s = None if per_s is None or question.service.model.pooled else per_s * question.service.output_tokens
-    usd = None if best is None else best.usd_per_hour
     return CompareCandidate(
         gpu=" + ".join(dict.fromkeys(option.name for option in options)),
         gpu_id=_common(option.id for option in options),
-        weight_precision=(
-            parts[-1].replica.plan.weight_format
-            if parts
-            else found.precision or question.service.model.quantisation.precision
-        ),
-        feasible=best is not None,
-        gpus=None if best is None else best.gpus,
-        **_replica(found),
-        gpus_per_replaced_gpu=best.gpus / replaced if best is not None and replaced else None,
-        requests_per_s=per_s,
-        requests_per_s_per_gpu=None if best is None else best.requests_per_s / best.gpus,
+        weight_precision=found.precision or question.service.model.quantisation.precision,
+        feasible=False,
+        gpus_per_replica=None,
+        **as_one(found.best),
+        **dict.fromkeys(NUMBERS),
+        limited=dict(_limited(found.best, question)),
+        bands={},
+        price_source=None,
+        limit=limit,
+        reason=reason,
+        verified=False,
+        borrowed_kernels=None,
+        notes=(),
+        disaggregated=isinstance(found, ComparedPools),
+        pools=None,
+    )
+
+
+def _served(candidate: CompareCandidate, found: Compared | ComparedPools, best: Answer) -> CompareCandidate:
+    """Return a candidate with the figures of its answer."""
+    question, parts = _request(found), tuple(best.parts.values())
+    in_flight, most, headroom = _load(found)
+    return candidate._replace(
+        weight_precision=parts[-1].replica.plan.weight_format,
+        feasible=True,
+        gpus=best.gpus,
+        gpus_per_replica=parts[0].replica.layout.gpus if len(parts) == 1 else None,
+        requests_per_s=best.requests_per_s,
+        requests_per_s_per_gpu=best.requests_per_s / best.gpus,
         concurrency=in_flight,
         max_requests_per_s=most,
         headroom=headroom,
-        ttft_ms=ttft_ms,
-        itl_ms=itl_ms,
-        e2e_ms=e2e_ms,
-        limited=dict(_limited(best, question)),
+        ttft_ms=mean_ms(best, "ttft_ms", question),
+        itl_ms=mean_ms(best, "itl_ms", question),
+        e2e_ms=mean_ms(best, "e2e_ms", question),
         bands=dict(_bands(found)) if isinstance(found, Compared) else {},
-        usd_per_hour=usd,
-        usd_per_million_output_tokens=_usd_per_million(usd, output_per_s),
-        usd_per_million_tokens=_usd_per_million(
-            usd, None if per_s is None else per_s * (question.service.isl + question.service.output_tokens)
-        ),
-        price_source=None if best is None else _common(option.price_source for option in options),
-        power_w=None if best is None else best.power_w,
-        kwh_per_million_output_tokens=(
-            None if best is None or output_per_s is None else cost.kwh_per_million_tokens(best.power_w, output_per_s)
-        ),
-        limit=limit,
-        reason=reason,
-        verified=best is not None and found.checked is not None,
-        assumed=None if best is None else sum(entry.kind == "assumed" for entry in rests_on),
-        borrowed_kernels=(
-            None
-            if best is None
-            else any(choice.borrowed_from for part in parts for choice in part.load.kernels.used.values())
-        ),
+        usd_per_hour=best.usd_per_hour,
+        usd_per_million_output_tokens=usd_per_million_output_tokens(best, question),
+        usd_per_million_tokens=usd_per_million_tokens(best, question),
+        price_source=_common(option.price_source for option in _options(found)),
+        power_w=best.power_w,
+        kwh_per_million_output_tokens=kwh_per_million_output_tokens(best, question),
+        verified=found.checked is not None,
+        borrowed_kernels=any(choice.borrowed_from for part in parts for choice in part.load.kernels.used.values()),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.replica.plan.notes)),
-        disaggregated=isinstance(found, ComparedPools),
-        pools=_pools(found),
+        pools=pools.shapes(found.best) if isinstance(found, ComparedPools) and found.best is not None else None,
     )
 
 
@@ -232,15 +240,6 @@ def _common(values: Iterable[str | None]) -> str | None:
     """Return what all values are, None where they differ."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
-
-
-def _replica(found: Compared | ComparedPools) -> dict[str, int | None]:
-    """Return replicas and the layout of one where one layout does all of a request."""
-    names = ("replicas", "gpus_per_replica", "tp", "pp", "ep", "dp", "cp", "dcp")
-    if not isinstance(found, Compared) or found.best is None:
-        return dict.fromkeys(names)
-    shape = found.best.replica.layout
-    return {"replicas": found.best.replicas, "gpus_per_replica": shape.gpus, **sizes(shape)}
 
 
 def _load(found: Compared | ComparedPools) -> tuple[float | None, float | None, float | None]:
@@ -279,12 +278,6 @@ def _bands(found: Compared) -> Iterator[tuple[str, ErrorBand]]:
     yield from ((name, known[path]) for name, path in paths.items() if path in known)
 
 
-def _usd_per_million(usd_per_hour: float | None, tokens_per_s: float | None) -> float | None:
-    if usd_per_hour is None or tokens_per_s is None:
-        return None
-    return cost.usd_per_million_tokens(usd_per_hour, tokens_per_s)
-
-
 def _limit(found: Compared | ComparedPools) -> tuple[str, str | None]:
     """Return what ends the load, and without an answer why there is none."""
     if isinstance(found, Compared):
@@ -292,25 +285,13 @@ def _limit(found: Compared | ComparedPools) -> tuple[str, str | None]:
             return found.best.binding, None
         nearest = unmet(found.outcome, (), found.checked)
         return nearest.limit, nearest.detail
-    from sizing.report.parts.pools import binding_limit, unserved
-
-    return binding_limit(found.best), unserved(found.found, found.pools, found.checked)
-
-
-def _pools(found: Compared | ComparedPools) -> PoolShapes | None:
-    if isinstance(found, Compared) or found.best is None:
-        return None
-    from sizing.report.parts.pools import shapes
-
-    return shapes(found.best)
+    return pools.binding_limit(found.best), pools.unserved(found.found, found.pools, found.checked)
 
 
 def _rests_on(found: Compared | ComparedPools, best: Answer, asked: Asked) -> Iterator[Assumption]:
     yield from assumptions.of_answer(best, _request(found), asked)
     if isinstance(found, ComparedPools):
-        from sizing.report.parts.pools import assumptions as of_hand_over
-
-        yield from of_hand_over(found.pools.facts)
+        yield from pools.assumptions(found.pools.facts)
 
 
 def replaced(found: Compared, gpus: int) -> Replaced | None:
@@ -371,8 +352,8 @@ def rows(record: Compare) -> Rows:
     at_limit = [_at_limit(name, limit["statistic"]) for name, limit in _percentiles(record)]
     edges = [_edge(name, edge) for name in BANDS for edge in ("low", "high")]
     notes = Quantity("notes", of=lambda c: "; ".join(c.notes))
-    pools = Quantity("pools", of=lambda c: None if c.pools is None else _shape(c))
-    return rows_of(record.candidates, (*FIGURES, *at_limit, *edges, "limit", "reason", notes, pools), labels)
+    in_pools = Quantity("pools", of=lambda c: None if c.pools is None else _shape(c))
+    return rows_of(record.candidates, (*FIGURES, *at_limit, *edges, "limit", "reason", notes, in_pools), labels)
 
 
 def _percentiles(record: Compare) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -415,8 +396,6 @@ def called(c: CompareCandidate) -> str:
 
 def _shape(c: CompareCandidate) -> str | None:
     if c.pools is not None:
-        from sizing.report.parts.pools import shape_words
-
         return shape_words(c.pools)
     return None if c.replicas is None else f"{c.replicas:,} x {layout(c)}"
 

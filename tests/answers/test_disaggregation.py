@@ -19,7 +19,6 @@ from sizing.answers import pools as pooled
 from sizing.answers import verify_pools
 from sizing.answers.pools import Asked, Pooled, Side
 from sizing.catalog import shelf
-from sizing.catalog import shelf as pools_data
 from sizing.cli.main import run
 from sizing.cli.options import with_values
 from sizing.engine import transfer
@@ -31,7 +30,8 @@ from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.replica import batching, roofline
 from sizing.replica.batching import Service
-from sizing.specs.optimisations import Disaggregate, Pool
+from sizing.specs.bands import Bands
+from sizing.specs.optimisations import Disaggregate, HandOver, Pool
 from sizing.specs.workload import Serving, Tokens, Workload
 
 NO_TIME = Link("none", math.inf, 0.0)
@@ -43,7 +43,7 @@ def asked(prefill: str = "h100-sxm", decode: str = "h100-sxm", *, of: tuple[Pool
     return Asked(
         Side((option(prefill),), of[0]),
         Side((option(decode),), of[1]),
-        pools_data.load_hand_over().spec,
+        shelf.only(HandOver),
     )
 
 
@@ -366,7 +366,7 @@ def test_verified_pools_keep_the_limits() -> None:
 
 def test_pools_sized_with_caution_are_checked_at_the_same_edges() -> None:
     """Each limit is divided by its own factor once, though both pools have edges."""
-    cautious = tight().with_(pessimistic=shelf.load_bands().spec.bands)
+    cautious = tight().with_(pessimistic=shelf.only(Bands).bands)
     found = disaggregation.search(cautious, asked(), (None,), data()).best
     assert found is not None
     limits, prefill, decode = verify_pools.limits_of(found, cautious), found.prefill.load.edge, found.decode.load.edge

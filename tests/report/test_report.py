@@ -324,7 +324,7 @@ def test_explained_assumptions_show_their_sources() -> None:
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_every_gpu_fits_a_line_with_its_name_whole(width: int) -> None:
-    names = gpus.gpu_names()
+    names = gpus.SHELF.ids
     columns = ("name", "memory_gib", "fp8_tflops", "link", "aliases")
     listed = Listing("gpus", columns, tuple((n, 79.19, 1978.9, "xGMI (Infinity Fabric) x8", "x") for n in names))
     text = render(document_of_list(listed), width)
@@ -460,9 +460,7 @@ def test_json_has_no_number_that_json_lacks() -> None:
 
 
 def test_every_model_lists() -> None:
-    assert json.loads(
-        as_json(document_of_list(Listing("models", ("name",), tuple((n,) for n in models.model_names()))))
-    )
+    assert json.loads(as_json(document_of_list(Listing("models", ("name",), tuple((n,) for n in models.SHELF.ids)))))
 
 
 # --- CSV and Markdown ------------------------------------------------------------------------------------------

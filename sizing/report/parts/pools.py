@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from sizing.answers.pools import Asked, Checked, Found, Pooled, within_budget
-from sizing.answers.search import Evaluated
 from sizing.formats.view import Assumption
 from sizing.formats.words import milliseconds, number, plural
-from sizing.question.question import Question
-from sizing.replica.replica import Refusal
 from sizing.report.parts.layouts import Sized, layout, sizes
 from sizing.report.parts.limiting import limit_words
-from sizing.specs.optimisations import HandOver
 from sizing.specs.units import GIGA, MILLI
 
-if TYPE_CHECKING:  # the simulator need not be loaded to report
+if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
+    from sizing.answers.pools import Asked, Checked, Found, Pooled
+    from sizing.answers.search import Evaluated
     from sizing.engine.transfer import Transfer as Way
+    from sizing.question.question import Question
+    from sizing.replica.replica import Refusal
+    from sizing.specs.optimisations import HandOver
 
 LATENCIES = ("ttft", "itl", "e2e")
 UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words
@@ -69,6 +69,8 @@ class Transfer(NamedTuple):
 
 def unserved(found: Found, asked: Asked, checked: Checked | None) -> str | None:
     """Say why no pair serves the demand within limits and budget; None where one does."""
+    from sizing.answers.pools import within_budget
+
     best = found.confirmed(checked)
     if best is None:
         return why_not(found, asked, checked)
