@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.answers.answer import Answer, objective_key
 from sizing.answers.search import Evaluated, Outcome, within_budget
-from sizing.question.question import GpuType
+from sizing.question.question import GpuType, SeparatePools
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:
-    from sizing.answers.pools import Asked, Checked, Found, Pooled
+    from sizing.answers.pools import Checked, Found, Pooled
     from sizing.answers.verify import Verified
 
 
@@ -32,7 +32,7 @@ class Compared(NamedTuple):
 class ComparedPools(NamedTuple):
     """The same of separate pools, of which each has one GPU type."""
 
-    pools: Asked
+    pools: SeparatePools
     precision: str | None
     found: Found
     checked: Checked | None

@@ -17,11 +17,11 @@ import numpy as np
 from sizing.answers import pools
 from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, highest_stable, joined, predicted
 from sizing.answers.points import METRICS, LoadSample, past_first
-from sizing.answers.pools import Asked, Pooled, by_type, fits_node
+from sizing.answers.pools import Pooled, fits_node
 from sizing.answers.search import Evaluated, Timed
 from sizing.answers.verify import REQUESTS
 from sizing.answers.verify_pools import driven, part_of, verify
-from sizing.question.question import Data, Question
+from sizing.question.question import Data, Question, SeparatePools
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
 
@@ -41,12 +41,14 @@ def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     With `grid.tokens` the pair of layouts is one that a simulation confirms.
     """
     assert grid.pools is not None
-    for asked in by_type(grid.pools, grid.gpu_types):
+    for asked in grid.pools.by_type(grid.gpu_types):
         for precision in grid.precisions:
             yield from _lines(question, asked, precision, grid, data)
 
 
-def _lines(question: Question, asked: Asked, precision: str | None, grid: Grid, data: Data) -> Iterator[CurveLine]:
+def _lines(
+    question: Question, asked: SeparatePools, precision: str | None, grid: Grid, data: Data
+) -> Iterator[CurveLine]:
     given = asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1
     of_budget = question.with_(gpu_budget=BUDGET * max(given))
     found = pools.search(of_budget, asked, (precision,), data)
@@ -61,7 +63,7 @@ def _lines(question: Question, asked: Asked, precision: str | None, grid: Grid, 
         drawn = Pair(asked, pair, grid.in_flight_of_pools or _loads(pair, question))
         yield predicted(parts, question, gpus=pair.gpus, pools=drawn)
     if not pairs:
-        names = joined(side.options[0].name for side in (asked.prefill, asked.decode))
+        names = joined(side.gpu_types[0].name for side in (asked.prefill, asked.decode))
         service = question.service
         weights = precision or service.model.quantisation.precision
         engine = (service.engine.title, service.engine_version)
@@ -73,7 +75,7 @@ def _alone_s(pair: Pooled, question: Question) -> float:
     return pair.prefill.load.solo_ttft_s + (question.service.osl - 1) * pair.decode.load.solo_itl_s
 
 
-def _ratios(best: Pooled, question: Question, asked: Asked) -> Iterator[Pooled]:
+def _ratios(best: Pooled, question: Question, asked: SeparatePools) -> Iterator[Pooled]:
     """Yield a pair with its numbers of replicas as given, or in the ratios nearest to its own, those with most prefill first."""
     own = best.prefill.replicas / best.decode.replicas
     given = asked.prefill.pool.replicas, asked.decode.pool.replicas

@@ -21,15 +21,13 @@ from sizing.answers import answer
 from sizing.answers import search as searching
 from sizing.answers.search import Evaluated, Timed, alone, evaluate
 from sizing.engine.transfer import Handed, Transfer, transfer_of
-from sizing.model.architecture import SIZES
 from sizing.model.precision import PrecisionPlan
-from sizing.question.question import Data, GpuType, Question
+from sizing.question.question import Data, GpuType, Question, SeparatePools
 from sizing.replica.capacity import Capacity, Load, Timing
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.specs import demand
 from sizing.specs.errors import UntimedError
-from sizing.specs.optimisations import HandOver, Pool
-from sizing.specs.workload import Limit, Limits, Serving
+from sizing.specs.workload import Limit, Limits
 
 # What lets one pool take the caches of the other.
 ALIKE = "GPU types of one vendor, and a --kv-precision that both have"
@@ -45,28 +43,6 @@ class HasCache(Protocol):
     @property
     def plan(self) -> PrecisionPlan:
         """The formats of weights and cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """What is asked of one pool: the GPU types to consider, and sizes that are given."""
-
-    options: tuple[GpuType, ...]
-    pool: Pool
-
-    def serving(self, of: Serving) -> Serving:
-        """Return how this pool's engine is run: in the layout given for it, else in that of the workload."""
-        sizes = {name: getattr(self.pool, name) for name in SIZES}
-        return of.model_copy(update=sizes) if any(sizes.values()) else of
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Both pools as they are asked for, and what is assumed of the hand-over."""
-
-    prefill: Side
-    decode: Side
-    facts: HandOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +168,7 @@ def within_budget(pair: Pooled, question: Question) -> bool:
     return question.rules.gpu_budget is None or pair.gpus <= question.rules.gpu_budget
 
 
-def phase_requests(question: Question, asked: Asked, ttft_share: Limit | None) -> tuple[Question, Question]:
+def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit | None) -> tuple[Question, Question]:
     """Return what is asked of each pool. `ttft_share` is what prefill may take of a limit on E2E, None without such a limit."""
     limits, after_first = question.target.limits, question.service.osl - 1
     # The decode pool's ITL runs from the arrival of the cache, so a limit on it bounds the whole time there.
@@ -238,20 +214,7 @@ def preference(pair: Pooled, question: Question) -> tuple[float, ...]:
     return (*answer.throughput_first(pair, question), *answer.objective_key(pair, question.rules.objective))
 
 
-def by_type(asked: Asked, options: Iterable[GpuType]) -> tuple[Asked, ...]:
-    """Return the same for each GPU type, which both pools are of unless they name their own; once where both do."""
-    found: dict[tuple[str, str], Asked] = {}
-    for option in options:
-        prefill, decode = (
-            side if side.pool.gpu is not None else replace(side, options=(option,))
-            for side in (asked.prefill, asked.decode)
-        )
-        of_both = (prefill.options[0].id, decode.options[0].id)
-        found.setdefault(of_both, replace(asked, prefill=prefill, decode=decode))
-    return tuple(found.values())
-
-
-def joined(pair: Pooled, question: Question, asked: Asked, *, within_node: bool) -> Pooled:
+def joined(pair: Pooled, question: Question, asked: SeparatePools, *, within_node: bool) -> Pooled:
     """Return a pair whose caches go over the link in a node, or over the network.
 
     Raises UntimedError where a profile states no network.
@@ -314,7 +277,7 @@ class _Paired(NamedTuple):
     unpaired: list[Refusal]
 
 
-def search(question: Question, asked: Asked, precisions: Sequence[str | None], data: Data) -> Found:
+def search(question: Question, asked: SeparatePools, precisions: Sequence[str | None], data: Data) -> Found:
     """Find pairs of layouts that meet the demand, those with the fewest GPUs (or best by another objective) first."""
     rejected: dict[str, tuple[Refusal, ...]] = {"prefill": (), "decode": ()}
     found: list[Pooled] = []
@@ -324,7 +287,7 @@ def search(question: Question, asked: Asked, precisions: Sequence[str | None], d
     for precision in precisions:
         prefill_request, _ = phase_requests(question, asked, None)
         loads = Timing(prefill_request, data)
-        prefills, refused = _tabulated(prefill_request, asked.prefill.options, precision, loads)
+        prefills, refused = _tabulated(prefill_request, asked.prefill.gpu_types, precision, loads)
         shares = list(_ttft_shares(question, prefills))
         if not shares:  # a prompt alone takes all of a limit on E2E
             whole, _ = phase_requests(question, asked, question.target.limits.e2e)
@@ -377,7 +340,7 @@ def _ttft_shares(question: Question, prefills: Sequence[Timed]) -> Iterator[Limi
 
 def _paired(
     question: Question,
-    asked: Asked,
+    asked: SeparatePools,
     ttft_share: Limit | None,
     precision: str | None,
     prefills: Sequence[Timed],
@@ -385,7 +348,7 @@ def _paired(
 ) -> _Paired:
     """Return every prefill pool with the best decode pool of each kind that a transfer can tell apart."""
     prefill_request, decode_request = phase_requests(question, asked, ttft_share)
-    decoded = searching.search(decode_request, asked.decode.options, (precision,), data)
+    decoded = searching.search(decode_request, asked.decode.gpu_types, (precision,), data)
     prefills, refused = _best_alone(prefills, prefill_request)
     turned_down: dict[str, list[Refusal]] = {"prefill": refused, "decode": list(decoded.rejected)}
     able = {phase for phase, some in (("prefill", prefills), ("decode", decoded.ranked)) if some}
@@ -431,7 +394,7 @@ def _kinds(ranked: Iterable[Evaluated]) -> list[Evaluated]:
 
 
 def _prefills(
-    question: Question, prefills: Sequence[Timed], decode: Evaluated, asked: Asked, *, within_node: bool
+    question: Question, prefills: Sequence[Timed], decode: Evaluated, asked: SeparatePools, *, within_node: bool
 ) -> tuple[list[tuple[Evaluated, Transfer, Load]], list[Refusal]]:
     """Return every prefill pool that can hand over to a decode pool, with the transfer and the load without it."""
     ready: list[tuple[Timed, Transfer, Load]] = []
@@ -464,7 +427,7 @@ def _prefills(
 
 
 def _transfer(
-    question: Question, replica: Replica, load: Load, decode: Evaluated, asked: Asked, *, within_node: bool
+    question: Question, replica: Replica, load: Load, decode: Evaluated, asked: SeparatePools, *, within_node: bool
 ) -> Transfer:
     return transfer_of(
         question.service.model,
@@ -489,7 +452,7 @@ def _linked(pair: Pooled, prefill: Question, decode: Question) -> Pooled:
     )
 
 
-def _sized(pair: Pooled, prefill: Question, decode: Question, asked: Asked) -> Pooled | None:
+def _sized(pair: Pooled, prefill: Question, decode: Question, asked: SeparatePools) -> Pooled | None:
     """Return a pair with the replicas that are asked for or needed, None where fewer are given or fit the budget."""
     if prefill.target.requests_per_s is None:
         return _most_within(pair, prefill, decode, asked)
@@ -511,7 +474,7 @@ def _capped(found: Evaluated, linked_s: float, question: Question) -> Evaluated:
     return found.sized(Capacity(most, most, decoding, "link"), question)
 
 
-def _most_within(pair: Pooled, prefill: Question, decode: Question, asked: Asked) -> Pooled | None:
+def _most_within(pair: Pooled, prefill: Question, decode: Question, asked: SeparatePools) -> Pooled | None:
     """Return the numbers of replicas that serve the most within the budget of GPUs, at that rate."""
     budget = prefill.rules.gpu_budget or 0
     each = pair.prefill.replica.layout.gpus, pair.decode.replica.layout.gpus

@@ -10,7 +10,6 @@ import math
 from dataclasses import replace
 
 from sizing.answers.pools import (
-    Asked,
     Checked,
     Found,
     Pooled,
@@ -39,7 +38,7 @@ from sizing.engine import transfer
 from sizing.engine.rules import of_engine
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.engine.transfer import Handed
-from sizing.question.question import Question
+from sizing.question.question import Question, SeparatePools
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
 
@@ -47,7 +46,9 @@ MOST_REPLICAS = 16  # simulated together: a part of larger pools is as good, and
 MOST_TRIES = 24  # sizes simulated before giving up
 
 
-def verify(found: Found, asked: Asked, tokens: Tokens, *, seed: int = 0, tries: int = MOST_TRIES) -> Checked | None:
+def verify(
+    found: Found, asked: SeparatePools, tokens: Tokens, *, seed: int = 0, tries: int = MOST_TRIES
+) -> Checked | None:
     """Return the best pair at the first size that the simulator confirms, or the last tried; None where there is no pair.
 
     Pairs are tried in order of preference. One that fails comes back with more replicas of the pool that missed its limit,
@@ -97,7 +98,7 @@ def lacking(pair: Pooled, question: Question) -> tuple[bool, bool]:
     return prefill, decode
 
 
-def _larger(pair: Pooled, question: Question, asked: Asked) -> Pooled | None:
+def _larger(pair: Pooled, question: Question, asked: SeparatePools) -> Pooled | None:
     """Return the pair with the replicas that the closed form asks for when corrected by the simulation; None where they are given.
 
     Where it outgrows its node the cache takes the network.
@@ -127,7 +128,7 @@ def _larger(pair: Pooled, question: Question, asked: Asked) -> Pooled | None:
     return replace(apart, prefill=apart.prefill.with_replicas(counts[0], prefill))
 
 
-def _lighter(pair: Pooled, question: Question, asked: Asked) -> Pooled:
+def _lighter(pair: Pooled, question: Question, asked: SeparatePools) -> Pooled:
     at = question.with_(requests_per_s=LESS_LOAD * pair.requests_per_s)
     return with_counts(pair, pair.prefill.replicas, pair.decode.replicas, *phase_requests(at, asked, None))
 

@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from sizing.catalog.shelf import Found
     from sizing.catalog.workloads import FoundFleet, FoundMember
     from sizing.cli.collecting import Part
-    from sizing.cli.resolve import Prepared
-    from sizing.planning.fleet import Sharing
-    from sizing.planning.query import Query
+    from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import ProvisionRules
+    from sizing.question.question import Question
     from sizing.report.plan.record import PlanReport
     from sizing.specs.fleet import PlanRules
     from sizing.specs.workload import Workload
@@ -105,42 +104,23 @@ def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
     return plot, seed if values["uncertain"] else None
 
 
-class PlanWorkload(NamedTuple):
-    """One workload with its question, and how it is pooled."""
-
-    name: str
-    prepared: Prepared
-    pool: Sharing = "separate"
-
-
 class PlanQuestion(NamedTuple):
     """Everything that a plan is asked, resolved. `moves` are names of workloads with their question on another GPU type."""
 
     title: str | None
     is_fleet: bool
-    workloads: tuple[PlanWorkload, ...]
+    workloads: tuple[FleetWorkload, ...]
     rules: ProvisionRules
-    moves: tuple[tuple[str, Prepared], ...]
+    moves: tuple[tuple[str, Question], ...]
 
 
 def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
     """The record of the plan; with a seed, with draws of what is uncertain."""
     from sizing.planning.plan import plan
-    from sizing.planning.provision import FleetWorkload
     from sizing.report.plan.record import record
 
-    workloads = [FleetWorkload(each.name, _query(each.prepared), each.pool) for each in asked.workloads]
-    moves = [(name, _query(prepared)) for name, prepared in asked.moves]
-    found = plan(workloads, asked.rules, moves=moves, seed=seed, simulated=simulated)
-    stated = {each.name: each.prepared.asked for each in asked.workloads}
-    return record(found, stated, title=asked.title, is_fleet=asked.is_fleet)
-
-
-def _query(prepared: Prepared) -> Query:
-    from sizing.planning.query import Query
-
-    asked = prepared.asked
-    return Query(prepared.question, asked.workload, prepared.options, prepared.precisions, prepared.data)
+    found = plan(asked.workloads, asked.rules, moves=asked.moves, seed=seed, simulated=simulated)
+    return record(found, title=asked.title, is_fleet=asked.is_fleet)
 
 
 def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) -> PlanQuestion:
@@ -148,6 +128,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     from sizing.catalog.shelf import only
     from sizing.catalog.workloads import find_fleet
     from sizing.cli.collecting import Part, check
+    from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import rules_of
     from sizing.specs.demand import Scaling
 
@@ -163,13 +144,13 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     if values["headroom"] is None and stated.headroom is not None:  # a fleet's, written as options are
         values = {**values, "headroom": repr(stated.headroom)}
     if found is None:
-        prepared = _prepared(workload, values, stated)
-        workloads = [PlanWorkload(prepared.asked.workload_name or "workload", prepared)]
+        question = _priced(workload, values, stated)
+        workloads = [FleetWorkload(question.origin.workload_name or "workload", question)]
     else:
         workloads = _members(found, values, stated)
     _refuse_idle(workloads, own.value, stated, uncertain=values["uncertain"])
     return PlanQuestion(
-        title=found.id if found is not None else workloads[0].prepared.asked.workload_name,
+        title=found.id if found is not None else workloads[0].question.origin.workload_name,
         is_fleet=found is not None,
         workloads=tuple(workloads),
         rules=rules_of(stated, only(Scaling)),
@@ -248,9 +229,9 @@ def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
         raise InputError(Fault(message, field="--price", allowed="one of --price and --cloud"))
 
 
-def _refuse_idle(workloads: list[PlanWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:
+def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:
     """Refuse options on what follows the load where nothing says how the load goes, and on a demand where there is none."""
-    asked = [each.prepared.asked.workload for each in workloads]
+    asked = [each.question.origin.workload for each in workloads]
     given: dict[str, Any] = {"--min-replicas": own.min_replicas, "--spot": own.spot}
     why, allowed = "at the same load all day", "with --profile, or --cloud"
     if rules.cloud is not None or any(workload.planning.profile is not None for workload in asked):
@@ -278,7 +259,7 @@ def _refuse(options: Mapping[str, Any], why: str, allowed: str) -> None:
         raise InputError(faults)
 
 
-def _prepared(workload: str | Found[Workload] | None, values: Mapping[str, Any], rules: PlanRules) -> Prepared:
+def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], rules: PlanRules) -> Question:
     """A workload's question, at a provider's prices where one is named: of several GPU types over those that it offers.
 
     Raises InputError where it offers none of them.
@@ -290,7 +271,7 @@ def _prepared(workload: str | Found[Workload] | None, values: Mapping[str, Any],
     asked = question(workload, WORKLOAD_OPTIONS, values)
     if rules.cloud is None:
         return asked
-    parts = [(option, Part(partial(price_of, option.gpu, rules.cloud))) for option in asked.options]
+    parts = [(option, Part(partial(price_of, option.gpu, rules.cloud))) for option in asked.space.gpu_types]
     offered = tuple(
         replace(option, usd_per_gpu_hour=part.value[0], price_source=part.value[1])
         for option, part in parts
@@ -298,15 +279,16 @@ def _prepared(workload: str | Found[Workload] | None, values: Mapping[str, Any],
     )
     if not offered:
         raise InputError(parts[0][1].faults)
-    return asked._replace(options=offered, asked=asked.asked._replace(options=offered))
+    return asked.with_(gpu_types=offered)
 
 
-def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> list[PlanWorkload]:
+def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> list[FleetWorkload]:
     """The questions of a fleet's workloads. Raises InputError with the faults of all, at their lines."""
     from sizing.cli.collecting import Part, check
+    from sizing.planning.provision import FleetWorkload
 
-    def read(member: FoundMember) -> PlanWorkload:
-        return PlanWorkload(member.name, _of_member(member, values, member.member.gpu, rules), member.member.pool)
+    def read(member: FoundMember) -> FleetWorkload:
+        return FleetWorkload(member.name, _of_member(member, values, member.member.gpu, rules), member.member.pool)
 
     def place(index: int, member: FoundMember, fault: Fault) -> Fault:
         # The provider is one for all, of an option or of the fleet's planning.
@@ -319,13 +301,13 @@ def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> 
     return [part.value for part in parts]
 
 
-def _of_member(member: FoundMember, values: Mapping[str, Any], gpu: str | None, rules: PlanRules) -> Prepared:
-    return _prepared(member.workload, {**values, "gpu": gpu, "profile": member.member.profile}, rules)
+def _of_member(member: FoundMember, values: Mapping[str, Any], gpu: str | None, rules: PlanRules) -> Question:
+    return _priced(member.workload, {**values, "gpu": gpu, "profile": member.member.profile}, rules)
 
 
 def _moves(
     names: list[str], source: FoundFleet | str | None, values: Mapping[str, Any], rules: PlanRules
-) -> Iterator[tuple[str, Prepared]]:
+) -> Iterator[tuple[str, Question]]:
     """Yield the workloads to move, each with its question on another GPU type; `source` is the fleet or the one workload."""
     from sizing.cli.collecting import Part, check
 
@@ -347,9 +329,9 @@ def _moves(
 
 def _moved(
     name: str, gpu: str, source: FoundFleet | str | None, values: Mapping[str, Any], rules: PlanRules
-) -> Prepared:
+) -> Question:
     if source is None or isinstance(source, str):
-        return _prepared(source, {**values, "gpu": gpu}, rules)
+        return _priced(source, {**values, "gpu": gpu}, rules)
     member = next(member for member in source.members if member.name == name)
     return _of_member(member, values, gpu, rules)
 

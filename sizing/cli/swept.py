@@ -18,9 +18,9 @@ from sizing.cli.named import FILES, Catalog
 from sizing.cli.options import Opt
 from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
-from sizing.cli.resolve import Prepared, data, question
+from sizing.cli.resolve import question
 from sizing.cli.workers import collect, cores, ordered
-from sizing.question.question import Data
+from sizing.question.question import Data, Question, load_data
 from sizing.report import sweep as report
 from sizing.report.sweep import Sweep, SweepRow
 from sizing.specs.errors import Fault, InputError
@@ -57,9 +57,9 @@ class Resolver:
         """Read the data that all combinations share."""
         self.workload, self.options = workload, options
         self.catalog = Catalog(cache(FILES.model), cache(FILES.gpu), cache(FILES.engine))
-        self.data: Data = data()
+        self.data: Data = load_data()
 
-    def question(self, values: Mapping[str, Any]) -> Prepared:
+    def question(self, values: Mapping[str, Any]) -> Question:
         """Return the question of some values. Raises InputError where they are wrong."""
         return question(self.workload, self.options, values, catalog=self.catalog, read=self.data, pooled=True)
 
@@ -91,14 +91,14 @@ class Rows:
             request = to_size(asked, values)
         except InputError as error:
             return report.row_of_faults(varied, error)
-        if asked.pools is not None:
+        if asked.space.pools is not None:
             from sizing.cli.pools import searched
 
-            tokens = asked.asked.workload.tokens if self.asking.verified else None
-            found, tried = searched(asked, request, tokens)
-            return report.row_of_pools(varied, found, asked.pools, tried)
-        outcome = searches.search(request, asked.options, asked.precisions)
-        checked = simulated(outcome, asked.asked.workload.tokens) if self.asking.verified else None
+            tokens = asked.origin.workload.tokens if self.asking.verified else None
+            found, tried = searched(request, resolver.data, tokens)
+            return report.row_of_pools(varied, found, asked.space.pools, tried)
+        outcome = searches.search(request, asked.space.gpu_types, asked.space.precisions)
+        checked = simulated(outcome, asked.origin.workload.tokens) if self.asking.verified else None
         return report.row(varied, outcome if checked is None else checked.outcome, checked)
 
 
@@ -152,12 +152,12 @@ def swept(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
 
 def record(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
     """Return the record of all rows."""
-    questions = [(one.asked, one.question) for one in _each_varied(asking)]
+    questions = list(_each_varied(asking))
     varied = {axis.name: axis.values for axis in asking.axes}
     return report.record(rows, varied, questions, verified=asking.verified)
 
 
-def _each_varied(asking: Sweeping) -> Iterator[Prepared]:
+def _each_varied(asking: Sweeping) -> Iterator[Question]:
     """Yield the first combination and, of each input, every other value in it (of numbers the last): what changes, changes here."""
     resolver = _resolver(asking.workload, asking.axes)
     first = {axis.name: axis.values[0] for axis in asking.axes}

@@ -37,7 +37,7 @@ from sizing.report.parts.figures import latency, load_figures, mean_ms, throughp
 from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
-from sizing.report.parts.question import LABELS, Asked, demand, inputs, lengths, limits, limits_in_words, steps_line
+from sizing.report.parts.question import LABELS, demand, inputs, lengths, limits, limits_in_words, steps_line
 from sizing.specs.workload import Objective
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
@@ -157,12 +157,12 @@ class Ranked(NamedTuple):
     assumptions: tuple[Assumption, ...]
 
 
-def ranked(found: Compared | ComparedPools, asked: Asked, sort: Objective, replaced: int | None = None) -> Ranked:
+def ranked(found: Compared | ComparedPools, sort: Objective, replaced: int | None = None) -> Ranked:
     """Return a candidate from what was found of it; `replaced` is how many GPUs it is to take the place of."""
     best, candidate = found.best, _unserved(found)
     if best is None:
         return Ranked(place(None, sort), candidate, ())
-    rests_on = tuple(dict.fromkeys(_rests_on(found, best, asked)))
+    rests_on = tuple(dict.fromkeys(_rests_on(found, best)))
     candidate = _served(candidate, found, best)._replace(
         gpus_per_replaced_gpu=best.gpus / replaced if replaced else None,
         assumed=sum(entry.kind == "assumed" for entry in rests_on),
@@ -233,7 +233,7 @@ def _request(found: Compared | ComparedPools) -> Question:
 def _options(found: Compared | ComparedPools) -> tuple[GpuType, ...]:
     if isinstance(found, Compared):
         return (found.gpu_type,)
-    return found.pools.prefill.options[0], found.pools.decode.options[0]
+    return found.pools.prefill.gpu_types[0], found.pools.decode.gpu_types[0]
 
 
 def _common(values: Iterable[str | None]) -> str | None:
@@ -288,8 +288,8 @@ def _limit(found: Compared | ComparedPools) -> tuple[str, str | None]:
     return pools.binding_limit(found.best), pools.unserved(found.found, found.pools, found.checked)
 
 
-def _rests_on(found: Compared | ComparedPools, best: Answer, asked: Asked) -> Iterator[Assumption]:
-    yield from assumptions.of_answer(best, _request(found), asked)
+def _rests_on(found: Compared | ComparedPools, best: Answer) -> Iterator[Assumption]:
+    yield from assumptions.of_answer(best, _request(found))
     if isinstance(found, ComparedPools):
         yield from pools.assumptions(found.pools.facts)
 
@@ -312,16 +312,14 @@ def replaced(found: Compared, gpus: int) -> Replaced | None:
     )
 
 
-def record(
-    found: Sequence[Ranked], asked: Asked, question: Question, sort: str, replaces: Replaced | None = None
-) -> Compare:
+def record(found: Sequence[Ranked], question: Question, sort: str, replaces: Replaced | None = None) -> Compare:
     """Return the record of all candidates, in order."""
     candidates = tuple(entry.candidate for entry in sorted(found, key=lambda entry: entry.place))
     best = next((candidate for candidate in candidates if candidate.feasible), None)
     return Compare(
         feasible=best is not None,
-        inputs=inputs(asked, question, None),
-        demand=demand(asked, question),
+        inputs=inputs(question, None),
+        demand=demand(question),
         sort=sort,
         replaces=replaces,
         best=best,

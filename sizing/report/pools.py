@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sizing.answers.answer import spent
-from sizing.answers.pools import Asked, Checked, Found, Pooled
+from sizing.answers.pools import Checked, Found, Pooled
 from sizing.answers.search import Evaluated
 from sizing.formats.words import number, percent, plural
-from sizing.question.question import Question
+from sizing.question.question import Question, SeparatePools
 from sizing.report import estimate
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures
 from sizing.report.parts.figures import Statistics
@@ -25,7 +25,9 @@ IDLE = 0.6  # of what a pool serves within the limits: one less used than that i
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
 
 
-def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Checked | None = None) -> Disaggregated:
+def build(
+    found: Found, asked: SeparatePools, aggregated: Evaluated | None, checked: Checked | None = None
+) -> Disaggregated:
     """Return what is to be said of the pools; `checked` is the simulation that confirmed them, or could not.
 
     `aggregated` is the confirmed answer that serves as one, None where there is none.

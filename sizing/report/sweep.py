@@ -22,18 +22,17 @@ from sizing.formats.view import (
     plain,
 )
 from sizing.formats.words import plural, stated
-from sizing.question.question import Question
+from sizing.question.question import Question, SeparatePools
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.answers import as_one, gpus_called, shape, usd_per_million_output_tokens, weights_called
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.layouts import layout_in
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
-from sizing.report.parts.question import Asked, inputs
+from sizing.report.parts.question import inputs
 from sizing.specs.errors import InputError
 
 if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
-    from sizing.answers.pools import Asked as Pools
     from sizing.answers.pools import Checked, Found
     from sizing.answers.verify import Verified
 
@@ -102,7 +101,9 @@ def row(varied: dict[str, Any], outcome: Outcome, checked: Verified | None = Non
     return _served(varied, best, outcome.question, best.binding)
 
 
-def row_of_pools(varied: dict[str, Any], found: Found, asked: Pools, checked: Checked | None = None) -> SweepRow:
+def row_of_pools(
+    varied: dict[str, Any], found: Found, asked: SeparatePools, checked: Checked | None = None
+) -> SweepRow:
     """Return the row of a combination that asks for separate pools; `checked` is the simulation of its answer."""
     best, why = found.confirmed(checked), unserved(found, asked, checked)
     if best is None or why is not None:
@@ -145,16 +146,16 @@ def _served(varied: dict[str, Any], best: Answer, question: Question, limit: str
 def record(
     found: Sequence[SweepRow],
     varied: Mapping[str, tuple[Any, ...]],
-    questions: Sequence[tuple[Asked, Question]],
+    questions: Sequence[Question],
     *,
     verified: bool,
 ) -> Sweep:
     """Return the record of all rows; `questions` are combinations in which each input differs once."""
     feasible = sum(row.feasible for row in found)
-    rests_on = [tuple(_rests_on(asked, question)) for asked, question in questions]
+    rests_on = [tuple(_rests_on(question)) for question in questions]
     return Sweep(
         feasible=feasible > 0,
-        inputs=_shared([inputs(asked, question, None) for asked, question in questions]),
+        inputs=_shared([inputs(question, None) for question in questions]),
         varied=dict(varied),
         verified=verified,
         feasible_rows=feasible,
@@ -165,8 +166,8 @@ def record(
     )
 
 
-def _rests_on(asked: Asked, question: Question) -> Iterator[Assumption]:
-    yield from assumptions.of_model(question, asked.notes)
+def _rests_on(question: Question) -> Iterator[Assumption]:
+    yield from assumptions.of_model(question, question.origin.notes)
     yield from assumptions.of_limits(question)
 
 

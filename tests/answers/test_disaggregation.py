@@ -17,7 +17,7 @@ from builders import ask, data, kernels_for, option, real_gpu, real_model, setti
 from sizing.answers import pools as disaggregation
 from sizing.answers import pools as pooled
 from sizing.answers import verify_pools
-from sizing.answers.pools import Asked, Pooled, Side
+from sizing.answers.pools import Pooled
 from sizing.catalog import shelf
 from sizing.cli.main import run
 from sizing.cli.options import with_values
@@ -28,6 +28,7 @@ from sizing.engine.simulation import Deployed, Traffic, simulate
 from sizing.engine.transfer import Handed, Link, Transfer
 from sizing.model import memory
 from sizing.model.architecture import Layout
+from sizing.question.question import PoolSpace, SeparatePools
 from sizing.replica import batching, roofline
 from sizing.replica.batching import Service
 from sizing.specs.bands import Bands
@@ -39,10 +40,12 @@ INSTANT = Transfer(131_072.0, 0.0, NO_TIME)
 BASE = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "300"]
 
 
-def asked(prefill: str = "h100-sxm", decode: str = "h100-sxm", *, of: tuple[Pool, Pool] = (Pool(), Pool())) -> Asked:
-    return Asked(
-        Side((option(prefill),), of[0]),
-        Side((option(decode),), of[1]),
+def asked(
+    prefill: str = "h100-sxm", decode: str = "h100-sxm", *, of: tuple[Pool, Pool] = (Pool(), Pool())
+) -> SeparatePools:
+    return SeparatePools(
+        PoolSpace((option(prefill),), of[0]),
+        PoolSpace((option(decode),), of[1]),
         shelf.only(HandOver),
     )
 
@@ -615,6 +618,6 @@ def test_one_turn_over_pools_is_none(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_pool_with_a_layout_takes_none_of_the_others_sizes() -> None:
     """Its own TP4 is not TP4 CP2 because those that serve as one are."""
-    pool = Side((), Pool(tp=4)).serving(Serving(tp=8, cp=2))
+    pool = PoolSpace((), Pool(tp=4)).serving(Serving(tp=8, cp=2))
     assert (pool.tp, pool.cp) == (4, None)
-    assert Side((), Pool()).serving(Serving(tp=8, cp=2)).cp == 2
+    assert PoolSpace((), Pool()).serving(Serving(tp=8, cp=2)).cp == 2

@@ -24,6 +24,7 @@ from sizing.formats.tables import as_csv, as_json, as_markdown
 from sizing.formats.text import Block, render, rows
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, money, number, stated
+from sizing.question.question import load_data
 from sizing.report.documents import Alternative, Estimate
 from sizing.report.estimate import build
 from sizing.report.listings import Entry, Listing, document_of_entry, document_of_list
@@ -78,14 +79,16 @@ def document(name: str, explained: bool = False) -> Estimate:
     """The estimate of a case, as the command builds it."""
     values = {option.name: None for option in WORKLOAD_OPTIONS} | CASES[name]
     asked = question(None, WORKLOAD_OPTIONS, values)
-    outcome = search(asked.question, asked.options, asked.precisions, asked.data)
+    outcome = search(asked, asked.space.gpu_types, asked.space.precisions, load_data())
     feasible = within_budget(outcome)
     found = (
         ()
         if feasible
-        else advice.suggestions(outcome, asked.options, asked.precisions, asked.data, lambda other: other)
+        else advice.suggestions(
+            outcome, asked.space.gpu_types, asked.space.precisions, load_data(), lambda other: other
+        )
     )
-    return build(outcome, asked.asked, suggestions=found, explained=explained)
+    return build(outcome, suggestions=found, explained=explained)
 
 
 @cache

@@ -11,10 +11,10 @@ from sizing.report.parts.limiting import limit_words
 from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
-    from sizing.answers.pools import Asked, Checked, Found, Pooled
+    from sizing.answers.pools import Checked, Found, Pooled
     from sizing.answers.search import Evaluated
     from sizing.engine.transfer import Transfer as Way
-    from sizing.question.question import Question
+    from sizing.question.question import Question, SeparatePools
     from sizing.replica.replica import Refusal
     from sizing.specs.optimisations import HandOver
 
@@ -67,7 +67,7 @@ class Transfer(NamedTuple):
     by_layer: bool
 
 
-def unserved(found: Found, asked: Asked, checked: Checked | None) -> str | None:
+def unserved(found: Found, asked: SeparatePools, checked: Checked | None) -> str | None:
     """Say why no pair serves the demand within limits and budget; None where one does."""
     from sizing.answers.pools import within_budget
 
@@ -79,7 +79,7 @@ def unserved(found: Found, asked: Asked, checked: Checked | None) -> str | None:
     return None
 
 
-def why_not(found: Found, asked: Asked, checked: Checked | None) -> str:
+def why_not(found: Found, asked: SeparatePools, checked: Checked | None) -> str:
     """Say what stands in the way of any pair: the simulation, or the nearest miss of a pool or of the way between both."""
     if checked is not None:
         return _unconfirmed(checked, found.question, asked)
@@ -114,7 +114,7 @@ def _miss(entry: Refusal, phase: str) -> str:
     return f"{phase}: {entry.gpu_type.name} {entry.layout}: {entry.detail}"
 
 
-def _too_few(found: Found, asked: Asked) -> str:
+def _too_few(found: Found, asked: SeparatePools) -> str:
     """Say which pool has too few replicas, what ends their load and how many it takes; or that no pair fits the budget."""
     request = found.question
     given = {"prefill": asked.prefill.pool.replicas, "decode": asked.decode.pool.replicas}
@@ -144,7 +144,7 @@ def _shape(pool: Evaluated, count: int | None, name: str) -> str:
     return f"{name}: {count or 1} x {pool.replica.gpu_type.name} {pool.replica.layout}"
 
 
-def _unconfirmed(checked: Checked, question: Question, asked: Asked) -> str:
+def _unconfirmed(checked: Checked, question: Question, asked: SeparatePools) -> str:
     """Say what the last size that was simulated missed, and which pool that is given its replicas is too small for it."""
     from sizing.answers.verify_pools import lacking, limits_of
 
