@@ -29,7 +29,7 @@ from sizing.specs.errors import Fault, InputError, nearest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sizing.catalog.files import Document, FieldPath
+    from sizing.catalog.files import DataFile, FieldPath
     from sizing.catalog.shelf import Found
     from sizing.catalog.workloads import FoundFleet, FoundMember
     from sizing.cli.collecting import Part
@@ -205,7 +205,7 @@ def _rules(own: PlanRules, fleet: FoundFleet | None) -> PlanRules:
     return rules
 
 
-def _in_file(fault: Fault, name: str, document: Document) -> Fault:
+def _in_file(fault: Fault, name: str, document: DataFile) -> Fault:
     """A fault of a rule with its place in the fleet's file."""
     file, line, key, _ = document.place(("planning", _key(name)))
     return replace(fault, file=file, line=line, field=key)

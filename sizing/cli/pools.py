@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sizing.answers.pools import ALIKE, Checked, Found, unlike
+from sizing.answers.simulate import PrefillPool
 from sizing.catalog import gpus, shelf
 from sizing.catalog.prices import typical_price
 from sizing.cli.collecting import Part, check
@@ -20,7 +21,6 @@ from sizing.model.architecture import Layout
 from sizing.question.question import Data, GpuType, PoolSpace, Question, SeparatePools, load_data
 from sizing.replica import replica
 from sizing.replica.replica import Resolved
-from sizing.report.simulation import Split
 from sizing.report.step import Both
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.optimisations import PHASES, Disaggregate, HandOver, read_pools
@@ -145,9 +145,9 @@ def routed(driven: Driving, asked: SeparatePools | None) -> Driving:
     return driven._replace(stated_replicas=max(asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1))
 
 
-def split_of(
+def prefill_of(
     asked: SeparatePools | None, decode: Resolved, policies: Mapping[str, Deployed], traffic: Traffic
-) -> Split | None:
+) -> PrefillPool | None:
     """Return the prefill pool before a decode pool, None where there is none.
 
     Raises InputError for requests in flight, and for pools whose caches differ or that nothing joins.
@@ -171,7 +171,7 @@ def split_of(
         side.pool.replicas or 1,
         request.service.extras.cached.share,
     )
-    return Split(prefill, deployed, transfer, within_node, asked.facts)
+    return PrefillPool(prefill, deployed, transfer, within_node, asked.facts)
 
 
 def way_between(asked: SeparatePools, prefill: Resolved, decode: Resolved) -> tuple[Transfer, bool]:

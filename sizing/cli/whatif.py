@@ -36,7 +36,7 @@ def command(
     from sizing.cli.output import chosen_format, write
     from sizing.cli.resolve import question
     from sizing.report.whatif import Answered, Bases, build
-    from sizing.specs.facts import Facts
+    from sizing.specs.facts import OptimisationFacts
 
     output = Part(lambda: chosen_format(values))
     asked = question(workload, OPTIONS, values, output, pooled=True)
@@ -51,7 +51,7 @@ def command(
     weight_bits, kv_bits = _bits(asked, base)
     trials = [
         (name, trial)
-        for name, trial in only(Facts).trials.items()
+        for name, trial in only(OptimisationFacts).trials.items()
         if whatif.applicable(trial, asked, weight_bits, kv_bits)
     ]
     tried = whatif.ranked((whatif.alone(name, trial, solve) for name, trial in trials), asked)

@@ -15,7 +15,7 @@ from sizing.model import architecture
 from sizing.model.architecture import Layout, Stage
 from sizing.model.extras import NOTHING, Extras, work
 from sizing.model.precision import PrecisionPlan
-from sizing.specs.engine import EngineSettings, Reserve
+from sizing.specs.engine import EngineSettings, MemoryReserve
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import DenseMlp, Model, MoeMlp
@@ -58,7 +58,7 @@ class MemoryUse:
 
 
 def static_fraction(
-    reserve: Reserve, memory_mib: float, chunk_tokens: int, graph_batch: int, gpus: int, mla: bool
+    reserve: MemoryReserve, memory_mib: float, chunk_tokens: int, graph_batch: int, gpus: int, mla: bool
 ) -> float:
     """SGLang's share of memory for weights and pool: (memory - reserve)/memory, rounded to three digits.
 

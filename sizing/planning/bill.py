@@ -13,7 +13,7 @@ from sizing.answers.advice import Suggestion, nearest_miss
 from sizing.answers.search import Evaluated, Outcome, within_budget
 from sizing.catalog import servers, shelf
 from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
-from sizing.catalog.servers import OwnFile, Resolved
+from sizing.catalog.servers import CompleteServer, OwnFile
 from sizing.formats.words import rounded_usd
 from sizing.model.extras import NOTHING
 from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
@@ -62,7 +62,7 @@ class Rental(NamedTuple):
 class Prices(NamedTuple):
     """What own servers and rented GPUs of one type cost."""
 
-    own: Resolved | None
+    own: CompleteServer | None
     rentals: tuple[Rental, ...]
 
 
@@ -235,7 +235,7 @@ def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
     return Prices(server, rentals)
 
 
-def _server(gpu_type: GpuType, file: OwnFile) -> Resolved:
+def _server(gpu_type: GpuType, file: OwnFile) -> CompleteServer:
     return servers.resolve(file, gpu_type.id, gpu_type.gpu)
 
 

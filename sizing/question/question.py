@@ -12,14 +12,14 @@ from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
-from sizing.specs.bands import Band, Kind, Mode, Situation
-from sizing.specs.bands import Load as LoadRegion
+from sizing.specs.bands import Band, DrivingMode, ModelKind, Situation
+from sizing.specs.bands import LoadRegion as LoadRegion
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.model import Model
-from sizing.specs.optimisations import NOTHING_ASKED, HandOver, Optimisations, Pool
+from sizing.specs.optimisations import NOTHING_ASKED, HandOver, Optimisations, PoolLayout
 from sizing.specs.workload import GENERATE, Defaults, Formats, Limits, Objective, Serving, Task, Workload
 
 MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
@@ -105,7 +105,7 @@ class PoolSpace:
     """The GPU types to consider for one of two separate pools, and the sizes that are given for it."""
 
     gpu_types: tuple[GpuType, ...]
-    pool: Pool
+    pool: PoolLayout
 
     def serving(self, whole: Serving) -> Serving:
         """How this pool's engine is run: in the layout given for it, else in that of `whole`."""
@@ -201,9 +201,9 @@ PARTS = tuple(
 def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
     """What figures of a question on a GPU type are of: the class that their error bands are looked up by."""
     service, target = question.service, question.target
-    kind: Kind = "moe" if architecture.is_moe(service.model) else "dense"
+    kind: ModelKind = "moe" if architecture.is_moe(service.model) else "dense"
     at = load or target.pessimistic_load
-    mode: Mode = "offline" if target.offline else "served"
+    mode: DrivingMode = "offline" if target.offline else "served"
     return Situation(mode, gpu.vendor, service.engine.name, gpu.architecture, kind, at)
 
 

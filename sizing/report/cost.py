@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sizing.catalog.servers import Resolved
+from sizing.catalog.servers import CompleteServer
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -214,7 +214,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
         yield from _of_server(deployed.priced.prices.own)
 
 
-def _of_server(server: Resolved) -> Iterator[Assumption]:
+def _of_server(server: CompleteServer) -> Iterator[Assumption]:
     """Each number of a server with where it is from; the factor of its power only where its power is not stated."""
     for name, stated in server.numbers.items():
         if name == "server_factor" and "server_power_w" in server.numbers:

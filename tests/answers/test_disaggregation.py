@@ -32,7 +32,7 @@ from sizing.question.question import PoolSpace, SeparatePools
 from sizing.replica import batching, roofline
 from sizing.replica.batching import Service
 from sizing.specs.bands import Bands
-from sizing.specs.optimisations import Disaggregate, HandOver, Pool
+from sizing.specs.optimisations import Disaggregate, HandOver, PoolLayout
 from sizing.specs.workload import Serving, Tokens, Workload
 
 NO_TIME = Link("none", math.inf, 0.0)
@@ -41,7 +41,10 @@ BASE = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "300"]
 
 
 def asked(
-    prefill: str = "h100-sxm", decode: str = "h100-sxm", *, of: tuple[Pool, Pool] = (Pool(), Pool())
+    prefill: str = "h100-sxm",
+    decode: str = "h100-sxm",
+    *,
+    of: tuple[PoolLayout, PoolLayout] = (PoolLayout(), PoolLayout()),
 ) -> SeparatePools:
     return SeparatePools(
         PoolSpace((option(prefill),), of[0]),
@@ -228,7 +231,7 @@ def test_an_e2e_limit_is_split_between_the_pools() -> None:
 
 
 def test_different_gpu_types_and_given_layouts() -> None:
-    sides = asked("h100-sxm", "h200-sxm", of=(Pool(tp=2), Pool(tp=4)))
+    sides = asked("h100-sxm", "h200-sxm", of=(PoolLayout(tp=2), PoolLayout(tp=4)))
     found = disaggregation.search(tight(), sides, (None,), data()).best
     assert found is not None
     assert (found.prefill.replica.gpu_type.id, found.decode.replica.gpu_type.id) == ("h100-sxm", "h200-sxm")
@@ -240,9 +243,9 @@ def test_different_gpu_types_and_given_layouts() -> None:
 
 
 def test_replicas_that_are_given_are_not_exceeded() -> None:
-    few = asked(of=(Pool(tp=4, replicas=1), Pool()))
+    few = asked(of=(PoolLayout(tp=4, replicas=1), PoolLayout()))
     assert disaggregation.search(tight(), few, (None,), data()).best is None
-    many = disaggregation.search(tight(), asked(of=(Pool(tp=4, replicas=9), Pool())), (None,), data()).best
+    many = disaggregation.search(tight(), asked(of=(PoolLayout(tp=4, replicas=9), PoolLayout())), (None,), data()).best
     assert many is not None and many.prefill.replicas == 9
 
 
@@ -392,10 +395,10 @@ def test_large_pools_are_simulated_in_part_at_no_less_load() -> None:
     ("text", "expected"),
     [
         ("auto", Disaggregate()),
-        ("prefill=h100-sxm:tp2,decode=h200-sxm:tp4", Disaggregate(prefill=Pool(gpu="h100-sxm", tp=2), decode=Pool(gpu="h200-sxm", tp=4))),
-        ("decode=3xtp4pp2", Disaggregate(decode=Pool(replicas=3, tp=4, pp=2))),
-        ("prefill=2xl40s", Disaggregate(prefill=Pool(replicas=2, gpu="l40s"))),
-        ("prefill=./my.yaml:tp2", Disaggregate(prefill=Pool(gpu="./my.yaml", tp=2))),
+        ("prefill=h100-sxm:tp2,decode=h200-sxm:tp4", Disaggregate(prefill=PoolLayout(gpu="h100-sxm", tp=2), decode=PoolLayout(gpu="h200-sxm", tp=4))),
+        ("decode=3xtp4pp2", Disaggregate(decode=PoolLayout(replicas=3, tp=4, pp=2))),
+        ("prefill=2xl40s", Disaggregate(prefill=PoolLayout(replicas=2, gpu="l40s"))),
+        ("prefill=./my.yaml:tp2", Disaggregate(prefill=PoolLayout(gpu="./my.yaml", tp=2))),
     ],
 )  # fmt: skip
 def test_pools_are_read(text: str, expected: Disaggregate) -> None:
@@ -618,6 +621,6 @@ def test_one_turn_over_pools_is_none(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_pool_with_a_layout_takes_none_of_the_others_sizes() -> None:
     """Its own TP4 is not TP4 CP2 because those that serve as one are."""
-    pool = PoolSpace((), Pool(tp=4)).serving(Serving(tp=8, cp=2))
+    pool = PoolSpace((), PoolLayout(tp=4)).serving(Serving(tp=8, cp=2))
     assert (pool.tp, pool.cp) == (4, None)
-    assert PoolSpace((), Pool()).serving(Serving(tp=8, cp=2)).cp == 2
+    assert PoolSpace((), PoolLayout()).serving(Serving(tp=8, cp=2)).cp == 2

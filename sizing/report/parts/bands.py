@@ -18,7 +18,6 @@ from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Bands,
 from sizing.specs.bands import ErrorBand as ErrorBand
 
 if TYPE_CHECKING:
-    from sizing.report.documents_simulation import SimulatedRun
     from sizing.report.parts.memory import MemoryFigures
 
 TITLES: dict[BandMetric, str] = {
@@ -117,22 +116,6 @@ def of_load(
         heaviest = best.most_per_replica if request.target.concurrency is not None else best.most_decoding
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)
-
-
-def of_run(run: SimulatedRun, situation: Situation, prefix: str, *, rate_is_asked: bool) -> Iterator[Predicted]:
-    """Yield the predictions of a simulated run, none where its queue grew for ever but the rate that it then reached.
-
-    `rate_is_asked` where requests come at a rate or from a trace: what a stable run serves is then what was sent.
-    """
-    if run.stable:
-        for metric in LATENCIES:
-            for statistic in STATISTICS:
-                value = getattr(getattr(run, f"{metric}_ms"), statistic)
-                yield Predicted(f"{prefix}{metric}_ms.{statistic}", value, metric, situation)
-    if not (rate_is_asked and run.stable):
-        for name in ("requests_per_s", "output_tokens_per_s"):
-            for each in (name, f"{name}_per_gpu"):
-                yield Predicted(f"{prefix}{each}", getattr(run, each), "throughput", situation)
 
 
 def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:

@@ -13,6 +13,7 @@ from sizing.question.demand import Habits
 from sizing.question.question import GpuType, Question
 from sizing.replica.replica import Replica, Resolved
 from sizing.specs.units import MILLI
+from sizing.specs.workload import Limits
 
 
 def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
@@ -94,11 +95,16 @@ def habits(question: Question) -> Habits:
 
 def limits(question: Question) -> dict[str, Any]:
     """Return the limits in ms with the statistic that they bound; null where none is set."""
-    found: dict[str, Any] = {}
-    for name in ("ttft", "itl", "e2e"):
-        limit = getattr(question.target.limits, name)
-        found[f"{name}_ms"] = None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
-    return found
+    return limits_in_ms(question.target.limits)
+
+
+def limits_in_ms(limits: Limits) -> dict[str, Any]:
+    """Return limits in ms with the statistic that each bounds, by latency; null where none is set."""
+    found = {f"{name}_ms": getattr(limits, name) for name in ("ttft", "itl", "e2e")}
+    return {
+        name: None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
+        for name, limit in found.items()
+    }
 
 
 def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
