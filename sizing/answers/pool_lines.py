@@ -15,13 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from sizing.answers import pools
-from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, highest_stable, joined, predicted
+from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, joined, predicted
 from sizing.answers.points import METRICS, LoadSample, past_first
 from sizing.answers.pools import Pooled, fits_node
-from sizing.answers.search import Evaluated, Timed
+from sizing.answers.search import Evaluated
 from sizing.answers.verify import REQUESTS
 from sizing.answers.verify_pools import driven, part_of, verify
-from sizing.question.question import Data, Question, SeparatePools
+from sizing.question.question import Question, SeparatePools
+from sizing.replica.capacity import highest_stable, point_at_rate
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
 
@@ -59,7 +61,7 @@ def _lines(
         best = min(anyhow.ranked, key=lambda pair: _alone_s(pair, question), default=None)
     pairs = [] if best is None else list(_ratios(best, question, asked))
     for pair in pairs:
-        parts = tuple(Timed(pool.replica, pool.load) for pool in pair.parts.values())
+        parts = tuple(pool.load for pool in pair.parts.values())
         drawn = Pair(asked, pair, grid.in_flight_of_pools or _loads(pair, question))
         yield predicted(parts, question, gpus=pair.gpus, pools=drawn)
     if not pairs:
@@ -102,13 +104,11 @@ def _at_rate(pair: Pooled, requests_per_s: float) -> Pooled | None:
     """The same pools at a rate; None where one of them could not keep up or has too few slots."""
 
     def at(pool: Evaluated) -> Evaluated:
-        point = pool.load.at_rate(requests_per_s / pool.replicas, highest_stable(pool.load))
+        point = point_at_rate(pool.load, requests_per_s / pool.replicas, highest_stable(pool.load))
         return replace(pool, point=point, served=None)
 
     found = replace(pair, prefill=at(pair.prefill), decode=at(pair.decode), served=None)
-    ok = all(
-        bool(pool.point.stable[0]) and float(pool.point.running[0]) <= pool.load.slots for pool in found.parts.values()
-    )
+    ok = all(pool.point.stable and pool.point.running <= pool.load.slots for pool in found.parts.values())
     return found if ok else None
 
 
@@ -155,7 +155,7 @@ def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:
             n,
             {name: pair.latency_s(name) for name in METRICS},
             pair.requests_per_s,
-            float(pair.decode.point.decoding[0]) * pair.decode.replicas,
+            pair.decode.point.decoding * pair.decode.replicas,
         )
         for n, pair in zip(drawn.in_flight, _at_loads(drawn, question), strict=True)
     ]

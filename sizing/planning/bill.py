@@ -21,11 +21,11 @@ from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_pe
 from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
 from sizing.planning.query import SearchResult, answer, suggestions
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
-from sizing.question.question import GpuType, Question, load_data, situation_of
+from sizing.question.question import Question, load_data, situation_of
 from sizing.specs import demand
 from sizing.specs.bands import AS_PREDICTED, Band, Bands, find, region
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.gpu import Gpu, Price
+from sizing.specs.gpu import Gpu, GpuType, Price
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -284,7 +284,7 @@ def _band(best: Evaluated, question: Question) -> Band | None:
 
     Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
     """
-    if best.load.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
+    if best.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
         return None
     heaviest = best.most_per_replica if question.target.concurrency is not None else best.most_decoding
     situation = situation_of(question, best.replica.gpu_type.gpu, region(heaviest))

@@ -12,8 +12,9 @@ from sizing.planning.instances import Instances, instances
 from sizing.planning.query import SearchResult
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import need_of, size_of
-from sizing.question.question import GpuType, Question
+from sizing.question.question import Question
 from sizing.specs.demand import HOURS_OF_DAY
+from sizing.specs.gpu import GpuType
 
 DAYS_PER_MONTH = 365 / 12
 HOURS_PER_MONTH = HOURS_OF_DAY * DAYS_PER_MONTH
@@ -133,12 +134,12 @@ def provision(answers: Sequence[PlanAnswer], rules: ProvisionRules) -> Provision
 
 
 def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
-    best, target = answer.best, answer.found.outcome.question.target
-    need = need_of(best, answer.found.outcome.question)
-    if target.demanded is None:  # so many GPUs, whose spare ones serve nothing
+    best, question = answer.best, answer.found.outcome.question
+    need = need_of(best, question)
+    if question.origin.demanded is None:  # so many GPUs, whose spare ones serve nothing
         need = need.without(rules.spare)
     size, workload = size_of(need, rules), answer.workload
-    return Tenant(workload.name, best.replica.gpu_type.id, workload.pool, need, size, target.demanded)
+    return Tenant(workload.name, best.replica.gpu_type.id, workload.pool, need, size, question.origin.demanded)
 
 
 def peak_of(answer: PlanAnswer, tenant: Tenant) -> float:

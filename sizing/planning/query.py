@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.answers.search import Evaluated, Outcome, preference, search
-from sizing.question.question import Data, Question
+from sizing.question.question import Question
+from sizing.specs.data import Data
 
 if TYPE_CHECKING:  # the simulator is loaded where an answer is simulated
     from sizing.answers.advice import Suggestion

@@ -27,7 +27,6 @@ from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.question.question import GpuType
 from sizing.report import estimate
 from sizing.report.documents import Deployment
 from sizing.report.parts import assumptions, quantities
@@ -36,6 +35,7 @@ from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.question import inputs
 from sizing.specs.errors import Fault
+from sizing.specs.gpu import GpuType
 from sizing.specs.server import NUMBERS
 
 LOADS: dict[LoadKind, str] = {
@@ -103,7 +103,7 @@ def record(bill: Bill) -> CostReport:
             suggestions=unmet(nearest.outcome, bill.suggestions, nearest.found.verified).suggestions,
             assumptions=tuple(assumptions.of_model(question, question.origin.notes)),
         )
-    usage, top, found = bill.deployed[0].usage, bill.options[0], question.target.demanded
+    usage, top, found = bill.deployed[0].usage, bill.options[0], question.origin.demanded
     return CostReport(
         feasible=True,
         inputs=stated,

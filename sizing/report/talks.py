@@ -13,7 +13,7 @@ from sizing.report.documents import IdleConversations
 
 def explanations(best: Evaluated) -> Iterator[Explanation]:
     """Yield how the lengths and hit rate of conversations came about."""
-    cached = best.load.kernels.extras.cached
+    cached = best.replica.service.extras.cached
     talk = cached.talk
     if talk is None:
         return
@@ -32,7 +32,7 @@ def explanations(best: Evaluated) -> Iterator[Explanation]:
 
 def idle(best: Evaluated, question: Question) -> IdleConversations | None:
     """Return the idle conversations of one of an answer's replicas, None where no think time is stated."""
-    found = counts.alive(best.replica, best.asked(question), best.point, best.replicas)
+    found = counts.alive(best.replica, question.target, best.point, best.replicas)
     if found is None:
         return None
-    return IdleConversations(found.needed, found.room, best.load.kernels.extras.cached.kept)
+    return IdleConversations(found.needed, found.room, best.replica.service.extras.cached.kept)

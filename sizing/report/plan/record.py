@@ -292,7 +292,7 @@ def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
     if need.in_flight:
         return None
     user = habits(question)
-    rate = need.demand if question.target.demanded is not None else need.per_replica * need.base
+    rate = need.demand if question.origin.demanded is not None else need.per_replica * need.base
     return Users(user.users_of(rate), *user[:3], stated is None or stated.daily_active_users is not None)
 
 
