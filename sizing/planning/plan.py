@@ -16,7 +16,8 @@ from sizing.planning.query import answer, suggestions
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import UnreachableError, order_with
 from sizing.planning.uncertainty import Ranges
-from sizing.question.question import Data, Question, load_data
+from sizing.question.question import Question, load_data
+from sizing.specs.data import Data
 from sizing.specs.demand import Scaling
 
 
