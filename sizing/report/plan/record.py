@@ -297,10 +297,13 @@ def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
 
 
 def _move(move: Moved, now: Provision) -> Move:
-    name, query = move.answer.workload.name, move.answer.workload.query
+    name = move.answer.workload.name
     source = next(answer.best.replica.gpu_type.name for answer in now.answers if answer.workload.name == name)
     if move.fleet is None:
-        target, why = ", ".join(gpu_type.name for gpu_type in query.question.space.gpu_types), _problem(move.answer)
+        target, why = (
+            ", ".join(gpu_type.name for gpu_type in move.answer.workload.question.space.gpu_types),
+            _problem(move.answer),
+        )
         return Move(name, source, target, False, why, None, None, None, None, now.usd_per_month)
     replica = move.answer.best.replica
     size = next(tenant.size for tenant in move.fleet.tenants if tenant.name == name)
