@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sizing.answers.pools import ALIKE, Checked, Found, unlike
+from sizing.answers.resolved import Resolved, resolve
 from sizing.answers.simulate import PrefillPool
 from sizing.catalog import gpus, shelf
 from sizing.catalog.prices import typical_price
@@ -18,11 +19,11 @@ from sizing.engine.rules import of_engine
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.architecture import Layout
-from sizing.question.question import Data, GpuType, PoolSpace, Question, SeparatePools, load_data
-from sizing.replica import replica
-from sizing.replica.replica import Resolved
+from sizing.question.question import PoolSpace, Question, SeparatePools, load_data
 from sizing.report.step import Both
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, Disaggregate, HandOver, read_pools
 from sizing.specs.workload import Serving, Tokens, Workload
 
@@ -160,7 +161,7 @@ def prefill_of(
     side, request = asked.prefill, decode.question
     layout = layout_of(side.serving(request.service.serving))
     precision = decode.plan.weight_format
-    prefill = replica.resolve(request, side.gpu_types[0], layout, precision, decode.data, notes=decode.notes)
+    prefill = resolve(request, side.gpu_types[0], layout, precision, decode.data, notes=decode.notes)
     transfer, within_node = way_between(asked, prefill, decode)
     deployed = Deployed(
         request.service.model,

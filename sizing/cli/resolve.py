@@ -18,8 +18,10 @@ from sizing.model.extras import NOTHING, Extras, drafts, images
 from sizing.model.extras.drafts import Speculation
 from sizing.model.extras.prefixes import Conversation
 from sizing.question import question as requests
-from sizing.question.question import Data, GpuType, Origin, Question, SeparatePools, Space, load_data
+from sizing.question.question import Question, SeparatePools, Space, load_data
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import RESULTS, Workload
@@ -64,7 +66,8 @@ def with_origin(question: Question, names: Named, read: Data, pools: SeparatePoo
     return replace(
         question,
         space=Space(told_apart(names.options), precisions, pools),
-        origin=Origin(
+        origin=replace(
+            question.origin,
             workload=as_served(stated, question.service.extras),
             defaults=read.defaults,
             workload_name=names.name,

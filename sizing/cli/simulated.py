@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers import counts
+from sizing.answers.resolved import Resolved, resolve
 from sizing.answers.simulate import Scenario
 from sizing.answers.verify import turns_of
 from sizing.catalog.models import FoundModel
@@ -39,10 +40,9 @@ from sizing.engine.rules import of_engine, with_policy
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.model.architecture import Layout
 from sizing.question import question as requests
-from sizing.question.question import Data, Question, load_data
-from sizing.replica import replica
-from sizing.replica.replica import Resolved
-from sizing.report.parts.question import candidate_of
+from sizing.question.question import Question, load_data
+from sizing.replica.replica import with_extras
+from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MOST_DURATION_S
@@ -83,7 +83,7 @@ def question(
     asked = as_served(names.workload.value, request.value.service.extras)
     precision = names.precisions.value[0] or asked.precision or model.precision
     option = names.options[0] if pools.value is None else pools.value.decode.gpu_types[0]
-    resolved = replica.resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
+    resolved = resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
     resolved = _keeping(resolved, driven.replicas)
     policies = _deployed(resolved, driven)
     load = Part(lambda: _traffic(resolved, asked, driven, trace, policies), names.origin.by_field)
@@ -117,8 +117,8 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
                 allowed="with --rps or --concurrency",
             )
         )
-    there = counts.keeping(candidate_of(resolved), request, replicas, resolved.data)
-    return replace(resolved, question=there)
+    extras = counts.keeping(resolved.replica, request.target, replicas, resolved.data)
+    return replace(resolved, question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
 
 def _file(names: Named) -> Workload | None:

@@ -403,29 +403,3 @@ def _checkpoint_bytes(model: Model, plan: PrecisionPlan) -> float:
     matrices = architecture.stage_matrices(model, architecture.whole(model), Layout())
     layers = sum(count * matrix.parameters * plan.dense.weight_bytes(matrix.role) for matrix, count in matrices)
     return layers + model.extra_parameters * plan.weight_bytes("norm") + work.module_bytes(model, plan.dense)
-
-
-def longest_that_fits(
-    model: Model,
-    gpu: Gpu,
-    layout: Layout,
-    plan: PrecisionPlan,
-    settings: EngineSettings,
-    *,
-    cuda_graphs_gib: float | None = None,
-    extras: Extras = NOTHING,
-) -> int:
-    """Longest sequence that alone fits the pool, at most the model's maximum, by bisection (need grows with length)."""
-
-    def fits(tokens: int) -> bool:
-        return use(
-            model, gpu, layout, plan, settings, max_model_len=tokens, cuda_graphs_gib=cuda_graphs_gib, extras=extras
-        ).fits
-
-    low, high = 0, model.max_position
-    if fits(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
