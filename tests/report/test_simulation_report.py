@@ -157,7 +157,7 @@ def test_the_course_s_first_steps_are_seen(capsys: Capture) -> None:
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures drawn, kept before they become bytes."""
     pytest.importorskip("matplotlib")
-    from sizing.report import plot_run, plot_timeline, plots
+    from sizing.report import plot_simulate, plots
 
     kept: list[Any] = []
 
@@ -165,8 +165,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         kept.append(drawn)
         return plots.rendered(drawn, form)
 
-    monkeypatch.setattr(plot_run, "rendered", keep)
-    monkeypatch.setattr(plot_timeline, "rendered", keep)
+    monkeypatch.setattr(plot_simulate, "rendered", keep)
     return kept
 
 
@@ -200,7 +199,7 @@ def test_slots_are_rows_with_true_widths_and_every_tick_is_coloured(
 
 
 def test_states_differ_without_colour() -> None:
-    from sizing.report.plot_timeline import LOOKS
+    from sizing.report.plot_simulate import LOOKS
 
     def lightness(colour: str) -> float:
         red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
