@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sizing.engine.ticks import DECODE, EMPTY, PREFILL, TickResult, TickStep
-from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, PALE, VERMILLION, figure, rendered
+from sizing.formats.pictures import BLACK, BLUE, GREEN, ORANGE, PALE, VERMILLION, figure, rendered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,10 +78,10 @@ def draw_ticks(results: Mapping[str, TickResult], form: str) -> bytes:
 def _drawn(panels: Sequence[Panel], form: str) -> bytes:
     drawn, axes = figure(WIDTH_INCHES, [inches for panel in panels for inches in (panel.inches, LATENCY_INCHES)])
     for panel, upper, lower in zip(panels, axes[::2], axes[1::2], strict=True):
+        lower.sharex(upper)  # before twins are made, which share it too
         panel.state(upper)
         panel.latencies(lower)
         upper.set_title(panel.title, loc="left")
-        lower.sharex(upper)
     return rendered(drawn, form)
 
 
