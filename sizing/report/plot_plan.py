@@ -42,7 +42,7 @@ def _name(document: PlanReport) -> str:
 
 
 def _flat(document: PlanReport) -> tuple[Hour, ...]:
-    """Return a day of the same load and size."""
+    """A day of the same load and size."""
     one = document.workloads[0]
     known = len(document.workloads) == 1 and one.demand_unit == "requests/s"
     served = one.replicas * one.most_per_replica if known else None

@@ -94,8 +94,7 @@ def _headline(record: PlanReport) -> str:
 
 def _reserve(workload: WorkloadPlan) -> str:
     reserve = workload.reserve
-    failures = max(reserve.spare, reserve.for_availability)
-    parts = [f"{failures:,} spare"] if failures else []
+    parts = [f"{reserve.failures:,} spare"] if reserve.failures else []
     parts += [f"{reserve.maintenance:,} for maintenance"] if reserve.maintenance else []
     return f"{' and '.join(parts)} of {plural(workload.replicas, 'replica')}" if parts else "no reserve"
 
