@@ -6,11 +6,11 @@ from itertools import cycle
 
 import numpy as np
 
+from sizing.formats.pictures import BLACK, COLOURS, GREY, MARKERS, figure, rendered, title, words
 from sizing.formats.words import number
 from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.usage import LoadKind
 from sizing.report.cost import CostReport
-from sizing.report.plots import BLACK, COLOURS, GREY, MARKERS, figure, rendered, title, words
 
 WIDTH_INCHES, HEIGHT_INCHES = 10.0, 5.6
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))  # one fewer than colours: the pairs differ
