@@ -1,4 +1,4 @@
-"""`llmsize plan`: sizes, reserves, hours, growth, money, and how sure they are."""
+"""The record of `llmsize plan`: sizes, reserves, hours, growth, money, and what they rest on."""
 
 from __future__ import annotations
 
