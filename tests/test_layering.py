@@ -20,7 +20,6 @@ MOST_FLOORS = 10
 CIRCLES = {
     ("report.documents", "report.documents_pools"),
     ("report.parts.bands", "report.parts.memory"),
-    ("cli.deploy", "cli.pools", "cli.resolve"),
 }
 
 

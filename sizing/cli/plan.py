@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from sizing.cli.options import (
+from sizing.cli.options import FORMAT_OPTIONS, PLAN_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.question.fields import (
     DEMAND_OPTIONS,
-    FORMAT_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
     OPTIMISATION_OPTIONS,
     PEAK_OPTIONS,
-    PLAN_OPTIONS,
     PLANNING_OPTIONS,
-    QUIET_OPTIONS,
     SERVING_OPTIONS,
-    VERIFY_OPTIONS,
-    comma_separated,
-    takes,
 )
+from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError, nearest
 
 if TYPE_CHECKING:
@@ -32,11 +28,11 @@ if TYPE_CHECKING:
     from sizing.catalog.files import Document, FieldPath
     from sizing.catalog.shelf import Found
     from sizing.catalog.workloads import FoundFleet, FoundMember
-    from sizing.cli.collecting import Part
     from sizing.planning.fleet import Sharing
     from sizing.planning.query import Query
     from sizing.planning.rules import ProvisionRules
     from sizing.question.question import Question
+    from sizing.question.values import Part
     from sizing.report.plan import PlanReport
     from sizing.specs.fleet import PlanRules
     from sizing.specs.workload import Workload
@@ -68,8 +64,8 @@ def command(
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
-    from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, complain, picture_form, print_text, write, write_file
+    from sizing.question.values import Part
 
     output, files = Part(lambda: chosen_format(values)), Part(lambda: _files(values))
     asked = ask(workload, values, output, files)
@@ -144,8 +140,8 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     """Read options and files. Raises InputError with all faults that can be known, those of `besides` too."""
     from sizing.catalog.shelf import only
     from sizing.catalog.workloads import find_fleet
-    from sizing.cli.collecting import Part, check
     from sizing.planning.rules import rules_of
+    from sizing.question.values import Part, check
     from sizing.specs.demand import Scaling
 
     fleet = Part(lambda: None if workload is None else find_fleet(workload))
@@ -281,10 +277,11 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     Raises InputError where it offers none of them.
     """
     from sizing.catalog.prices import price_of
-    from sizing.cli.collecting import Part
-    from sizing.cli.resolve import question
+    from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
+    from sizing.question.values import Part
 
-    asked = question(workload, WORKLOAD_OPTIONS, values)
+    asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values))
     if rules.cloud is None:
         return asked
     parts = [(option, Part(partial(price_of, option.gpu, rules.cloud))) for option in asked.space.gpu_types]
@@ -300,7 +297,7 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
 
 def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> list[PlanWorkload]:
     """The questions of a fleet's workloads. Raises InputError with the faults of all, at their lines."""
-    from sizing.cli.collecting import Part, check
+    from sizing.question.values import Part, check
 
     def read(member: FoundMember) -> PlanWorkload:
         return PlanWorkload(member.name, _of_member(member, values, member.member.gpu, rules), member.member.pool)
@@ -324,7 +321,7 @@ def _moves(
     names: list[str], source: FoundFleet | str | None, values: Mapping[str, Any], rules: PlanRules
 ) -> Iterator[tuple[str, Question]]:
     """Yield the workloads to move, each with its question on another GPU type; `source` is the fleet or the one workload."""
-    from sizing.cli.collecting import Part, check
+    from sizing.question.values import Part, check
 
     if values["move"] is None:
         return

@@ -19,8 +19,8 @@ from places import DATA, SHARED
 
 from sizing.answers import curve
 from sizing.cli.main import run
-from sizing.cli.ranges import MOST_VALUES, numbers, whole_numbers
 from sizing.formats.charts import HEIGHT, LABEL, WIDTH, Dots, rows
+from sizing.question.values import MOST_VALUES, numbers, whole_numbers
 
 COURSE = str(DATA / "course_8b_2000_200.csv")
 MEASURED = SHARED / "measured" / "closed_loop.csv"
