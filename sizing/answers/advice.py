@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sizing.answers.search import Evaluated, Outcome, Timed, evaluate, rank, replicas, search, timed
+from sizing.answers.search import Evaluated, Outcome, alone, evaluate, rank, replicas, search, timed
 from sizing.model.architecture import SIZES, Layout
-from sizing.question.question import Data, GpuType, Question
-from sizing.replica.capacity import Timing, most_of, solo_over
+from sizing.question.question import Question
+from sizing.replica.capacity import most_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.replica.timing import Timed, Timing
+from sizing.specs.data import Data
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Limit, Limits
 
 MOST_RELAXED = 3.0  # times a limit: further off, another limit is no longer the same service
@@ -77,7 +80,7 @@ def relaxation(
     size = confirmed.best if confirmed is not None else None
     if size is None or size.gpus >= best.gpus:
         return None
-    measured_s = size.latency_s(name)[limit.statistic] * getattr(size.load.edge, name)
+    measured_s = size.latency_s(name)[limit.statistic] * getattr(size.edge, name)
     if name in SURE and limit.statistic == "mean":
         return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, size.replica.gpu_type.name)
     seconds = max(seconds, legible(measured_s))
@@ -112,16 +115,17 @@ def _pool(
     yield from (e for e in outcome.ranked if counts(_key(e.replica)))
     turned_down = {(r.gpu_type.id, r.precision, r.layout) for r in outcome.rejected if r.reason in LIMITED}
     again = {key for key in turned_down if counts(key)}
-    loads = Timing(loosest, data)
+    loads = Timing(data)
     entries = [
         timed(entry, loads)
         for option in options
         if any(key[0] == option.id for key in again)
         for name in precisions
-        for entry in candidates(loosest, option, name, data)
+        for entry in candidates(loosest.service, option, name, data)
         if isinstance(entry, Replica) and _key(entry) in again
     ]
-    found = evaluate([entry for entry in entries if isinstance(entry, Timed)], loosest)
+    kept = [alone(entry, loosest) for entry in entries if isinstance(entry, Timed)]
+    found = evaluate([entry for entry in kept if isinstance(entry, Timed)], loosest)
     yield from (entry for entry in found if isinstance(entry, Evaluated))
 
 
@@ -131,20 +135,19 @@ def _key(replica: Replica) -> tuple[str, str, Layout]:
 
 def _fewer(found: Sequence[Evaluated], question: Question, gpus: int) -> tuple[Evaluated, ...]:
     """Return the layouts that take fewer than so many GPUs under a changed request, at the replicas found before."""
-    mosts = most_of([e.load for e in found], question)
+    mosts = most_of([e.load for e in found], question.target)
     return tuple(
         e
         for e, most in zip(found, mosts, strict=True)
         if most is not None
-        and solo_over(e.load, question.target.limits) is None
+        and solo_over(e.load, e.edge.limits(question.target.limits)) is None
         and replicas(question, e.replica, most) * e.replica.layout.gpus < gpus
     )
 
 
 def _resized(found: Sequence[Evaluated], question: Question) -> Iterator[Evaluated]:
     """Yield the layouts with the replicas that a changed request takes."""
-    for e in found:
-        most = e.load.most(question)
+    for e, most in zip(found, most_of([e.load for e in found], question.target), strict=True):
         if most is not None:
             yield e.sized(most, question)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from sizing.question.question import Question
-from sizing.replica.capacity import Load
 from sizing.replica.replica import Replica
+from sizing.replica.timing import Timed
 from sizing.specs.workload import Objective
 
 
@@ -24,7 +24,7 @@ class Replicas(Protocol):
         """How many there are."""
 
     @property
-    def load(self) -> Load:
+    def load(self) -> Timed:
         """Step times and slots of one."""
 
     def asked(self, question: Question) -> Question:

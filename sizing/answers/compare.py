@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.answers.answer import Answer, objective_key
 from sizing.answers.search import Evaluated, Outcome, within_budget
-from sizing.question.question import GpuType, SeparatePools
+from sizing.question.question import SeparatePools
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:

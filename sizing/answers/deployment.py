@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sizing.answers.resolved import Resolved, resolve
 from sizing.question.ask import layout_of
-from sizing.question.question import Data, PoolSpace, Question
-from sizing.replica import replica
-from sizing.replica.replica import Resolved
+from sizing.question.question import PoolSpace, Question
+from sizing.specs.data import Data
 
 
 def deployment(question: Question, data: Data, pool: PoolSpace | None = None) -> Resolved:
@@ -13,4 +13,4 @@ def deployment(question: Question, data: Data, pool: PoolSpace | None = None) ->
     serving = question.service.serving if pool is None else pool.serving(question.service.serving)
     gpu_types = question.space.gpu_types if pool is None else pool.gpu_types
     precision = question.space.precisions[0]
-    return replica.resolve(question, gpu_types[0], layout_of(serving), precision, data, notes=question.origin.notes)
+    return resolve(question, gpu_types[0], layout_of(serving), precision, data, notes=question.origin.notes)

@@ -15,20 +15,22 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged, past_first, point_of
-from sizing.answers.search import Evaluated, Timed
+from sizing.answers.search import Evaluated
 from sizing.answers.verify import FEWEST_REQUESTS, deployed_as, lengths_of, limits_of, simulated, steady
 from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
-from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
-from sizing.question.question import Data, GpuType, Question, SeparatePools, situation_of
+from sizing.question.question import Question, SeparatePools, situation_of
 from sizing.replica import batching
 from sizing.replica import step as step_model
-from sizing.replica.capacity import Capacity, Load, Timing
+from sizing.replica.capacity import highest_stable, point_at_rate
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.step import Batch
+from sizing.replica.timing import Timed, Timing
 from sizing.specs.bands import Band, BandMetric, ErrorBand, find, region
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Tokens
 
 if TYPE_CHECKING:  # loaded where separate pools are drawn
@@ -87,9 +89,9 @@ class CurveLine:
     points: tuple[CurvePoint, ...] = ()
 
     @property
-    def load(self) -> Load | None:
+    def load(self) -> Timed | None:
         """What one replica serves, where the line is of one."""
-        return self.parts[0].load if len(self.parts) == 1 else None
+        return self.parts[0] if len(self.parts) == 1 else None
 
 
 class Layouts(NamedTuple):
@@ -101,21 +103,18 @@ class Layouts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The lines to draw and the loads to put each under; points are simulated with `tokens`, in closed form without.
+    """The layouts to draw a line of each, and the loads to put it under, simulated or in closed form.
 
-    `in_flight_of_pools` without numbers is from one to the most that both pools hold. `metric` is the latency to draw against:
-    without, TTFT, or ITL or E2E where that alone is limited.
+    `in_flight_of_pools` without numbers is from one to the most that both pools hold. `metric` is the latency to draw against;
+    without, the one that counts (`curve.metric_of`).
     """
 
-    gpu_types: tuple[GpuType, ...]
-    precisions: tuple[str | None, ...]
     layouts: Layouts
     in_flight: tuple[int, ...]
-    tokens: Tokens | None
-    arrivals: Arrivals = "closed"
-    seed: int = 0
-    pools: SeparatePools | None = None
     in_flight_of_pools: tuple[int, ...] | None = None
+    arrivals: Arrivals = "closed"
+    simulated: bool = True
+    seed: int = 0
     metric: Metric | None = None
 
 
@@ -124,13 +123,13 @@ class Grid:
 
 def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     """Yield a line without points for each GPU type, precision and layout; what does not fit or can't be timed has its reason."""
-    timing = Timing(question, data)
-    for gpu_type in grid.gpu_types:
-        for precision in grid.precisions:
+    timing = Timing(data)
+    for gpu_type in question.space.gpu_types:
+        for precision in question.space.precisions:
             for tp in grid.layouts.tp:
                 for pp in grid.layouts.pp:
                     serving = question.service.serving.model_copy(update={"tp": tp, "pp": pp})
-                    for entry in candidates(question.with_(serving=serving), gpu_type, precision, data):
+                    for entry in candidates(question.with_(serving=serving).service, gpu_type, precision, data):
                         yield _line(entry, question, timing)
 
 
@@ -138,23 +137,12 @@ def _line(entry: Replica | Refusal, question: Question, timing: Timing) -> Curve
     if isinstance(entry, Refusal):
         return _refused(entry.gpu_type, entry.precision, entry.layout, entry.detail, question)
     try:
-        timed = Timed(entry, timing.of(entry))
+        timed = timing.of(entry)
     except UntimedError as error:
         detail = "; ".join(fault.message for fault in error.faults)
         return _refused(entry.gpu_type, entry.plan.weight_format, entry.layout, detail, question)
-    mean_length = memory.use(
-        question.service.model,
-        entry.gpu_type.gpu,
-        entry.layout,
-        entry.plan,
-        entry.settings,
-        max_model_len=question.service.isl + question.service.output_tokens,
-        cuda_graphs_gib=question.service.serving.cuda_graphs_gib,
-        extras=question.service.extras,
-    )
-    return predicted(
-        (timed,), question, layout=entry.layout, gpus=entry.layout.gpus, cache_holds=mean_length.max_concurrency
-    )
+    holds = entry.memory_at(entry.service.isl + entry.service.output_tokens).max_concurrency
+    return predicted((timed,), question, layout=entry.layout, gpus=entry.layout.gpus, cache_holds=holds)
 
 
 def _refused(gpu_type: GpuType, precision: str, layout: Layout, reason: str, question: Question) -> CurveLine:
@@ -212,8 +200,8 @@ def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -
     if not within:
         return [LoadSample.unknown(n) for n in in_flight]
     evaluate = batching.open_loop if arrivals == "poisson" else batching.closed_loop
-    point = evaluate(load.curves, load.service, np.array([*within.values()]))
-    names: list[str] = [name for name in METRICS if load.service.osl > 1 or name != "itl"]
+    point = evaluate(load.curves, load.batching, np.array([*within.values()]))
+    names: list[str] = [name for name in METRICS if load.batching.osl > 1 or name != "itl"]
     samples = {
         n: LoadSample(
             n,
@@ -231,11 +219,11 @@ def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -
     return [samples.get(n) or LoadSample.unknown(n) for n in in_flight]
 
 
-def _decoding_of(load: Load, in_flight: int) -> float | None:
+def _decoding_of(load: Timed, in_flight: int) -> float | None:
     """The mean number that decode where Poisson arrivals keep `in_flight` on average; None where no stable rate does."""
-    ceiling = batching.decoding_limit(load.service, load.slots)
+    ceiling = load.most_decoding
     tried = np.geomspace(LIGHTEST * min(1.0, ceiling), ceiling, LOADS_TRIED)
-    point = batching.open_loop(load.curves, load.service, tried, {})
+    point = batching.open_loop(load.curves, load.batching, tried, {})
     ok = point.stable & (point.running <= load.slots)
     last = int(np.argmin(ok)) if not ok.all() else ok.size
     if last == 0 or in_flight > point.running[last - 1]:
@@ -296,10 +284,10 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
     at least, so that a few drawn ones do not decide. Poisson arrivals come at the rate that keeps a number in flight by the
     closed form, and are measured in the steady state; where no stable rate does, nothing is known.
     """
-    assert grid.tokens is not None
-    (part,) = line.parts
-    load = part.load
-    traffic = Traffic(*lengths_of(grid.tokens), 0, longest=question.service.max_model_len, seed=grid.seed)
+    (load,) = line.parts
+    traffic = Traffic(
+        *lengths_of(question.origin.workload.tokens), 0, longest=question.service.max_model_len, seed=grid.seed
+    )
     fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else FEWEST_REQUESTS
 
     def of(in_flight: int) -> Traffic | None:
@@ -308,16 +296,10 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
         decoding = _decoding_of(load, in_flight)
         if decoding is None:
             return None
-        rate = float(batching.requests_per_s(load.curves, load.service, np.array([decoding]))[0])
-        return steady(traffic, rate, in_flight, load.service.chunks)
+        rate = float(batching.requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
+        return steady(traffic, rate, in_flight, load.batching.chunks)
 
-    return [ReplicaJob(deployed_as(part.replica, load, question), n, of(n)) for n in grid.in_flight]
-
-
-def highest_stable(load: Load) -> Capacity:
-    """What a replica serves with all slots taken, or where prefill alone fills the time, whatever the latencies."""
-    rate = load.highest_per_s
-    return Capacity(rate, rate, batching.decoding_limit(load.service, load.slots), "utilisation")
+    return [ReplicaJob(deployed_as(load), n, of(n)) for n in grid.in_flight]
 
 
 class LineByRate(NamedTuple):
@@ -338,8 +320,8 @@ def by_rate(best: Evaluated, question: Question, tokens: Tokens | None, *, is_an
     found = [(own, best)] if is_answer else []
     for share in SHARES:
         rate = share * most.requests_per_s
-        size = replace(best, replicas=1, point=best.load.at_rate(rate, most), served=None)
-        if not bool(size.point.stable[0]) or float(size.point.running[0]) > best.load.slots:
+        size = replace(best, replicas=1, point=point_at_rate(best.load, rate, most), served=None)
+        if not size.point.stable or size.point.running > best.load.slots:
             continue
         if tokens is not None:
             size = replace(size, served=simulated(size, question, tokens))
@@ -348,7 +330,7 @@ def by_rate(best: Evaluated, question: Question, tokens: Tokens | None, *, is_an
     found.sort(key=lambda entry: entry[1].requests_per_s / entry[1].replicas)
     points = [judged(_of_size(size, question), limits)._replace(chosen=size is best) for _, size in found]
     layout = best.replica.layout
-    line = predicted((Timed(best.replica, best.load),), question, layout=layout, gpus=layout.gpus)
+    line = predicted((best.load,), question, layout=layout, gpus=layout.gpus)
     return LineByRate(replace(line, points=tuple(points)), tuple(share for share, _ in found))
 
 
@@ -404,11 +386,11 @@ def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tu
     """MBU and MFU of a step in which the sequences that decode on a replica do so at their mean context."""
     if sample.decoding is None or question.service.osl <= 1:
         return None, None
-    replica, load = line.parts[-1]
+    load = line.parts[-1]
     replicas = line.pools.pair.decode.replicas if isinstance(line.pools, Pair) else 1
-    micro = max(1.0, sample.decoding / replicas / load.service.pp)
+    micro = max(1.0, sample.decoding / replicas / load.batching.pp)
     batch = Batch(decode_sequences=micro, decode_context_tokens=question.service.isl + question.service.osl / 2)
-    timed = step_model.step(question.service.model, replica.layout, load.kernels, batch)
+    timed = step_model.step(question.service.model, load.replica.layout, load.kernels, batch)
     return timed.mbu, timed.mfu
 
 

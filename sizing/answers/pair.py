@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from sizing.answers.deployment import deployment
 from sizing.answers.pools import ALIKE, unlike
+from sizing.answers.resolved import Resolved
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.question.names import SEPARATE
-from sizing.question.question import Data, Question, SeparatePools
-from sizing.replica.replica import Resolved
+from sizing.question.question import Question, SeparatePools
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.optimisations import HandOver
 

@@ -15,15 +15,17 @@ from typing import NamedTuple
 import numpy as np
 
 from sizing.answers import pools
-from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, highest_stable, joined, predicted
+from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, joined, predicted
 from sizing.answers.points import METRICS, LoadSample, past_first
 from sizing.answers.pools import Pooled, fits_node
-from sizing.answers.search import Evaluated, Timed
+from sizing.answers.search import Evaluated
 from sizing.answers.verify import REQUESTS
 from sizing.answers.verify_pools import driven, part_of, verify
-from sizing.question.question import Data, Question, SeparatePools
+from sizing.question.question import Question, SeparatePools
+from sizing.replica.capacity import highest_stable, point_at_rate
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
-from sizing.specs.workload import Limits, Tokens
+from sizing.specs.workload import Limits
 
 BUDGET = 128  # GPUs on which pairs are compared, for each replica that is given: so that whole replicas round little
 RATIOS = (
@@ -38,11 +40,12 @@ LIGHTEST, HEAVIEST, RATES_TRIED = 1e-5, 0.999, 96
 def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     """Yield lines of pools without points: for each GPU type, or the types that they name, each precision and ratio of replicas.
 
-    With `grid.tokens` the pair of layouts is one that a simulation confirms.
+    Where points are simulated, the pair of layouts is one that a simulation confirms.
     """
-    assert grid.pools is not None
-    for asked in grid.pools.by_type(grid.gpu_types):
-        for precision in grid.precisions:
+    space = question.space
+    assert space.pools is not None
+    for asked in space.pools.by_type(space.gpu_types):
+        for precision in space.precisions:
             yield from _lines(question, asked, precision, grid, data)
 
 
@@ -52,14 +55,15 @@ def _lines(
     given = asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1
     of_budget = question.with_(gpu_budget=BUDGET * max(given))
     found = pools.search(of_budget, asked, (precision,), data)
-    checked = None if grid.tokens is None else verify(found, asked, grid.tokens, seed=grid.seed)
+    tokens = question.origin.workload.tokens
+    checked = verify(found, asked, tokens, seed=grid.seed) if grid.simulated else None
     best = found.confirmed(checked) or found.best
     if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
         anyhow = pools.search(of_budget.with_(limits=Limits()), asked, (precision,), data)
         best = min(anyhow.ranked, key=lambda pair: _alone_s(pair, question), default=None)
     pairs = [] if best is None else list(_ratios(best, question, asked))
     for pair in pairs:
-        parts = tuple(Timed(pool.replica, pool.load) for pool in pair.parts.values())
+        parts = tuple(pool.load for pool in pair.parts.values())
         drawn = Pair(asked, pair, grid.in_flight_of_pools or _loads(pair, question))
         yield predicted(parts, question, gpus=pair.gpus, pools=drawn)
     if not pairs:
@@ -102,13 +106,11 @@ def _at_rate(pair: Pooled, requests_per_s: float) -> Pooled | None:
     """The same pools at a rate; None where one of them could not keep up or has too few slots."""
 
     def at(pool: Evaluated) -> Evaluated:
-        point = pool.load.at_rate(requests_per_s / pool.replicas, highest_stable(pool.load))
+        point = point_at_rate(pool.load, requests_per_s / pool.replicas, highest_stable(pool.load))
         return replace(pool, point=point, served=None)
 
     found = replace(pair, prefill=at(pair.prefill), decode=at(pair.decode), served=None)
-    ok = all(
-        bool(pool.point.stable[0]) and float(pool.point.running[0]) <= pool.load.slots for pool in found.parts.values()
-    )
+    ok = all(pool.point.stable and pool.point.running <= pool.load.slots for pool in found.parts.values())
     return found if ok else None
 
 
@@ -155,7 +157,7 @@ def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:
             n,
             {name: pair.latency_s(name) for name in METRICS},
             pair.requests_per_s,
-            float(pair.decode.point.decoding[0]) * pair.decode.replicas,
+            pair.decode.point.decoding * pair.decode.replicas,
         )
         for n, pair in zip(drawn.in_flight, _at_loads(drawn, question), strict=True)
     ]
@@ -167,7 +169,6 @@ class PairJob(NamedTuple):
     pair: Pooled | None
     in_flight: int
     question: Question
-    tokens: Tokens
     seed: int
 
     @property
@@ -180,7 +181,7 @@ class PairJob(NamedTuple):
         pair = self.pair
         if pair is None:
             return LoadSample.unknown(self.in_flight)
-        handed = driven(pair, self.question, self.tokens, REQUESTS, self.seed)
+        handed = driven(pair, self.question, self.question.origin.workload.tokens, REQUESTS, self.seed)
         whole = handed.whole
         if not whole.completed or not whole.stable:
             return LoadSample.unknown(self.in_flight)
@@ -199,6 +200,5 @@ class PairJob(NamedTuple):
 
 def jobs(drawn: Pair, question: Question, grid: Grid) -> list[PairJob]:
     """The simulations of a pair's line."""
-    assert grid.tokens is not None
     loads = zip(_at_loads(drawn, question), drawn.in_flight, strict=True)
-    return [PairJob(pair, n, question, grid.tokens, grid.seed) for pair, n in loads]
+    return [PairJob(pair, n, question, grid.seed) for pair, n in loads]

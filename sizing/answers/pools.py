@@ -19,14 +19,17 @@ import numpy as np
 
 from sizing.answers import answer
 from sizing.answers import search as searching
-from sizing.answers.search import Evaluated, Timed, alone, evaluate
+from sizing.answers.search import Evaluated, alone, evaluate
 from sizing.engine.transfer import Handed, Transfer, transfer_of
 from sizing.model.precision import PrecisionPlan
-from sizing.question.question import Data, GpuType, Question, SeparatePools
-from sizing.replica.capacity import Capacity, Load, Timing
+from sizing.question.question import Question, SeparatePools
+from sizing.replica.capacity import Capacity
 from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Limit, Limits
 
 # What lets one pool take the caches of the other.
@@ -55,7 +58,7 @@ class Pooled:
     prefill: Evaluated
     decode: Evaluated
     transfer: Transfer
-    undelayed: Load
+    undelayed: Timed
     within_node: bool
     served: Handed | None = None
 
@@ -120,7 +123,7 @@ class Pooled:
         first, rest = self.prefill.latency_s("ttft"), self.decode.latency_s("e2e")
         if name == "ttft":
             return first
-        after_first = self.decode.load.service.osl - 1
+        after_first = self.decode.load.batching.osl - 1
         if name == "itl":
             return {statistic: seconds / after_first for statistic, seconds in rest.items()}
         return {statistic: first[statistic] + rest[statistic] for statistic in first}
@@ -199,7 +202,7 @@ def _times(limit: Limit, factor: float) -> Limit:
     return limit.model_copy(update={"seconds": limit.seconds * factor})
 
 
-def delayed(load: Load, transfer: Transfer, prompt_tokens: int) -> Load:
+def delayed(load: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
     """Return a prefill load whose first tokens wait for the transfer of their cache.
 
     The whole prompt's moves, also what the prefill pool found in its own cache or host memory and so did not compute.
@@ -286,7 +289,7 @@ def search(question: Question, asked: SeparatePools, precisions: Sequence[str | 
     served: set[str] = set()
     for precision in precisions:
         prefill_request, _ = phase_requests(question, asked, None)
-        loads = Timing(prefill_request, data)
+        loads = Timing(data)
         prefills, refused = _tabulated(prefill_request, asked.prefill.gpu_types, precision, loads)
         shares = list(_ttft_shares(question, prefills))
         if not shares:  # a prompt alone takes all of a limit on E2E
@@ -313,11 +316,10 @@ def _tabulated(
     question: Question, options: Sequence[GpuType], precision: str | None, loads: Timing
 ) -> tuple[list[Timed], list[Refusal]]:
     """Return every layout of the prefill pool whose step times can be tabulated, limits aside, and the others."""
-    unlimited = question.with_(limits=Limits())
     entries = [
-        searching.timed(entry, replace(loads, question=unlimited)) if isinstance(entry, Replica) else entry
+        searching.timed(entry, loads) if isinstance(entry, Replica) else entry
         for option in options
-        for entry in candidates(question, option, precision, loads.data)
+        for entry in candidates(question.service, option, precision, loads.data)
     ]
     return (
         [entry for entry in entries if isinstance(entry, Timed)],
@@ -331,7 +333,7 @@ def _ttft_shares(question: Question, prefills: Sequence[Timed]) -> Iterator[Limi
     if limit is None or not prefills:
         yield None
         return
-    shortest_s = LEAST_OVER_SOLO * min(entry.load.solo_ttft_s for entry in prefills)
+    shortest_s = LEAST_OVER_SOLO * min(entry.solo_ttft_s for entry in prefills)
     if shortest_s >= limit.seconds:
         return
     for seconds in np.geomspace(shortest_s, limit.seconds, TTFT_SHARES, endpoint=False):
@@ -395,11 +397,12 @@ def _kinds(ranked: Iterable[Evaluated]) -> list[Evaluated]:
 
 def _prefills(
     question: Question, prefills: Sequence[Timed], decode: Evaluated, asked: SeparatePools, *, within_node: bool
-) -> tuple[list[tuple[Evaluated, Transfer, Load]], list[Refusal]]:
+) -> tuple[list[tuple[Evaluated, Transfer, Timed]], list[Refusal]]:
     """Return every prefill pool that can hand over to a decode pool, with the transfer and the load without it."""
-    ready: list[tuple[Timed, Transfer, Load]] = []
+    ready: list[tuple[Timed, Transfer, Timed]] = []
     refused: list[Refusal] = []
-    for candidate, load in prefills:
+    for load in prefills:
+        candidate = load.replica
         if within_node and candidate.gpu_type.id != decode.replica.gpu_type.id:
             continue
         apart = unlike(candidate, decode.replica)
@@ -407,11 +410,11 @@ def _prefills(
             refused.append(_reject(candidate, "link", f"{apart}; allowed: {ALIKE}"))
             continue
         try:
-            transfer = _transfer(question, candidate, load, decode, asked, within_node=within_node)
+            transfer = _transfer(question, load, decode, asked, within_node=within_node)
         except UntimedError as error:
             refused.append(_reject(candidate, "link", "; ".join(fault.message for fault in error.faults)))
             continue
-        entry = alone(Timed(candidate, delayed(load, transfer, question.service.isl)), question)
+        entry = alone(delayed(load, transfer, question.service.isl), question)
         if isinstance(entry, Timed):
             ready.append((entry, transfer, load))
         else:
@@ -427,11 +430,11 @@ def _prefills(
 
 
 def _transfer(
-    question: Question, replica: Replica, load: Load, decode: Evaluated, asked: SeparatePools, *, within_node: bool
+    question: Question, load: Timed, decode: Evaluated, asked: SeparatePools, *, within_node: bool
 ) -> Transfer:
     return transfer_of(
         question.service.model,
-        (replica.layout, load.kernels),
+        (load.replica.layout, load.kernels),
         (decode.replica.layout, decode.load.kernels),
         within_node=within_node,
         by_layer=asked.facts.by_layer,

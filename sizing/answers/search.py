@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.answers import answer, counts
 from sizing.answers.counts import Reply, Trial
-from sizing.model.extras import Extras
-from sizing.question.question import Data, GpuType, Question
+from sizing.question.question import Question
 from sizing.replica.batching import Point
-from sizing.replica.capacity import Capacity, Load, Timing, most_of, points_of, solo_over
+from sizing.replica.capacity import Capacity, edge_of, most_of, point_at_rate, points_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
-from sizing.specs.bands import region
+from sizing.specs.bands import AS_PREDICTED, Edge, region
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:
@@ -32,10 +34,10 @@ CAUTIOUS_ROUNDS = 3  # the bands of one load ask for another size, whose load ma
 class Evaluated:
     """A candidate that meets demand and limits, at the load that each of its replicas gets.
 
-    `point` holds that one operating point (arrays of length 1). `most_per_replica` is the highest rate (or
+    `point` is that operating point. `most_per_replica` is the highest rate (or
     concurrency, where demand is one) that a replica serves within all limits, and `binding` what stops it there. `served`
     is what a simulation of this size measured, where there was one. Where what its caches find depends on the number of
-    replicas, `again` evaluates the layout at another one.
+    replicas, `again` evaluates the layout at another one. By its `edge` it may turn out worse than predicted.
     """
 
     replica: Replica
@@ -45,9 +47,10 @@ class Evaluated:
     most_requests_per_s: float
     most_decoding: float
     binding: str
-    load: Load
+    load: Timed
     served: Served | None = None
     again: Again | None = field(default=None, repr=False, compare=False)
+    edge: Edge = AS_PREDICTED
 
     def with_replicas(self, count: int, question: Question) -> Evaluated:
         """Return the same layout with another number of replicas, at the load that each then gets."""
@@ -57,7 +60,7 @@ class Evaluated:
     def at(self, count: int, question: Question) -> Evaluated:
         """Return the same layout with another number of replicas, whatever their caches find."""
         most = Capacity(self.most_per_replica, self.most_requests_per_s, self.most_decoding, self.binding)
-        return replace(self, replicas=count, point=self.load.at(question, most, count))
+        return replace(self, replicas=count, point=points_of([self.load], question.target, [most], [count])[0])
 
     def sized(self, most: Capacity, question: Question) -> Evaluated:
         """Return the same layout with the replicas that a request takes when each serves `most`."""
@@ -67,7 +70,7 @@ class Evaluated:
         return replace(
             self,
             replicas=count,
-            point=self.load.at(question, most, count),
+            point=points_of([self.load], question.target, [most], [count])[0],
             most_per_replica=most.amount,
             most_requests_per_s=most.requests_per_s,
             most_decoding=most.decoding,
@@ -77,17 +80,17 @@ class Evaluated:
 
     def asked(self, question: Question) -> Question:
         """Return a request with what its optimisations are on this layout, at this number of replicas."""
-        return question.with_(extras=self.load.kernels.extras)
+        return question.with_(extras=self.replica.service.extras)
 
     def at_share(self, share: float) -> Evaluated:
         """Return the same replicas at a share of the load."""
         most = Capacity(
             self.most_per_replica * share, self.most_requests_per_s * share, self.most_decoding, self.binding
         )
-        rate = float(self.point.requests_per_s[0]) * share
+        rate = self.point.requests_per_s * share
         return replace(
             self,
-            point=self.load.at_rate(rate, most),
+            point=point_at_rate(self.load, rate, most),
             most_per_replica=most.amount,
             most_requests_per_s=most.requests_per_s,
         )
@@ -96,7 +99,8 @@ class Evaluated:
         """Return the statistics of `ttft`, `itl` or `e2e` in seconds: as simulated, else of the closed form."""
         if self.served is not None and self.served.latencies_s[name]:
             return self.served.latencies_s[name]
-        return {statistic: float(values[0]) for statistic, values in getattr(self.point, f"{name}_s").items()}
+        seconds: dict[str, float] = getattr(self.point, f"{name}_s")
+        return seconds
 
     @property
     def parts(self) -> dict[str, Evaluated]:
@@ -116,7 +120,7 @@ class Evaluated:
     @property
     def requests_per_s(self) -> float:
         """Requests/s over all replicas at this operating point."""
-        return float(self.point.requests_per_s[0]) * self.replicas
+        return self.point.requests_per_s * self.replicas
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -150,58 +154,43 @@ def within_budget(outcome: Outcome) -> bool:
     return outcome.best is not None and (budget is None or outcome.best.gpus <= budget)
 
 
-class Timed(NamedTuple):
-    """A candidate whose step times are tabulated."""
-
-    replica: Replica
-    load: Load
-
-
 class Bounded(NamedTuple):
     """A candidate with the most that one replica serves within the limits; None where no load meets them all."""
 
-    replica: Replica
-    load: Load
+    load: Timed
     most: Capacity | None
 
 
 class Sized(NamedTuple):
     """A candidate with the most that one replica serves, and the replicas that the demand takes."""
 
-    replica: Replica
-    load: Load
+    load: Timed
     most: Capacity
     replicas: int
 
 
 def timed(replica: Replica, loads: Timing) -> Timed | Refusal:
-    """Tabulate a candidate's step times, and see whether a lone request keeps the limits."""
-    found = _timed(replica, loads)
-    return alone(found, loads.question) if isinstance(found, Timed) else found
-
-
-def _timed(replica: Replica, loads: Timing) -> Timed | Refusal:
     """Tabulate a candidate's step times.
 
     What the data hold nothing to time by is turned down like any other, so that it ends no comparison.
     """
     try:
-        return Timed(replica, loads.of(replica))
+        return loads.of(replica)
     except UntimedError as error:
         return _reject(replica, "efficiency", "; ".join(fault.message for fault in error.faults), math.inf)
 
 
 def alone(found: Timed, question: Question) -> Timed | Refusal:
     """Turn a candidate down whose lone request breaks a limit."""
-    candidate, load = found
-    over = solo_over(load, question.target.limits)
+    edge = edge_of(found.replica, question.target)
+    over = solo_over(found, edge.limits(question.target.limits))
     if over is None:
         return found
     name, value_s, limit_s = over
-    factor = getattr(load.edge, name)
+    factor = getattr(edge, name)
     worse = f" ({value_s * factor * 1e3:,.1f} ms at its band's worse edge)" if factor > 1 else ""
     return _reject(
-        candidate,
+        found.replica,
         name,
         f"{name.upper()} of a request that is alone is {value_s * 1e3:,.1f} ms{worse}, the limit "
         f"{limit_s * factor * 1e3:,.1f} ms",
@@ -209,13 +198,14 @@ def alone(found: Timed, question: Question) -> Timed | Refusal:
     )
 
 
-def sized(replica: Replica, load: Load, most: Capacity | None, question: Question) -> Sized | Refusal:
+def sized(load: Timed, most: Capacity | None, question: Question) -> Sized | Refusal:
     """Return how many replicas the demand takes when each serves `most` within the limits."""
+    replica = load.replica
     if most is None:
         return _reject(replica, "capacity", "no load meets all limits at a stable utilisation", 1.0)
     count = replicas(question, replica, most)
     if count > 0:
-        return Sized(replica, load, most, count)
+        return Sized(load, most, count)
     return _reject(
         replica,
         "gpu_budget",
@@ -230,21 +220,23 @@ def evaluate(found: Sequence[Timed], question: Question) -> list[Evaluated | Ref
 
 
 def _bounded(found: Sequence[Timed], question: Question) -> list[Bounded]:
-    mosts = most_of([one.load for one in found], question)
-    return [Bounded(*one, most) for one, most in zip(found, mosts, strict=True)]
+    mosts = most_of(found, question.target)
+    return [Bounded(one, most) for one, most in zip(found, mosts, strict=True)]
 
 
 def _evaluate(found: Sequence[Bounded], question: Question) -> list[Evaluated | Refusal]:
     entries = [sized(*one, question) for one in found]
     good = [entry for entry in entries if isinstance(entry, Sized)]
-    points = iter(points_of([e.load for e in good], question, [e.most for e in good], [e.replicas for e in good]))
-    return [_evaluated(entry, next(points)) if isinstance(entry, Sized) else entry for entry in entries]
+    points = iter(
+        points_of([e.load for e in good], question.target, [e.most for e in good], [e.replicas for e in good])
+    )
+    return [_evaluated(entry, next(points), question) if isinstance(entry, Sized) else entry for entry in entries]
 
 
-def _evaluated(entry: Sized, point: Point) -> Evaluated:
-    candidate, load, most, count = entry
+def _evaluated(entry: Sized, point: Point, question: Question) -> Evaluated:
+    load, most, count = entry
     return Evaluated(
-        replica=candidate,
+        replica=load.replica,
         replicas=count,
         point=point,
         most_per_replica=most.amount,
@@ -252,6 +244,7 @@ def _evaluated(entry: Sized, point: Point) -> Evaluated:
         most_decoding=most.decoding,
         binding=most.binding,
         load=load,
+        edge=edge_of(load.replica, question.target),
     )
 
 
@@ -270,7 +263,7 @@ def replicas(question: Question, replica: Replica, most: Capacity) -> int:
 
 def objective_key(found: Evaluated, objective: Objective) -> tuple[float, ...]:
     """Order of the objective: what is asked first, then GPUs, cost and latency as tie breakers."""
-    latency = float(found.point.e2e_s["mean"][0])
+    latency = found.point.e2e_s["mean"]
     # Among equals the plainer layout: fewer pipeline stages, no expert parallelism.
     plain = (found.replica.layout.pp, found.replica.layout.ep)
     return (answer.spent(found, objective), found.gpus, answer.cost(found), latency, *plain)
@@ -299,7 +292,7 @@ def search(question: Question, options: Sequence[GpuType], precisions: Sequence[
 
 def _spread(question: Question, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data) -> Outcome:
     """Evaluate every layout at the fewest replicas that suffice with what so many find in their caches."""
-    entries = [entry for o in options for name in precisions for entry in candidates(question, o, name, data)]
+    entries = [entry for o in options for name in precisions for entry in candidates(question.service, o, name, data)]
     layouts = [entry if isinstance(entry, Replica) else entry.sized for entry in entries]
     results: list[Evaluated | Refusal] = [e for e in entries if isinstance(e, Refusal) and e.sized is None]
     results += _fewest([layout for layout in layouts if layout is not None], question, data)
@@ -323,14 +316,12 @@ def _fewest(layouts: Sequence[Replica], question: Question, data: Data) -> list[
 
 def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question, data: Data) -> list[Evaluated | Refusal]:
     """Evaluate layouts, each as one of the replicas that are tried."""
-    tables: dict[Extras, Timing] = {}
+    loads = Timing(data)
     results: list[Timed | Refusal] = []
     for candidate, trial in layouts:
-        there, layout = counts.placed(candidate, question, trial)
-        if isinstance(layout, Replica):
-            results.append(timed(layout, tables.setdefault(there.service.extras, Timing(there, data))))
-        else:
-            results.append(layout)
+        layout = counts.placed(candidate, trial)
+        entry = timed(layout, loads) if isinstance(layout, Replica) else layout
+        results.append(alone(entry, question) if isinstance(entry, Timed) else entry)
     found = iter(evaluate([entry for entry in results if isinstance(entry, Timed)], question))
     return [next(found) if isinstance(entry, Timed) else entry for entry in results]
 
@@ -342,7 +333,7 @@ def _reply(result: Evaluated | Refusal, question: Question, trial: Trial) -> Rep
     if result.replicas > trial.replicas:
         return Reply(result.replicas)
     there = result.at(trial.replicas, question)
-    alive = counts.alive(there.replica, there.asked(question), there.point, trial.replicas)
+    alive = counts.alive(there.replica, question.target, there.point, trial.replicas)
     return Reply(result.replicas, 1.0 if alive is None else alive.kept)
 
 
@@ -363,7 +354,7 @@ def _placed(found: Evaluated, count: int, question: Question, data: Data) -> Eva
 def found_with(outcome: Outcome) -> Outcome:
     """Return an outcome whose request says what the replicas of its answer find in their caches."""
     best, request = outcome.best, outcome.question
-    if best is None or best.load.kernels.extras == request.service.extras:
+    if best is None or best.replica.service.extras == request.service.extras:
         return outcome
     return replace(outcome, question=best.asked(request))
 
@@ -374,7 +365,7 @@ def settled(question: Question, once: Callable[[Question], Outcome]) -> Outcome:
     for _ in range(CAUTIOUS_ROUNDS if question.target.pessimistic else 0):
         if found.best is None:
             break
-        load = region(float(found.best.point.running[0]))
+        load = region(found.best.point.running)
         if load == found.question.target.pessimistic_load:
             break
         found = once(question.with_(pessimistic_load=load))
@@ -385,12 +376,12 @@ def tabulated(
     question: Question, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data
 ) -> list[Timed | Refusal]:
     """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits."""
-    loads = Timing(question, data)
+    loads = Timing(data)
     return [
-        _timed(entry, loads) if isinstance(entry, Replica) else entry
+        timed(entry, loads) if isinstance(entry, Replica) else entry
         for option in options
         for name in precisions
-        for entry in candidates(question, option, name, data)
+        for entry in candidates(question.service, option, name, data)
     ]
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
+from sizing.answers.resolved import Resolved
 from sizing.engine import simulation
 from sizing.engine.run import Progress, Routing
 from sizing.engine.simulation import Deployed, Served, Traffic
-from sizing.replica.replica import Resolved
 from sizing.specs.workload import Limits
 
 if TYPE_CHECKING:  # loaded where pools are asked for

@@ -8,9 +8,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from sizing.answers.search import Bounded, Outcome, Timed, bounded, chosen, search, settled, tabulated
-from sizing.question.question import Data, GpuType, Question, Service
+from sizing.answers.search import Bounded, Outcome, bounded, chosen, search, settled, tabulated
+from sizing.model.service import Service
+from sizing.question.question import Question
 from sizing.replica.replica import Refusal
+from sizing.replica.timing import Timed
+from sizing.specs.data import Data
+from sizing.specs.gpu import GpuType
 
 MOST_KEPT = 256  # sets of layouts that are kept: some hundred kB each
 LOOKED_UP = ("model", "engine")  # large, and one object wherever they are the same

@@ -16,8 +16,8 @@ from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.simulation import ROUNDS, Deployed, Served, Traffic, simulate
 from sizing.question.question import Question
-from sizing.replica.capacity import Load
-from sizing.replica.replica import Replica
+from sizing.replica.capacity import most_of
+from sizing.replica.timing import Timed
 from sizing.specs.workload import Limits, Tokens
 
 REQUESTS = 1000  # measured at first: means within a few per cent, a rough 99th percentile, some hundredths of a second
@@ -102,7 +102,7 @@ def keeps_headroom(checked: Evaluated, question: Question) -> bool:
 
 def limits_of(found: Evaluated, question: Question) -> Limits:
     """Return the limits that a simulation of a size must keep: those asked for, at the edge that it is sized on."""
-    return found.load.edge.limits(question.target.limits)
+    return found.edge.limits(question.target.limits)
 
 
 def next_size(failed: Evaluated, question: Question) -> int:
@@ -110,7 +110,7 @@ def next_size(failed: Evaluated, question: Question) -> int:
 
     The correction is gone half of the way at a time: it is largest where a limit is broken, and falls with the load.
     """
-    most = failed.load.most(question.with_(limits=tightened_by(failed, question)))
+    most = most_of([failed.load], question.with_(limits=tightened_by(failed, question)).target)[0]
     needed = failed.replicas if most is None else replicas(question, failed.replica, most)
     return failed.replicas + max(1, (needed - failed.replicas) // 2)
 
@@ -124,14 +124,10 @@ def corrected(found: Evaluated, question: Question) -> Evaluated:
     tightened = tightened_by(found, question)
     if tightened is question.target.limits:
         return found
-    load = (
-        question.target.concurrency / found.replicas
-        if question.target.concurrency
-        else float(found.point.requests_per_s[0])
-    )
-    most = found.load.most(question.with_(limits=tightened))
+    load = question.target.concurrency / found.replicas if question.target.concurrency else found.point.requests_per_s
+    most = most_of([found.load], question.with_(limits=tightened).target)[0]
     if most is None or most.amount <= load:
-        return replace(found, most_per_replica=load, most_requests_per_s=float(found.point.requests_per_s[0]))
+        return replace(found, most_per_replica=load, most_requests_per_s=found.point.requests_per_s)
     return replace(found, most_per_replica=most.amount, most_requests_per_s=most.requests_per_s, binding=most.binding)
 
 
@@ -143,7 +139,7 @@ def tightened_by(found: Evaluated, question: Question) -> Limits:
         limit = getattr(question.target.limits, name)
         if limit is None or served is None or not served.latencies_s[name]:
             continue
-        closed_s = float(getattr(found.point, f"{name}_s")[limit.statistic][0])
+        closed_s = getattr(found.point, f"{name}_s")[limit.statistic]
         ratio = served.latencies_s[name][limit.statistic] / closed_s
         if ratio > 1:
             tighter = limit.model_copy(update={"seconds": limit.seconds / ratio})
@@ -175,7 +171,7 @@ def is_close(served: Served, limits: Limits) -> bool:
 
 
 def _simulated(candidate: Evaluated, question: Question, tokens: Tokens, requests: int, seed: int) -> Served:
-    deployed = deployed_as(candidate.replica, candidate.load, question)
+    deployed = deployed_as(candidate.load)
     isl, osl = lengths_of(tokens)
     traffic = Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
     if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
@@ -185,20 +181,23 @@ def _simulated(candidate: Evaluated, question: Question, tokens: Tokens, request
         share = max(1, -(-question.target.concurrency // candidate.replicas))
         return simulate(deployed, replace(traffic, in_flight=share, count=ROUNDS * share))
     rate = candidate.requests_per_s / candidate.replicas
-    in_flight = rate * float(candidate.point.e2e_s["mean"][0])
-    chunks = candidate.load.service.chunks
+    in_flight = rate * candidate.point.e2e_s["mean"]
+    chunks = candidate.load.batching.chunks
     return simulate(deployed, steady(traffic, rate, in_flight, chunks, requests), routing="round-robin")
 
 
-def deployed_as(chosen: Replica, load: Load, question: Question) -> Deployed:
-    """Return one replica of a layout, to be simulated."""
+def deployed_as(load: Timed, replicas: int = 1) -> Deployed:
+    """Return equal replicas of a layout, to be simulated."""
+    replica = load.replica
+    extras = replica.service.extras
     return Deployed(
-        model=question.service.model,
-        layout=chosen.layout,
+        model=replica.service.model,
+        layout=replica.layout,
         kernels=load.kernels,
-        memory=chosen.memory,
-        rules=of_engine(chosen.settings, verified=question.service.extras.verified),
-        prefix_hit=load.kernels.extras.cached.share,
+        memory=replica.memory,
+        rules=of_engine(replica.settings, verified=extras.verified),
+        replicas=replicas,
+        prefix_hit=extras.cached.share,
     )
 
 

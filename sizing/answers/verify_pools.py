@@ -19,7 +19,6 @@ from sizing.answers.pools import (
     preference,
     with_counts,
 )
-from sizing.answers.search import Evaluated
 from sizing.answers.verify import (
     COOL_DOWN,
     FEWEST_REQUESTS,
@@ -29,14 +28,14 @@ from sizing.answers.verify import (
     MOST_CHUNKS,
     REQUESTS,
     WARM_UP,
+    deployed_as,
     is_close,
     lengths_of,
     meets,
     next_size,
 )
 from sizing.engine import transfer
-from sizing.engine.rules import of_engine
-from sizing.engine.simulation import Deployed, Traffic
+from sizing.engine.simulation import Traffic
 from sizing.engine.transfer import Handed
 from sizing.question.question import Question, SeparatePools
 from sizing.specs.errors import UntimedError
@@ -77,7 +76,7 @@ def verify(
 
 def limits_of(pair: Pooled, question: Question) -> Limits:
     """Return the limits that a simulation must keep: those asked for, each at the edge that its pool is sized on."""
-    prefill, decode = (pool.load.edge.limits(question.target.limits) for pool in (pair.prefill, pair.decode))
+    prefill, decode = (pool.edge.limits(question.target.limits) for pool in (pair.prefill, pair.decode))
     tighter = min((of.e2e for of in (prefill, decode) if of.e2e is not None), key=lambda e2e: e2e.seconds, default=None)
     return Limits(ttft=prefill.ttft, itl=decode.itl, e2e=tighter)
 
@@ -150,27 +149,13 @@ def part_of(prefills: int, decodes: int, most: int = MOST_REPLICAS) -> tuple[int
     return *part, max(part[0] / prefills, part[1] / decodes)
 
 
-def deployed(pool: Evaluated, replicas: int, question: Question) -> Deployed:
-    """Return what is simulated of a pool."""
-    chosen = pool.replica
-    return Deployed(
-        model=question.service.model,
-        layout=chosen.layout,
-        kernels=pool.load.kernels,
-        memory=chosen.memory,
-        rules=of_engine(chosen.settings, verified=question.service.extras.verified),
-        replicas=replicas,
-        prefix_hit=pool.load.kernels.extras.cached.share,
-    )
-
-
 def driven(pair: Pooled, question: Question, tokens: Tokens, requests: int, seed: int) -> Handed:
     """Simulate as many `requests` as are asked for, or a part of large pools under its part of the load (`part_of`)."""
     prefills, decodes, share = part_of(pair.prefill.replicas, pair.decode.replicas)
     isl, osl = lengths_of(tokens)
     rate = pair.requests_per_s * share
     in_flight = rate * pair.latency_s("e2e")["mean"] if pair.served is None else rate * _closed_e2e_s(pair)
-    most = MOST_CHUNKS / max(pair.prefill.load.service.chunks, 1.0)
+    most = MOST_CHUNKS / max(pair.prefill.load.batching.chunks, 1.0)
     measured = max(FEWEST_REQUESTS, MEASURED * in_flight, min(requests, most))
     warm_up, cool_down = (math.ceil(times * in_flight) for times in (WARM_UP, COOL_DOWN))
     traffic = Traffic(
@@ -185,7 +170,7 @@ def driven(pair: Pooled, question: Question, tokens: Tokens, requests: int, seed
         seed=seed,
     )
     return transfer.simulate(
-        deployed(pair.prefill, prefills, question), deployed(pair.decode, decodes, question), pair.transfer, traffic
+        deployed_as(pair.prefill.load, prefills), deployed_as(pair.decode.load, decodes), pair.transfer, traffic
     )
 
 

@@ -11,7 +11,7 @@ from sizing.question.fields import NUMBER, WHOLE, Field
 from sizing.question.names import ALL, Catalog, checked_price, precisions_of
 from sizing.question.values import ALLOWED, comma_separated, numbers, positive
 from sizing.specs.errors import Fault, InputError, nearest
-from sizing.specs.facts import Facts
+from sizing.specs.facts import OptimisationFacts
 from sizing.specs.workload import Workload
 
 MOST_ROWS = 1_000_000
@@ -129,7 +129,7 @@ def _check_method(stated: Workload) -> None:
     """Raise InputError for a method of speculative decoding that is not known."""
     speculative = stated.optimisations.speculative
     if speculative is not None:
-        shelf.only(Facts).method(speculative.method)
+        shelf.only(OptimisationFacts).method(speculative.method)
 
 
 def _named(fault: Fault, option: Field) -> Fault:

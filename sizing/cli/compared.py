@@ -18,11 +18,12 @@ from sizing.cli.reading import Reader
 from sizing.cli.workers import cores, ordered
 from sizing.question.ask import question_of
 from sizing.question.fields import PEAK_OPTIONS, QUESTION_OPTIONS, WORKLOAD_OPTIONS, options_of
-from sizing.question.question import GpuType, Question, SeparatePools, load_data
+from sizing.question.question import Question, SeparatePools, load_data
 from sizing.question.values import Part
 from sizing.report import compare as report
 from sizing.report.compare import Compare, Ranked, Replaced
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective, Workload
 
 if TYPE_CHECKING:  # what sizes pools, and the simulator, are loaded where they are asked for

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from sizing.answers.pools import Checked, Found
     from sizing.answers.search import Outcome
     from sizing.answers.verify import Verified
-    from sizing.question.question import Data, Question
+    from sizing.question.question import Question
     from sizing.report.documents import Estimate
     from sizing.report.estimate import Hopeful
+    from sizing.specs.data import Data
     from sizing.specs.workload import Tokens
 
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sizing.answers import counts
 from sizing.answers.deployment import deployment
 from sizing.answers.pair import way_between
+from sizing.answers.resolved import Resolved
 from sizing.answers.simulate import PrefillPool, Scenario
 from sizing.answers.verify import turns_of
 from sizing.catalog.models import FoundModel
@@ -31,11 +32,11 @@ from sizing.question.ask import PLACEHOLDER_TOKENS, SEPARATE_PATH, layout_of, wi
 from sizing.question.fields import Field, options_of
 from sizing.question.names import SEPARATE, Names, look_up
 from sizing.question.pools import separate_pools
-from sizing.question.question import Data, Question, SeparatePools, load_data
+from sizing.question.question import Question, SeparatePools, load_data
 from sizing.question.served import as_served, check_asked, check_served, extras_of
 from sizing.question.values import Part, check
-from sizing.replica.replica import Resolved
-from sizing.report.parts.question import candidate_of
+from sizing.replica.replica import with_extras
+from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MOST_DURATION_S
@@ -106,8 +107,8 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
                 allowed="with --rps or --concurrency",
             )
         )
-    there = counts.keeping(candidate_of(resolved), request, replicas, resolved.data)
-    return replace(resolved, question=there)
+    extras = counts.keeping(resolved.replica, request.target, replicas, resolved.data)
+    return replace(resolved, question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
 
 def _file(names: Names) -> Workload | None:

@@ -19,10 +19,11 @@ from sizing.cli.workers import collect, cores, ordered
 from sizing.question.ask import question_of
 from sizing.question.fields import QUESTION_OPTIONS, WORKLOAD_OPTIONS, Field, options_of
 from sizing.question.names import FILES, Catalog
-from sizing.question.question import Data, Question, load_data
+from sizing.question.question import Question, load_data
 from sizing.question.values import Part, check
 from sizing.report import sweep as report
 from sizing.report.sweep import Sweep, SweepRow
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Workload
 

@@ -9,7 +9,7 @@ from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.size import need_of
 from sizing.question.demand import says_shape
 from sizing.question.question import Question
-from sizing.replica.capacity import Capacity
+from sizing.replica.capacity import Capacity, point_at_rate
 from sizing.specs import demand
 from sizing.specs.workload import Planning
 
@@ -91,7 +91,7 @@ def _load(
 
     Requests in flight are as many requests/s as the deployment answers while they are all there.
     """
-    found = question.target.demanded
+    found = question.origin.demanded
     if found is None:
         return "as_sized", capacity_per_s, capacity_per_s
     if found.peak_per_s is None or found.busy_per_s is None:
@@ -122,4 +122,4 @@ def _input_shares(best: Evaluated, load_per_s: float) -> ByLoad:
 
     most = Capacity(best.most_per_replica, best.most_requests_per_s, best.most_decoding, best.binding)
     rate = min(load_per_s / best.replicas, best.most_requests_per_s)
-    return ByLoad(share(best.most_decoding), share(float(best.load.at_rate(rate, most).decoding[0])))
+    return ByLoad(share(best.most_decoding), share(point_at_rate(best.load, rate, most).decoding))

@@ -16,7 +16,7 @@ from sizing.question import question as resolving
 from sizing.question.fields import QUESTION_OPTIONS, Field, Options, options_of, unpooled
 from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
 from sizing.question.pools import decodes, rated, separate_pools
-from sizing.question.question import Data, GpuType, Origin, Question, SeparatePools, Space, load_data
+from sizing.question.question import Question, SeparatePools, Space, load_data
 from sizing.question.served import (
     as_served,
     check_asked,
@@ -29,7 +29,9 @@ from sizing.question.served import (
 )
 from sizing.question.values import Part, check, positive
 from sizing.specs.bands import Bands
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES
 from sizing.specs.workload import Serving, Workload
 
@@ -113,7 +115,8 @@ def with_origin(question: Question, names: Names, data: Data, pools: SeparatePoo
     return replace(
         question,
         space=Space(_told_apart(names.gpu_types), precisions, pools),
-        origin=Origin(
+        origin=replace(
+            question.origin,
             workload=as_served(stated, question.service.extras),
             defaults=data.defaults,
             workload_name=names.name,

@@ -16,11 +16,10 @@ from sizing.catalog.prices import typical_price
 from sizing.catalog.shelf import Found
 from sizing.model import settings
 from sizing.question.fields import Options
-from sizing.question.question import GpuType
 from sizing.question.values import Part, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, nearest
-from sizing.specs.gpu import Gpu
+from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.optimisations import Disaggregate, read_pools
 from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 from sizing.specs.workload import Precision, Serving, Workload, is_pooled

@@ -16,7 +16,7 @@ from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import RESULTS, Workload
 
 if TYPE_CHECKING:
-    from sizing.specs.facts import Facts
+    from sizing.specs.facts import OptimisationFacts
 
 OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of experts, beside their number of ranks
 
@@ -74,9 +74,9 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     asked = workload.optimisations
     if asked == NOTHING_ASKED:
         return NOTHING
-    from sizing.specs.facts import Facts
+    from sizing.specs.facts import OptimisationFacts
 
-    facts = shelf.only(Facts)  # read where an optimisation is on
+    facts = shelf.only(OptimisationFacts)  # read where an optimisation is on
     spoken = asked.speculative
     encoder = images.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None
     return Extras(
@@ -186,7 +186,7 @@ def check_images(workload: Workload, extras: Extras, model: Model) -> None:
         )
 
 
-def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
+def _speculation(asked: Speculative, model: Model, facts: OptimisationFacts) -> Speculation:
     method = facts.method(asked.method)
     drafting = None if asked.model is None else _draft_model(asked.model)
     if drafting is None and method.head is None and not method.free:

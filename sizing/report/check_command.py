@@ -11,7 +11,8 @@ from sizing.answers.search import Evaluated
 from sizing.catalog.paths import expanded
 from sizing.catalog.shelf import is_path
 from sizing.model.architecture import SIZES
-from sizing.question.question import GpuType, Question, SeparatePools
+from sizing.question.question import Question, SeparatePools
+from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for

@@ -24,7 +24,7 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import between, milliseconds, money, number, percent, plural
-from sizing.question.question import GpuType, Question
+from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools, quantities
 from sizing.report.parts.answers import (
     as_one,
@@ -38,6 +38,7 @@ from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.question import LABELS, demand, inputs, lengths, limits, limits_in_words, steps_line
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")

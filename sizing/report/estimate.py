@@ -6,16 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from sizing.answers.advice import Relaxation, Suggestion, nearest_miss
 from sizing.answers.search import Evaluated, Outcome, within_budget
 from sizing.formats.view import Assumption
-from sizing.model import memory
 from sizing.planning import cost
 from sizing.question.question import situation_of
-from sizing.replica.replica import Refusal, Replica
-from sizing.report import check_command, explain, talks
+from sizing.replica.replica import Refusal
+from sizing.report import check_command, explain
 from sizing.report.documents import (
     Alternative,
     Conservative,
@@ -26,11 +23,18 @@ from sizing.report.documents import (
     Simulation,
     Users,
 )
-from sizing.report.parts import assumptions, bands
+from sizing.report.parts import assumptions, bands, conversation
 from sizing.report.parts.bands import ErrorBand
-from sizing.report.parts.figures import latency, load_figures, phase_steps, throughput, utilisation
+from sizing.report.parts.figures import (
+    MemoryFigures,
+    latency,
+    load_figures,
+    memory_figures,
+    phase_steps,
+    throughput,
+    utilisation,
+)
 from sizing.report.parts.limiting import limiting, unmet
-from sizing.report.parts.memory import MemoryFigures, memory_figures
 from sizing.report.parts.question import habits, inputs
 from sizing.specs.units import MILLI
 
@@ -85,7 +89,7 @@ def build(
     chosen = best.replica
     prefill, decode = phase_steps(best, outcome)
     load, rates, times = load_figures(best, outcome), throughput(best, outcome), latency(best)
-    held = memory_figures(chosen.memory, _longest(chosen, outcome))
+    held = memory_figures(chosen.memory, chosen.longest_that_fits())
     predicted = tuple(bands.of_estimate(best, outcome, load, rates, times, held))
     document = Estimate(
         feasible=True,
@@ -106,13 +110,13 @@ def build(
         rejected=turned_down,
         assumptions=_assumptions(best, outcome),
         simulate_command=check_command.simulate(best, outcome.question),
-        idle_conversations=talks.idle(best, request),
+        idle_conversations=conversation.idle(best, request),
     )
     if not explained:
         return document
     document = explain.with_explanations(document, best, outcome, prefill, decode)
     return document._replace(
-        explanations=(*document.explanations, *talks.explanations(best), *bands.explanations(predicted))
+        explanations=(*document.explanations, *conversation.explanations(best), *bands.explanations(predicted))
     )
 
 
@@ -174,7 +178,7 @@ def _conservative(best: Evaluated | None, hopeful: Hopeful | None) -> Conservati
         gpus_without=other.gpus if other is not None else None,
         extra_gpus=extra,
         requests_per_s_without=other.requests_per_s if other is not None else None,
-        factors=best.load.edge if best is not None else None,
+        factors=best.edge if best is not None else None,
     )
 
 
@@ -183,21 +187,8 @@ def _lacking(outcome: Outcome) -> tuple[MemoryFigures | None, dict[str, ErrorBan
     miss = nearest_miss(outcome) if outcome.best is None else None
     if miss is None or miss.sized is None:
         return None, {}
-    figures = memory_figures(miss.sized.memory, _longest(miss.sized, outcome))
+    figures = memory_figures(miss.sized.memory, miss.sized.longest_that_fits())
     return figures, bands.bounds(bands.of_memory(figures, situation_of(outcome.question, miss.gpu_type.gpu)))
-
-
-def _longest(chosen: Replica, outcome: Outcome) -> int:
-    request = outcome.question
-    return memory.longest_that_fits(
-        request.service.model,
-        chosen.gpu_type.gpu,
-        chosen.layout,
-        chosen.plan,
-        chosen.settings,
-        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
-        extras=request.service.extras,
-    )
 
 
 def _users(best: Evaluated, outcome: Outcome) -> Users:
@@ -220,7 +211,7 @@ def cost_figures(best: Evaluated, outcome: Outcome) -> Cost:
     tokens_per_s = best.requests_per_s * (request.service.isl if pooled else request.service.output_tokens)
     per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
     energy = cost.kwh_per_million_tokens(best.power_w, tokens_per_s)
-    stated, found = outcome.question.origin.workload.demand, outcome.question.target.demanded
+    stated, found = outcome.question.origin.workload.demand, outcome.question.origin.demanded
     by_users = stated is not None and stated.daily_active_users is not None
     mean_per_s = found.mean_per_s if found is not None and by_users else None
     at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s
@@ -239,10 +230,6 @@ def cost_figures(best: Evaluated, outcome: Outcome) -> Cost:
 
 def _alternative(found: Evaluated) -> Alternative:
     layout, point = found.replica.layout, found.point
-
-    def mean_ms(values: dict[str, np.ndarray]) -> float:
-        return float(values["mean"][0]) / MILLI
-
     return Alternative(
         gpu=found.replica.gpu_type.name,
         weight_precision=found.replica.plan.weight_format,
@@ -255,9 +242,9 @@ def _alternative(found: Evaluated) -> Alternative:
         replicas=found.replicas,
         gpus=found.gpus,
         requests_per_s_per_gpu=found.requests_per_s / found.gpus,
-        ttft_ms=mean_ms(point.ttft_s),
-        itl_ms=mean_ms(point.itl_s),
-        e2e_ms=mean_ms(point.e2e_s),
+        ttft_ms=point.ttft_s["mean"] / MILLI,
+        itl_ms=point.itl_s["mean"] / MILLI,
+        e2e_ms=point.e2e_s["mean"] / MILLI,
         usd_per_hour=found.usd_per_hour,
         power_w=found.power_w,
         limit=found.binding,

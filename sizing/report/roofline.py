@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sizing.answers.resolved import Resolved
 from sizing.formats.view import (
     Assumption,
     Document,
     Facts,
     Figure,
     Line,
+    Mark,
     Quantity,
     Rows,
     Section,
@@ -28,10 +30,9 @@ from sizing.replica import intensity
 from sizing.replica import step as step_model
 from sizing.replica.intensity import Crossings, Work
 from sizing.replica.kernels import Kernels
-from sizing.replica.replica import Resolved
 from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report.parts import assumptions, quantities
-from sizing.report.parts.question import candidate_of, inputs_of_layout, setup
+from sizing.report.parts.question import inputs_of_layout, setup
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MILLI, TERA
@@ -178,7 +179,7 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
         operations=tuple(point for one, step in timed for point in _points(one, step, kernels)),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_steps(resolved.question, candidate_of(resolved), kernels),
+            *assumptions.of_steps(resolved.question, resolved.replica, kernels),
         ),
     )
 
@@ -407,19 +408,21 @@ def _roof_words(roof: Roof) -> str:
 
 def _plot(record: RooflineReport) -> Iterator[Figure]:
     """Yield the operations of all steps that multiply, under the roof."""
-    shown: dict[str, list[tuple[float, float]]] = {}
+    shown: dict[str, list[Mark]] = {}
     for point in record.operations:
         if point.flops > 0 and point.intensity_flops_per_byte and point.roof_flops_per_s:
-            shown.setdefault(point.name, []).append((point.intensity_flops_per_byte, point.attained_flops_per_s / TERA))
+            mark = Mark(point.intensity_flops_per_byte, point.attained_flops_per_s / TERA)
+            shown.setdefault(point.name, []).append(mark)
     if not shown:
         return
-    series = tuple(Series(name, *map(tuple, zip(*points, strict=True))) for name, points in shown.items())
-    xs = [x for one in series for x in one.x]
+    series = tuple(Series(name, tuple(marks)) for name, marks in shown.items())
+    xs = [mark.x for marks in shown.values() for mark in marks]
     roof = record.roofs[0]
     intensities = np.geomspace(min(xs), max(xs), ROOF_POINTS)
     height = np.minimum(roof.peak_flops_per_s, intensities * roof.bandwidth_bytes_per_s) / TERA
-    over = Series(f"roof ({roof.precision.upper()})", tuple(intensities.tolist()), tuple(height.tolist()))
-    yield Figure("TFLOP/s per GPU over FLOP per byte of device memory", series, over, logarithmic=True)
+    over = tuple(Mark(*at) for at in zip(intensities.tolist(), height.tolist(), strict=True))
+    names = ("FLOP per byte of device memory", "TFLOP/s per GPU")
+    yield Figure(*names, series, Series(f"roof ({roof.precision.upper()})", over), logarithmic=True)
 
 
 def _operations(record: RooflineReport) -> Table:

@@ -27,9 +27,10 @@ from sizing.question.question import situation_of
 from sizing.report.parts import assumptions, bands, pools, quantities, traffic
 from sizing.report.parts.assumptions import NO_ITL, NO_ITL_LINE
 from sizing.report.parts.bands import ErrorBand, Predicted
-from sizing.report.parts.memory import LayoutMemory, MemoryFigures, layout_memory, memory_line
+from sizing.report.parts.figures import MemoryFigures
+from sizing.report.parts.memory import LayoutMemory, layout_memory, memory_line
 from sizing.report.parts.pools import SimulatedPools
-from sizing.report.parts.question import candidate_of, inputs_of_layout, labels, limits_in_ms, setup
+from sizing.report.parts.question import inputs_of_layout, labels, limits_in_ms, setup
 from sizing.specs.bands import LATENCIES, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE
@@ -256,7 +257,7 @@ def _inputs(scenario: Scenario, runs: Runs) -> dict[str, Any]:
 
 def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assumption]:
     resolved, in_flight, replicas = scenario.resolved, scenario.traffic.in_flight, scenario.deployed.replicas
-    replica = candidate_of(resolved)
+    replica = resolved.replica
     yield from assumptions.of_model(resolved.question, resolved.notes)
     yield from assumptions.of_memory(resolved.question, replica)
     yield from assumptions.of_time(resolved.question, replica, scenario.deployed.kernels)

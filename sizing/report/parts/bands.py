@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sizing.answers.search import Evaluated, Outcome
 from sizing.catalog import shelf
@@ -12,13 +12,10 @@ from sizing.formats.words import between
 from sizing.model.extras import NOTHING
 from sizing.question.question import situation_of
 from sizing.report.parts import quantities
-from sizing.report.parts.figures import Latency, LoadFigures, Throughput
+from sizing.report.parts.figures import Latency, LoadFigures, MemoryFigures, Throughput
 from sizing.report.parts.quantities import KV_CACHE_GIB, REQUESTS_PER_S, WEIGHTS_GIB
 from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Bands, Situation, find, region
 from sizing.specs.bands import ErrorBand as ErrorBand
-
-if TYPE_CHECKING:
-    from sizing.report.parts.memory import MemoryFigures
 
 TITLES: dict[BandMetric, str] = {
     "ttft": "TTFT",
@@ -108,11 +105,11 @@ def of_load(
     alone = here._replace(mode="served", load="solo")  # one request is served alike however the rest would come
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
-    if request.target.requests_per_s is None and best.load.edge == AS_PREDICTED:
+    if request.target.requests_per_s is None and best.edge == AS_PREDICTED:
         yield Predicted("load.requests_per_s", load.requests_per_s, "throughput", here)
         for name, value in throughput._asdict().items():
             yield Predicted(f"throughput.{name}", value, "throughput", here)
-    if best.load.edge == AS_PREDICTED:
+    if best.edge == AS_PREDICTED:
         heaviest = best.most_per_replica if request.target.concurrency is not None else best.most_decoding
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)

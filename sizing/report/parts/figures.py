@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sizing.answers.answer import Answer
 from sizing.answers.search import Evaluated, Outcome
 from sizing.model.attention.terms import Numeric
+from sizing.model.memory import MemoryUse
 from sizing.question.question import Question
 from sizing.replica import step as step_model
 from sizing.replica.step import Batch, Step
@@ -61,6 +62,34 @@ class Utilisation(NamedTuple):
     decode_bound: str | None
 
 
+class MemoryFigures(NamedTuple):
+    """Memory of one GPU of the tightest rank, and what its cache pool holds over the replica.
+
+    Of the weights `beside_gib` run beside the model (draft, adapters, image encoder); of the pool `shared_prefix_gib` are
+    prefixes that sequences share.
+    """
+
+    visible_gib: float
+    budget_gib: float
+    weights_gib: float
+    activation_gib: float
+    non_torch_gib: float
+    cuda_graphs_gib: float
+    cuda_graphs_in_budget: bool
+    kv_cache_gib: float
+    kv_bytes_per_token: float
+    state_bytes_per_sequence: float
+    kv_cache_tokens: int
+    max_concurrency: float
+    sequence_gib: float
+    max_model_len: int
+    max_model_len_that_fits: int
+    fits: bool
+    deficit_gib: float
+    beside_gib: float = 0.0
+    shared_prefix_gib: float = 0.0
+
+
 def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
     """Return the load: in flight by Little's law, and headroom towards the most that these replicas serve."""
     running = best.requests_per_s / best.replicas * best.latency_s("e2e")["mean"]
@@ -94,7 +123,7 @@ def throughput(best: Evaluated, outcome: Outcome) -> Throughput:
 
 def latency(best: Evaluated) -> Latency:
     """Return latencies in ms under the load, and alone."""
-    decodes = best.load.service.osl > 1
+    decodes = best.load.batching.osl > 1
     return Latency(
         ttft_ms=_statistics(best.latency_s("ttft")),
         itl_ms=_statistics(best.latency_s("itl")) if decodes else Statistics(*[None] * 5),
@@ -118,18 +147,18 @@ def _statistics(seconds: dict[str, float]) -> Statistics:
 def phase_steps(best: Evaluated, outcome: Outcome) -> tuple[Step, Step | None]:
     """Time one prefill step (one prompt's chunk) and one decode step (the batch at this load), exactly."""
     load, request = best.load, outcome.question
-    chunk = load.service.chunk_tokens
+    chunk = load.batching.chunk_tokens
 
     def timed(batch: Batch) -> Step:
         return step_model.step(request.service.model, best.replica.layout, load.kernels, batch)
 
-    cached = float(request.service.isl - load.service.isl)
+    cached = float(request.service.isl - load.batching.isl)
     prefill = timed(
         Batch(prefill_sequences=1.0, prefill_tokens=float(chunk), prefill_prior_tokens=cached, finishing=1.0)
     )
     if request.service.osl <= 1:
         return prefill, None
-    micro: Numeric = max(1.0, float(best.point.decoding[0]) / load.service.pp)
+    micro: Numeric = max(1.0, best.point.decoding / load.batching.pp)
     context = request.service.isl + request.service.osl / 2
     return prefill, timed(Batch(decode_sequences=micro, decode_context_tokens=context))
 
@@ -148,3 +177,28 @@ def utilisation(prefill: Step, decode: Step | None) -> Utilisation:
 def bound(step: Step) -> str:
     """Return which peak a step comes nearer to: `compute` or `memory`."""
     return "compute" if step.mfu > step.mbu else "memory"
+
+
+def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
+    """Return the memory of a layout under the names of the contract, and the longest sequence that fits."""
+    return MemoryFigures(
+        visible_gib=used.visible_gib,
+        budget_gib=used.budget_gib,
+        weights_gib=used.weights_gib,
+        activation_gib=used.activation_gib,
+        non_torch_gib=used.non_torch_gib,
+        cuda_graphs_gib=used.cuda_graphs_gib,
+        cuda_graphs_in_budget=used.graphs_in_budget,
+        kv_cache_gib=used.kv_cache_gib,
+        kv_bytes_per_token=used.kv_bytes_per_token,
+        state_bytes_per_sequence=used.fixed_bytes_per_sequence,
+        kv_cache_tokens=used.kv_cache_tokens,
+        max_concurrency=used.max_concurrency,
+        sequence_gib=used.sequence_gib,
+        max_model_len=used.max_model_len,
+        max_model_len_that_fits=longest,
+        fits=used.fits,
+        deficit_gib=used.deficit_gib,
+        beside_gib=used.beside_gib,
+        shared_prefix_gib=used.shared_prefix_gib,
+    )

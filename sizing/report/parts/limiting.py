@@ -40,7 +40,7 @@ def limiting(best: Evaluated, question: Question, relaxation: Relaxation | None)
         statistic = limit.statistic
         value_ms = best.latency_s(best.binding)[statistic] / MILLI
         limit_ms = limit.seconds / MILLI
-        factor = getattr(best.load.edge, best.binding)
+        factor = getattr(best.edge, best.binding)
         worse = f" ({milliseconds(value_ms * factor)} at its band's worse edge)" if factor > 1 else ""
         detail = (
             f"{best.binding.upper()} ({statistic}) {milliseconds(value_ms)}{worse}, limit {milliseconds(limit_ms)}: what ends "
@@ -82,7 +82,7 @@ def _capacity_words(best: Evaluated, question: Question) -> str:
     """Say which capacity would end a replica's load, at which load, and what raises it."""
     at = f"at {_most(best, question)} a replica"
     if best.binding == "utilisation":
-        counted = best.load.edge.throughput
+        counted = best.edge.throughput
         of = f" of the band's worse edge, {percent(counted)} of the predicted rate" if counted < 1 else ""
         return (
             f"stable utilisation ({percent(question.target.max_utilisation)}{of}) {at}: beyond it queues grow in bursts; "
@@ -107,7 +107,7 @@ def _unconfirmed(best: Evaluated, question: Question, checked: Verified) -> str:
     for name in ("ttft", "itl", "e2e"):
         limit = getattr(question.target.limits, name)
         found = served.latencies_s[name].get(limit.statistic) if limit is not None else None
-        factor = getattr(best.load.edge, name)
+        factor = getattr(best.edge, name)
         if found is not None and found * factor > limit.seconds:
             edge = " at its band's worse edge" if factor > 1 else ""
             value, bound = milliseconds(found * factor / MILLI) + edge, milliseconds(limit.seconds / MILLI)

@@ -12,11 +12,12 @@ from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
     from sizing.answers.pools import Checked, Found, Pooled
+    from sizing.answers.resolved import Resolved
     from sizing.answers.search import Evaluated
     from sizing.engine.simulation import Served
     from sizing.engine.transfer import Transfer as Way
     from sizing.question.question import Question, SeparatePools
-    from sizing.replica.replica import Refusal, Resolved
+    from sizing.replica.replica import Refusal
     from sizing.specs.optimisations import HandOver
 
 LATENCIES = ("ttft", "itl", "e2e")
