@@ -183,6 +183,26 @@ class Combination:
     best: Answer | None
 
 
+class Answered(NamedTuple):
+    """An answer, None for none, and whether a simulation confirmed it."""
+
+    best: Answer | None
+    verified: bool
+
+
+class Trials(NamedTuple):
+    """What came of all trials: the answer without any, by the closed form, against which each of `tried` is held.
+
+    `base` is that answer, `after` the best combination, both as they are shown: simulated where that is asked for.
+    """
+
+    closed_form: Answer | None
+    base: Answered
+    tried: tuple[Tried, ...]
+    best: Combination
+    after: Answered
+
+
 def solved(outcome: Outcome) -> Solved:
     """Return what comes of a search for replicas that do all of a request."""
     if outcome.best is not None:

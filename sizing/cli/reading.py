@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizing.catalog.paths import exists, expanded, is_folder, out_of_reach, resolved
-from sizing.cli.options import Opt
+from sizing.question.fields import Field
 from sizing.specs.errors import Fault, InputError, nearest
 
 MOST = 10_000_000  # of what is counted: more requests would not fit memory
@@ -40,7 +40,7 @@ class Reader(NamedTuple):
         if self.faults:
             raise InputError(self.faults)
 
-    def idle(self, names: Iterable[str], options: Iterable[Opt], why: str, allowed: str | None = None) -> None:
+    def idle(self, names: Iterable[str], options: Iterable[Field], why: str, allowed: str | None = None) -> None:
         """Note options that were given though nothing is there that they could act on."""
         by_name = {option.name: option for option in options}
         for name in names:
@@ -129,7 +129,7 @@ class Reader(NamedTuple):
 
         Where matplotlib, which draws it, is missing, that is noted before work that takes `long`; else numbers come first.
         """
-        from sizing.report.plots import NO_MATPLOTLIB
+        from sizing.formats.pictures import NO_MATPLOTLIB
 
         path = self.target(name, option, PICTURES)
         if path is not None and long and importlib.util.find_spec("matplotlib") is None:

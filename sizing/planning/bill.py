@@ -19,9 +19,9 @@ from sizing.model.extras import NOTHING
 from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
 from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
-from sizing.planning.query import Query, SearchResult, answer, suggestions
+from sizing.planning.query import SearchResult, answer, suggestions
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
-from sizing.question.question import Question, situation_of
+from sizing.question.question import Question, load_data, situation_of
 from sizing.specs import demand
 from sizing.specs.bands import AS_PREDICTED, Band, Bands, find, region
 from sizing.specs.errors import Fault, InputError
@@ -69,14 +69,9 @@ class Prices(NamedTuple):
 class Priced(NamedTuple):
     """One type of GPU: its prices, and what the search found on it."""
 
-    query: Query
+    gpu_type: GpuType
     found: SearchResult
     prices: Prices
-
-    @property
-    def gpu_type(self) -> GpuType:
-        """The type of GPU."""
-        return self.query.question.space.gpu_types[0]
 
     @property
     def outcome(self) -> Outcome:
@@ -155,23 +150,24 @@ class Bill(NamedTuple):
     suggestions: tuple[Suggestion, ...]
 
 
-def cost(query: Query, ways: Ways, *, simulated: bool = True) -> Bill:
+def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
     """Size each type of GPU by itself and price it in every way; types without the prices asked for are left out.
 
     Raises InputError where no type has such prices, or where own servers are too small for a replica on every type.
     """
-    prices, unpriced = _each(query.question.space.gpu_types, partial(prices_of, ways))
+    data = load_data()
+    prices, unpriced = _each(question.space.gpu_types, partial(prices_of, ways))
     if not prices:
         raise unpriced[0][1]
     priced = []
     for gpu_type, found in prices:
-        alone = query._replace(question=query.question.with_(gpu_types=(gpu_type,)))
-        priced.append(Priced(alone, answer(alone, simulated=simulated), found))
+        alone = question.with_(gpu_types=(gpu_type,))
+        priced.append(Priced(gpu_type, answer(alone, data, simulated=simulated), found))
     feasible = [each for each in priced if each.best is not None]
     helps: tuple[Suggestion, ...] = ()
     if not feasible:
         nearest = min(priced, key=lambda each: each.shortfall)
-        helps = suggestions(nearest.query, nearest.outcome, simulated=simulated)
+        helps = suggestions(nearest.outcome, data, simulated=simulated)
     split = _split(ways)
     sized, too_small = _each(feasible, partial(_deployed, split, len(feasible) > 1))
     if too_small and not sized:

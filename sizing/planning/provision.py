@@ -9,9 +9,10 @@ from sizing.answers.search import Evaluated
 from sizing.catalog.prices import source_of, usd_per_gpu_hour
 from sizing.planning.fleet import GpuPool, Sharing, Tenant, hours_of, peak_of_sums, pools_of
 from sizing.planning.instances import Instances, instances
-from sizing.planning.query import Query, SearchResult
+from sizing.planning.query import SearchResult
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import need_of, size_of
+from sizing.question.question import Question
 from sizing.specs.demand import HOURS_OF_DAY
 from sizing.specs.gpu import GpuType
 
@@ -25,7 +26,7 @@ class FleetWorkload(NamedTuple):
     """A workload to plan for: its question, and how its GPUs are pooled."""
 
     name: str
-    query: Query
+    question: Question
     pool: Sharing = "separate"
 
 

@@ -1,363 +1,466 @@
-"""`llmsize plan`: sizes, reserves, hours, growth, money, and how sure they are."""
+"""`llmsize plan` for people: the answer in words, how it came about, what comes over time, how sure it is, and a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any, NamedTuple
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.formats.view import Assumption
-from sizing.planning.cloud import Cloud
-from sizing.planning.fleet import (
-    Availability,
-    FleetFigures,
-    GpuPool,
-    Hour,
-    Tenant,
-    availability,
-    hours_of_load,
-    together,
-    utilisation,
-)
-from sizing.planning.growth import Growing
-from sizing.planning.plan import Moved, Plan
-from sizing.planning.provision import PlanAnswer, Provision, peak_of, total
+from sizing.formats.pictures import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
+from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, in_words, labelled, plain
+from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd, stated
+from sizing.planning.cloud import Cloud, Mix
+from sizing.planning.fleet import Availability, FleetFigures, Hour
+from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import Ranges
-from sizing.report.documents import Users
-from sizing.report.parts import assumptions
-from sizing.report.parts.figures import Latency, latency
-from sizing.report.parts.limiting import unmet
-from sizing.report.parts.question import demand, habits, inputs
+from sizing.report.parts import assumptions, quantities
+from sizing.report.parts.layouts import layout
+from sizing.report.parts.question import steps_line
+from sizing.report.plan_record import Move, PlanReport, PoolPlan, WorkloadPlan
+from sizing.specs.demand import HOURS_OF_DAY
+from sizing.specs.units import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NO_HELP = ("no single change that was tried",)
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MOST_MONTHS_SHOWN = 12
+LEAST_WHOLE = 0.1  # of a whole, that is written without decimals
+WIDTH_INCHES, LOAD_INCHES, GPUS_INCHES, TICK_HOURS = 10.0, 2.8, 2.0, 3  # of the picture
+FOLLOWING: dict[str, Any] = {"color": VERMILLION, "linewidth": 1.6, "linestyle": "--", "baseline": None}
+LEAST_MISSING = 1e-7  # per cent, of a probability: what is beyond is lost in sums and in what nodes are known to do
 
 
-class ReserveFigures(NamedTuple):
-    """Replicas on top of those that the peak takes: the larger of `spare` and `for_availability`, and `maintenance`."""
-
-    spare: int
-    for_availability: int
-    maintenance: int
-    replicas: int
+def document(record: PlanReport) -> Document[PlanReport]:
+    """The document of a plan."""
+    return Document(record, sections, rows)
 
 
-class WorkloadPlan(NamedTuple):
-    """One workload: its demand, what one replica serves of it (requests/s, or in flight), and its size.
+CSV = (
+    "of", "name", "gpu", "pool", "hour", "requests_per_s", "mean_requests_per_s", "most_per_replica", "base_replicas",
+    "reserve_replicas", "replicas", "gpus", "nodes", "installed_gpus",
+)  # fmt: skip
 
-    Latencies are those of the replicas for the peak. `gpus` are replicas times GPUs of one; `nodes` are whole servers of
-    `gpus_per_node`, of this workload alone.
-    """
+
+def rows(record: PlanReport) -> Rows:
+    """A row for each workload, pool and hour; cells that do not apply are empty."""
+    found = [
+        {
+            **workload._asdict(),
+            "of": "workload",
+            "requests_per_s": workload.peak_requests_per_s,
+            "reserve_replicas": workload.reserve.replicas,
+        }
+        for workload in record.workloads
+    ]
+    found += [{**pool._asdict(), "of": "pool", "name": ", ".join(pool.workloads)} for pool in record.pools]
+    found += [{**hour._asdict(), "of": "hour"} for hour in record.hours]
+    return Rows(CSV, [tuple(plain(row.get(column)) for column in CSV) for row in found])
+
+
+def sections(record: PlanReport) -> Iterator[Section]:
+    """Yield the answer, how it came about, growth, hours and cloud, then moves and draws."""
+    if record.gpus is None:
+        yield Facts((), "Infeasible: no plan meets what is asked")
+        helps = labelled("Would help", record.suggestions or NO_HELP)
+        yield Facts((*labelled("Nearest", record.problems), *helps))
+        return
+    yield Facts(tuple(_answer(record)), _headline(record))
+    if record.fleet is None:
+        yield Facts(tuple(_of_one(record, record.workloads[0])))
+    else:
+        yield Table(WORKLOADS, record.workloads, "/workloads")
+        yield Facts(tuple(_of_fleet(record, record.fleet)))
+    yield Facts(tuple(line for each in record.availability for line in _available(each, record)))
+    if record.growth is not None:
+        yield Facts(tuple(_growth(record.growth, record)))
+    if record.hours:
+        yield _hours(record.hours)
+    if record.cloud is not None:
+        yield Facts(tuple(_cloud(record.cloud)))
+    if record.moves:
+        yield Table(MOVES, record.moves, "/moves")
+    if record.uncertainty is not None:
+        yield Facts(tuple(_draws(record.uncertainty)))
+    yield assumptions.assumed(record.assumptions, sources=False)
+
+
+def _headline(record: PlanReport) -> str:
+    """GPUs, what they serve, and the reserve of a single workload; those of a fleet stand in its table."""
+    types = dict.fromkeys(pool.gpu for pool in record.pools)
+    sums = {gpu: sum(pool.gpus for pool in record.pools if pool.gpu == gpu) for gpu in types}
+    gpus = " and ".join(f"{count:,} x {gpu}" for gpu, count in sums.items())
+    name = record.inputs.get("fleet") or record.inputs.get("workload") or "the demand"
+    verdict = "" if record.feasible else "Over budget: "
+    reserve = "" if len(record.workloads) > 1 else f", {_reserve(record.workloads[0])}"
+    return f"{verdict}{gpus} serve {name}: {number(record.peak_requests_per_s)} requests/s at the peak{reserve}"
+
+
+def _reserve(workload: WorkloadPlan) -> str:
+    reserve = workload.reserve
+    parts = [f"{reserve.failures:,} spare"] if reserve.failures else []
+    parts += [f"{reserve.maintenance:,} for maintenance"] if reserve.maintenance else []
+    return f"{' and '.join(parts)} of {plural(workload.replicas, 'replica')}" if parts else "no reserve"
+
+
+def _answer(record: PlanReport) -> Iterator[Line]:
+    """Nodes and money."""
+    yield from map(Line, record.problems)
+    nodes = f"{plural(record.nodes or 0, 'whole node')} ({plural(record.installed_gpus or 0, 'GPU')})"
+    busy = ""
+    if record.utilisation_mean is not None:
+        busy = (
+            f"; the mean load is {_share(record.utilisation_mean)} of what the GPUs asked for serve within the limits"
+        )
+    yield Line(f"On-premises {nodes}{busy}")
+    if record.usd_per_month is not None:
+        yield Line(f"{rounded_usd(record.usd_per_month)} a month, {_how_paid(record)}")
+
+
+def _how_paid(record: PlanReport) -> str:
+    """How the GPUs of the month's cost are rented: by the GPU, or in whole instances of a provider's."""
+    cloud = record.cloud
+    if cloud is None or cloud.provider is None:
+        return "if rented on demand around the clock"
+    whole = " and ".join(
+        f"{plural(mix.peak_instances, 'whole instance')} of {plural(mix.gpus_per_instance, 'GPU')} ({mix.sku})"
+        for mix in cloud.mixes
+        if mix.peak_instances is not None and mix.gpus_per_instance is not None
+    )
+    if not record.hours:
+        return f"on demand around the clock: {whole}"
+    return f"following the load, with a reserved base: {whole} at the peak"
+
+
+def _share(value: float) -> str:
+    """A share as a percentage, with two digits where it is small: 0.3 %."""
+    return f"{number(value * 100, 2)} %" if value < LEAST_WHOLE else percent(value)
+
+
+def _of_one(record: PlanReport, workload: WorkloadPlan) -> Iterator[Line]:
+    """How the size of one workload came about, rounded up once to replicas and once to nodes."""
+    yield Line(f"{workload.model}, {workload.weight_precision.upper()} weights, {layout(workload)}", "Model")
+    steps = steps_line(workload.demand, always=True)
+    if steps is not None:
+        yield steps
+    yield Line(_size(workload), "Size")
+    held = "a replica spans several nodes"
+    if workload.replicas_per_node:
+        held = f"{plural(workload.replicas_per_node, 'replica')} a node"
+    nodes = f"{plural(workload.nodes, 'node')} of {workload.gpus_per_node} GPUs"
+    yield Line(f"{plural(workload.gpus, 'GPU')} = {nodes}, {held}, rounded up to whole nodes", "Nodes")
+    users = record.users
+    if users is not None and (users.stated or record.inputs["workloads"][workload.name]["mode"] != "offline"):
+        who = "daily active users" if users.stated else "daily active users would make this peak"
+        yield Line(
+            f"{number(users.daily_active_users, 4)} {who} ({users.requests_per_user_per_day:g} requests each a day, "
+            f"{users.active_hours:g} h window, peak {stated(users.peak_to_mean)} x mean)",
+            "Users",
+        )
+    if workload.usd_per_gpu_hour is not None:
+        yield Line(f"{money(workload.usd_per_gpu_hour)} per GPU-hour: {workload.price_source}", "Price")
+    spreads = {name: getattr(workload.latency, f"{name.lower()}_ms") for name in ("TTFT", "ITL", "E2E")}
+    times = ", ".join(
+        f"{name} {milliseconds(spread.mean)} (p95 {milliseconds(spread.p95)})"
+        for name, spread in spreads.items()
+        if spread.mean
+    )
+    yield Line(f"{times} on the replicas for the peak", "Latency")
+    how = {True: "confirmed by simulation", None: "not simulated (--no-verify)", False: "not confirmed"}
+    replicas = plural(workload.base_replicas, "replica")
+    yield Line(f"the peak's {replicas} {how[workload.verified]}, as by llmsize estimate", "Checked")
+
+
+def _size(workload: WorkloadPlan) -> str:
+    needed = workload.demand_at_peak * (1 + workload.headroom) / workload.most_per_replica
+    headroom = f" x {1 + workload.headroom:g}" if workload.headroom else ""
+    text = (
+        f"{number(workload.demand_at_peak, 4)} {workload.demand_unit}{headroom} / {number(workload.most_per_replica, 4)} "
+        f"a replica = {needed:,.2f}, rounded up to {plural(workload.base_replicas, 'replica')}"
+    )
+    reserve = workload.reserve
+    if reserve.for_availability > reserve.spare:
+        text += f" + {reserve.for_availability} for availability"
+    elif reserve.spare:
+        text += f" + {reserve.spare} spare"
+    if reserve.maintenance:
+        text += f" + {reserve.maintenance} for maintenance"
+    each, gpus = plural(workload.gpus_per_replica, "GPU"), plural(workload.gpus, "GPU")
+    return f"{text} = {workload.replicas:,} x {each} = {gpus}"
+
+
+def _count(count: int) -> str:
+    return f"{count:,}"
+
+
+WORKLOADS = (
+    in_words("name", "workload alone"),
+    quantities.GPU,
+    in_words("layout", "layout", layout),
+    Quantity("peak_requests_per_s", "peak req/s"),
+    Quantity("base_replicas", "replicas", _count),
+    Quantity("reserve.replicas", "reserve", _count, attrgetter("reserve.replicas")),
+    quantities.GPUS._replace(write=_count),
+)
+
+
+def _of_fleet(record: PlanReport, fleet: FleetFigures) -> Iterator[Line]:
+    if fleet.sum_of_peaks_requests_per_s is not None:
+        peak = number(fleet.peak_of_sums_requests_per_s)
+        sums = f"sum of the peaks {number(fleet.sum_of_peaks_requests_per_s)} requests/s, peak of the sum {peak}"
+        yield Line(sums, "Together")
+    apart = f"{plural(fleet.sum_of_peaks_gpus, 'GPU')} with each sized for its own peak"
+    yield Line(f"{apart}, {fleet.peak_of_sums_gpus:,} as pooled ({_fewer(record.pools)})", "GPUs")
+    for pool in record.pools:
+        reserve = ""
+        if pool.reserve_gpus:
+            for_all = " for all of them together" if len(pool.workloads) > 1 else ""
+            reserve = f", {plural(pool.reserve_gpus, 'GPU')} of them in reserve{for_all}"
+        nodes = f"{plural(pool.nodes, 'node')} of {pool.gpus_per_node} for {', '.join(pool.workloads)} ({pool.pool})"
+        yield Line(f"{pool.gpus:,} x {pool.gpu} = {nodes}{reserve}", "Pool")
+    for workload in record.workloads:
+        steps = steps_line(workload.demand, always=True)
+        if steps is not None:
+            yield steps._replace(text=f"{workload.name}: {steps.text}")
+        elif workload.demand["kind"] is not None:
+            rate = f"{number(workload.demand_at_peak)} {workload.demand_unit}"
+            yield Line(f"{workload.name}: {rate} (as stated)", "Demand")
+
+
+def _fewer(pools: Sequence[PoolPlan]) -> str:
+    """What pooling saves, and of what: a reserve that is shared stands in for one workload at a time."""
+    saved = sum(pool.gpus_sum_of_peaks - pool.gpus for pool in pools)
+    of_reserve = sum(pool.reserve_gpus_apart - pool.reserve_gpus for pool in pools)
+    if not of_reserve:
+        return f"{saved:,} fewer"
+    return (
+        f"{saved:,} fewer: {saved - of_reserve:,} as peaks come at different hours, {of_reserve:,} as the reserve is one for "
+        "all, which stands in for one workload at a time"
+    )
+
+
+def _available(found: Availability, record: PlanReport) -> Iterator[Line]:
+    """The chance that enough is up: first of the failures that were asked about, then of the others."""
+    name = "" if record.fleet is None else f"{found.workload}: "
+    target = f" (target {_stated(found.target)})" if found.target is not None else ""
+    node, running = found.node_availability, found.replicas_for_failures
+    ways = [(found.achieved, "each by itself"), (found.achieved_by_node, "a node taking all its replicas with it")]
+    if record.inputs["failures"] == "node":
+        ways.reverse()
+    (first, how), (second, other) = ways
+    yield Line(
+        f"{name}{_nines(first, node)} of the time at least {found.replicas_needed:,} of {running:,} replicas are up, {how}, "
+        f"with nodes of {_stated(node)}{target}",
+        "Availability",
+    )
+    if found.achieved_by_node < found.achieved:
+        more, for_target = "", found.replicas_for_target_by_node
+        if for_target is not None and for_target > running:
+            more = f"; {for_target:,} replicas keep the target then (--failures node)"
+        yield Line(f"{_nines(second, node)} with {other}{more}", " ")
+
+
+def _stated(chance: float) -> str:
+    """A probability that was given, no more digits than it has."""
+    return f"{chance * 100:.9g} %"
+
+
+def _nines(chance: float, node_availability: float) -> str:
+    """A probability to the second digit of what is missing: 99.85 %; certain is only what rests on certain nodes."""
+    if node_availability >= 1:
+        return "100 %"
+    missing = (1 - chance) * 100
+    if missing < LEAST_MISSING:
+        return f"more than {100 - LEAST_MISSING:.7f} %"
+    digits = max(0, math.ceil(round(math.log10(9.5 / missing), 9)))
+    return f"{chance * 100:.{digits}f} %"
+
+
+def _growth(growth: Growing, record: PlanReport) -> Iterator[Line]:
+    today = f"{plural(record.gpus or 0, 'GPU')} in {plural(record.nodes or 0, 'node')} today"
+    yield Line(f"{growth.per_month * 100:g} % a month from {growth.start}: {today}", "Growth")
+    if growth.at_date is not None:
+        times = f"{number(growth.at_date.times)} times the demand"
+        yield Line(f"{growth.until}: {times}, {_held(growth.at_date)}", " ")
+    due = "no node is due in twenty years"
+    if growth.next_node is not None:
+        due = f"due in {growth.next_node.month}, by whose end the demand takes {_held(growth.next_node)}"
+    yield Line(due, "Next node")
+    later = growth.additions[1:]
+    if later:
+        shown = ", ".join(f"{month.month} {month.nodes:,}" for month in later[:MOST_MONTHS_SHOWN])
+        rest = f" and {len(later) - MOST_MONTHS_SHOWN} more" if len(later) > MOST_MONTHS_SHOWN else ""
+        yield Line(f"nodes by month: {shown}{rest}", " ")
+
+
+def _held(month: Month) -> str:
+    return f"{plural(month.gpus, 'GPU')} in {plural(month.nodes, 'node')}"
+
+
+class Span(NamedTuple):
+    """Hours that share a row: those of a day of the week, or one after the other of equal size."""
 
     name: str
-    model: str
-    weight_precision: str
-    gpu: str
-    gpu_id: str
-    pool: str
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
-    gpus_per_replica: int
-    gpus_per_node: int
-    replicas_per_node: int
-    demand: dict[str, Any]
-    demand_unit: str
-    demand_at_peak: float
-    headroom: float
-    most_per_replica: float
-    base_replicas: int
-    reserve: ReserveFigures
-    replicas: int
-    gpus: int
-    nodes: int
-    mean_requests_per_s: float | None
-    peak_requests_per_s: float
-    usd_per_gpu_hour: float | None
-    price_source: str | None
-    latency: Latency
-    limit: str
-    verified: bool | None
+    hours: Sequence[Hour]
 
 
-class PoolPlan(NamedTuple):
-    """GPUs of one type that some workloads run on; installed are those of its whole nodes.
-
-    `reserve_gpus` of them are in reserve, for all; `reserve_gpus_apart` would be where each workload had its own.
-    """
-
-    gpu: str
-    gpu_id: str
-    pool: str
-    workloads: tuple[str, ...]
-    gpus: int
-    gpus_sum_of_peaks: int
-    reserve_gpus: int
-    reserve_gpus_apart: int
-    nodes: int
-    gpus_per_node: int
-    installed_gpus: int
-    usd_per_gpu_hour: float | None
+def _spans(hours: Sequence[Hour]) -> Iterator[Span]:
+    if len(hours) == HOURS_OF_DAY:
+        for _, found in groupby(hours, lambda hour: (hour.replicas, hour.gpus)):
+            equal = list(found)
+            yield Span(f"{equal[0].hour}-{equal[-1].hour + 1} h", equal)
+    else:
+        for day, name in enumerate(DAYS):
+            yield Span(name, hours[day * HOURS_OF_DAY : (day + 1) * HOURS_OF_DAY])
 
 
-class Move(NamedTuple):
-    """What changes where one workload runs on another type of GPU; GPUs and cost are those of the whole fleet."""
+def _ends(key: str, heading: str, write: Any = _count) -> Quantity:
+    """The lowest and the highest of a figure in a span of hours."""
 
-    workload: str
-    gpu_from: str
-    gpu_to: str
-    feasible: bool
-    detail: str
-    workload_gpus: int | None
-    gpus: int | None
-    nodes: int | None
-    usd_per_month: float | None
-    usd_per_month_now: float | None
+    def words(span: Span) -> str | None:
+        values = [value for hour in span.hours if (value := getattr(hour, key)) is not None]
+        ends = dict.fromkeys(map(write, (min(values), max(values)))) if values else ()
+        return " to ".join(ends) or None
+
+    return Quantity(key, heading, str, words, shown="always")
 
 
-class PlanReport(NamedTuple):
-    """The record of `llmsize plan`; every total is null where a workload has no answer.
-
-    `gpus` are those of all pools, `installed_gpus` those of their whole nodes. `utilisation_mean` is the mean load over what
-    `gpus` serve within the limits. `users` is of a single workload. `suggestions` are changes that make it feasible.
-    """
-
-    feasible: bool
-    inputs: dict[str, Any]
-    mean_requests_per_s: float | None = None
-    peak_requests_per_s: float | None = None
-    gpus: int | None = None
-    replicas: int | None = None
-    nodes: int | None = None
-    installed_gpus: int | None = None
-    usd_per_month: float | None = None
-    utilisation_mean: float | None = None
-    workloads: tuple[WorkloadPlan, ...] = ()
-    pools: tuple[PoolPlan, ...] = ()
-    hours: tuple[Hour, ...] = ()
-    users: Users | None = None
-    fleet: FleetFigures | None = None
-    availability: tuple[Availability, ...] = ()
-    growth: Growing | None = None
-    cloud: Cloud | None = None
-    moves: tuple[Move, ...] = ()
-    uncertainty: Ranges | None = None
-    problems: tuple[str, ...] = ()
-    suggestions: tuple[str, ...] = ()
-    assumptions: tuple[Assumption, ...] = ()
-    schema: str = "llmsize.plan/1"
+HOURS = (_ends("requests_per_s", "requests/s", number), _ends("replicas", "replicas"), _ends("gpus", "GPUs"))
 
 
-def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
-    """The record of a plan; `title` is the name of the fleet or workload."""
-    stated = {"fleet" if is_fleet else "workload": title, **_rules(plan), "workloads": dict(_inputs(plan))}
-    fleet = plan.fleet
-    if fleet is None:
-        return PlanReport(False, stated, problems=tuple(_problems(plan)), suggestions=tuple(_suggestions(plan)))
-    first, tenant = fleet.answers[0], fleet.tenants[0]
-    pools = tuple(_pool(pool, fleet) for pool in fleet.pools)
-    found = (availability(each, plan.rules) for each in fleet.tenants)
-    return PlanReport(
-        feasible=plan.feasible,
-        inputs=stated,
-        mean_requests_per_s=total(_mean_per_s(each) for each in fleet.tenants),
-        peak_requests_per_s=fleet.peak_requests_per_s,
-        gpus=fleet.gpus,
-        replicas=fleet.replicas,
-        nodes=fleet.nodes,
-        installed_gpus=sum(pool.installed_gpus for pool in pools),
-        usd_per_month=plan.usd_per_month,
-        utilisation_mean=utilisation(fleet.tenants, fleet.gpus),
-        workloads=tuple(
-            _workload(answer, each, fleet) for answer, each in zip(fleet.answers, fleet.tenants, strict=True)
-        ),
-        pools=pools,
-        hours=hours_of_load(fleet.tenants, fleet.pools),
-        users=None if is_fleet else _users(first, tenant),
-        fleet=together(fleet.tenants, fleet.pools) if is_fleet else None,
-        availability=tuple(each for each in found if each is not None),
-        growth=plan.growth,
-        cloud=plan.cloud,
-        moves=tuple(_move(move, fleet) for move in plan.moves),
-        uncertainty=plan.draws,
-        problems=tuple(_problems(plan)),
-        assumptions=tuple(_assumptions(plan, fleet)),
+def _hours(hours: Sequence[Hour]) -> Table:
+    name = in_words("name", "hours" if len(hours) == HOURS_OF_DAY else "day")
+    return Table((name, *HOURS), list(_spans(hours)), "/hours")
+
+
+def _cloud(cloud: Cloud) -> Iterator[Line]:
+    paid = " paid for" if cloud.provider is not None else ""
+    text = f"{plural(cloud.peak_gpus, 'GPU')}{paid} at the peak, {number(cloud.mean_gpus)} on average"
+    if cloud.utilisation_mean is not None:
+        text += f", the mean load {_share(cloud.utilisation_mean)} of what they serve within the limits"
+    hours = f"{number(cloud.gpu_hours_per_day, 4)} GPU-hours a day, {number(cloud.gpu_hours_per_month, 4)} a month"
+    yield Line(f"{text}; {hours}", "Cloud" if cloud.provider is None else f"Cloud {cloud.provider}")
+    for up in cloud.scale_up:
+        weights = f"{number(up.weights_gb)} GB of weights {number(up.load_s)} s"
+        parts = f"node {number(up.node_start_s)} s, {weights}, engine {number(up.engine_start_s)} s"
+        yield Line(f"{up.workload}: {number(up.total_s)} s until a new replica serves ({parts})", "Scale-up")
+    if cloud.share_of_requests_at_risk is not None:
+        above = f"{cloud.share_of_requests_at_risk * 100:.2g} % of requests come above what is up while replicas load"
+        yield Line(f"{above}; none where scaling begins that much earlier", "At risk")
+    for mix in cloud.mixes:
+        yield Line(_mix(mix), "Mix")
+        yield Line("; ".join(dict.fromkeys(mix.sources)), "Prices", style="dim")
+
+
+def _mix(mix: Mix) -> str:
+    spot = ""
+    if mix.spot_usd_per_gpu_hour is not None:
+        spot = f", {number(mix.spot_gpu_hours_per_month)} GPU-hours spot at {money(mix.spot_usd_per_gpu_hour)}"
+    return (
+        f"{mix.gpu}: {plural(mix.reserved_gpus, 'GPU')} reserved at {money(mix.reserved_usd_per_gpu_hour)}/h, "
+        f"{number(mix.on_demand_gpu_hours_per_month)} GPU-hours a month on demand at "
+        f"{money(mix.on_demand_usd_per_gpu_hour)}{spot}: {rounded_usd(mix.usd_per_month)} a month; all on demand "
+        f"{rounded_usd(mix.usd_per_month_all_on_demand)}, the peak always on {rounded_usd(mix.usd_per_month_peak_always_on)}"
     )
 
 
-def _rules(plan: Plan) -> dict[str, Any]:
-    rules = plan.rules
-    return {
-        "spare": rules.spare,
-        "availability": rules.availability,
-        "node_availability": rules.unit_availability,
-        "mtbf_hours": rules.mtbf_hours,
-        "mttr_hours": rules.mttr_hours,
-        "failures": "node" if rules.by_node else "replica",
-        "maintenance": rules.maintenance,
-        "growth_per_month": rules.growth_per_month,
-        "from": rules.start.isoformat() if rules.growth_per_month is not None else None,
-        "until": rules.until.isoformat() if rules.until is not None else None,
-        "cloud": rules.provider,
-        "min_replicas": rules.min_replicas,
-        "spot": rules.spot_share,
-    }
-
-
-def _inputs(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
-    for answer in plan.answers:
-        name, outcome = answer.workload.name, answer.found.outcome
-        yield name, inputs(outcome.question, outcome.best.replica if outcome.best is not None else None)
-
-
-def _problems(plan: Plan) -> Iterator[str]:
-    """What stands in the way of a plan: workloads without an answer, a target out of reach, the budget."""
-    if plan.unreachable is not None:
-        yield plan.unreachable
-    elif plan.fleet is None:
-        yield from (_problem(answer) for answer in plan.answers if answer.found.best is None)
-    elif plan.gpus_over_budget:
-        gpus, over = plan.fleet.gpus, plan.gpus_over_budget
-        yield f"the plan takes {gpus:,} GPUs, {over:,} more than the budget of {gpus - over:,}"
-
-
-def _problem(answer: PlanAnswer) -> str:
-    return f"{answer.workload.name}: {unmet(answer.found.outcome, (), answer.found.verified).detail}"
-
-
-def _suggestions(plan: Plan) -> Iterator[str]:
-    if plan.unreachable is not None:
-        yield "a lower --availability, or better nodes"
-    for name, change in plan.suggestions:
-        yield f"{name}: {change.change}: {change.gpus} x {change.gpu} ({change.layout})"
-
-
-def _mean_per_s(tenant: Tenant) -> float | None:
-    return tenant.demanded.mean_per_s if tenant.demanded is not None else None
-
-
-def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadPlan:
-    best, question, need, size = answer.best, answer.found.outcome.question, tenant.need, tenant.size
-    chosen, price = best.replica, fleet.price(tenant.gpu_id)
-    layout = chosen.layout
-    return WorkloadPlan(
-        name=tenant.name,
-        model=question.service.model.name,
-        weight_precision=chosen.plan.weight_format,
-        gpu=chosen.gpu_type.name,
-        gpu_id=tenant.gpu_id,
-        pool=tenant.pool,
-        tp=layout.tp,
-        pp=layout.pp,
-        ep=layout.ep,
-        dp=layout.dp,
-        cp=layout.cp,
-        dcp=layout.dcp,
-        gpus_per_replica=layout.gpus,
-        gpus_per_node=need.fit.gpus_per_node,
-        replicas_per_node=need.fit.replicas_per_node,
-        demand=demand(question),
-        demand_unit="requests in flight" if need.in_flight else "requests/s",
-        demand_at_peak=need.demand,
-        headroom=need.headroom,
-        most_per_replica=need.per_replica,
-        base_replicas=size.base,
-        reserve=ReserveFigures(*size.reserve, size.reserve.replicas),
-        replicas=size.replicas,
-        gpus=size.gpus,
-        nodes=size.nodes,
-        mean_requests_per_s=_mean_per_s(tenant),
-        peak_requests_per_s=peak_of(answer, tenant),
-        usd_per_gpu_hour=price.usd_per_gpu_hour,
-        price_source=price.source,
-        latency=latency(best),
-        limit=best.binding,
-        verified=None if answer.found.verified is None else answer.found.verified.passed,
-    )
-
-
-def _pool(pool: GpuPool, fleet: Provision) -> PoolPlan:
-    return PoolPlan(
-        gpu=fleet.gpu_types[pool.gpu_id].name,
-        installed_gpus=pool.nodes * pool.gpus_per_node,
-        usd_per_gpu_hour=fleet.price(pool.gpu_id).usd_per_gpu_hour,
-        **{name: getattr(pool, name) for name in PoolPlan._fields if hasattr(pool, name)},
-    )
-
-
-def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
-    """The daily active users that the load is of; None of a closed loop, whose rate follows the answers."""
-    question, need = answer.found.outcome.question, tenant.need
-    stated = question.origin.workload.demand
-    if need.in_flight:
+def _change(move: Move) -> str | None:
+    if move.usd_per_month is None or move.usd_per_month_now is None:
         return None
-    user = habits(question)
-    rate = need.demand if question.origin.demanded is not None else need.per_replica * need.base
-    return Users(user.users_of(rate), *user[:3], stated is None or stated.daily_active_users is not None)
+    more = move.usd_per_month - move.usd_per_month_now
+    return f"{'+' if more >= 0 else '-'}{rounded_usd(abs(more))}"
 
 
-def _move(move: Moved, now: Provision) -> Move:
-    name, query = move.answer.workload.name, move.answer.workload.query
-    source = next(answer.best.replica.gpu_type.name for answer in now.answers if answer.workload.name == name)
-    if move.fleet is None:
-        target, why = ", ".join(gpu_type.name for gpu_type in query.question.space.gpu_types), _problem(move.answer)
-        return Move(name, source, target, False, why, None, None, None, None, now.usd_per_month)
-    replica = move.answer.best.replica
-    size = next(tenant.size for tenant in move.fleet.tenants if tenant.name == name)
-    return Move(
-        workload=name,
-        gpu_from=source,
-        gpu_to=replica.gpu_type.name,
-        feasible=True,
-        detail=f"{size.replicas} replicas x {replica.layout}",
-        workload_gpus=size.gpus,
-        gpus=move.fleet.gpus,
-        nodes=move.fleet.nodes,
-        usd_per_month=move.fleet.usd_per_month,
-        usd_per_month_now=now.usd_per_month,
+MOVES = (
+    in_words("workload", "moved"),
+    in_words("gpu_to", "to GPU"),
+    in_words("detail", "then"),
+    Quantity("workload_gpus", "its GPUs", _count, shown="always"),
+    Quantity("gpus", "all GPUs", _count, shown="always"),
+    Quantity("nodes", "all nodes", _count, shown="always"),
+    Quantity("usd_per_month", "$ a month around the clock", str, _change, shown="always"),
+)
+
+
+def _draws(found: Ranges) -> Iterator[Line]:
+    """GPUs and cost over the draws, and what moves them."""
+    low, middle, high = (f"{gpus:,.0f}" for gpus in found.gpus)
+    draws = f"P10, P50 and P90 of {found.draws:,} draws (seed {found.seed})"
+    yield Line(f"{low}, {middle} and {high} at {draws}", "GPUs")
+    if found.usd_per_month is not None:
+        low, middle, high = map(rounded_usd, found.usd_per_month)
+        yield Line(f"{low}, {middle} and {high} a month around the clock", "Cost")
+    moving = [each for each in found.influences if each.rank_correlation]
+    yield from labelled(
+        "Matters most",
+        (f"{e.input}: rank correlation {e.rank_correlation:+.2f} with {e.of} ({e.distribution})" for e in moving),
     )
+    still = ", ".join(each.input for each in found.influences if not each.rank_correlation)
+    if still:
+        yield Line(f"{still}: the GPUs are the same in all draws", "No matter")
+    if found.certain:
+        yield Line("; ".join(found.certain), "Held certain")
 
 
-def _assumptions(plan: Plan, fleet: Provision) -> Iterator[Assumption]:
-    """Yield what a plan rests on, each once: how the peak came about, reserves, scaling, and how draws are made."""
-    yield from dict.fromkeys(entry for answer in fleet.answers for entry in _of_answer(answer, fleet))
-    rules = plan.rules
-    if rules.availability is not None and not rules.by_node:
-        how = "binomial; --failures node for whole nodes"
-        yield Assumption("failures", "each replica fails by itself", "", "assumed", how)
-    if rules.growth_per_month is not None:
-        yield Assumption("growth", "the same for every workload, at one size of a replica", "", "assumed", "as asked")
-    if plan.cloud is not None:
-        yield from _of_cloud(plan, plan.cloud)
-    if plan.draws is not None:
-        draws = f"{plan.draws.draws:,} of seed {plan.draws.seed}"
-        yield Assumption("draws", draws, "", "assumed", plan.draws.measure)
+def draw(record: PlanReport, form: str) -> bytes:
+    """Draw load and capacity over the hours as svg, png or pdf; without a profile the load is the same all day.
+
+    Raises InputError without matplotlib.
+    """
+    drawn, (load, gpus) = figure(WIDTH_INCHES, [LOAD_INCHES, GPUS_INCHES])
+    hours = record.hours or _flat(record)
+    edges = [*range(len(hours)), len(hours)]
+    _draw_load(load, hours, edges)
+    _draw_gpus(gpus, hours, edges, record)
+    for axis in (load, gpus):
+        axis.set_xlim(0, len(hours))
+        axis.set_ylim(bottom=0)
+        axis.grid(axis="y", linewidth=0.4, alpha=0.5)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=3)
+        if len(hours) == HOURS_OF_DAY:
+            axis.set_xticks(range(0, len(hours) + 1, TICK_HOURS))
+            continue
+        axis.set_xticks(range(0, len(hours) + 1, HOURS_OF_DAY), labels=[])
+        axis.set_xticks([(day + 0.5) * HOURS_OF_DAY for day in range(len(DAYS))], labels=DAYS, minor=True)
+        axis.tick_params(axis="x", which="minor", length=0)
+    name = record.inputs.get("fleet") or record.inputs.get("workload") or record.workloads[0].name
+    drawn.suptitle(f"Load and capacity of {printable(name)}", x=0.01, ha="left")
+    return rendered(drawn, form)
 
 
-def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
-    best, question = answer.best, answer.found.outcome.question
-    yield from assumptions.of_model(question, question.origin.notes)
-    yield from assumptions.of_memory(question, best.replica)
-    yield from assumptions.of_time(question, best.replica, best.load.kernels)
-    yield from assumptions.of_limits(question)
-    if question.service.extras.cached.varies:
-        what = f"as over {best.replicas:,} replicas, spare and later ones left out"
-        yield Assumption("what prefix caches find", what, "", "assumed", "the size that the peak takes")
-    gpu_type, price = best.replica.gpu_type, fleet.price(best.replica.gpu_type.id)
-    priced = replace(gpu_type, usd_per_gpu_hour=price.usd_per_gpu_hour, price_source=price.source)
-    yield from assumptions.of_planning(question, replace(best.replica, gpu_type=priced))
+def _flat(record: PlanReport) -> tuple[Hour, ...]:
+    """A day of the same load and size."""
+    workload = record.workloads[0]
+    known = len(record.workloads) == 1 and workload.demand_unit == "requests/s"
+    served = workload.replicas * workload.most_per_replica if known else None
+    hour = Hour(0, record.peak_requests_per_s, record.replicas or 0, record.gpus or 0, served)
+    return tuple(hour._replace(hour=index) for index in range(HOURS_OF_DAY))
 
 
-def _of_cloud(plan: Plan, cloud: Cloud) -> Iterator[Assumption]:
-    rules = plan.scaling
-    for what, value, unit in (
-        ("weights over the network", rules.network_gb_per_s, "GB/s"),
-        ("weights from disk", rules.disk_gb_per_s, "GB/s"),
-        ("start of a node", rules.node_start_s, "s"),
-        ("start of the engine", rules.engine_start_s, "s"),
-    ):
-        yield Assumption(what, value, unit, "assumed", rules.source)
-    if cloud.mixes:
-        discount = rules.reserved_discount * 100
-        yield Assumption("reserved price", discount, "% below on demand unless known", "assumed", rules.source)
-    yield Assumption("load within an hour", "even; it changes at the full hour", "", "assumed", "scaling begins then")
+def _draw_load(axis: Axes, hours: Sequence[Hour], edges: list[int]) -> None:
+    """Requests/s asked for, and of a single workload what the replicas of each hour serve."""
+    rates = [hour.requests_per_s or 0.0 for hour in hours]
+    axis.stairs(rates, edges, fill=True, color=BLUE, alpha=0.35, label="load")
+    axis.stairs(rates, edges, color=BLUE, linewidth=1.2)
+    served = [hour.capacity_requests_per_s for hour in hours if hour.capacity_requests_per_s is not None]
+    if len(served) == len(hours):
+        axis.stairs(served, edges, label="replicas that follow the load serve", **FOLLOWING)
+        axis.axhline(max(served), color=BLACK, linewidth=1.0, linestyle=":", label="all replicas serve")
+    axis.set_ylabel("requests/s")
+
+
+def _draw_gpus(axis: Axes, hours: Sequence[Hour], edges: list[int], record: PlanReport) -> None:
+    """GPUs that follow the load, their mean, and those of whole nodes for the peak."""
+    from matplotlib.ticker import MaxNLocator
+
+    gpus = [hour.gpus for hour in hours]
+    axis.stairs(gpus, edges, label="GPUs that follow the load", **FOLLOWING)
+    mean, installed = sum(gpus) / len(gpus), record.installed_gpus or 0
+    axis.axhline(mean, color=GREEN, linewidth=1.2, linestyle="-.", label=f"their mean, {mean:,.1f}")
+    axis.axhline(installed, color=BLACK, linewidth=1.0, linestyle=":", label=f"whole nodes for the peak, {installed:,}")
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set(ylabel="GPUs", xlabel="hour of the day" if len(hours) == HOURS_OF_DAY else "day of the week")

@@ -40,7 +40,8 @@ def step_s(tokens: float, **host: float) -> float:
     """Seconds of one prompt on Llama-3.1-8B, vLLM 0.19 on an H100; steps of up to 512 tokens are captured."""
     model, gpu = real_model("llama-3.1-8b"), real_gpu("h100-sxm")
     kernels = kernels_for(model, gpu)
-    kernels = replace(kernels, settings=with_host(kernels.settings, per_step_us=0.0, per_sequence_us=0.0, **host))
+    settings = with_host(kernels.settings, per_step_us=0.0, per_sequence_us=0.0, **host)
+    kernels = replace(kernels, shard=replace(kernels.shard, settings=settings))
     return step.step(kernels, prefill(tokens)).total_s
 
 

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from sizing.catalog.config.fields import Fields, shown
+from sizing.catalog.config.fields import (
+    BIAS,
+    HEAD_DIM,
+    HIDDEN,
+    KV_HEADS,
+    MAX_POSITION,
+    OUTPUT_GATE,
+    Q_HEADS,
+    SSM_CONV,
+    SSM_GROUPS,
+    SSM_HEAD_DIM,
+    SSM_HEADS,
+    SSM_STATE,
+    STATE_DTYPE,
+    WINDOW,
+    Fields,
+    shown,
+)
 from sizing.catalog.config.layers import Mixer
 from sizing.specs.model import (
     Attention,
@@ -13,34 +30,14 @@ from sizing.specs.model import (
     SsmAttention,
 )
 
-HIDDEN = ("hidden_size", "n_embd", "d_model", "n_embed")
-MAX_POSITION = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "max_sequence_length",
-    "model_max_length",
-    "n_ctx",
-)
-Q_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-KV_HEADS = (
-    "num_key_value_heads",
-    "n_head_kv",
-    "num_kv_heads",
-    "multi_query_group_num",
-    "kv_n_heads",
-    "num_attention_groups",
-)
+# What a windowed layer has of a grouped-query one.
+_GROUPED = ("q_heads", "kv_heads", "head_dim", "bias", "output_gate", "shared_kv", "reuses_cache")
 KV_HEADS_BY_LAYER = "num_key_value_heads_per_layer"
-HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
-WINDOW = ("sliding_window", "sliding_window_size")
-BIAS = ("attention_bias", "qkv_bias", "add_qkv_bias", "enable_bias")
 STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attention:
-    """Return the mixer of layer `index` of `layers`."""
+    """The mixer of layer `index` of `layers`."""
     if mixer == "linear":
         return _linear(fields)
     if mixer == "ssm":
@@ -52,20 +49,12 @@ def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attenti
     grouped = _grouped(fields, index, windowed=mixer != "full", reuses_cache=reuses)
     if window is None:
         return grouped
-    return SlidingWindowAttention(
-        q_heads=grouped.q_heads,
-        kv_heads=grouped.kv_heads,
-        head_dim=grouped.head_dim,
-        window=window,
-        bias=grouped.bias,
-        output_gate=grouped.output_gate,
-        shared_kv=grouped.shared_kv,
-        reuses_cache=grouped.reuses_cache,
-    )
+    sizes = {name: getattr(grouped, name) for name in _GROUPED}
+    return SlidingWindowAttention(window=window, **sizes)
 
 
 def _window(fields: Fields, mixer: Mixer) -> int | None:
-    """Return the window in tokens, None where it covers the longest context and so never binds."""
+    """The window in tokens, None where it covers the longest context and so never binds."""
     if mixer == "full":
         return None
     size = fields.integer(*(("attention_chunk_size",) if mixer == "chunk" else WINDOW))
@@ -73,10 +62,7 @@ def _window(fields: Fields, mixer: Mixer) -> int | None:
 
 
 def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) -> GqaAttention:
-    """Return heads and widths; windowed and full layers may differ (`global_head_dim`.
-
-    `attention_other_setting`).
-    """
+    """Heads and widths; windowed and full layers may differ (`global_head_dim`, `attention_other_setting`)."""
     own = fields.section("attention_other_setting") if windowed else None
     q_heads = (own or fields).integer(*Q_HEADS)
     head_dim = head_dim_of(fields, fields.integer(*Q_HEADS))
@@ -102,7 +88,7 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
 
 
 def head_dim_of(fields: Fields, q_heads: int) -> int:
-    """Return the stated head width, else the hidden size shared out evenly."""
+    """The stated head width, else the hidden size shared out evenly."""
     stated = fields.stated(*HEAD_DIM)
     if stated is not None:
         return fields.integer(stated)
@@ -115,7 +101,7 @@ def head_dim_of(fields: Fields, q_heads: int) -> int:
 
 
 def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
-    """Return the KV heads of a layer.
+    """The KV heads of a layer.
 
     By layer, shared by all (multi-query), stated, else one a query head.
 
@@ -126,7 +112,7 @@ def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
     if by_layer is not None:
         place = f"{KV_HEADS_BY_LAYER}[{index}]"
         heads = by_layer[index] if index < len(by_layer) else None
-        return Fields({place: heads}, fields.where, fields.faults).integer(place)
+        return fields.inner(place, heads).integer(place)
     if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
         return 1
     stated = fields.stated(*KV_HEADS)
@@ -144,11 +130,11 @@ def _bias(fields: Fields) -> bool:
 
 
 def _output_gate(fields: Fields) -> bool:
-    """Return whether a gate as wide as the queries follows attention.
+    """Whether a gate as wide as the queries follows attention.
 
     With linear layers it does unless denied.
     """
-    stated = fields.flag("attn_output_gate", "attention_output_gate")
+    stated = fields.flag(*OUTPUT_GATE)
     if stated is not None:
         return stated
     gated = fields.stated("linear_num_value_heads") is not None
@@ -158,7 +144,7 @@ def _output_gate(fields: Fields) -> bool:
 
 
 def _latent(fields: Fields, index: int) -> MlaAttention:
-    """Return latent attention; a layer whose indexer is `shared` reuses the choice of the layer before it."""
+    """Latent attention; a layer whose indexer is `shared` reuses the choice of the layer before it."""
     if not fields.has("q_lora_rank"):
         fields.fault("q_lora_rank", "missing", "a whole number above zero, or null for full-rank queries")
     topk = fields.optional_integer("index_topk") or 0
@@ -179,7 +165,7 @@ def _latent(fields: Fields, index: int) -> MlaAttention:
 
 
 def _linear(fields: Fields) -> LinearAttention:
-    """Return linear attention: a delta rule with its own fields.
+    """Linear attention: a delta rule with its own fields.
 
     A section of them, or MiniMax's plain form.
     """
@@ -210,21 +196,21 @@ def _linear(fields: Fields) -> LinearAttention:
 
 def _ssm(fields: Fields) -> SsmAttention:
     return SsmAttention(
-        heads=fields.integer("mamba_num_heads", "mamba_n_heads"),
-        head_dim=fields.integer("mamba_head_dim", "mamba_d_head"),
-        groups=fields.integer("n_groups", "mamba_n_groups"),
-        state_size=fields.integer("ssm_state_size", "mamba_d_state"),
-        conv_kernel=fields.integer("conv_kernel", "mamba_d_conv"),
+        heads=fields.integer(*SSM_HEADS),
+        head_dim=fields.integer(*SSM_HEAD_DIM),
+        groups=fields.integer(*SSM_GROUPS),
+        state_size=fields.integer(*SSM_STATE),
+        conv_kernel=fields.integer(*SSM_CONV),
         state_bytes=_state_bytes(fields),
     )
 
 
 def _state_bytes(fields: Fields) -> int:
-    """Return bytes of one state value.
+    """Bytes of one state value.
 
     Without a stated type the state is kept in 32 bit, as the references do.
     """
-    stated = fields.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
+    stated = fields.text(*STATE_DTYPE)
     if stated is None:
         fields.note("mamba_ssm_dtype absent: the state of linear and state-space layers is kept in 32 bit")
         return STATE_BYTES["float32"]

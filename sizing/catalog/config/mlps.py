@@ -5,9 +5,8 @@ Whether an MLP is gated (three projections) or not (two) is decided by the first
 activation itself (SiLU, SwiGLU and their kin gate, ReLU, squared ReLU and GELU don't); else a stated
 `intermediate_size`, which families without gates leave to a multiple of the hidden size.
 
-Multi-token prediction: how many modules of it a config states, and what layers each of them has.
-
-Families name the count differently, and say of the layers nothing (they are as the last one) or a pattern.
+Modules of multi-token prediction: a config states their number, and of their layers nothing (they are as the last
+layer) or a pattern.
 """
 
 from __future__ import annotations
@@ -15,58 +14,32 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from sizing.catalog.config.fields import Fields
-from sizing.catalog.config.layers import EXPERTS, MlpName, Slot, block_slots
-from sizing.catalog.config.mixers import HIDDEN
+from sizing.catalog.config.fields import (
+    ACTIVATION,
+    DENSE_WIDTH,
+    EXPERT_LATENT,
+    EXPERT_WIDTH,
+    EXPERTS,
+    EXPERTS_PER_TOKEN,
+    HIDDEN,
+    IMPLIED_WIDTH,
+    MLP_BIAS,
+    MTP_MODULES,
+    SHARED_EXPERTS,
+    SHARED_WIDTH,
+    Fields,
+)
+from sizing.catalog.config.layers import MlpName, Slot, block_slots
 from sizing.specs.model import DenseMlp, LayerKind, Mlp, MoeMlp, Mtp
 
 GATED_ACTIVATIONS = frozenset({"silu", "swish", "situ"})
 GLU = "glu"
-ACTIVATION = ("hidden_act", "mlp_hidden_act", "activation_function", "activation", "ffn_act_fn")
-DENSE_WIDTH = (
-    "intermediate_size_mlp",
-    "dense_intermediate_size",
-    "intermediate_size",
-    "ffn_hidden_size",
-    "n_inner",
-    "ffn_dim",
-)
-EXPERT_WIDTH = (
-    "moe_intermediate_size",
-    "expert_intermediate_size",
-    "moe_ffn_hidden_size",
-    "intermediate_size",
-    "ffn_hidden_size",
-)
-EXPERTS_PER_TOKEN = (
-    "num_experts_per_tok",
-    "num_experts_per_token",
-    "experts_per_token",
-    "top_k_experts",
-    "moe_topk",
-    "moe_top_k",
-    "moe_k",
-)
-SHARED_WIDTH = (
-    "shared_expert_intermediate_size",
-    "moe_shared_expert_intermediate_size",
-    "shared_intermediate_size",
-    "share_expert_dim",
-)
-SHARED_EXPERTS = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
-# Families whose own default is four times the hidden size write a null width, or one of these and no width.
-IMPLIED_WIDTH = (
-    "multi_query",
-    "new_decoder_architecture",
-    "apply_residual_connection_post_layernorm",
-    "n_embed",
-)
 IMPLIED_FACTOR = 4
 DOUBLE_WIDTH = 2
 
 
 def read_mlp(fields: Fields, name: MlpName, *, reuses_cache: bool = False) -> Mlp:
-    """Return one MLP; `reuses_cache` layers are twice as wide where `use_double_wide_mlp` says so."""
+    """One MLP; `reuses_cache` layers are twice as wide where `use_double_wide_mlp` says so."""
     if name == "moe":
         return _moe(fields)
     width = _dense_width(fields)
@@ -74,12 +47,12 @@ def read_mlp(fields: Fields, name: MlpName, *, reuses_cache: bool = False) -> Ml
     return DenseMlp(
         intermediate=width * (DOUBLE_WIDTH if doubled else 1),
         gated=is_gated(fields),
-        bias=bool(fields.flag("mlp_bias", "enable_bias")),
+        bias=bool(fields.flag(*MLP_BIAS)),
     )
 
 
 def is_gated(fields: Fields) -> bool:
-    """Return whether the MLPs are gated, by the rule in the module's docstring."""
+    """Whether the MLPs are gated, by the rule in the module's docstring."""
     kind = fields.text("ffn_type")
     if kind is not None:
         return GLU in kind
@@ -121,16 +94,13 @@ def _moe(fields: Fields) -> MoeMlp:
         gated=is_gated(fields),
         shared_intermediate=_shared_width(fields, width),
         shared_gate=bool(fields.optional_integer("shared_expert_intermediate_size")),
-        latent=fields.optional_integer("moe_latent_size", "routed_expert_hidden_size", least=1),
+        latent=fields.optional_integer(*EXPERT_LATENT, least=1),
         bias=bool(fields.flag("mlp_bias")),
     )
 
 
 def _shared_width(fields: Fields, expert_width: int) -> int:
-    """Return the shared experts' total width.
-
-    Stated, a count of experts, or one beside Llama 4's interleaved MLPs.
-    """
+    """The shared experts' total width: stated, by their number, or of one expert where Llama 4's MLPs interleave."""
     stated = fields.optional_integer(*SHARED_WIDTH)
     if stated:
         return stated
@@ -142,8 +112,6 @@ def _shared_width(fields: Fields, expert_width: int) -> int:
     return count * expert_width
 
 
-# DeepSeek, GLM, MiMo, Nemotron and Step; Qwen; MiniMax.
-COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 SWITCH, DEPTH = "use_mtp", "mtp_transformer_layers"
 PATTERN, BLOCKS = "mtp_hybrid_override_pattern", "mtp_layers_block_type"
 
@@ -151,12 +119,12 @@ PATTERN, BLOCKS = "mtp_hybrid_override_pattern", "mtp_layers_block_type"
 def read_mtp(
     fields: Fields, layers: Sequence[LayerKind], layer_of: Callable[[Slot], LayerKind], excluded: Sequence[str]
 ) -> Mtp | None:
-    """Return the modules that a config states, 0 where it states none of them; None where it is silent.
+    """The modules that a config states, 0 where it states none of them; None where it is silent.
 
     `layer_of` reads a layer of a pattern, `excluded` are the modules that a quantised checkpoint leaves alone.
     """
-    key = fields.stated(*COUNTS)
-    count = fields.optional_integer(*COUNTS)
+    key = fields.stated(*MTP_MODULES)
+    count = fields.optional_integer(*MTP_MODULES)
     switch, depth = fields.flag(SWITCH), fields.optional_integer(DEPTH, least=1) or 1
     slots = block_slots(fields, PATTERN, BLOCKS)
     if key is None or count is None or not layers:
@@ -168,6 +136,6 @@ def read_mtp(
 
 
 def left_alone(excluded: Sequence[str], layers: int) -> bool:
-    """Return whether a quantised checkpoint's lists leave whole modules in 16 bit: `mtp*`, or the layer after the last."""
+    """Whether a quantised checkpoint's lists leave whole modules in 16 bit: `mtp*`, or the layer after the last."""
     whole = re.compile(rf"(?:model\.)?(?:mtp(?:\.layers)?(?:\.\d+)?|layers\.{layers})[.*]*")
     return any(whole.fullmatch(pattern.removeprefix("re:")) for pattern in excluded)

@@ -1,19 +1,11 @@
-"""Layers found by architecture search.
-
-Each stated on its own in `block_configs` (attention and MLP vary or vanish).
-
-Parameters beside the text layers.
-
-Learned positions, per-layer embeddings, sparse-attention indexers.
-
-All are held in memory and none is multiplied for every text token, so they are counted, not modelled.
-
-Vision towers: their sizes and parameters, and the field that says how an image becomes tokens.
-
-A published config.json, read by field into a model: never by class name, model type or model name.
+"""A published config.json, read by field into a model: never by class name, model type or model name.
 
 Fields that a family leaves to its code are inferred from others that only such families write; each inference
 is documented where it is made and, where it could matter, stated in the model's notes.
+
+Also here: layers of an architecture search, each stated in `block_configs`; parameters outside the text layers
+(learned positions, per-layer embeddings, sparse-attention indexers), which are counted and not modelled, as no text
+token is multiplied by them; vision towers, and the field that says how an image becomes tokens.
 """
 
 from __future__ import annotations
@@ -21,9 +13,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from sizing.catalog.config.fields import Fields, report_misspelt, shown
+from sizing.catalog.config.fields import (
+    DTYPE,
+    HIDDEN,
+    MAX_POSITION,
+    PARALLEL,
+    Q_HEADS,
+    TIED_FAMILIES,
+    VISION_ACTIVATION,
+    VISION_HIDDEN,
+    VISION_LAYERS,
+    VISION_OUTPUT,
+    VISION_WIDTH,
+    VOCABULARY,
+    Fields,
+    report_misspelt,
+    shown,
+)
 from sizing.catalog.config.layers import Slot, layer_count, read_layout
-from sizing.catalog.config.mixers import HIDDEN, MAX_POSITION, Q_HEADS, head_dim_of, read_mixer
+from sizing.catalog.config.mixers import head_dim_of, read_mixer
 from sizing.catalog.config.mlps import is_gated, read_mlp, read_mtp
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
 from sizing.specs.errors import Fault, InputError
@@ -37,7 +45,7 @@ LINEAR_KEY = "replace_with_linear"
 
 
 def read_blocks(fields: Fields) -> tuple[LayerKind, ...]:
-    """Return every layer of `block_configs`, first to last."""
+    """Every layer of `block_configs`, first to last."""
     listed = fields.sequence("block_configs") or ()
     count = layer_count(fields)
     if len(listed) != count:
@@ -47,7 +55,7 @@ def read_blocks(fields: Fields) -> tuple[LayerKind, ...]:
 
 def _block(fields: Fields, block: object, index: int) -> LayerKind:
     place = f"block_configs[{index}]"
-    wrapped = Fields({place: block}, fields.where, fields.faults, fields.notes).section(place)
+    wrapped = fields.inner(place, block).section(place)
     attention = wrapped.section("attention") if wrapped else None
     ffn = wrapped.section("ffn") if wrapped else None
     if attention is None or ffn is None:
@@ -85,7 +93,7 @@ PER_LAYER_PROJECTIONS = 3  # one from the input embedding, a gate and a way back
 
 
 def other_parameters(fields: Fields, layers: int) -> int:
-    """Return how many parameters lie outside the text layers, embedding, head and vision tower.
+    """How many parameters lie outside the text layers, embedding, head and vision tower.
 
     Notes say what is estimated.
     """
@@ -93,7 +101,7 @@ def other_parameters(fields: Fields, layers: int) -> int:
 
 
 def _learned_positions(fields: Fields) -> int:
-    """Return a learned position table.
+    """A learned position table.
 
     MPT without ALiBi, and families with a word-embedding width of their own.
     """
@@ -104,7 +112,7 @@ def _learned_positions(fields: Fields) -> int:
 
 
 def _per_layer_embeddings(fields: Fields, layers: int) -> int:
-    """Return Gemma 3n's and 4's embeddings of every layer, with the projections around them."""
+    """Gemma 3n's and 4's embeddings of every layer, with the projections around them."""
     width = fields.optional_integer("hidden_size_per_layer_input") or 0
     if not width:
         return 0
@@ -115,7 +123,7 @@ def _per_layer_embeddings(fields: Fields, layers: int) -> int:
 
 
 def _block_indexers(fields: Fields) -> int:
-    """Return the indexers of block-sparse grouped attention, whose layers are modelled as full attention."""
+    """The indexers of block-sparse grouped attention, whose layers are modelled as full attention."""
     sparse = fields.section("sparse_attention_config")
     if sparse is None or not sparse.flag("use_sparse_attention"):
         return 0
@@ -125,11 +133,6 @@ def _block_indexers(fields: Fields) -> int:
     return layers * width * fields.integer(*HIDDEN)
 
 
-VISION_HIDDEN = ("hidden_size", "vt_hidden_size", "embed_dim")
-VISION_LAYERS = ("num_hidden_layers", "depth", "vt_num_hidden_layers")
-VISION_WIDTH = ("intermediate_size", "vt_intermediate_size")
-VISION_OUTPUT = ("out_hidden_size", "text_hidden_size", "projection_dim")
-VISION_ACTIVATION = ("hidden_act", "hidden_activation")
 SECTION = "vision_config"
 COLOURS = 3
 PLAIN_MATRICES, GATED_MATRICES = 2, 3
@@ -144,7 +147,7 @@ class Tower(NamedTuple):
 
 
 def read_vision(fields: Fields) -> Tower:
-    """Return the vision transformer that a config states; nothing where it has none or lacks its sizes.
+    """The vision transformer that a config states; nothing where it has none or lacks its sizes.
 
     Parameters are those of patches, blocks, and the merger's two matrices where stated.
     """
@@ -171,7 +174,7 @@ def read_vision(fields: Fields) -> Tower:
 
 
 def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:
-    """Return the field that tells how an image becomes tokens, patches a side to a token, and the tokens that are fixed."""
+    """The field that tells how an image becomes tokens, patches a side to a token, and the tokens that are fixed."""
     for key in ("mm_tokens_per_image", "vision_soft_tokens_per_image"):
         tokens = fields.optional_integer(key, least=1)
         if tokens is not None:
@@ -180,7 +183,7 @@ def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:
         return f"{SECTION}.pixel_shuffle_ratio", _of_ratio(vision, vision.value("pixel_shuffle_ratio")), None
     kernel = vision.sequence("merge_kernel_size")
     if kernel:
-        side = Fields({"merge_kernel_size": kernel[0]}, fields.where, fields.faults).integer("merge_kernel_size")
+        side = fields.inner("merge_kernel_size", kernel[0]).integer("merge_kernel_size")
         return f"{SECTION}.merge_kernel_size", side, None
     for holder, prefix in ((vision, f"{SECTION}."), (fields, "")):
         merge = holder.optional_integer("spatial_merge_size", least=1)
@@ -190,7 +193,7 @@ def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:
 
 
 def _of_ratio(vision: Fields, ratio: Any) -> int:
-    """Return how many patches a side a ratio makes one token."""
+    """How many patches a side a ratio makes one token."""
     side = 1 / ratio if isinstance(ratio, int | float) and not isinstance(ratio, bool) and 0 < ratio <= 1 else 0.0
     if side != round(side) or not side:
         vision.fault("pixel_shuffle_ratio", f"{shown(ratio)} is no ratio", "1 over a whole number, as 0.5")
@@ -199,7 +202,7 @@ def _of_ratio(vision: Fields, ratio: Any) -> int:
 
 
 def _merger(vision: Fields, hidden: int) -> int:
-    """Return the two matrices that join patches, once for the output and once for each layer also tapped."""
+    """The two matrices that join patches, once for the output and once for each layer also tapped."""
     merge = vision.optional_integer("spatial_merge_size", least=1)
     output = vision.optional_integer(*VISION_OUTPUT, least=1)
     if merge is None or output is None:
@@ -221,17 +224,6 @@ INEXPRESSIBLE = {
     "mamba_dt_rank": "the first Mamba generation is not modelled",
     "cross_attention_layers": "cross attention to images is not modelled",
 }
-# Keys that only families with tied embeddings write; the others untie unless the config says otherwise.
-TIED_FAMILIES = (
-    "query_pre_attn_scalar",
-    "final_logit_softcapping",
-    "logit_scale",
-    "expansion_ratio",
-    "new_decoder_architecture",
-    "multi_query",
-    "word_embed_proj_dim",
-    "apply_residual_connection_post_layernorm",
-)
 
 
 def read_model(
@@ -243,7 +235,7 @@ def read_model(
     hf_quant_config: Mapping[str, Any] | None = None,
     checkpoint_bytes: int | None = None,
 ) -> Model:
-    """Return the model that a config.json states.
+    """The model that a config.json states.
 
     `where` is the file that faults name; `hf_quant_config` is ModelOpt's file of that name, where a
     checkpoint has one; `checkpoint_bytes` the exact size of the weights in bytes, where an index gives it.
@@ -269,7 +261,7 @@ def read_model(
         kinds=kinds,
         layers=tuple(kinds.index(layer) for layer in layers),
         hidden_size=fields.integer(*HIDDEN),
-        vocab_size=fields.integer("vocab_size", "padded_vocab_size", "n_vocab"),
+        vocab_size=fields.integer(*VOCABULARY),
         tied_embeddings=_tied(fields),
         max_position=fields.integer(*MAX_POSITION),
         activation_precision=activation,
@@ -295,7 +287,7 @@ def read_model(
 
 
 def _layers(fields: Fields) -> tuple[LayerKind, ...]:
-    """Return every layer, first to last."""
+    """Every layer, first to last."""
     if fields.stated("block_configs"):
         return read_blocks(fields)
     slots = read_layout(fields)
@@ -309,7 +301,7 @@ def _layer(fields: Fields, slot: Slot, index: int, layers: int) -> LayerKind:
 
 
 def _activation_precision(fields: Fields) -> Literal["fp32", "fp16", "bf16"]:
-    stated = fields.text("torch_dtype", "dtype")
+    stated = fields.text(*DTYPE)
     if stated is None:
         fields.note("torch_dtype absent: bf16 taken for activations and unquantised weights")
         return "bf16"
@@ -320,7 +312,7 @@ def _activation_precision(fields: Fields) -> Literal["fp32", "fp16", "bf16"]:
 
 
 def _tied(fields: Fields) -> bool:
-    """Return whether input embedding and output head share their weights.
+    """Whether input embedding and output head share their weights.
 
     Inferred where the config is silent.
     """
@@ -336,12 +328,12 @@ def _tied(fields: Fields) -> bool:
 
 
 def _parallel(fields: Fields) -> bool:
-    """Return whether attention and MLP read the same input and share one norm and one reduction.
+    """Whether attention and MLP read the same input and share one norm and one reduction.
 
     A flag says so, or fields that only such families write: a logit scale (Cohere), or rotary width beside
     GPT-2's names (GPT-J).
     """
-    stated = fields.flag("parallel_attn", "use_parallel_residual", "parallel_residual")
+    stated = fields.flag(*PARALLEL)
     if stated is not None:
         return stated
     if fields.flag("new_decoder_architecture"):

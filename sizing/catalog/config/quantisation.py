@@ -1,13 +1,11 @@
-"""Which roles a quantised checkpoint leaves in 16 bit, from the modules its lists exclude.
-
-Lists name modules as globs, as regular expressions (`re:`), or plainly, one layer at a time or all at once. A
-role counts as kept only where the lists cover every layer that has it; what stays 16 bit in a few layers is
-quantised.
-
-How a checkpoint's weights are stored, from `quantization_config` or ModelOpt's hf_quant_config.json.
+"""How a checkpoint's weights are stored, from `quantization_config` or ModelOpt's hf_quant_config.json.
 
 A method, algorithm or mix that is not listed here is refused: bytes and speed both hang on it, and a guess
 would look like knowledge.
+
+Lists of modules left in 16 bit name them as globs, as regular expressions (`re:`), or plainly, one layer at a time or
+all at once. A role counts as kept only where the lists cover every layer that has it; what stays 16 bit in a few
+layers is quantised.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sizing.catalog.config.fields import Fields, shown
+from sizing.catalog.config.fields import EXCLUDED, Fields, shown
 from sizing.specs.errors import nearest
 from sizing.specs.model import DenseMlp, LayerKind, MoeMlp, Quantisation, Role
 
@@ -44,7 +42,7 @@ class _Part:
 
 
 def roles_of(layer: LayerKind) -> frozenset[Role]:
-    """Return the roles that one layer has."""
+    """The roles that one layer has."""
     found: set[Role] = {"norm"}
     if layer.mixer is not None:
         found.add("attention")
@@ -59,7 +57,7 @@ def roles_of(layer: LayerKind) -> frozenset[Role]:
 
 
 def kept_roles(excluded: Iterable[str], layers: Sequence[LayerKind]) -> frozenset[Role]:
-    """Return the roles that stay in 16 bit in every layer that has them, the usual ones included."""
+    """The roles that stay in 16 bit in every layer that has them, the usual ones included."""
     present = [roles_of(layer) for layer in layers]
     parts = {part for pattern in excluded for part in _parts(pattern, present)}
     whole = {(part.layer, part.role) for part in parts if part.projection is None}
@@ -100,7 +98,7 @@ def _as_glob(pattern: str) -> str:
 
 
 def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
-    """Return the roles of one layer that a module's name covers; an empty name covers the layer."""
+    """The roles of one layer that a module's name covers; an empty name covers the layer."""
     name = tail.strip("*.")
     last = name.rpartition(".")[2]
     if not name:
@@ -124,32 +122,23 @@ def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
 
 
 SECTIONS = ("quantization_config", "compression_config")
-# Lists of modules left alone, by the names that the toolkits give them.
-EXCLUDED = (
-    "modules_to_not_convert",
-    "ignore",
-    "ignored_layers",
-    "exclude_modules",
-    "exclude",
-    "llm_int8_skip_modules",
-)
+
+
+def _by_name(names: Mapping[str, str]) -> dict[str, str]:
+    return {name: meaning for meaning, text in names.items() for name in text.split()}
+
+
 # ModelOpt's algorithms (modelopt.torch.export, 0.45) and the precision of their weights.
-ALGORITHMS = {
-    "FP8": "fp8",
-    "FP8_PER_CHANNEL_PER_TOKEN": "fp8",
-    "FP8_PB_REAL": "fp8_block",
-    "FP8_PB_WO": "fp8_block",
-    "NVFP4": "nvfp4",
-    "NVFP4_AWQ": "nvfp4",
-    "W4A16_NVFP4": "nvfp4",
-    "W4A8_NVFP4_FP8": "nvfp4",
-    "MXFP4": "mxfp4",
-    "W4A8_MXFP4_FP8": "mxfp4",
-    "W4A16_AWQ": "int4",
-    "W4A8_AWQ": "int4",
-    "W8A16": "int8",
-    "W8A8_SQ_PER_CHANNEL": "int8",
-}
+ALGORITHMS = _by_name(
+    {
+        "fp8": "FP8 FP8_PER_CHANNEL_PER_TOKEN",
+        "fp8_block": "FP8_PB_REAL FP8_PB_WO",
+        "nvfp4": "NVFP4 NVFP4_AWQ W4A16_NVFP4 W4A8_NVFP4_FP8",
+        "mxfp4": "MXFP4 W4A8_MXFP4_FP8",
+        "int4": "W4A16_AWQ W4A8_AWQ",
+        "int8": "W8A16 W8A8_SQ_PER_CHANNEL",
+    }
+)
 CACHE_ALGORITHMS = {"FP8": "fp8", "INT8": "int8", "NVFP4": "nvfp4"}
 BITS = {4: "int4", 8: "int8"}
 # (type, bits) of a compressed-tensors group; four-bit floats differ by the group that shares a scale.
@@ -157,20 +146,17 @@ GROUP_FORMATS = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}
 FLOAT4_BY_GROUP = {16: "nvfp4", 32: "mxfp4"}
 FP8_BLOCK = "fp8_block"
 WHOLE_CHANNEL = -1  # a group size written so means one scale for a whole channel
-METHODS = {
-    "fp8": "fp8",
-    "fbgemm_fp8": "fp8",
-    "modelopt": "algorithm",
-    "modelopt_fp4": "algorithm",
-    "compressed-tensors": "groups",
-    "gptq": "bits",
-    "gptq_marlin": "bits",
-    "awq": "bits",
-    "awq_marlin": "bits",
-    "auto-round": "bits",
-    "bitsandbytes": "loading",
-    "mxfp4": "mxfp4",
-}
+# Quantisation methods by what states their precision.
+METHODS = _by_name(
+    {
+        "fp8": "fp8 fbgemm_fp8",
+        "algorithm": "modelopt modelopt_fp4",
+        "groups": "compressed-tensors",
+        "bits": "gptq gptq_marlin awq awq_marlin auto-round",
+        "loading": "bitsandbytes",
+        "mxfp4": "mxfp4",
+    }
+)
 
 
 def read_quantisation(
@@ -179,7 +165,7 @@ def read_quantisation(
     activation_precision: str,
     hf_quant_config: Mapping[str, Any] | None = None,
 ) -> Quantisation:
-    """Return how the weights are stored; unquantised checkpoints are in their activation precision.
+    """How the weights are stored; unquantised checkpoints are in their activation precision.
 
     What a checkpoint does not know to name is recorded as a fault in `fields`, and a stand-in returned.
     """
@@ -202,13 +188,13 @@ def read_quantisation(
 
 
 def excluded_modules(fields: Fields, hf_quant_config: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return the names or patterns of modules that a quantised checkpoint leaves alone."""
+    """The names or patterns of modules that a quantised checkpoint leaves alone."""
     section = _section(fields, hf_quant_config)
     return () if section is None else _excluded(section)
 
 
 def _section(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
-    """Return where the quantisation is stated: the config's own section, or ModelOpt's file where that says more."""
+    """Where the quantisation is stated: the config's own section, or ModelOpt's file where that says more."""
     section = next((found for key in SECTIONS if (found := fields.section(key)) is not None), None)
     beside = _modelopt_file(fields, hf_quant_config)
     if section is None or (beside is not None and section.stated("quant_algo", "config_groups", "bits") is None):
@@ -217,7 +203,7 @@ def _section(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Field
 
 
 def _modelopt_file(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
-    """Return the `quantization` part of ModelOpt's file, with faults recorded beside the config's."""
+    """The `quantization` part of ModelOpt's file, with faults recorded beside the config's."""
     if hf_quant_config is None:
         return None
     outer = Fields(hf_quant_config, fields.where, fields.faults, fields.notes)
@@ -225,7 +211,7 @@ def _modelopt_file(fields: Fields, hf_quant_config: Mapping[str, Any] | None) ->
 
 
 def _method(section: Fields) -> str | None:
-    """Return the method's name; files of ModelOpt give the algorithm and leave the method out."""
+    """The method's name; files of ModelOpt give the algorithm and leave the method out."""
     method = section.text("quant_method")
     if section.stated("quant_algo") and method in (None, "modelopt", "modelopt_fp4"):
         return "modelopt"
@@ -244,7 +230,7 @@ def _method(section: Fields) -> str | None:
 
 
 def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
-    """Return the precision of the quantised weights.
+    """The precision of the quantised weights.
 
     And the block width of block-wise FP8, which limits splits.
     """
@@ -268,7 +254,7 @@ def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
 
 
 def _block_width(section: Fields, block: tuple[Any, ...]) -> int:
-    return Fields({"weight_block_size": block[-1]}, section.where, section.faults).integer("weight_block_size")
+    return section.inner("weight_block_size", block[-1]).integer("weight_block_size")
 
 
 def _by_bits(section: Fields) -> str | None:
@@ -322,7 +308,7 @@ def _excluded(section: Fields) -> tuple[str, ...]:
 
 
 def _cache_precision(section: Fields) -> str | None:
-    """Return the cache precision that the checkpoint carries scales for, or None."""
+    """The cache precision that the checkpoint carries scales for, or None."""
     scheme = section.section("kv_cache_scheme")
     if scheme is not None:
         return GROUP_FORMATS.get((scheme.text("type") or "", scheme.integer("num_bits")))

@@ -1,12 +1,12 @@
-"""The record of `llmsize curve`: lines of latency against throughput, the points that matter, and what they rest on."""
+"""The record of `llmsize curve`: lines with their points, the points that matter, what all is of and rests on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.curve import Curve, CurveAxis
-from sizing.answers.lines import CurveLine, Grid, LineByRate, Origin, Pair
+from sizing.answers.lines import CurveLine, Grid, Origin, Pair
 from sizing.answers.measured import Measured
 from sizing.answers.points import METRICS, CurvePoint
 from sizing.engine.simulation import ROUNDS
@@ -15,9 +15,9 @@ from sizing.formats.words import milliseconds
 from sizing.model.architecture import SIZES
 from sizing.question.question import Question
 from sizing.report.parts import assumptions
-from sizing.report.parts.layouts import layout_in, sizes
+from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.question import conversation
-from sizing.specs.units import MILLI, Statistics
+from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits
 
 if TYPE_CHECKING:  # loaded where separate pools are drawn
@@ -93,52 +93,14 @@ class CurveRecord(NamedTuple):
     schema: str = "llmsize.curve/1"
 
 
-class RatePoint(NamedTuple):
-    """One replica under Poisson arrivals at a rate; `share_of_stable` is of the highest rate at which queues end.
-
-    `is_answer` marks the load that the answer's replicas run at.
-    """
-
-    requests_per_s_per_replica: float | None
-    requests_per_s_per_gpu: float | None
-    requests_per_s_per_8_gpus: float | None
-    share_of_stable: float
-    in_flight: float
-    ttft_ms: Statistics
-    itl_ms: Statistics
-    e2e_ms: Statistics
-    feasible: bool
-    is_answer: bool
-
-
-class RateLine(NamedTuple):
-    """A layout with its points by rate; `gpus` are those of one replica."""
-
-    gpu: str
-    weight_precision: str
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
-    gpus: int
-    points: tuple[RatePoint, ...]
-
-
-class CurveInputs(NamedTuple):
-    """What predicted lines are of."""
-
-    question: Question
-    grid: Grid
-
-
-def record(found: Curve, of: CurveInputs | None, measured: Measured | None) -> CurveRecord:
-    """The record of a curve with predicted lines, measured ones, or both."""
+def record(
+    found: Curve, question: Question | None, grid: Grid | None = None, measured: Measured | None = None
+) -> CurveRecord:
+    """The record of a curve: of lines that are predicted of a question on a grid, of `measured` ones, or of both."""
     lines = tuple(_line(line) for line in found.lines)
     chosen = next(iter(_flat(lines, "chosen")), None)
     return CurveRecord(
-        inputs=_inputs(found, of, measured),
+        inputs=_inputs(found, question, grid, measured),
         x=found.axis,
         limits=_limits(found.limits),
         feasible=chosen is not None,
@@ -148,7 +110,7 @@ def record(found: Curve, of: CurveInputs | None, measured: Measured | None) -> C
         pareto=_flat(lines, "pareto"),
         knees=_flat(lines, "knee"),
         cache_full=tuple(_cache_full(line) for line in lines if line.cache_holds is not None),
-        assumptions=tuple(dict.fromkeys(_rests_on(found, of, measured))),
+        assumptions=tuple(dict.fromkeys(_rests_on(found, question, grid, measured))),
     )
 
 
@@ -200,28 +162,6 @@ def _limits(limits: Limits) -> dict[str, Any]:
     }
 
 
-# --- points with the keys of their line ----------------------------------------------------------------------------------
-
-
-def weights(precision: str) -> str:
-    """Write a weight precision, and of a source that states none just that."""
-    return precision.upper() or "weights not stated,"
-
-
-def shape(line: LineRecord) -> str:
-    """Write what a line runs: a replica's layout, or both pools."""
-    return shape_of(line._asdict())
-
-
-def shape_of(labels: Mapping[str, Any]) -> str:
-    """Write the same of a point with the keys of its line."""
-    if labels["pools"] is not None:
-        from sizing.report.parts.pools import shape_words
-
-        return shape_words(labels["pools"])
-    return "separate pools" if labels["tp"] is None else layout_in(labels)
-
-
 def _labels(line: LineRecord) -> dict[str, Any]:
     """What a point of a line is of."""
     return {name: value for name, value in line._asdict().items() if name not in OF_LINES}
@@ -248,7 +188,7 @@ def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
         refused = next((line for line in lines if line.reason), None)
         if refused is None:
             return CurveLimiting(None, "no point has a throughput", None, None)
-        at = f"{refused.gpu} {weights(refused.weight_precision)} {shape(refused)}"
+        at = f"{refused.gpu} {line_name(refused)}"
         return CurveLimiting(None, f"no layout fits; {at}: {refused.reason}", None, None)
     near = found.nearest
     if near is None:
@@ -258,53 +198,41 @@ def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
     limit, point, line = getattr(found.limits, near.limit), near.point, lines[found.lines.index(near.line)]
     detail = (
         f"no point keeps {limit.statistic} {near.limit.upper()} <= {milliseconds(limit.seconds / MILLI)}; the nearest is "
-        f"{weights(line.weight_precision)} {shape(line)} on {line.gpu} with {point.concurrency:,} in flight: "
+        f"{line_name(line)} on {line.gpu} with {point.concurrency:,} in flight: "
         f"{milliseconds(point.latency(near.limit, limit.statistic))}"
     )
     return CurveLimiting(near.limit, detail, near.excess, _with_labels(line, point))
 
 
-# --- lines by rate, of the page ------------------------------------------------------------------------------------------
+def weights(precision: str) -> str:
+    """Write a weight precision, and of a source that states none just that."""
+    return precision.upper() or "weights not stated,"
 
 
-def rate_line(found: LineByRate) -> RateLine:
-    """The record of a line by rate; its chosen point is the load of the answer."""
-    line, layout = found.line, found.line.layout
-    assert layout is not None and line.gpus is not None
-    points = [
-        RatePoint(
-            requests_per_s_per_replica=point.requests_per_s,
-            requests_per_s_per_gpu=point.requests_per_s_per_gpu,
-            requests_per_s_per_8_gpus=point.requests_per_s_per_8_gpus,
-            share_of_stable=share,
-            in_flight=point.concurrency,
-            ttft_ms=point.latency_ms.ttft,
-            itl_ms=point.latency_ms.itl,
-            e2e_ms=point.latency_ms.e2e,
-            feasible=point.feasible,
-            is_answer=point.chosen,
-        )
-        for share, point in zip(found.shares, line.points, strict=True)
-    ]
-    return RateLine(
-        gpu=line.gpu, weight_precision=line.weight_precision, **sizes(layout), gpus=line.gpus, points=tuple(points)
-    )
+def shape(line: LineRecord) -> str:
+    """Write what a line runs: a replica's layout, or both pools."""
+    if line.pools is not None:
+        from sizing.report.parts.pools import shape_words
+
+        return shape_words(line.pools)
+    return "separate pools" if line.tp is None else layout(line)
 
 
-# --- what it is of, and rests on -----------------------------------------------------------------------------------------
+def line_name(line: LineRecord) -> str:
+    """Write the precision and layout of a line."""
+    return f"{weights(line.weight_precision)} {shape(line)}"
 
 
-def _inputs(found: Curve, of: CurveInputs | None, measured: Measured | None) -> dict[str, Any]:
+def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None) -> dict[str, Any]:
     """Everything resolved: of predictions where there are any, else of what was measured."""
     of_file = None
     if measured is not None:
         shape_ = {"model": measured.model, "isl": measured.isl, "osl": measured.osl}
         of_file = {"file": measured.file, "rows": len(measured.rows), **shape_, "sources": list(measured.sources)}
-        if of is None:
+        if question is None:
             return {**shape_, "measured": of_file}
-    assert of is not None
-    (question, grid), origin, service = of, of.question.origin, of.question.service
-    tokens, simulated = origin.workload.tokens, grid.tokens is not None
+    assert question is not None and grid is not None
+    service, origin, tokens = question.service, question.origin, question.origin.workload.tokens
     singles = [line for line in found.lines if line.origin == "predicted" and line.pools is None]
     return {
         "workload": origin.workload_name,
@@ -331,11 +259,11 @@ def _inputs(found: Curve, of: CurveInputs | None, measured: Measured | None) -> 
         **conversation(question, placed=False),
         "concurrency": list(grid.in_flight),
         "arrivals": grid.arrivals,
-        "simulated": simulated,
-        "rounds": ROUNDS if simulated and grid.arrivals == "closed" else None,
-        "seed": grid.seed if simulated else None,
+        "simulated": grid.simulated,
+        "rounds": ROUNDS if grid.simulated and grid.arrivals == "closed" else None,
+        "seed": grid.seed if grid.simulated else None,
         "optimisations": service.optimisations.asked(),
-        "pools": None if grid.pools is None else _inputs_of_pools(found),
+        "pools": None if question.space.pools is None else _inputs_of_pools(found),
         "measured": of_file,
     }
 
@@ -358,24 +286,26 @@ def _fixed() -> Assumption:
     return Assumption("fixed along a line of pools", fixed, "", "assumed", "both pools under Poisson arrivals")
 
 
-def _rests_on(found: Curve, of: CurveInputs | None, measured: Measured | None) -> Iterator[Assumption]:
+def _rests_on(
+    found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None
+) -> Iterator[Assumption]:
     """Yield what is assumed and read: of the chosen line, or else the first that fits, and how loads are driven."""
     if measured is not None:
         for source in measured.sources:
             rows = sum((row.source or "not stated") == source for row in measured.rows)
             yield Assumption("points of a closed loop", rows, "rows", "measured", source)
-    if of is None:
+    if question is None or grid is None:
         return
-    yield from assumptions.of_model(of.question, of.question.origin.notes)
-    yield _driven(of.grid)
-    yield from assumptions.of_limits(of.question)
+    yield from assumptions.of_model(question, question.origin.notes)
+    yield _driven(grid)
+    yield from assumptions.of_limits(question)
     lines = [found.chosen[0]] if found.chosen is not None else []
     line = next((line for line in (*lines, *found.lines) if line.parts), None)
     if line is None:
         return
     for part in line.parts:
-        yield from assumptions.of_memory(of.question, part.replica)
-        yield from assumptions.of_time(of.question, part.replica, part.kernels)
+        yield from assumptions.of_memory(question, part.replica)
+        yield from assumptions.of_time(question, part.replica, part.kernels)
     if isinstance(line.pools, Pair):
         from sizing.report.parts import pools
 
@@ -387,10 +317,10 @@ def _driven(grid: Grid) -> Assumption:
     """How loads come about."""
     if grid.arrivals == "poisson":
         simulated = "simulated through the engine's scheduler, in the steady state"
-        how = simulated if grid.tokens is not None else "in closed form (--no-verify)"
+        how = simulated if grid.simulated else "in closed form (--no-verify)"
         what = "the rate that keeps so many in flight on average; nothing is said where no stable rate does"
         return Assumption("load", what, "", "assumed", f"Poisson arrivals, {how}")
-    if grid.tokens is None:
+    if not grid.simulated:
         what = "all requests start together, have equal lengths and stay grouped; nothing is said beyond the slots"
         return Assumption("load", what, "", "assumed", "closed loop in closed form (--no-verify)")
     what = f"an end brings the next request; each place is filled {ROUNDS} times"

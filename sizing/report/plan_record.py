@@ -1,0 +1,353 @@
+"""The record of `llmsize plan`: sizes, reserves, hours, growth, money, and what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from sizing.formats.view import Assumption
+from sizing.planning.cloud import Cloud
+from sizing.planning.fleet import (
+    Availability,
+    FleetFigures,
+    GpuPool,
+    Hour,
+    Tenant,
+    availability,
+    hours_of_load,
+    together,
+    utilisation,
+)
+from sizing.planning.growth import Growing
+from sizing.planning.plan import Moved, Plan
+from sizing.planning.provision import PlanAnswer, Provision, peak_of, total
+from sizing.planning.size import Reserve
+from sizing.planning.uncertainty import Ranges
+from sizing.report.documents import Users
+from sizing.report.parts import assumptions
+from sizing.report.parts.figures import Latency, latency
+from sizing.report.parts.layouts import sizes
+from sizing.report.parts.limiting import unmet
+from sizing.report.parts.question import demand, habits, inputs
+
+
+class WorkloadPlan(NamedTuple):
+    """One workload: its demand, what one replica serves of it (requests/s, or in flight), and its size.
+
+    Latencies are those of the replicas for the peak. `gpus` are replicas times GPUs of one; `nodes` are whole servers of
+    `gpus_per_node`, of this workload alone.
+    """
+
+    name: str
+    model: str
+    weight_precision: str
+    gpu: str
+    gpu_id: str
+    pool: str
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    gpus_per_replica: int
+    gpus_per_node: int
+    replicas_per_node: int
+    demand: dict[str, Any]
+    demand_unit: str
+    demand_at_peak: float
+    headroom: float
+    most_per_replica: float
+    base_replicas: int
+    reserve: Reserve
+    replicas: int
+    gpus: int
+    nodes: int
+    mean_requests_per_s: float | None
+    peak_requests_per_s: float
+    usd_per_gpu_hour: float | None
+    price_source: str | None
+    latency: Latency
+    limit: str
+    verified: bool | None
+
+
+class PoolPlan(NamedTuple):
+    """GPUs of one type that some workloads run on; installed are those of its whole nodes.
+
+    `reserve_gpus` of them are in reserve, for all; `reserve_gpus_apart` would be where each workload had its own.
+    """
+
+    gpu: str
+    gpu_id: str
+    pool: str
+    workloads: tuple[str, ...]
+    gpus: int
+    gpus_sum_of_peaks: int
+    reserve_gpus: int
+    reserve_gpus_apart: int
+    nodes: int
+    gpus_per_node: int
+    installed_gpus: int
+    usd_per_gpu_hour: float | None
+
+
+class Move(NamedTuple):
+    """What changes where one workload runs on another type of GPU; GPUs and cost are those of the whole fleet."""
+
+    workload: str
+    gpu_from: str
+    gpu_to: str
+    feasible: bool
+    detail: str
+    workload_gpus: int | None
+    gpus: int | None
+    nodes: int | None
+    usd_per_month: float | None
+    usd_per_month_now: float | None
+
+
+class PlanReport(NamedTuple):
+    """The record of `llmsize plan`; every total is null where a workload has no answer.
+
+    `gpus` are those of all pools, `installed_gpus` those of their whole nodes. `utilisation_mean` is the mean load over what
+    `gpus` serve within the limits. `users` is of a single workload. `suggestions` are changes that make it feasible.
+    """
+
+    feasible: bool
+    inputs: dict[str, Any]
+    mean_requests_per_s: float | None = None
+    peak_requests_per_s: float | None = None
+    gpus: int | None = None
+    replicas: int | None = None
+    nodes: int | None = None
+    installed_gpus: int | None = None
+    usd_per_month: float | None = None
+    utilisation_mean: float | None = None
+    workloads: tuple[WorkloadPlan, ...] = ()
+    pools: tuple[PoolPlan, ...] = ()
+    hours: tuple[Hour, ...] = ()
+    users: Users | None = None
+    fleet: FleetFigures | None = None
+    availability: tuple[Availability, ...] = ()
+    growth: Growing | None = None
+    cloud: Cloud | None = None
+    moves: tuple[Move, ...] = ()
+    uncertainty: Ranges | None = None
+    problems: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+    schema: str = "llmsize.plan/1"
+
+
+def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
+    """The record of a plan; `title` is the name of the fleet or workload."""
+    stated = {"fleet" if is_fleet else "workload": title, **_rules(plan), "workloads": dict(_inputs(plan))}
+    fleet = plan.fleet
+    if fleet is None:
+        return PlanReport(False, stated, problems=tuple(_problems(plan)), suggestions=tuple(_suggestions(plan)))
+    first, tenant = fleet.answers[0], fleet.tenants[0]
+    pools = tuple(_pool(pool, fleet) for pool in fleet.pools)
+    found = (availability(each, plan.rules) for each in fleet.tenants)
+    return PlanReport(
+        feasible=plan.feasible,
+        inputs=stated,
+        mean_requests_per_s=total(_mean_per_s(each) for each in fleet.tenants),
+        peak_requests_per_s=fleet.peak_requests_per_s,
+        gpus=fleet.gpus,
+        replicas=fleet.replicas,
+        nodes=fleet.nodes,
+        installed_gpus=sum(pool.installed_gpus for pool in pools),
+        usd_per_month=plan.usd_per_month,
+        utilisation_mean=utilisation(fleet.tenants, fleet.gpus),
+        workloads=tuple(
+            _workload(answer, each, fleet) for answer, each in zip(fleet.answers, fleet.tenants, strict=True)
+        ),
+        pools=pools,
+        hours=hours_of_load(fleet.tenants, fleet.pools),
+        users=None if is_fleet else _users(first, tenant),
+        fleet=together(fleet.tenants, fleet.pools) if is_fleet else None,
+        availability=tuple(each for each in found if each is not None),
+        growth=plan.growth,
+        cloud=plan.cloud,
+        moves=tuple(_move(move, fleet) for move in plan.moves),
+        uncertainty=plan.draws,
+        problems=tuple(_problems(plan)),
+        assumptions=tuple(_assumptions(plan, fleet)),
+    )
+
+
+def _rules(plan: Plan) -> dict[str, Any]:
+    rules = plan.rules
+    return {
+        "spare": rules.spare,
+        "availability": rules.availability,
+        "node_availability": rules.unit_availability,
+        "mtbf_hours": rules.mtbf_hours,
+        "mttr_hours": rules.mttr_hours,
+        "failures": "node" if rules.by_node else "replica",
+        "maintenance": rules.maintenance,
+        "growth_per_month": rules.growth_per_month,
+        "from": rules.start.isoformat() if rules.growth_per_month is not None else None,
+        "until": rules.until.isoformat() if rules.until is not None else None,
+        "cloud": rules.provider,
+        "min_replicas": rules.min_replicas,
+        "spot": rules.spot_share,
+    }
+
+
+def _inputs(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    for answer in plan.answers:
+        name, outcome = answer.workload.name, answer.found.outcome
+        yield name, inputs(outcome.question, outcome.best.replica if outcome.best is not None else None)
+
+
+def _problems(plan: Plan) -> Iterator[str]:
+    """What stands in the way of a plan: workloads without an answer, a target out of reach, the budget."""
+    if plan.unreachable is not None:
+        yield plan.unreachable
+    elif plan.fleet is None:
+        yield from (_problem(answer) for answer in plan.answers if answer.found.best is None)
+    elif plan.gpus_over_budget:
+        gpus, over = plan.fleet.gpus, plan.gpus_over_budget
+        yield f"the plan takes {gpus:,} GPUs, {over:,} more than the budget of {gpus - over:,}"
+
+
+def _problem(answer: PlanAnswer) -> str:
+    return f"{answer.workload.name}: {unmet(answer.found.outcome, (), answer.found.verified).detail}"
+
+
+def _suggestions(plan: Plan) -> Iterator[str]:
+    if plan.unreachable is not None:
+        yield "a lower --availability, or better nodes"
+    for name, change in plan.suggestions:
+        yield f"{name}: {change.change}: {change.gpus} x {change.gpu} ({change.layout})"
+
+
+def _mean_per_s(tenant: Tenant) -> float | None:
+    return tenant.demanded.mean_per_s if tenant.demanded is not None else None
+
+
+def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadPlan:
+    best, question, need, size = answer.best, answer.found.outcome.question, tenant.need, tenant.size
+    chosen, price = best.replica, fleet.price(tenant.gpu_id)
+    return WorkloadPlan(
+        name=tenant.name,
+        model=question.service.model.name,
+        weight_precision=chosen.plan.weight_format,
+        gpu=chosen.gpu_type.name,
+        gpu_id=tenant.gpu_id,
+        pool=tenant.pool,
+        **sizes(chosen.layout),
+        gpus_per_replica=chosen.layout.gpus,
+        gpus_per_node=need.fit.gpus_per_node,
+        replicas_per_node=need.fit.replicas_per_node,
+        demand=demand(question),
+        demand_unit="requests in flight" if need.in_flight else "requests/s",
+        demand_at_peak=need.demand,
+        headroom=need.headroom,
+        most_per_replica=need.per_replica,
+        base_replicas=size.base,
+        reserve=size.reserve,
+        replicas=size.replicas,
+        gpus=size.gpus,
+        nodes=size.nodes,
+        mean_requests_per_s=_mean_per_s(tenant),
+        peak_requests_per_s=peak_of(answer, tenant),
+        usd_per_gpu_hour=price.usd_per_gpu_hour,
+        price_source=price.source,
+        latency=latency(best),
+        limit=best.binding,
+        verified=None if answer.found.verified is None else answer.found.verified.passed,
+    )
+
+
+def _pool(pool: GpuPool, fleet: Provision) -> PoolPlan:
+    return PoolPlan(
+        gpu=fleet.gpu_types[pool.gpu_id].name,
+        installed_gpus=pool.nodes * pool.gpus_per_node,
+        usd_per_gpu_hour=fleet.price(pool.gpu_id).usd_per_gpu_hour,
+        **{name: getattr(pool, name) for name in PoolPlan._fields if hasattr(pool, name)},
+    )
+
+
+def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
+    """The daily active users that the load is of; None of a closed loop, whose rate follows the answers."""
+    question, need = answer.found.outcome.question, tenant.need
+    stated = question.origin.workload.demand
+    if need.in_flight:
+        return None
+    user = habits(question)
+    rate = need.demand if question.origin.demanded is not None else need.per_replica * need.base
+    return Users(user.users_of(rate), *user[:3], stated is None or stated.daily_active_users is not None)
+
+
+def _move(move: Moved, now: Provision) -> Move:
+    name = move.answer.workload.name
+    source = next(answer.best.replica.gpu_type.name for answer in now.answers if answer.workload.name == name)
+    if move.fleet is None:
+        target, why = (
+            ", ".join(gpu_type.name for gpu_type in move.answer.workload.question.space.gpu_types),
+            _problem(move.answer),
+        )
+        return Move(name, source, target, False, why, None, None, None, None, now.usd_per_month)
+    replica = move.answer.best.replica
+    size = next(tenant.size for tenant in move.fleet.tenants if tenant.name == name)
+    return Move(
+        workload=name,
+        gpu_from=source,
+        gpu_to=replica.gpu_type.name,
+        feasible=True,
+        detail=f"{size.replicas} replicas x {replica.layout}",
+        workload_gpus=size.gpus,
+        gpus=move.fleet.gpus,
+        nodes=move.fleet.nodes,
+        usd_per_month=move.fleet.usd_per_month,
+        usd_per_month_now=now.usd_per_month,
+    )
+
+
+def _assumptions(plan: Plan, fleet: Provision) -> Iterator[Assumption]:
+    """Yield what a plan rests on, each once: how the peak came about, reserves, scaling, and how draws are made."""
+    yield from dict.fromkeys(entry for answer in fleet.answers for entry in _of_answer(answer, fleet))
+    rules = plan.rules
+    if rules.availability is not None and not rules.by_node:
+        how = "binomial; --failures node for whole nodes"
+        yield Assumption("failures", "each replica fails by itself", "", "assumed", how)
+    if rules.growth_per_month is not None:
+        yield Assumption("growth", "the same for every workload, at one size of a replica", "", "assumed", "as asked")
+    if plan.cloud is not None:
+        yield from _of_cloud(plan, plan.cloud)
+    if plan.draws is not None:
+        draws = f"{plan.draws.draws:,} of seed {plan.draws.seed}"
+        yield Assumption("draws", draws, "", "assumed", plan.draws.measure)
+
+
+def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
+    best, question = answer.best, answer.found.outcome.question
+    yield from assumptions.of_model(question, question.origin.notes)
+    yield from assumptions.of_memory(question, best.replica)
+    yield from assumptions.of_time(question, best.replica, best.load.kernels)
+    yield from assumptions.of_limits(question)
+    if question.service.extras.cached.varies:
+        what = f"as over {best.replicas:,} replicas, spare and later ones left out"
+        yield Assumption("what prefix caches find", what, "", "assumed", "the size that the peak takes")
+    gpu_type, price = best.replica.gpu_type, fleet.price(best.replica.gpu_type.id)
+    priced = replace(gpu_type, usd_per_gpu_hour=price.usd_per_gpu_hour, price_source=price.source)
+    yield from assumptions.of_planning(question, replace(best.replica, gpu_type=priced))
+
+
+def _of_cloud(plan: Plan, cloud: Cloud) -> Iterator[Assumption]:
+    rules = plan.scaling
+    for what, value, unit in (
+        ("weights over the network", rules.network_gb_per_s, "GB/s"),
+        ("weights from disk", rules.disk_gb_per_s, "GB/s"),
+        ("start of a node", rules.node_start_s, "s"),
+        ("start of the engine", rules.engine_start_s, "s"),
+    ):
+        yield Assumption(what, value, unit, "assumed", rules.source)
+    if cloud.mixes:
+        discount = rules.reserved_discount * 100
+        yield Assumption("reserved price", discount, "% below on demand unless known", "assumed", rules.source)
+    yield Assumption("load within an hour", "even; it changes at the full hour", "", "assumed", "scaling begins then")
