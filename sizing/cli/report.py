@@ -35,13 +35,13 @@ def command(
     from sizing.cli.output import complain, print_text, write_file
     from sizing.cli.reported import report
     from sizing.cli.resolve import question
-    from sizing.report.html import render
+    from sizing.report.page import html
 
     target = Part(lambda: _target(output))
     asked = question(workload, WORKLOAD_OPTIONS, values, target)
     again = _command(workload, output or STDOUT, values)
     document = report(asked, values, again)
-    page = render(document)
+    page = html(document)
     if target.value is None:
         print_text(page.removesuffix("\n"))
     else:
