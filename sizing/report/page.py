@@ -26,8 +26,8 @@ from sizing.formats.view import (
 )
 from sizing.formats.words import gib, milliseconds, money, number, percent, stated
 from sizing.report.compare import Compare, CompareCandidate
-from sizing.report.curve import PER_8
-from sizing.report.curve_record import CurveRecord, LineRecord, shape
+from sizing.report.curve.record import CurveRecord, LineRecord, shape
+from sizing.report.curve.sections import PER_8
 from sizing.report.documents import Estimate
 from sizing.report.parts import quantities
 from sizing.report.parts.assumptions import KINDS
