@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.answers.search import Evaluated
+from sizing.answers.answer import Answer
 from sizing.answers.verify import FEWEST_REQUESTS, deployed_as, lengths_of, limits_of, simulated, steady
 from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
 from sizing.model import memory
@@ -317,7 +317,7 @@ LATENCIES = ("ttft", "itl", "e2e")
 class AtRate(NamedTuple):
     """One replica at a rate: `size` holds its operating point, `share` is of the highest stable rate."""
 
-    size: Evaluated
+    size: Answer
     share: float
     feasible: bool
 
@@ -328,30 +328,31 @@ def highest_stable(load: Load) -> Capacity:
     return Capacity(rate, rate, batching.decoding_limit(load.service, load.slots), "utilisation")
 
 
-def line(best: Evaluated, question: Question, tokens: Tokens | None) -> Iterator[AtRate]:
+def line(best: Answer, question: Question, tokens: Tokens | None) -> Iterator[AtRate]:
     """Yield one replica of a layout at ascending rates, simulated with `tokens`, of the closed form without.
 
     Rates at which the queue keeps growing are left out: their latencies depend on how long one looks.
     """
-    most = highest_stable(best.load)
+    most = highest_stable(best.pool.load)
     for share in SHARES:
         rate = share * most.requests_per_s
-        size = replace(best, replicas=1, point=best.load.at_rate(rate, most), served=None)
-        if not bool(size.point.stable[0]) or float(size.point.running[0]) > best.load.slots:
+        pool = replace(best.pool, count=1, point=best.pool.load.at_rate(rate, most))
+        size = Answer((pool,))
+        if not bool(pool.point.stable[0]) or float(pool.point.running[0]) > pool.load.slots:
             continue
         if tokens is not None:
-            size = replace(size, served=simulated(size, question, tokens))
-        if size.served is None or size.served.stable:
+            size = simulated(size, question, tokens)
+        if size.run is None or size.run.stable:
             yield AtRate(size, share, keeps(size, limits_of(best, question)))
 
 
-def own_point(best: Evaluated, question: Question) -> AtRate:
+def own_point(best: Answer, question: Question) -> AtRate:
     """Return one replica of an answer at its share of the demand."""
-    share = best.requests_per_s / best.replicas / highest_stable(best.load).requests_per_s
+    share = best.requests_per_s / best.pool.count / highest_stable(best.pool.load).requests_per_s
     return AtRate(best, share, keeps(best, limits_of(best, question)))
 
 
-def keeps(size: Evaluated, limits: Limits) -> bool:
+def keeps(size: Answer, limits: Limits) -> bool:
     """Tell whether a size keeps each limit on the statistic that it bounds."""
     for name in LATENCIES:
         limit = getattr(limits, name)

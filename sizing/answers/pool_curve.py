@@ -16,11 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sizing.answers import pools
+from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.answers.curve import SHARES, Each, Progress, Seen, highest_stable, unknown
-from sizing.answers.pools import Asked, Found, Pooled, fits_node, joined
-from sizing.answers.search import Evaluated
-from sizing.answers.verify import REQUESTS
-from sizing.answers.verify_pools import driven, part_of, verify
+from sizing.answers.pools import Asked, fits_node, joined
+from sizing.answers.verify import REQUESTS, driven, part_of, verify
 from sizing.question.question import Data, Question
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
@@ -42,14 +41,14 @@ class PoolLine:
     """Two pools as they were asked for, and the numbers in flight over both that they are put under."""
 
     asked: Asked
-    pair: Pooled
+    pair: Answer
     in_flight: tuple[int, ...]
 
 
 class Unpaired(NamedTuple):
     """Pools of which no pair of layouts can be drawn, and what a search said of them."""
 
-    found: Found
+    found: Outcome
     asked: Asked
     precision: str | None
 
@@ -67,14 +66,13 @@ def lines(
 
     With `tokens` the pair is one that a simulation confirms.
     """
-    given = asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1
-    of_budget = question.with_(gpu_budget=BUDGET * max(given))
+    of_budget = question.with_(gpu_budget=BUDGET * max(count or 1 for count in asked.given))
     found = pools.search(of_budget, asked, (precision,), data)
-    checked = None if tokens is None else verify(found, asked, tokens, seed=seed)
-    best = found.confirmed(checked) or found.best
+    checked = found if tokens is None else verify(found, tokens, data, asked=asked, seed=seed)
+    best = checked.confirmed or found.best
     if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
         anyhow = pools.search(of_budget.with_(limits=Limits()), asked, (precision,), data)
-        best = min(anyhow.ranked, key=lambda pair: _alone_s(pair, question), default=None)
+        best = min(anyhow.answers, key=lambda pair: _alone_s(pair, question), default=None)
     if best is None:
         return [Unpaired(found, asked, precision)]
     drawn = [
@@ -83,54 +81,51 @@ def lines(
     return [*drawn] or [Unpaired(found, asked, precision)]
 
 
-def _alone_s(pair: Pooled, question: Question) -> float:
+def _alone_s(pair: Answer, question: Question) -> float:
     """Seconds of a request that is alone."""
     return pair.prefill.load.solo_ttft_s + (question.service.osl - 1) * pair.decode.load.solo_itl_s
 
 
-def _ratios(best: Pooled, question: Question, asked: Asked) -> Iterator[Pooled]:
+def _ratios(best: Answer, question: Question, asked: Asked) -> Iterator[Answer]:
     """Yield a pair with its numbers of replicas as given, or in the ratios nearest to its own, those with most prefill first."""
-    own = best.prefill.replicas / best.decode.replicas
-    given = asked.prefill.pool.replicas, asked.decode.pool.replicas
+    own = best.prefill.count / best.decode.count
+    given = asked.given
     counts = dict.fromkeys((given[0] or one, given[1] or other) for one, other in RATIOS)
     near = sorted(counts, key=lambda pair: abs(math.log(pair[0] / pair[1] / own)))[:MOST_LINES]
     for one, other in sorted(near, key=lambda pair: -pair[0] / pair[1]):
-        prefill, decode = replace(best.prefill, replicas=one), replace(best.decode, replicas=other)
-        sized = replace(best, prefill=prefill, decode=decode, served=None)
+        prefill, decode = replace(best.prefill, count=one, run=None), replace(best.decode, count=other, run=None)
+        sized = replace(best, pools=(prefill, decode), run=None)
         try:
             yield joined(sized, question, asked, within_node=fits_node(sized))
         except UntimedError:  # no network between nodes
             continue
 
 
-def highest_per_s(pair: Pooled, prompt_tokens: int) -> float:
+def highest_per_s(pair: Answer, prompt_tokens: int) -> float:
     """Requests/s at which one of the pools, or its links, has no time left; no limit asked."""
+    assert pair.transfer is not None
     linked_s = float(pair.transfer.seconds(prompt_tokens))
-    return min(
-        pool.replicas * min(pool.load.highest_per_s, pool.replica.layout.dp / linked_s) for pool in pair.parts.values()
-    )
+    return min(pool.count * min(pool.load.highest_per_s, pool.replica.layout.dp / linked_s) for pool in pair.pools)
 
 
-def at_rate(pair: Pooled, requests_per_s: float) -> Pooled | None:
+def at_rate(pair: Answer, requests_per_s: float) -> Answer | None:
     """Return the same pools at a rate, None where one of them could not keep up or has too few slots."""
 
-    def at(pool: Evaluated) -> Evaluated:
-        point = pool.load.at_rate(requests_per_s / pool.replicas, highest_stable(pool.load))
-        return replace(pool, point=point, served=None)
+    def at(pool: Pool) -> Pool:
+        point = pool.load.at_rate(requests_per_s / pool.count, highest_stable(pool.load))
+        return replace(pool, point=point, run=None)
 
-    found = replace(pair, prefill=at(pair.prefill), decode=at(pair.decode), served=None)
-    ok = all(
-        bool(pool.point.stable[0]) and float(pool.point.running[0]) <= pool.load.slots for pool in found.parts.values()
-    )
+    found = replace(pair, pools=tuple(map(at, pair.pools)), run=None)
+    ok = all(bool(pool.point.stable[0]) and float(pool.point.running[0]) <= pool.load.slots for pool in found.pools)
     return found if ok else None
 
 
-def _held(pair: Pooled) -> float:
+def _held(pair: Answer) -> float:
     """Requests in flight over both pools, by Little's law; those on the way between them too."""
     return pair.requests_per_s * pair.latency_s("e2e")["mean"]
 
 
-def _loads(pair: Pooled, question: Question) -> tuple[int, ...]:
+def _loads(pair: Answer, question: Question) -> tuple[int, ...]:
     """Return doublings from one in flight to the most at which queues have an end, and that."""
     highest = highest_per_s(pair, question.service.isl)
     shares = [share for share in reversed(SHARES) if share <= FULLEST]
@@ -139,7 +134,7 @@ def _loads(pair: Pooled, question: Question) -> tuple[int, ...]:
     return (*(2**power for power in range(most.bit_length()) if 2**power < most), most)
 
 
-def at_loads(line: PoolLine, question: Question) -> list[Pooled | None]:
+def at_loads(line: PoolLine, question: Question) -> list[Answer | None]:
     """Return a line's pools at each of its loads, None where no stable rate keeps so many in flight."""
     shares = np.geomspace(LIGHTEST, HEAVIEST, RATES_TRIED)
     rates = shares * highest_per_s(line.pair, question.service.isl)
@@ -162,7 +157,7 @@ class _Run(NamedTuple):
     """One load of one line."""
 
     in_flight: int
-    pair: Pooled | None
+    pair: Answer | None
 
 
 def seen(
@@ -174,7 +169,7 @@ def seen(
     each: Each = map,
     progress: Progress | None = None,
 ) -> list[list[Seen]]:
-    """Return what is seen of every load of every line: simulated with `tokens`, as `verify_pools` does, else of the closed form.
+    """Return what is seen of every load of every line: simulated with `tokens`, as `verify` does, else of the closed form.
 
     `each` maps over the loads in order, in other processes if it likes.
     """
@@ -197,7 +192,7 @@ def _closed_form(run: _Run) -> Seen:
         in_flight=run.in_flight,
         latencies_s={name: pair.latency_s(name) for name in ("ttft", "itl", "e2e")},
         requests_per_s=pair.requests_per_s,
-        decoding=float(pair.decode.point.decoding[0]) * pair.decode.replicas,
+        decoding=float(pair.decode.point.decoding[0]) * pair.decode.count,
         cache_used=None,
         waiting=None,
         preemptions=0,
@@ -208,11 +203,12 @@ def _simulated(run: _Run, question: Question, tokens: Tokens, seed: int) -> Seen
     pair = run.pair
     if pair is None:
         return unknown(run.in_flight)
-    handed = driven(pair, question, tokens, REQUESTS, seed)
-    whole = handed.whole
+    pair = driven(pair, question, tokens, REQUESTS, seed)
+    whole, decode = pair.run, pair.decode.run
+    assert whole is not None and decode is not None
     if not whole.completed or not whole.stable:
         return unknown(run.in_flight)
-    *_, share = part_of(pair.prefill.replicas, pair.decode.replicas)
+    *_, share = part_of(pair.prefill.count, pair.decode.count)
     rate = whole.requests_per_s / share
     after_first_s = whole.latencies_s["e2e"]["mean"] - whole.latencies_s["ttft"]["mean"]
     return Seen(
@@ -220,7 +216,7 @@ def _simulated(run: _Run, question: Question, tokens: Tokens, seed: int) -> Seen
         latencies_s=whole.latencies_s,
         requests_per_s=rate,
         decoding=rate * after_first_s,  # Little's law: of those past their first token
-        cache_used=handed.decode.cache_max,
+        cache_used=decode.cache_max,
         waiting=whole.queue_mean / share,
         preemptions=whole.preemptions,
     )

@@ -8,7 +8,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from sizing.answers.search import Bounded, Outcome, Timed, bounded, chosen, search, settled, tabulated
+from sizing.answers.answer import Outcome
+from sizing.answers.search import Bounded, Timed, bounded, chosen, search, settled, tabulated
 from sizing.question.question import Data, GpuType, Question, Service
 from sizing.replica.replica import Refusal
 

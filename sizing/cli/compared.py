@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.answers.compare import Compared, ComparedPools
-from sizing.answers.search import Outcome
+from sizing.answers.answer import Outcome
+from sizing.answers.compare import Compared
 from sizing.catalog import workloads
 from sizing.catalog.shelf import Found
 from sizing.cli.collecting import Part
@@ -27,7 +27,6 @@ from sizing.specs.workload import Objective, Workload
 
 if TYPE_CHECKING:  # what sizes pools, and the simulator, are loaded where they are asked for
     from sizing.answers.pools import Asked as Pools
-    from sizing.answers.verify import Verified
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if (option.field or "").startswith("demand."))
@@ -80,13 +79,13 @@ class Candidates:
         """Return the line of one candidate."""
         alone = self.question._replace(options=(one.gpu_type,), precisions=(one.precision,), pools=one.pools)
         if one.pools is None:
-            found = Compared(one.gpu_type, one.precision, *_answer(alone, self.values))
+            found = Compared(one.gpu_type, one.precision, _answer(alone, self.values))
             return report.told(found, self.question.asked, self.sort, self.replaced)
         from sizing.cli.pools import searched
         from sizing.report import compare_pools
 
-        pair = searched(alone, to_size(alone, self.values), to_simulate(alone, self.values))
-        compared = ComparedPools(one.pools, one.precision, *pair)
+        outcome = searched(alone, to_size(alone, self.values), to_simulate(alone, self.values))
+        compared = Compared(one.gpu_type, one.precision, outcome, one.pools)
         return compare_pools.told(compared, self.question.asked, self.sort, self.replaced)
 
 
@@ -137,7 +136,7 @@ def _candidates(asked: Prepared) -> list[Candidate]:
     return [*whole, *(Candidate(one.prefill.options[0], name, one) for one in both for name in asked.precisions)]
 
 
-def _answer(alone: Prepared, values: Mapping[str, Any]) -> tuple[Outcome, Verified | None]:
+def _answer(alone: Prepared, values: Mapping[str, Any]) -> Outcome:
     """Return what `estimate` finds of one GPU type and precision."""
     return answer(to_size(alone, values), alone, to_simulate(alone, values))
 
@@ -188,13 +187,13 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
         asked = question(found, OPTIONS, of_these, pooled=True)  # what is there serves as one
     except InputError as error:  # all else was looked up before
         raise InputError([replace(fault, field="--replace") for fault in error.faults]) from None
-    outcome, checked = _answer(asked, values)
-    both = Compared(asked.options[0], None, outcome, checked)
+    outcome = _answer(asked, values)
+    both = Compared(asked.options[0], None, outcome)
     served = report.replaced(both, asked.asked, replacing.gpus)
     if served is None:
         from sizing.report.limiting import unmet
 
-        reason = unmet(outcome, (), checked).detail
+        reason = unmet(outcome, ()).detail
         message = f"{replacing.gpus} x {asked.options[0].name} serve nothing within the limits: {reason}"
         raise InputError(Fault(message, field="--replace"))
     return served

@@ -12,7 +12,7 @@ from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, tak
 if TYPE_CHECKING:
     from sizing.cli.priced import Prices
     from sizing.cli.resolve import Prepared
-    from sizing.report.cost import Answer
+    from sizing.report.cost import GpuAnswer
     from sizing.report.documents_cost import CostReport
 
 
@@ -91,7 +91,7 @@ def _costed(asked: Prepared, prices: Prices, values: dict[str, Any]) -> CostRepo
     return build(Asking(tuple(answers), prices.api, prices.split, load_defaults().spec), problems, helps)
 
 
-def _short(answer: Answer) -> float:
+def _short(answer: GpuAnswer) -> float:
     """Return how far a type of GPU is from an answer, by its nearest miss; what only a budget or a simulation turned down is near."""
     from sizing.answers.advice import nearest_miss
 
@@ -99,28 +99,28 @@ def _short(answer: Answer) -> float:
     return 0.0 if miss is None else miss.shortfall
 
 
-def _helps(answer: Answer, asked: Prepared, values: dict[str, Any]) -> tuple[str, ...]:
+def _helps(answer: GpuAnswer, asked: Prepared, values: dict[str, Any]) -> tuple[str, ...]:
     """Return the single changes that would let a type of GPU meet the demand, in words."""
     from sizing.cli.estimate import suggested
     from sizing.report.limiting import unmet
 
-    return unmet(answer.outcome, suggested(answer.outcome, asked, values), answer.checked).suggestions
+    return unmet(answer.outcome, suggested(answer.outcome, asked, values)).suggestions
 
 
-def _answer(asked: Prepared, priced: Any, values: dict[str, Any]) -> Answer:
+def _answer(asked: Prepared, priced: Any, values: dict[str, Any]) -> GpuAnswer:
     """Return what the search finds on one type of GPU, confirmed by simulation: as `llmsize estimate` does."""
     from sizing.cli.estimate import answer, to_simulate, to_size
-    from sizing.report.cost import Answer
+    from sizing.report.cost import GpuAnswer
 
-    outcome, checked = answer(to_size(asked, values), asked, to_simulate(asked, values))
-    return Answer(asked.asked, outcome, checked, priced)
+    outcome = answer(to_size(asked, values), asked, to_simulate(asked, values))
+    return GpuAnswer(asked.asked, outcome, priced)
 
 
-def _problem(answer: Answer) -> str | None:
+def _problem(answer: GpuAnswer) -> str | None:
     """Say what is in the way on a type of GPU; None where nothing is."""
     from sizing.report.limiting import unmet
 
     if answer.best is not None:
         return None
-    name, detail = answer.asked.options[0].name, unmet(answer.outcome, (), answer.checked).detail
+    name, detail = answer.asked.options[0].name, unmet(answer.outcome, ()).detail
     return detail if name in detail else f"{name}: {detail}"

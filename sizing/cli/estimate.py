@@ -25,10 +25,9 @@ from sizing.cli.options import (
 
 if TYPE_CHECKING:
     from sizing.answers.advice import Suggestion
-    from sizing.answers.search import Outcome
-    from sizing.answers.verify import Verified
+    from sizing.answers.answer import Outcome
     from sizing.cli.resolve import Prepared
-    from sizing.question.question import Question
+    from sizing.question.question import Data, Question
     from sizing.report.documents import Estimate
     from sizing.report.estimate import Hopeful
     from sizing.specs.workload import Tokens
@@ -98,21 +97,19 @@ def estimated(asked: Prepared, values: Mapping[str, Any], *, relaxed: bool = Tru
     `relaxed` looks for the limit that takes fewer GPUs; `explained` adds how each number came about.
     """
     from sizing.answers import advice
-    from sizing.answers.search import within_budget
     from sizing.report.estimate import build
 
     tokens, request = to_simulate(asked, values), to_size(asked, values)
-    outcome, checked = answer(request, asked, tokens)
+    outcome = answer(request, asked, tokens)
 
-    confirm = _confirming(tokens)
-    feasible = within_budget(outcome) and (checked is None or checked.passed)
+    confirm = _confirming(tokens, asked)
+    feasible = outcome.answer is not None
     searched = (asked.options, asked.precisions, asked.data)
     document = build(
         outcome,
         asked.asked,
         relaxation=advice.relaxation(outcome, *searched, confirm) if feasible and relaxed else None,
         suggestions=() if feasible else advice.suggestions(outcome, *searched, confirm),
-        checked=checked,
         hopeful=_hopeful(asked, tokens, outcome if feasible else None) if values["conservative"] else None,
         explained=explained,
     )
@@ -123,18 +120,18 @@ def suggested(outcome: Outcome, asked: Prepared, values: Mapping[str, Any]) -> t
     """Return the single changes that would make an infeasible question feasible, each searched and confirmed as its answer is."""
     from sizing.answers import advice
 
-    confirm = _confirming(to_simulate(asked, values))
+    confirm = _confirming(to_simulate(asked, values), asked)
     return advice.suggestions(outcome, asked.options, asked.precisions, asked.data, confirm)
 
 
-def _confirming(tokens: Tokens | None) -> Callable[[Outcome], Outcome | None]:
+def _confirming(tokens: Tokens | None, asked: Prepared) -> Callable[[Outcome], Outcome | None]:
     """Return what confirms an outcome by simulation, or takes it as it is where there are no `tokens` to simulate with."""
 
     def confirm(other: Outcome) -> Outcome | None:
         if tokens is None:
             return other if other.best is not None else None
-        tried = simulated(other, tokens, tries=CONFIRMING_TRIES)
-        return tried.outcome if tried is not None and tried.passed else None
+        tried = simulated(other, tokens, asked.data, tries=CONFIRMING_TRIES)
+        return tried if tried.confirmed is not None else None
 
     return confirm
 
@@ -158,10 +155,10 @@ def _with_pools(
     from sizing.report.check_command import simulate_pools
 
     assert asked.pools is not None
-    found, checked = searched(asked, question, tokens)
+    found = searched(asked, question, tokens)
     beside = aggregated.best if aggregated is not None else None
-    best = found.confirmed(checked)
-    built = pools.build(found, asked.pools, beside, checked)
+    best = found.confirmed
+    built = pools.build(found, asked.pools, beside)
     if built.feasible and best is not None:
         built = built._replace(simulate_command=simulate_pools(best, question, asked.asked, asked.pools))
     return document._replace(
@@ -193,26 +190,24 @@ def _cautious(question: Question) -> Question:
 
 def _hopeful(asked: Prepared, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
     """Return the answer as predicted, to compare with; a size found with caution keeps the limits without it too."""
-    from sizing.answers.search import preference, within_budget
+    from sizing.answers.answer import preference
     from sizing.report.estimate import Hopeful
 
-    outcome, checked = answer(asked.question, asked, tokens)
-    passed = within_budget(outcome) and (checked is None or checked.passed)
-    found = [one.best for one in (outcome if passed else None, cautious) if one is not None and one.best is not None]
+    outcome = answer(asked.question, asked, tokens)
+    found = [one.answer for one in (outcome, cautious) if one is not None and one.answer is not None]
     return Hopeful(min(found, key=lambda one: preference(one, asked.question), default=None))
 
 
-def answer(question: Question, asked: Prepared, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
+def answer(question: Question, asked: Prepared, tokens: Tokens | None) -> Outcome:
     """Return what a search finds, its best answer confirmed by simulation unless there are no `tokens` to simulate with."""
     from sizing.answers.search import search
 
     outcome = search(question, asked.options, asked.precisions, asked.data)
-    checked = None if tokens is None else simulated(outcome, tokens)
-    return (outcome, checked) if checked is None else (checked.outcome, checked)
+    return outcome if tokens is None else simulated(outcome, tokens, asked.data)
 
 
-def simulated(outcome: Outcome, tokens: Tokens, *, tries: int | None = None) -> Verified | None:
-    """Return the outcome confirmed by simulation, of as many sizes as usual or `tries`; None where there is none to confirm."""
+def simulated(outcome: Outcome, tokens: Tokens, data: Data, *, tries: int | None = None) -> Outcome:
+    """Return the outcome confirmed by simulation, of as many sizes as usual or `tries`."""
     from sizing.answers.verify import MOST_TRIES, verify  # a run without verification need not load the simulator
 
-    return None if outcome.best is None else verify(outcome, tokens, tries=tries or MOST_TRIES)
+    return verify(outcome, tokens, data, tries=tries or MOST_TRIES)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sizing.planning.fleet import Sharing
     from sizing.planning.size import Rules
     from sizing.report.documents_plan import Move, Plan, Uncertainty
-    from sizing.report.plan import Answer, Asking
+    from sizing.report.plan import Asking, WorkloadAnswer
 
 WORKLOAD_OPTIONS = (
     *MODEL_OPTIONS,
@@ -137,7 +137,7 @@ def _stated(asked: PlanQuestion) -> dict[str, Any]:
     }
 
 
-def _answer(name: str, question: Prepared, pool: Sharing, rules: Rules, *, verified: bool) -> Answer:
+def _answer(name: str, question: Prepared, pool: Sharing, rules: Rules, *, verified: bool) -> WorkloadAnswer:
     """Return what the search finds for a workload, confirmed by simulation: as `llmsize estimate` does.
 
     The layout is that which takes the fewest GPUs with its reserves, in a shared pool too: that has one reserve for all, as large
@@ -147,27 +147,25 @@ def _answer(name: str, question: Prepared, pool: Sharing, rules: Rules, *, verif
 
     from sizing.answers.search import search
     from sizing.planning.size import order_with
-    from sizing.report.plan import Answer
+    from sizing.report.plan import WorkloadAnswer
 
     order = order_with(rules)
     outcome = search(question.question, question.options, question.precisions, question.data)
-    outcome = replace(outcome, ranked=tuple(sorted(outcome.ranked, key=lambda one: order(one, outcome.question))))
-    checked = None
+    outcome = replace(outcome, answers=tuple(sorted(outcome.answers, key=lambda one: order(one, outcome.question))))
     if verified and outcome.best is not None:
         from sizing.answers.verify import verify
 
-        checked = verify(outcome, question.asked.workload.tokens, order=order)
-        outcome = checked.outcome
-    return Answer(name, question.asked, outcome, checked, pool)
+        outcome = verify(outcome, question.asked.workload.tokens, question.data, order=order)
+    return WorkloadAnswer(name, question.asked, outcome, pool)
 
 
-def _problem(answer: Answer) -> str:
+def _problem(answer: WorkloadAnswer) -> str:
     from sizing.report.limiting import unmet
 
-    return f"{answer.name}: {unmet(answer.outcome, (), answer.checked).detail}"
+    return f"{answer.name}: {unmet(answer.outcome, ()).detail}"
 
 
-def _suggestions(answer: Answer, question: Prepared, *, verified: bool) -> list[str]:
+def _suggestions(answer: WorkloadAnswer, question: Prepared, *, verified: bool) -> list[str]:
     """Return the changes that would let a workload be served, each found by searching again, as `llmsize estimate` does."""
     from sizing.cli.estimate import suggested
 
@@ -185,23 +183,23 @@ def _move(asking: Asking, name: str, question: Prepared, *, verified: bool) -> M
     now = next(answer for answer in asking.answers if answer.name == name)
     moved = _answer(name, question, now.pool, asking.rules, verified=verified)
 
-    def totals(answers: Sequence[Answer]) -> tuple[int, int, float | None]:
+    def totals(answers: Sequence[WorkloadAnswer]) -> tuple[int, int, float | None]:
         pools = pools_of([member_of(answer, asking.rules) for answer in answers], asking.rules)
         held = rented(asking._replace(answers=tuple(answers)), pools)
-        prices = {a.best.replica.gpu_type.id: price_of(a, held) for a in answers if a.best is not None}
+        prices = {a.best.pool.replica.gpu_type.id: price_of(a, held) for a in answers if a.best is not None}
         return sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools), usd_per_month(pools, prices, held)
 
     usd_now = totals(asking.answers)[2]
     assert now.best is not None
-    source, target = now.best.replica.gpu_type.name, ", ".join(option.name for option in question.options)
+    source, target = now.best.pool.replica.gpu_type.name, ", ".join(option.name for option in question.options)
     if moved.best is None:
         return Move(name, source, target, False, _problem(moved), None, None, None, None, usd_now)
     answers = [moved if answer is now else answer for answer in asking.answers]
     gpus, nodes, usd = totals(answers)
     size = member_of(moved, asking.rules).size
-    layout = moved.best.replica.layout
+    layout = moved.best.pool.replica.layout
     return Move(
-        name, source, moved.best.replica.gpu_type.name, True, f"{size.replicas} replicas x {layout}", size.gpus, gpus,
+        name, source, moved.best.pool.replica.gpu_type.name, True, f"{size.replicas} replicas x {layout}", size.gpus, gpus,
         nodes, usd, usd_now,
     )  # fmt: skip
 

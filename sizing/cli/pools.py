@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sizing.answers.pools import ALIKE, Asked, Checked, Found, Side, unlike
+from sizing.answers.answer import Outcome
+from sizing.answers.pools import ALIKE, Asked, Side, unlike
 from sizing.catalog import gpus, shelf
 from sizing.catalog.prices import typical_price
 from sizing.cli.collecting import Part, check
@@ -91,14 +92,14 @@ def rated(workload: Workload) -> Fault | None:
     return None
 
 
-def searched(asked: Prepared, question: Question, tokens: Tokens | None) -> tuple[Found, Checked | None]:
+def searched(asked: Prepared, question: Question, tokens: Tokens | None) -> Outcome:
     """Return what a search of the pools that a question asks for finds, its best answer simulated where there are `tokens`."""
     from sizing.answers import pools as disaggregation
-    from sizing.answers.verify_pools import verify
+    from sizing.answers.verify import verify
 
     assert asked.pools is not None
     found = disaggregation.search(question, asked.pools, asked.precisions, asked.data)
-    return found, None if tokens is None else verify(found, asked.pools, tokens)
+    return found if tokens is None else verify(found, tokens, asked.data, asked=asked.pools)
 
 
 # --- a deployment that is given, to be simulated ---------------------------------------------------------------------
@@ -162,7 +163,7 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
     layout = layout_of(side.serving(request.service.serving))
     precision = decode.plan.weight_format
     prefill = replica.resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
-    transfer, within_node = way_between(asked, prefill, decode)
+    transfer = way_between(asked, prefill, decode)
     deployed = Deployed(
         request.service.model,
         layout,
@@ -172,11 +173,11 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
         side.pool.replicas or 1,
         request.service.extras.cached.share,
     )
-    return Split(prefill, deployed, transfer, within_node, asked.facts)
+    return Split(prefill, deployed, transfer, asked.facts)
 
 
-def way_between(asked: Asked, prefill: Resolved, decode: Resolved) -> tuple[Transfer, bool]:
-    """Return how caches go from one pool to the other, and whether both stand in one node.
+def way_between(asked: Asked, prefill: Resolved, decode: Resolved) -> Transfer:
+    """Return how caches go from one pool to the other.
 
     Raises InputError for pools whose caches differ or that nothing joins.
     """
@@ -187,14 +188,13 @@ def way_between(asked: Asked, prefill: Resolved, decode: Resolved) -> tuple[Tran
     gpus_of_both = sum((side.pool.replicas or 1) * pool.layout.gpus for side, pool in pools)
     same = prefill.gpu_type.id == decode.gpu_type.id
     within_node = same and gpus_of_both <= prefill.gpu_type.gpu.datasheet.node.gpus
-    transfer = transfer_of(
+    return transfer_of(
         decode.question.service.model,
         (prefill.layout, prefill.kernels()),
         (decode.layout, decode.kernels()),
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )
-    return transfer, within_node
 
 
 # --- one layout of each pool, without a load ---------------------------------------------------------------------------
@@ -223,4 +223,4 @@ def both(options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Part[Any
     )
     way = Part(lambda: way_between(asked, one, other), names.origin.by_field)
     check(way)
-    return Both(one, other, *way.value, asked.facts)
+    return Both(one, other, way.value, asked.facts)

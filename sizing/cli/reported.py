@@ -8,7 +8,7 @@ from typing import Any
 
 from sizing.answers import curve, whatif
 from sizing.answers import curve as curves
-from sizing.answers.search import Evaluated, within_budget
+from sizing.answers.answer import Answer
 from sizing.answers.whatif import Effect, Sized
 from sizing.cli.compared import Asking, compared
 from sizing.cli.estimate import Answered, answer, estimated, to_simulate, to_size
@@ -53,10 +53,8 @@ def _sensitivity(asked: Prepared, values: Mapping[str, Any], answered: Answered)
     simulates = to_simulate(asked, values) is not None
 
     def size(question: Question, tokens: Tokens) -> Sized:
-        outcome, checked = answer(question, asked, tokens if simulates else None)
-        if within_budget(outcome) and (checked is None or checked.passed):
-            return Sized(outcome.best, None)
-        return Sized(None, unmet(outcome, (), checked).detail)
+        outcome = answer(question, asked, tokens if simulates else None)
+        return Sized(outcome.answer, None if outcome.answer is not None else unmet(outcome, ()).detail)
 
     changes = list(whatif.changes(to_size(asked, values), asked.asked.workload, asked.data.defaults))
     found = answered.document.deployment
@@ -74,11 +72,11 @@ def _effect(effect: Effect, gpus: int | None) -> Sensitivity:
         value=change.value,
         unit=change.unit,
         feasible=best is not None,
-        gpu=best.replica.gpu_type.name if best else None,
-        weight_precision=best.replica.plan.weight_format if best else None,
+        gpu=best.pool.replica.gpu_type.name if best else None,
+        weight_precision=best.pool.replica.plan.weight_format if best else None,
         gpus=best.gpus if best else None,
         extra_gpus=best.gpus - gpus if best and gpus is not None else None,
-        layout=f"{best.replicas} x {best.replica.layout}" if best else None,
+        layout=f"{best.pool.count} x {best.pool.replica.layout}" if best else None,
         requests_per_s=best.requests_per_s if best else None,
         usd_per_hour=best.usd_per_hour if best else None,
         reason=reason,
@@ -103,7 +101,7 @@ def _is_closed(asked: Prepared) -> bool:
 def _rates(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Iterator[RateLine]:
     """Yield latency by rate of the best layout of each GPU type and precision, the answer's with its own load."""
     request, tokens, best = to_size(asked, values), to_simulate(asked, values), answered.outcome.best
-    lines = _best(answered.outcome.ranked)
+    lines = _best(answered.outcome.answers)
     with Bar("Simulating", len(lines)) as bar:
         for done, one in enumerate(lines, start=1):
             own = curve.own_point(one, request) if one is best and answered.document.feasible else None
@@ -114,7 +112,7 @@ def _rates(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> It
 def _curve(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Curve | None:
     """Return the curve of the best layout of each GPU type and precision; None where none serves the demand."""
     request = asked.question.with_(requests_per_s=None, concurrency=None, gpu_budget=None)
-    found = tuple(line for best in _best(answered.outcome.ranked) for line in _lines(best, request, asked))
+    found = tuple(line for best in _best(answered.outcome.answers) for line in _lines(best, request, asked))
     if not found:
         return None
     drawn = Drawn(
@@ -143,17 +141,17 @@ def _curve(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Cu
     )
 
 
-def _best(ranked: Sequence[Evaluated]) -> list[Evaluated]:
+def _best(ranked: Sequence[Answer]) -> list[Answer]:
     """Return the best layout of each GPU type and precision, best first."""
-    firsts: dict[tuple[str, str], Evaluated] = {}
+    firsts: dict[tuple[str, str], Answer] = {}
     for one in ranked:
-        firsts.setdefault((one.replica.gpu_type.id, one.replica.plan.weight_format), one)
+        firsts.setdefault((one.pool.replica.gpu_type.id, one.pool.replica.plan.weight_format), one)
     return list(firsts.values())[:MOST_LINES]
 
 
-def _lines(best: Evaluated, question: Question, asked: Prepared) -> Iterator[curves.Line]:
+def _lines(best: Answer, question: Question, asked: Prepared) -> Iterator[curves.Line]:
     """Yield the line of a layout that the search found."""
-    chosen = best.replica
+    chosen = best.pool.replica
     sizes = curves.Layouts((chosen.layout.tp,), (chosen.layout.pp,))
     for line in curves.lines(question, (chosen.gpu_type,), (chosen.precision,), sizes, asked.data):
         if isinstance(line, curves.Line) and line.replica.layout == chosen.layout:

@@ -99,11 +99,11 @@ class Rows:
             from sizing.report import sweep_pools
 
             tokens = asked.asked.workload.tokens if self.asking.verified else None
-            found, tried = searched(asked, request, tokens)
-            return sweep_pools.row(varied, found, asked.pools, tried)
+            return sweep_pools.row(varied, searched(asked, request, tokens), asked.pools)
         outcome = searches.search(request, asked.options, asked.precisions)
-        checked = simulated(outcome, asked.asked.workload.tokens) if self.asking.verified else None
-        return row(varied, outcome if checked is None else checked.outcome, asked.asked, checked)
+        if self.asking.verified:
+            outcome = simulated(outcome, asked.asked.workload.tokens, asked.data)
+        return row(varied, outcome, asked.asked)
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:

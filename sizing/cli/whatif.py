@@ -76,8 +76,8 @@ def _solved(asked: Prepared) -> Solved:
     from sizing.cli.pools import searched
     from sizing.report.pools_why import why_not
 
-    found, _ = searched(asked, asked.question, None)
-    return Solved(found.best, None if found.best is not None else why_not(found, asked.pools, None))
+    found = searched(asked, asked.question, None)
+    return Solved(found.best, None if found.best is not None else why_not(found, asked.pools))
 
 
 def _checked(asked: Prepared) -> Answered:
@@ -86,12 +86,12 @@ def _checked(asked: Prepared) -> Answered:
 
     tokens = asked.asked.workload.tokens
     if asked.pools is None:
-        outcome, checked = estimate.answer(asked.question, asked, tokens)
-        return Answered(outcome.best, checked is not None and checked.passed)
-    from sizing.cli.pools import searched
+        outcome = estimate.answer(asked.question, asked, tokens)
+    else:
+        from sizing.cli.pools import searched
 
-    _, tried = searched(asked, asked.question, tokens)
-    return Answered(None, False) if tried is None else Answered(tried.best, tried.passed)
+        outcome = searched(asked, asked.question, tokens)
+    return Answered(outcome.best, outcome.verified is True)
 
 
 def _bits(asked: Prepared, base: Answer | None) -> tuple[float, float]:
@@ -99,7 +99,7 @@ def _bits(asked: Prepared, base: Answer | None) -> tuple[float, float]:
     from sizing.model import precision
 
     if base is not None:
-        plan = next(iter(base.parts.values())).replica.plan
+        plan = base.pools[0].replica.plan
         return plan.weight_bits, plan.kv_bits
     quantisation = asked.question.service.model.quantisation
     formats = asked.data.formats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sizing.answers.answer import Replicas
+from sizing.answers.answer import Pool
 from sizing.model import settings
 from sizing.model.architecture import is_moe
 from sizing.model.extras import Cached
@@ -84,11 +84,11 @@ def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
     return Assumption(what, shown, unit, KIND_OF_EVIDENCE[row.evidence], row.source)
 
 
-def of_part(question: Question, asked: Asked, part: Replicas) -> Iterator[Assumption]:
+def of_part(question: Question, asked: Asked, pool: Pool) -> Iterator[Assumption]:
     """Yield what equal replicas of one layout rest on: memory, time, planning and price."""
-    chosen = part.replica
+    chosen = pool.replica
     yield from of_memory(question, chosen)
-    yield from of_time(question, chosen, part.load.kernels)
+    yield from of_time(question, chosen, pool.load.kernels)
     yield from of_planning(question, asked, chosen)
 
 

@@ -27,8 +27,8 @@ class Told(NamedTuple):
 
 def told(found: Compared, asked: Asked, sort: Objective, replaced: int | None = None) -> Told:
     """Return a candidate's line; `replaced` is how many GPUs it is to take the place of."""
-    one = estimate.build(found.outcome, _alone(found, asked), checked=found.checked)
-    return Told(place(found.best, sort), _line(one, found, replaced), one.assumptions if one.feasible else ())
+    one = estimate.build(found.outcome, _alone(found, asked))
+    return Told(place(found.outcome.answer, sort), _line(one, found, replaced), one.assumptions if one.feasible else ())
 
 
 def build(
@@ -51,7 +51,7 @@ def build(
 
 def replaced(found: Compared, asked: Asked, gpus: int) -> Replaced | None:
     """Return what so many GPUs serve at most within the limits; None where that is nothing."""
-    one = estimate.build(found.outcome, asked, checked=found.checked)
+    one = estimate.build(found.outcome, asked)
     d, load = one.deployment, one.load
     if d is None or load is None:
         return None
@@ -69,7 +69,7 @@ def replaced(found: Compared, asked: Asked, gpus: int) -> Replaced | None:
         cp=d.cp,
         dcp=d.dcp,
         requests_per_s=load.requests_per_s,
-        verified=found.checked is not None,
+        verified=found.outcome.tries > 0,
     )
 
 
@@ -79,7 +79,7 @@ def _alone(found: Compared, asked: Asked) -> Asked:
 
 def _line(one: Estimate, found: Compared, replaced: int | None) -> CompareCandidate:
     d, load, rates, times, money = one.deployment, one.load, one.throughput, one.latency, one.cost
-    best = found.best
+    best = found.outcome.answer
     return CompareCandidate(
         gpu=found.gpu_type.name,
         gpu_id=found.gpu_type.id,
@@ -107,8 +107,8 @@ def _line(one: Estimate, found: Compared, replaced: int | None) -> CompareCandid
         reason=None if one.feasible else one.limiting.detail,
         verified=one.simulation is not None,
         assumed=sum(a.kind == "assumed" for a in one.assumptions) if one.feasible else None,
-        borrowed_kernels=any(choice.borrowed_from for choice in best.load.kernels.used.values()) if best else None,
-        notes=best.replica.plan.notes if best else (),
+        borrowed_kernels=any(choice.borrowed_from for choice in best.pool.load.kernels.used.values()) if best else None,
+        notes=best.pool.replica.plan.notes if best else (),
         disaggregated=False,
         pools=None,
     )

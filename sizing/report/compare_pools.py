@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sizing.answers.compare import ComparedPools, place
+from sizing.answers.answer import Answer
+from sizing.answers.compare import Compared, place
 from sizing.answers.pools import Asked as Pools
-from sizing.answers.pools import Pooled
 from sizing.planning import cost
 from sizing.question.question import GpuType, Question
 from sizing.report import assumptions, pools
@@ -18,22 +18,24 @@ from sizing.report.inputs import Asked, limits
 from sizing.specs.workload import Objective
 
 
-def told(found: ComparedPools, asked: Asked, sort: Objective, replaced: int | None = None) -> Told:
+def told(found: Compared, asked: Asked, sort: Objective, replaced: int | None = None) -> Told:
     """Return the line of a pair of pools; `replaced` is how many GPUs it is to take the place of."""
-    request, best = found.found.question, found.best
-    one = pools.build(found.found, found.pools, None, found.checked)
+    assert found.pools is not None
+    request, best = found.outcome.question, found.outcome.answer
+    one = pools.build(found.outcome, found.pools, None)
     rests_on = () if best is None else tuple(dict.fromkeys(_assumptions(best, request, asked, found.pools)))
     return Told(place(best, sort), _line(one, found, request, replaced, rests_on), rests_on)
 
 
 def _line(
     one: Disaggregated,
-    found: ComparedPools,
+    found: Compared,
     question: Question,
     replaced: int | None,
     rests_on: tuple[Assumption, ...],
 ) -> CompareCandidate:
-    best = found.best
+    best = found.outcome.answer
+    assert found.pools is not None
     options = (found.pools.prefill.options[0], found.pools.decode.options[0])
     tokens_per_s = None if best is None else best.requests_per_s * question.service.osl
     means = {name: spread.mean if (spread := getattr(one, name)) is not None else None for name in LATENCIES}
@@ -76,9 +78,7 @@ def _line(
         verified=one.sizes_tried is not None,
         assumed=sum(entry.kind == "assumed" for entry in rests_on) if best is not None else None,
         borrowed_kernels=None if best is None else _borrows(best),
-        notes=()
-        if best is None
-        else tuple(dict.fromkeys(n for p in best.parts.values() for n in p.replica.plan.notes)),
+        notes=() if best is None else tuple(dict.fromkeys(n for p in best.pools for n in p.replica.plan.notes)),
         disaggregated=True,
         pools=None if best is None else pools.shapes(best),
     )
@@ -90,8 +90,8 @@ def _shared(options: tuple[GpuType, GpuType], name: str) -> str | None:
     return str(one) if one == other and one is not None else None
 
 
-def _precision(found: ComparedPools, question: Question) -> str:
-    best = found.best
+def _precision(found: Compared, question: Question) -> str:
+    best = found.outcome.answer
     if best is None:
         return found.precision or question.service.model.quantisation.precision
     return best.decode.replica.plan.weight_format
@@ -111,14 +111,14 @@ def _per_million(usd_per_hour: float | None, tokens_per_s: float | None) -> floa
     return cost.usd_per_million_tokens(usd_per_hour, tokens_per_s)
 
 
-def _borrows(best: Pooled) -> bool:
-    used = (choice for part in best.parts.values() for choice in part.load.kernels.used.values())
+def _borrows(best: Answer) -> bool:
+    used = (choice for pool in best.pools for choice in pool.load.kernels.used.values())
     return any(choice.borrowed_from for choice in used)
 
 
-def _assumptions(best: Pooled, question: Question, asked: Asked, sides: Pools) -> Iterator[Assumption]:
+def _assumptions(best: Answer, question: Question, asked: Asked, sides: Pools) -> Iterator[Assumption]:
     yield from assumptions.of_model(question, asked.notes)
-    for part in best.parts.values():
-        yield from assumptions.of_part(question, asked, part)
+    for pool in best.pools:
+        yield from assumptions.of_part(question, asked, pool)
     yield from assumptions.of_limits(question)
     yield from pools.assumptions(sides.facts)

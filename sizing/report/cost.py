@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from sizing.answers.search import Evaluated, Outcome, within_budget
+from sizing.answers.answer import Answer, Outcome
 from sizing.catalog.servers import Resolved
 from sizing.question.demand import Demanded
 from sizing.report import assumptions, estimate
@@ -22,9 +22,6 @@ from sizing.report.lines import number
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu, Price
 from sizing.specs.server import NUMBERS, Server
-
-if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.answers.verify import Verified
 
 LOADS_ASSUMED: dict[Load, str] = {
     "stated_demand": "the stated demand around the clock",
@@ -53,25 +50,23 @@ class Priced(NamedTuple):
     rentals: tuple[Rental, ...]
 
 
-class Answer(NamedTuple):
-    """What the search found on one type of GPU, its check by simulation, and the prices."""
+class GpuAnswer(NamedTuple):
+    """What was found on one type of GPU, and the prices."""
 
     asked: Asked
     outcome: Outcome
-    checked: Verified | None
     priced: Priced
 
     @property
-    def best(self) -> Evaluated | None:
+    def best(self) -> Answer | None:
         """The answer; None where there is none, it is over the budget, or the simulation did not confirm it."""
-        failed = self.checked is not None and not self.checked.passed
-        return None if failed or not within_budget(self.outcome) else self.outcome.best
+        return self.outcome.answer
 
 
 class Asking(NamedTuple):
     """Everything that the document is made from. `defaults` are those of servers; `split` None leaves the choice."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[GpuAnswer, ...]
     api: ApiPrices | None
     split: Split | None
     defaults: Server
@@ -80,8 +75,8 @@ class Asking(NamedTuple):
 class _Part(NamedTuple):
     """One type of GPU that has an answer, and its ways to serve."""
 
-    answer: Answer
-    best: Evaluated
+    answer: GpuAnswer
+    best: Answer
     service: Service
     options: tuple[CostOption, ...]
 
@@ -98,7 +93,7 @@ def build(asking: Asking, problems: Sequence[str] = (), suggestions: Sequence[st
     parts.sort(key=lambda part: part.options[0].usd_per_1k_requests.at_load if part.options else 0.0)
     problems = [*problems, *left_out]
     first = parts[0].answer if parts else asking.answers[0]
-    stated = inputs(first.asked, first.outcome.question, parts[0].best.replica if parts else None)
+    stated = inputs(first.asked, first.outcome.question, parts[0].best.pool.replica if parts else None)
     stated |= _inputs(asking, first)
     if not parts:
         return _unsized(first, stated, problems, suggestions)
@@ -127,10 +122,10 @@ def build(asking: Asking, problems: Sequence[str] = (), suggestions: Sequence[st
         full_use_requests_per_s=service.capacity_per_s,
         sized_to_mean=service.sized_to_load if service.mean_per_s is not None else None,
         deployments=tuple(estimate.deployment(part.best) for part in parts),
-        verified=None if first.checked is None else first.checked.passed,
+        verified=first.outcome.verified,
         options=tuple(options),
         break_even=tuple(compared(options)),
-        energy=energy_of(top, service, first.priced.own, best.replica.gpu_type.gpu, asking.defaults),
+        energy=energy_of(top, service, first.priced.own, best.pool.replica.gpu_type.gpu, asking.defaults),
         bands=bands_of(
             options, {part.service.gpu: band_of_rate(part.best, part.answer.outcome.question) for part in parts}
         ),
@@ -149,7 +144,9 @@ def _demand(found: Demanded | None) -> str | None:
     return f"{first.what} {number(first.requests_per_s)} requests/s, {first.how}"
 
 
-def _unsized(first: Answer, stated: dict[str, Any], problems: Sequence[str], suggestions: Sequence[str]) -> CostReport:
+def _unsized(
+    first: GpuAnswer, stated: dict[str, Any], problems: Sequence[str], suggestions: Sequence[str]
+) -> CostReport:
     """Return the document where nothing meets the demand: every figure is null."""
     return CostReport(
         feasible=False, inputs=stated, basis=None, currency="USD", load=None, usd_per_hour=None, usd_per_month=None,
@@ -160,7 +157,7 @@ def _unsized(first: Answer, stated: dict[str, Any], problems: Sequence[str], sug
     )  # fmt: skip
 
 
-def _inputs(asking: Asking, first: Answer) -> dict[str, Any]:
+def _inputs(asking: Asking, first: GpuAnswer) -> dict[str, Any]:
     priced, prices = first.priced, asking.api
     return {
         "own": {"title": priced.own.title, **{k: v.value for k, v in priced.own.numbers.items()}}
@@ -187,7 +184,7 @@ def _split_in_words(asking: Asking, split: Split) -> str:
     return f"an output token costs {split:.4g} times an input token, {of}"
 
 
-def _parts(answers: Iterable[Answer], split: Split, *, several: bool) -> tuple[list[_Part], list[str]]:
+def _parts(answers: Iterable[GpuAnswer], split: Split, *, several: bool) -> tuple[list[_Part], list[str]]:
     """Return the types of GPU that have an answer, and why servers are too small for others. Raises InputError for all."""
     found, faults = [], []
     for answer in answers:
@@ -202,14 +199,14 @@ def _parts(answers: Iterable[Answer], split: Split, *, several: bool) -> tuple[l
     return found, [f"{name} is left out: {fault.message}" for name, fault in faults]
 
 
-def _part(answer: Answer, split: Split, *, several: bool) -> _Part | None:
+def _part(answer: GpuAnswer, split: Split, *, several: bool) -> _Part | None:
     """Return one type of GPU with its ways to serve; of several types their names say which. None without an answer."""
     best = answer.best
     if best is None:
         return None
     service = service_of(best, answer.outcome.question, answer.asked.workload.planning, split)
     mark = f" ({service.gpu})" if several else ""
-    found = _options(answer.priced, service, best.replica.gpu_type.gpu)
+    found = _options(answer.priced, service, best.pool.replica.gpu_type.gpu)
     return _Part(answer, best, service, tuple(option._replace(name=option.name + mark) for option in found))
 
 
@@ -229,13 +226,13 @@ def _assumptions(asking: Asking, parts: Iterable[_Part], options: Iterable[CostO
     yield Assumption("money", "US dollars, without taxes", "", "assumed", "prices as their sources state them")
     yield Assumption("hours", "8,760 a year, 730 a month", "", "assumed", YEAR)
     for answer, best, service, _ in parts:
-        request, chosen = answer.outcome.question, best.replica
+        request, chosen = answer.outcome.question, best.pool.replica
         if service.load in LOADS_ASSUMED:
             why = "nothing says how far the mean is below it"
             yield Assumption("load", LOADS_ASSUMED[service.load], "", "assumed", why)
         yield from assumptions.of_model(request, answer.asked.notes)
         yield from assumptions.of_memory(request, chosen)
-        yield from assumptions.of_time(request, chosen, best.load.kernels)
+        yield from assumptions.of_time(request, chosen, best.pool.load.kernels)
         yield from assumptions.of_limits(request)
         unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
         yield from assumptions.of_planning(request, answer.asked, unpriced)

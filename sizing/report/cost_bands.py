@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sizing.answers.search import Evaluated
+from sizing.answers.answer import Answer
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, situation_of
 from sizing.report import bands
@@ -13,15 +13,15 @@ from sizing.report.documents_cost import CostOption
 from sizing.specs.bands import AS_PREDICTED, Band, find, region
 
 
-def band_of_rate(best: Evaluated, question: Question) -> Band | None:
+def band_of_rate(best: Answer, question: Question) -> Band | None:
     """Return the error band of the highest rate of an answer; none where it is on the edge of it already.
 
     Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
     """
-    if best.load.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
+    if best.pool.load.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
         return None
-    heaviest = best.most_per_replica if question.target.concurrency is not None else best.most_decoding
-    return find(bands.known(), "throughput", situation_of(question, best.replica.gpu_type.gpu, region(heaviest)))
+    heaviest = best.pool.capacity.amount if question.target.concurrency is not None else best.pool.capacity.decoding
+    return find(bands.known(), "throughput", situation_of(question, best.pool.replica.gpu_type.gpu, region(heaviest)))
 
 
 def bands_of(options: Sequence[CostOption], of_rates: Mapping[str, Band | None]) -> dict[str, ErrorBand]:

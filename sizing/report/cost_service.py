@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from sizing.answers.search import Evaluated
+from sizing.answers.answer import Answer
 from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.size import Fit, need_of
 from sizing.question.demand import says_shape
@@ -76,17 +76,17 @@ class _Seen(NamedTuple):
     sized_per_s: float
 
 
-def service_of(best: Evaluated, question: Question, planning: Planning, split: Split) -> Service:
+def service_of(best: Answer, question: Question, planning: Planning, split: Split) -> Service:
     """Return what an answer of the search serves; `planning` says of requests in flight how far their mean is below the peak."""
     each = full_use_per_replica(best, question)
-    seen = _seen(best, question, planning, each * best.replicas)
+    seen = _seen(best, question, planning, each * best.pool.count)
     return Service(
-        best.replica.gpu_type.name, question.service.isl, question.service.osl, best.replicas, best.replica.layout.gpus,
+        best.pool.replica.gpu_type.name, question.service.isl, question.service.osl, best.pool.count, best.pool.replica.layout.gpus,
         each, seen.load, seen.per_s, max(1.0, seen.sized_per_s / seen.per_s), split, _input_shares(best, seen.per_s),
     )  # fmt: skip
 
 
-def _seen(best: Evaluated, question: Question, planning: Planning, capacity_per_s: float) -> _Seen:
+def _seen(best: Answer, question: Question, planning: Planning, capacity_per_s: float) -> _Seen:
     """Return the load: the mean, else the demand around the clock, else what is sized at most.
 
     Requests in flight are as many requests/s as the deployment answers while they are all there.
@@ -103,23 +103,28 @@ def _seen(best: Evaluated, question: Question, planning: Planning, capacity_per_
     return _Seen("stated_demand", busy, sized_per_s) if mean is None else _Seen("mean_load", mean, sized_per_s)
 
 
-def full_use_per_replica(best: Evaluated, question: Question) -> float:
+def full_use_per_replica(best: Answer, question: Question) -> float:
     """Return requests/s of one replica at full use: the most within all limits; where a simulation asked for more replicas
     than that explains, the rate that it confirmed."""
     need = need_of(best, question)
     if not need.in_flight:
         return need.per_replica
-    explained = demand.replicas_for(need.demand * (1 + need.headroom), best.most_per_replica) == best.replicas
-    return best.most_requests_per_s if explained else best.requests_per_s / best.replicas
+    explained = demand.replicas_for(need.demand * (1 + need.headroom), best.pool.capacity.amount) == best.pool.count
+    return best.pool.capacity.requests_per_s if explained else best.requests_per_s / best.pool.count
 
 
-def _input_shares(best: Evaluated, load_per_s: float) -> Loads:
+def _input_shares(best: Answer, load_per_s: float) -> Loads:
     """Return the share of prefill in the time that a replica is busy with a request, at full use and at the load."""
 
     def share(decoding: float) -> float:
-        prefill_s, decode_s = best.load.phases_s(decoding)
+        prefill_s, decode_s = best.pool.load.phases_s(decoding)
         return prefill_s / (prefill_s + decode_s)
 
-    most = Capacity(best.most_per_replica, best.most_requests_per_s, best.most_decoding, best.binding)
-    rate = min(load_per_s / best.replicas, best.most_requests_per_s)
-    return Loads(share(best.most_decoding), share(float(best.load.at_rate(rate, most).decoding[0])))
+    most = Capacity(
+        best.pool.capacity.amount,
+        best.pool.capacity.requests_per_s,
+        best.pool.capacity.decoding,
+        best.pool.capacity.binding,
+    )
+    rate = min(load_per_s / best.pool.count, best.pool.capacity.requests_per_s)
+    return Loads(share(best.pool.capacity.decoding), share(float(best.pool.load.at_rate(rate, most).decoding[0])))

@@ -114,8 +114,8 @@ def rests_on(drawn: Drawn | None, measured: Measured | None, number: int | None)
     yield from assumptions.of_limits(request)
     line = _line((*drawn.found, *drawn.pools), number)
     if isinstance(line, PoolLine):
-        for part in line.pair.parts.values():
-            yield from _of_layout(request, part.replica, part.load)
+        for pool in line.pair.pools:
+            yield from _of_layout(request, pool.replica, pool.load)
         yield curve_pools.held()
         yield from pools.assumptions(line.asked.facts)
     elif line is not None:

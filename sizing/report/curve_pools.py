@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sizing.answers.answer import Answer
 from sizing.answers.curve import Seen
 from sizing.answers.pool_curve import BUDGET, MOST_LINES, PoolLine, Unpaired
-from sizing.answers.pools import Pooled
 from sizing.question.question import Question
 from sizing.report import pools
 from sizing.report.answers import cache_called, gpus_called, weights_called
@@ -40,7 +40,7 @@ def held() -> Assumption:
     return Assumption("fixed along a line of pools", HELD, "", "assumed", "both pools under Poisson arrivals")
 
 
-def _line(pair: Pooled, points: tuple[CurvePoint, ...], question: Question) -> CurveLine:
+def _line(pair: Answer, points: tuple[CurvePoint, ...], question: Question) -> CurveLine:
     return _bare(question)._replace(
         gpu=gpus_called(pair),
         weight_precision=weights_called(pair),
@@ -57,7 +57,7 @@ def _undrawn(found: Unpaired, question: Question) -> CurveLine:
     return _bare(question)._replace(
         gpu=" + ".join(dict.fromkeys(option.name for option in options)),
         weight_precision=found.precision or question.service.model.quantisation.precision,
-        reason=why_not(found.found, found.asked, None),
+        reason=why_not(found.found, found.asked),
     )
 
 
@@ -87,9 +87,9 @@ def _bare(question: Question) -> CurveLine:
     )
 
 
-def _point(pair: Pooled, seen: Seen, question: Question) -> CurvePoint:
+def _point(pair: Answer, seen: Seen, question: Question) -> CurvePoint:
     """Return the figures of one load; the decode step is that of one of the pool's replicas."""
     decode = pair.decode
-    each = None if seen.decoding is None else seen.decoding / decode.replicas
+    each = None if seen.decoding is None else seen.decoding / decode.count
     mbu, mfu = decode_share(decode.replica, decode.load, each, question)
     return figures(seen, pair.gpus, question)._replace(mbu=mbu, mfu=mfu, beyond_slots=seen.requests_per_s is None)

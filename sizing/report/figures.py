@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sizing.answers.search import Evaluated, Outcome
+from sizing.answers.answer import Answer, Outcome
 from sizing.model.attention.terms import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.replica import step as step_model
@@ -11,17 +11,17 @@ from sizing.report.documents import Latency, LoadFigures, MemoryFigures, Statist
 from sizing.specs.units import MILLI
 
 
-def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
+def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
     """Return the load: in flight by Little's law, and headroom towards the most that these replicas serve."""
-    running = best.requests_per_s / best.replicas * best.latency_s("e2e")["mean"]
-    most = best.most_requests_per_s * best.replicas
+    running = best.requests_per_s / best.pool.count * best.latency_s("e2e")["mean"]
+    most = best.pool.capacity.requests_per_s * best.pool.count
     served = best.requests_per_s
     in_flight = outcome.question.target.concurrency
-    headroom = (most / served if in_flight is None else best.most_per_replica * best.replicas / in_flight) - 1
+    headroom = (most / served if in_flight is None else best.pool.capacity.amount * best.pool.count / in_flight) - 1
     return LoadFigures(
         requests_per_s=served,
-        concurrency=float(in_flight) if in_flight is not None else running * best.replicas,
-        concurrency_per_replica=running if in_flight is None else in_flight / best.replicas,
+        concurrency=float(in_flight) if in_flight is not None else running * best.pool.count,
+        concurrency_per_replica=running if in_flight is None else in_flight / best.pool.count,
         max_requests_per_s=most,
         headroom=max(0.0, headroom),
         headroom_of="requests_per_s" if in_flight is None else "concurrency",
@@ -29,11 +29,11 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
     )
 
 
-def throughput(best: Evaluated, outcome: Outcome) -> Throughput:
+def throughput(best: Answer, outcome: Outcome) -> Throughput:
     """Return throughput per replica, per GPU and in tokens."""
     rate, osl, isl = best.requests_per_s, outcome.question.service.output_tokens, outcome.question.service.isl
     return Throughput(
-        requests_per_s_per_replica=rate / best.replicas,
+        requests_per_s_per_replica=rate / best.pool.count,
         requests_per_s_per_gpu=rate / best.gpus,
         output_tokens_per_s=rate * osl,
         output_tokens_per_s_per_gpu=rate * osl / best.gpus,
@@ -42,15 +42,15 @@ def throughput(best: Evaluated, outcome: Outcome) -> Throughput:
     )
 
 
-def latency(best: Evaluated) -> Latency:
+def latency(best: Answer) -> Latency:
     """Return latencies in ms under the load, and alone."""
-    decodes = best.load.service.osl > 1
+    decodes = best.pool.load.service.osl > 1
     return Latency(
         ttft_ms=_statistics(best.latency_s("ttft")),
         itl_ms=_statistics(best.latency_s("itl")) if decodes else Statistics(*[None] * 5),
         e2e_ms=_statistics(best.latency_s("e2e")),
-        solo_ttft_ms=best.load.solo_ttft_s / MILLI,
-        solo_itl_ms=best.load.solo_itl_s / MILLI if decodes else None,
+        solo_ttft_ms=best.pool.load.solo_ttft_s / MILLI,
+        solo_itl_ms=best.pool.load.solo_itl_s / MILLI if decodes else None,
     )
 
 
@@ -83,13 +83,13 @@ def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
     )
 
 
-def phase_steps(best: Evaluated, outcome: Outcome) -> tuple[Step, Step | None]:
+def phase_steps(best: Answer, outcome: Outcome) -> tuple[Step, Step | None]:
     """Time one prefill step (one prompt's chunk) and one decode step (the batch at this load), exactly."""
-    load, request = best.load, outcome.question
+    load, request = best.pool.load, outcome.question
     chunk = load.service.chunk_tokens
 
     def timed(batch: Batch) -> Step:
-        return step_model.step(request.service.model, best.replica.layout, load.kernels, batch)
+        return step_model.step(request.service.model, best.pool.replica.layout, load.kernels, batch)
 
     cached = float(request.service.isl - load.service.isl)
     prefill = timed(
@@ -97,7 +97,7 @@ def phase_steps(best: Evaluated, outcome: Outcome) -> tuple[Step, Step | None]:
     )
     if request.service.osl <= 1:
         return prefill, None
-    micro: Numeric = max(1.0, float(best.point.decoding[0]) / load.service.pp)
+    micro: Numeric = max(1.0, float(best.pool.point.decoding[0]) / load.service.pp)
     context = request.service.isl + request.service.osl / 2
     return prefill, timed(Batch(decode_sequences=micro, decode_context_tokens=context))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from sizing.answers.search import Evaluated, Outcome
+from sizing.answers.answer import Answer, Outcome
 from sizing.catalog.prices import usd_per_gpu_hour
 from sizing.planning import fleet as fleets
 from sizing.planning.cloud import HOURS_PER_MONTH
@@ -19,24 +19,19 @@ from sizing.report.inputs import Asked, habits, inputs
 from sizing.report.plan_cloud import Rented
 from sizing.specs.demand import Scaling
 
-if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.answers.verify import Verified
 
-
-class Answer(NamedTuple):
-    """What the search found for one workload, and how it is pooled; `checked` is None where nothing was simulated."""
+class WorkloadAnswer(NamedTuple):
+    """What the search found for one workload, and how it is pooled."""
 
     name: str
     asked: Asked
     outcome: Outcome
-    checked: Verified | None
     pool: fleets.Sharing
 
     @property
-    def best(self) -> Evaluated | None:
+    def best(self) -> Answer | None:
         """The answer where there is one that holds."""
-        failed = self.checked is not None and not self.checked.passed
-        return None if failed else self.outcome.best
+        return self.outcome.confirmed
 
 
 class Asking(NamedTuple):
@@ -44,14 +39,14 @@ class Asking(NamedTuple):
 
     title: str | None
     is_fleet: bool
-    answers: tuple[Answer, ...]
+    answers: tuple[WorkloadAnswer, ...]
     rules: Rules
     scaling: Scaling
     provider: str | None
     stated: dict[str, Any]
 
 
-def member_of(answer: Answer, rules: Rules) -> Member:
+def member_of(answer: WorkloadAnswer, rules: Rules) -> Member:
     """Return the need and size of an answer, which there must be."""
     best, request = answer.best, answer.outcome.question
     assert best is not None
@@ -59,7 +54,7 @@ def member_of(answer: Answer, rules: Rules) -> Member:
     if request.target.demanded is None:  # so many GPUs, whose spare ones serve nothing
         need = need.without(rules.spare)
     return Member(
-        answer.name, best.replica.gpu_type.id, answer.pool, need, size_of(need, rules), request.target.demanded
+        answer.name, best.pool.replica.gpu_type.id, answer.pool, need, size_of(need, rules), request.target.demanded
     )
 
 
@@ -142,9 +137,9 @@ def _without_answer(asking: Asking, problems: Sequence[str], suggestions: Sequen
 
 
 def _inputs(asking: Asking) -> dict[str, Any]:
-    def of(answer: Answer) -> dict[str, Any]:
+    def of(answer: WorkloadAnswer) -> dict[str, Any]:
         best = answer.outcome.best
-        return inputs(answer.asked, answer.outcome.question, best.replica if best is not None else None)
+        return inputs(answer.asked, answer.outcome.question, best.pool.replica if best is not None else None)
 
     return {
         "fleet" if asking.is_fleet else "workload": asking.title,
@@ -153,10 +148,10 @@ def _inputs(asking: Asking) -> dict[str, Any]:
     }
 
 
-def price_of(answer: Answer, held: Rented) -> float | None:
+def price_of(answer: WorkloadAnswer, held: Rented) -> float | None:
     """Return the price of an answer's GPU type, $ per GPU-hour: of the instances that are rented, else the one to plan with."""
     assert answer.best is not None
-    option = answer.best.replica.gpu_type
+    option = answer.best.pool.replica.gpu_type
     return usd_per_gpu_hour(held[option.id].offer) if option.id in held else option.usd_per_gpu_hour
 
 
@@ -179,7 +174,9 @@ def _sum(values: Any) -> float | None:
 
 
 def _pool(pool: Pool, asking: Asking, priced: dict[str, float | None]) -> PoolPlan:
-    names = {a.best.replica.gpu_type.id: a.best.replica.gpu_type.name for a in asking.answers if a.best is not None}
+    names = {
+        a.best.pool.replica.gpu_type.id: a.best.pool.replica.gpu_type.name for a in asking.answers if a.best is not None
+    }
     return PoolPlan(
         gpu=names[pool.gpu_id],
         gpu_id=pool.gpu_id,
@@ -220,7 +217,7 @@ def _hours(members: Sequence[Member], pools: Sequence[Pool], hours: int) -> tupl
     return tuple(found)
 
 
-def _users(answer: Answer, member: Member) -> Users | None:
+def _users(answer: WorkloadAnswer, member: Member) -> Users | None:
     """Return the daily active users that the load is of; None of a closed loop, whose rate follows the answers."""
     request, demand = answer.outcome.question, answer.asked.workload.demand
     if member.need.in_flight:

@@ -40,13 +40,13 @@ def _of_models(asking: Asking, held: Rented) -> Iterator[Assumption]:
         best, request = answer.best, answer.outcome.question
         if best is not None:
             yield from assumptions.of_model(request, answer.asked.notes)
-            yield from assumptions.of_memory(request, best.replica)
-            yield from assumptions.of_time(request, best.replica, best.load.kernels)
+            yield from assumptions.of_memory(request, best.pool.replica)
+            yield from assumptions.of_time(request, best.pool.replica, best.pool.load.kernels)
             yield from assumptions.of_limits(request)
             if request.service.extras.cached.varies:
-                held_at = f"as over {best.replicas:,} replicas, spare and later ones left out"
+                held_at = f"as over {best.pool.count:,} replicas, spare and later ones left out"
                 yield Assumption("what prefix caches find", held_at, "", "assumed", "the size that the peak takes")
-            yield from assumptions.of_planning(request, answer.asked, _at_price(best.replica, held))
+            yield from assumptions.of_planning(request, answer.asked, _at_price(best.pool.replica, held))
 
 
 def _at_price(replica: Replica, held: Rented) -> Replica:

@@ -16,7 +16,7 @@ from sizing.specs.demand import HOURS_OF_DAY
 from sizing.specs.units import GIB, GIGA
 
 if TYPE_CHECKING:
-    from sizing.report.plan import Answer, Asking
+    from sizing.report.plan import Asking, WorkloadAnswer
 
 
 Rented = Mapping[str, Instances]  # by type of GPU; empty without a provider, where a price to plan with is by the GPU
@@ -67,7 +67,7 @@ def _paid_for(gpu_id: str, pools: Sequence[Pool], held: Rented) -> tuple[int, ..
 
 
 def _options(asking: Asking) -> dict[str, GpuType]:
-    return {a.best.replica.gpu_type.id: a.best.replica.gpu_type for a in asking.answers if a.best is not None}
+    return {a.best.pool.replica.gpu_type.id: a.best.pool.replica.gpu_type for a in asking.answers if a.best is not None}
 
 
 def utilisation(members: Sequence[Member], hours: int, gpus: float) -> float | None:
@@ -87,10 +87,10 @@ def utilisation(members: Sequence[Member], hours: int, gpus: float) -> float | N
     return busy / gpus
 
 
-def _scale_up(asking: Asking, answer: Answer, member: Member, hours: int) -> ScaleUp:
+def _scale_up(asking: Asking, answer: WorkloadAnswer, member: Member, hours: int) -> ScaleUp:
     """Return the delay of a new replica; its weights are those of all its GPUs."""
     assert answer.best is not None
-    chosen = answer.best.replica
+    chosen = answer.best.pool.replica
     weights = chosen.memory.weights_gib * GIB * chosen.layout.gpus
     delay = scaling.delay(weights, asking.scaling)
     rates = member.rates_per_s(hours)

@@ -15,14 +15,14 @@ from sizing.report.inputs import demand
 from sizing.report.plan_cloud import Rented
 
 if TYPE_CHECKING:
-    from sizing.report.plan import Answer
+    from sizing.report.plan import WorkloadAnswer
 
 
-def workload(name: str, answer: Answer, member: Member, held: Rented) -> WorkloadPlan:
+def workload(name: str, answer: WorkloadAnswer, member: Member, held: Rented) -> WorkloadPlan:
     """Return the figures of one workload."""
     best, request = answer.best, answer.outcome.question
     assert best is not None
-    chosen, need, size = best.replica, member.need, member.size
+    chosen, need, size = best.pool.replica, member.need, member.size
     layout = chosen.layout
     demanded = member.demanded
     offer = held[member.gpu_id].offer if member.gpu_id in held else None
@@ -57,8 +57,8 @@ def workload(name: str, answer: Answer, member: Member, held: Rented) -> Workloa
         usd_per_gpu_hour=chosen.gpu_type.usd_per_gpu_hour if offer is None else usd_per_gpu_hour(offer),
         price_source=chosen.gpu_type.price_source if offer is None else source_of(offer),
         latency=latency(best),
-        limit=best.binding,
-        verified=None if answer.checked is None else answer.checked.passed,
+        limit=best.pool.capacity.binding,
+        verified=answer.outcome.verified,
     )
 
 

@@ -17,18 +17,18 @@ from sizing.report.plan_cloud import Rented
 from sizing.specs import bands
 
 if TYPE_CHECKING:
-    from sizing.report.plan import Answer
+    from sizing.report.plan import WorkloadAnswer
 
 MEASURE = "influence: Spearman's rank correlation of an input with GPUs over all draws, of the price with cost"
 
 
-def uncertain_of(answer: Answer, rules: Rules, held: Rented) -> Uncertain:
+def uncertain_of(answer: WorkloadAnswer, rules: Rules, held: Rented) -> Uncertain:
     """Return a workload with its ranges, its price and the error band of its rate, where published runs of its kind are known."""
     best, request, workload = answer.best, answer.outcome.question, answer.asked.workload
     assert best is not None
-    option = best.replica.gpu_type
+    option = best.pool.replica.gpu_type
     in_flight = request.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
-    load = bands.region(in_flight / best.replicas)
+    load = bands.region(in_flight / best.pool.count)
     band = bands.find(shelf.load_bands().spec.bands, "throughput", situation_of(request, option.gpu, load))
     arrivals = None
     if workload.demand is not None and workload.demand.trace is not None:

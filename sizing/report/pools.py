@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizing.answers.answer import spent
-from sizing.answers.pools import Asked, Checked, Found, Pooled, within_budget
-from sizing.answers.search import Evaluated
+from sizing.answers.answer import Answer, Outcome, Pool, spent
+from sizing.answers.pools import Asked
 from sizing.question.question import Question
 from sizing.report import estimate
-from sizing.report.documents import Assumption, Statistics
+from sizing.report.documents import Assumption, RejectedLayout, Statistics
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, PoolShape, PoolShapes, Transfer
 from sizing.report.lines import limit_words, number, percent, plural
-from sizing.report.pools_why import LATENCIES, limit_of, why_not
+from sizing.report.pools_why import LATENCIES, ending, limit_of, why_not
 from sizing.specs.optimisations import HandOver
 from sizing.specs.units import GIGA, MILLI
 
@@ -25,25 +24,26 @@ IDLE = 0.6  # of what a pool serves within the limits: one less used than that i
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
 
 
-def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Checked | None = None) -> Disaggregated:
-    """Return what is to be said of the pools; `checked` is the simulation that confirmed them, or could not.
-
-    `aggregated` is the confirmed answer that serves as one, None where there is none.
-    """
+def build(found: Outcome, asked: Asked, aggregated: Answer | None) -> Disaggregated:
+    """Return what is to be said of the pools. `aggregated` is the confirmed answer that serves as one, None where there is none."""
     request = found.question
-    best = found.confirmed(checked)
-    if best is not None and not within_budget(best, request):
+    best = found.confirmed
+    if best is not None and not found.within_budget:
         over, best = best, None
         why = f"both pools take {plural(over.gpus, 'GPU')}, the budget is {request.rules.gpu_budget or 0:,}"
     elif best is None:
-        why = why_not(found, asked, checked)
+        why = why_not(found, asked)
     beside = None if aggregated is None else _aggregated(aggregated)
-    rejected = {phase: tuple(map(estimate.rejected, entries)) for phase, entries in found.rejected.items()}
+    assert found.pairing is not None
+    rejected: dict[str, tuple[RejectedLayout, ...]] = {
+        phase: tuple(map(estimate.rejected, some)) for phase, some in found.pairing.refusals.items()
+    }
     if best is None:
         nothing = Disaggregated(False, *[None] * (len(Disaggregated._fields) - 1))  # type: ignore[arg-type]
         return nothing._replace(
             aggregated=beside, beats_aggregated=False, why=why, needs=asked.facts.needs, rejected=rejected
         )
+    assert best.transfer is not None
     return Disaggregated(
         feasible=True,
         gpus=best.gpus,
@@ -54,13 +54,13 @@ def build(found: Found, asked: Asked, aggregated: Evaluated | None, checked: Che
         prefill=_pool(best.prefill, ttft_ms=best.latency_s("ttft")["mean"] / MILLI),
         decode=_pool(best.decode, itl_ms=best.latency_s("itl")["mean"] / MILLI),
         kv_transfer_ms=best.transfer_s / MILLI,
-        kv_transfer=transfer_figures(best.transfer, request.service.isl, within_node=best.within_node),
+        kv_transfer=transfer_figures(best.transfer, request.service.isl),
         ratio=best.prefill.gpus / best.decode.gpus,
-        binding=best.binding,
+        binding=best.tightest.phase,
         ttft_ms=_statistics(best.latency_s("ttft")),
         itl_ms=_statistics(best.latency_s("itl")),
         e2e_ms=_statistics(best.latency_s("e2e")),
-        sizes_tried=checked.tries if checked is not None else None,
+        sizes_tried=found.tries or None,
         aggregated=beside,
         beats_aggregated=aggregated is None or beats(best, aggregated, request),
         why=_why(best, aggregated, request),
@@ -75,22 +75,22 @@ def binding_limit(one: Disaggregated) -> str:
     return UNSERVED if pool is None else pool.limit
 
 
-def mean_ms(pair: Pooled, name: str) -> float:
+def mean_ms(pair: Answer, name: str) -> float:
     """Return the mean of a latency in ms."""
     return pair.latency_s(name)["mean"] / MILLI
 
 
-def shapes(pair: Pooled) -> PoolShapes:
+def shapes(pair: Answer) -> PoolShapes:
     """Return what both pools run."""
     return PoolShapes(_shape(pair.prefill), _shape(pair.decode), pair.transfer_s / MILLI)
 
 
-def _shape(pool: Evaluated) -> PoolShape:
+def _shape(pool: Pool) -> PoolShape:
     option, layout = pool.replica.gpu_type, pool.replica.layout
     return PoolShape(
         option.name,
         option.id,
-        pool.replicas,
+        pool.count,
         layout.tp,
         layout.pp,
         layout.ep,
@@ -123,59 +123,61 @@ def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
     )
 
 
-def beats(pooled: Pooled, aggregated: Evaluated, question: Question) -> bool:
+def beats(pooled: Answer, aggregated: Answer, question: Question) -> bool:
     """Return whether pools do better by what is asked: fewer GPUs (dollars, watts), or of a budget more requests/s."""
     if question.target.requests_per_s is None:
         return pooled.requests_per_s > aggregated.requests_per_s
     return spent(pooled, question.rules.objective) < spent(aggregated, question.rules.objective)
 
 
-def _why(pooled: Pooled, aggregated: Evaluated | None, question: Question) -> str:
+def _why(pooled: Answer, aggregated: Answer | None, question: Question) -> str:
     """Say why pools do better than serving as one, or why not."""
     if aggregated is None:
         return "no layout that serves as one meets the demand within the limits"
-    most = f"{number(aggregated.most_requests_per_s)} requests/s a replica of {plural(aggregated.replica.layout.gpus, 'GPU')}"
+    whole = aggregated.pool
+    most = f"{number(whole.capacity.requests_per_s)} requests/s a replica of {plural(whole.replica.layout.gpus, 'GPU')}"
     if beats(pooled, aggregated, question):
-        reached = f"{number(pooled.decode.most_requests_per_s)} on {plural(pooled.decode.replica.layout.gpus, 'GPU')}"
-        if aggregated.binding == "itl":
+        reached = (
+            f"{number(pooled.decode.capacity.requests_per_s)} on {plural(pooled.decode.replica.layout.gpus, 'GPU')}"
+        )
+        if whole.capacity.binding == "itl":
             return (
                 f"prompts beside them lengthen the steps of sequences that decode: serving as one reaches the ITL limit at "
                 f"{most}, a decode replica without prompts serves {reached}"
             )
-        if aggregated.binding == "ttft":
+        if whole.capacity.binding == "ttft":
             return f"serving as one reaches the TTFT limit at {most}; prefill replicas have no decode steps to wait for"
         return "each pool runs in the layout that suits it"
-    pools = pooled.parts
-    used = {name: pool.requests_per_s / (pool.replicas * pool.most_requests_per_s) for name, pool in pools.items()}
+    used = {pool.name: pool.requests_per_s / pool.most_requests_per_s for pool in pooled.pools}
     idle = [f"{name} carries {percent(share)}" for name, share in used.items() if share < IDLE]
     if idle:
         return f"pools come in whole replicas: {' and '.join(idle)} of what it could within the limits"
     held = [
-        f"the {name} pool reaches the {limit_of(pool, name)} limit at {percent(_utilisation(pool))} of its highest rate"
-        for name, pool in pools.items()
-        if pool.binding in LATENCIES and _utilisation(pool) < used[name] * question.target.max_utilisation * LEAST_HELD
+        f"the {pool.name} pool reaches the {limit_of(pool)} limit at {percent(_utilisation(pool))} of its highest rate"
+        for pool in pooled.pools
+        if pool.capacity.binding in LATENCIES
+        and _utilisation(pool) < used[pool.name] * question.target.max_utilisation * LEAST_HELD
     ]
     if held:
         return " and ".join(held)
     return (
-        f"what ends the load of serving as one is {limit_words(aggregated.binding)} at {most}, which pools do not relieve enough to pay "
+        f"what ends the load of serving as one is {limit_words(whole.capacity.binding)} at {most}, which pools do not relieve enough to pay "
         "for weights held twice"
     )
 
 
-def _utilisation(pool: Evaluated) -> float:
-    return pool.requests_per_s / (pool.replicas * pool.load.highest_per_s)
+def _utilisation(pool: Pool) -> float:
+    return pool.requests_per_s / (pool.count * pool.load.highest_per_s)
 
 
-def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None = None) -> PoolFigures:
+def _pool(pool: Pool, *, ttft_ms: float | None = None, itl_ms: float | None = None) -> PoolFigures:
     chosen = pool.replica
     layout = chosen.layout
-    limit = "itl" if itl_ms is not None and pool.binding == "e2e" else pool.binding
     alone_s = pool.load.solo_itl_s if itl_ms is not None else pool.load.solo_ttft_s
     return PoolFigures(
         gpu=chosen.gpu_type.name,
         gpu_id=chosen.gpu_type.id,
-        replicas=pool.replicas,
+        replicas=pool.count,
         tp=layout.tp,
         pp=layout.pp,
         ep=layout.ep,
@@ -187,8 +189,8 @@ def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None
         gpus=pool.gpus,
         weight_precision=chosen.plan.weight_format,
         utilisation=_utilisation(pool),
-        most_requests_per_s=pool.most_requests_per_s * pool.replicas,
-        limit=limit,
+        most_requests_per_s=pool.most_requests_per_s,
+        limit=ending(pool),
         ttft_ms=ttft_ms,
         itl_ms=itl_ms,
         kv_cache_tokens=chosen.memory.kv_cache_tokens,
@@ -196,18 +198,18 @@ def _pool(pool: Evaluated, *, ttft_ms: float | None = None, itl_ms: float | None
     )
 
 
-def transfer_figures(transfer: Way, prompt_tokens: float, *, within_node: bool) -> Transfer:
+def transfer_figures(transfer: Way, prompt_tokens: float) -> Transfer:
     """Return what a document says of a prompt's cache on its way."""
     return Transfer(
         gb_per_gpu=(transfer.bytes_per_token * prompt_tokens + transfer.bytes_per_sequence) / GIGA,
         link=transfer.link.kind,
         gb_per_s_per_gpu=transfer.link.bytes_per_s / GIGA,
-        within_node=within_node,
+        within_node=transfer.link.within_node,
         by_layer=transfer.layers > 0,
     )
 
 
-def _aggregated(answer: Evaluated) -> Aggregated:
+def _aggregated(answer: Answer) -> Aggregated:
     return Aggregated(
         gpus=answer.gpus,
         requests_per_s=answer.requests_per_s,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sizing.answers.answer import Answer
 from sizing.answers.curve import AtRate
-from sizing.answers.search import Evaluated
 from sizing.report.curve_predicted import GPUS_COMPARED
 from sizing.report.documents_report import RateLine, RatePoint
 from sizing.report.figures import latency
 
 
-def line(best: Evaluated, found: Sequence[AtRate], own: AtRate | None) -> RateLine:
+def line(best: Answer, found: Sequence[AtRate], own: AtRate | None) -> RateLine:
     """Return a layout's line; `own` is the load of the answer, where this is its layout."""
-    layout = best.replica.layout
+    layout = best.pool.replica.layout
     points = [_point(one, is_answer=False) for one in found]
     points += [] if own is None else [_point(own, is_answer=True)]
     return RateLine(
-        gpu=best.replica.gpu_type.name,
-        weight_precision=best.replica.plan.weight_format,
+        gpu=best.pool.replica.gpu_type.name,
+        weight_precision=best.pool.replica.plan.weight_format,
         tp=layout.tp,
         pp=layout.pp,
         ep=layout.ep,
@@ -32,8 +32,8 @@ def line(best: Evaluated, found: Sequence[AtRate], own: AtRate | None) -> RateLi
 
 def _point(one: AtRate, *, is_answer: bool) -> RatePoint:
     size, times = one.size, latency(one.size)
-    rate = size.requests_per_s / size.replicas
-    per_gpu = rate / size.replica.layout.gpus
+    rate = size.requests_per_s / size.pool.count
+    per_gpu = rate / size.pool.replica.layout.gpus
     return RatePoint(
         requests_per_s_per_replica=rate,
         requests_per_s_per_gpu=per_gpu,

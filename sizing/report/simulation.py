@@ -33,7 +33,6 @@ class Split(NamedTuple):
     resolved: Resolved
     deployed: Deployed
     transfer: Transfer
-    within_node: bool
     facts: HandOver
 
 
@@ -120,9 +119,7 @@ def _pools(asked: Simulated, handed: Handed) -> SimulatedPools:
         prefill=prefill,
         decode=decode,
         kv_transfer_ms=handed.transfer_s / MILLI,
-        kv_transfer=pools.transfer_figures(
-            split.transfer, _mean(asked.traffic, 1, asked.traffic.isl), within_node=split.within_node
-        ),
+        kv_transfer=pools.transfer_figures(split.transfer, _mean(asked.traffic, 1, asked.traffic.isl)),
         ratio=prefill.gpus / decode.gpus,
     )
 

@@ -20,7 +20,6 @@ class Both(NamedTuple):
     prefill: Resolved
     decode: Resolved
     transfer: Transfer
-    within_node: bool
     facts: HandOver
 
 
@@ -60,7 +59,7 @@ def build(both: Both, *, decode: int, context: int, prefill: int, prior: int) ->
         prefill=first,
         decode=second,
         kv_transfer_ms=float(both.transfer.seconds(prompt)) / MILLI if prefill else None,
-        kv_transfer=pools.transfer_figures(both.transfer, prompt, within_node=both.within_node) if prefill else None,
+        kv_transfer=pools.transfer_figures(both.transfer, prompt) if prefill else None,
         assumptions=tuple(
             dict.fromkeys([entry for part in parts for entry in part.assumptions] + [*pools.assumptions(both.facts)])
         ),

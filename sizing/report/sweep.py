@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sizing.answers.search import Evaluated, Outcome, within_budget
+from sizing.answers.answer import Answer, Outcome
 from sizing.report.documents_sweep import NUMBERS, SweepRow
 from sizing.report.estimate import cost_figures
 from sizing.report.figures import throughput
@@ -14,26 +14,23 @@ from sizing.report.limiting import unmet
 from sizing.specs.errors import InputError
 from sizing.specs.units import MILLI
 
-if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.answers.verify import Verified
-
 INPUT = "input"
 
 
-def row(varied: dict[str, Any], outcome: Outcome, asked: Asked, checked: Verified | None = None) -> SweepRow:
-    """Return the row of a combination that was searched for; `checked` is the simulation of its answer, None without one."""
-    best = outcome.best
-    if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
-        nearest = unmet(outcome, (), checked)
+def row(varied: dict[str, Any], outcome: Outcome, asked: Asked) -> SweepRow:
+    """Return the row of a combination that was searched for."""
+    best = outcome.answer
+    if best is None:
+        nearest = unmet(outcome, ())
         return without_answer(varied, nearest.limit, nearest.detail)
-    layout, rates, money = best.replica.layout, throughput(best, outcome), cost_figures(best, outcome, asked)
+    layout, rates, money = best.pool.replica.layout, throughput(best, outcome), cost_figures(best, outcome, asked)
     return SweepRow(
         varied=varied,
         feasible=True,
-        gpu=best.replica.gpu_type.name,
-        weight_precision=best.replica.plan.weight_format,
+        gpu=best.pool.replica.gpu_type.name,
+        weight_precision=best.pool.replica.plan.weight_format,
         gpus=best.gpus,
-        replicas=best.replicas,
+        replicas=best.pool.count,
         tp=layout.tp,
         pp=layout.pp,
         ep=layout.ep,
@@ -44,12 +41,12 @@ def row(varied: dict[str, Any], outcome: Outcome, asked: Asked, checked: Verifie
         requests_per_s=best.requests_per_s,
         requests_per_s_per_gpu=rates.requests_per_s_per_gpu,
         ttft_ms=_mean_ms(best, "ttft"),
-        itl_ms=_mean_ms(best, "itl") if best.load.service.osl > 1 else None,
+        itl_ms=_mean_ms(best, "itl") if best.pool.load.service.osl > 1 else None,
         e2e_ms=_mean_ms(best, "e2e"),
         usd_per_hour=money.usd_per_hour,
         usd_per_million_output_tokens=money.usd_per_million_output_tokens,
         power_w=money.power_w,
-        limit=best.binding,
+        limit=best.pool.capacity.binding,
         detail="",
     )
 
@@ -64,7 +61,7 @@ def without_answer(varied: dict[str, Any], limit: str, detail: str) -> SweepRow:
     return SweepRow(varied, False, **dict.fromkeys(NUMBERS), limit=limit, detail=detail)
 
 
-def _mean_ms(best: Evaluated, name: str) -> float:
+def _mean_ms(best: Answer, name: str) -> float:
     return best.latency_s(name)["mean"] / MILLI
 
 

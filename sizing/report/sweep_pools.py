@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sizing.answers.pools import Asked, Checked, Found
+from sizing.answers.answer import Outcome
+from sizing.answers.pools import Asked
 from sizing.planning import cost
 from sizing.report import pools
 from sizing.report.answers import gpus_called, shape, weights_called
@@ -13,9 +14,9 @@ from sizing.report.pools import UNSERVED
 from sizing.report.sweep import without_answer
 
 
-def row(varied: dict[str, Any], found: Found, asked: Asked, checked: Checked | None = None) -> SweepRow:
-    """Return the row; `checked` is the simulation of its answer, None without one."""
-    one, best = pools.build(found, asked, None, checked), found.confirmed(checked)
+def row(varied: dict[str, Any], found: Outcome, asked: Asked) -> SweepRow:
+    """Return the row."""
+    one, best = pools.build(found, asked, None), found.confirmed
     if not one.feasible or best is None:
         return without_answer(varied, UNSERVED, one.why)
     usd, tokens_per_s = best.usd_per_hour, best.requests_per_s * found.question.service.osl

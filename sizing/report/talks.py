@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sizing.answers import counts
-from sizing.answers.search import Evaluated
+from sizing.answers.answer import Answer
 from sizing.model.extras import prefixes
 from sizing.question.question import Question
 from sizing.report.documents import Explanation, IdleConversations
@@ -41,9 +41,9 @@ def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
     }
 
 
-def explanations(best: Evaluated) -> Iterator[Explanation]:
+def explanations(best: Answer) -> Iterator[Explanation]:
     """Yield how the lengths and hit rate of conversations came about."""
-    cached = best.load.kernels.extras.cached
+    cached = best.pool.load.kernels.extras.cached
     talk = cached.talk
     if talk is None:
         return
@@ -60,9 +60,9 @@ def explanations(best: Evaluated) -> Iterator[Explanation]:
     )  # fmt: skip
 
 
-def idle(best: Evaluated, question: Question) -> IdleConversations | None:
+def idle(best: Answer, question: Question) -> IdleConversations | None:
     """Return the idle conversations of one of an answer's replicas, None where no think time is stated."""
-    found = counts.alive(best.replica, best.asked(question), best.point, best.replicas)
+    found = counts.alive(best.pool.replica, best.pool.question(question), best.pool.point, best.pool.count)
     if found is None:
         return None
-    return IdleConversations(found.needed, found.room, best.load.kernels.extras.cached.kept)
+    return IdleConversations(found.needed, found.room, best.pool.load.kernels.extras.cached.kept)

@@ -43,9 +43,11 @@ def build(
     """Return the document; `after` is the best combination as it is shown, `flags` the options' spellings on the command line."""
     before = base.shown.best
     rests_on = before if before is not None else after.best
-    whole = None if before is None else before.parts.get("")  # whose layout is that of the question
+    whole = None if before is None or before.separate else before.pool  # whose layout is that of the question
     return WhatIfReport(
-        inputs=inputs(asked, question, None) if whole is None else inputs(asked, whole.asked(question), whole.replica),
+        inputs=inputs(asked, question, None)
+        if whole is None
+        else inputs(asked, whole.question(question), whole.replica),
         base=None if before is None else _sized(before, question.service.output_tokens, base.shown.verified),
         base_closed_form=None
         if base.compared is None or not base.shown.verified
@@ -66,8 +68,8 @@ def build(
 
 def _assumptions(found: Answer | None, question: Question, asked: Asked) -> Iterator[Assumption]:
     yield from assumptions.of_model(question, asked.notes)
-    for part in found.parts.values() if found is not None else ():
-        yield from assumptions.of_part(question, asked, part)
+    for pool in found.pools if found is not None else ():
+        yield from assumptions.of_part(question, asked, pool)
 
 
 def _spelled(options: Mapping[str, Any], flags: Mapping[str, str]) -> str:

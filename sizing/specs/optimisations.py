@@ -74,7 +74,7 @@ def read_pools(value: Any) -> Any:
     return found
 
 
-class Pool(Spec):
+class PoolSpec(Spec):
     """One pool: GPU type and layout of its replicas, and how many; the search picks what is absent."""
 
     gpu: Text | None = None
@@ -90,8 +90,8 @@ class Pool(Spec):
 class Disaggregate(Spec):
     """Prefill and decode on GPUs of their own; a pool that is not described is searched for."""
 
-    prefill: Pool = Pool()
-    decode: Pool = Pool()
+    prefill: PoolSpec = PoolSpec()
+    decode: PoolSpec = PoolSpec()
 
 
 Pools = Annotated[Disaggregate, BeforeValidator(read_pools)]
