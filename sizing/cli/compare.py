@@ -37,9 +37,10 @@ def command(
     """
     from sizing.cli.compared import ask, compared
     from sizing.cli.output import write
+    from sizing.report.compare import document
 
     asked = ask(workload, {**values, "sort": sort, "replace": replace, "jobs": jobs})
-    document = compared(asked)
-    write(document, asked.format)
-    if not document.feasible:
+    record = compared(asked)
+    write(document(record), asked.format)
+    if not record.feasible:
         raise typer.Exit(1)

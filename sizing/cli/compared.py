@@ -21,7 +21,7 @@ from sizing.cli.resolve import Prepared, question
 from sizing.cli.workers import cores, ordered
 from sizing.question.question import GpuType
 from sizing.report import compare as report
-from sizing.report.documents_compare import Compare, Replaced
+from sizing.report.compare import Compare, Ranked, Replaced
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Objective, Workload
 
@@ -75,18 +75,17 @@ class Candidates:
     sort: Objective
     replaced: int | None
 
-    def __call__(self, one: Candidate) -> report.Told:
+    def __call__(self, one: Candidate) -> Ranked:
         """Return the line of one candidate."""
         alone = self.question._replace(options=(one.gpu_type,), precisions=(one.precision,), pools=one.pools)
         if one.pools is None:
-            found = Compared(one.gpu_type, one.precision, _answer(alone, self.values))
-            return report.told(found, self.question.asked, self.sort, self.replaced)
-        from sizing.cli.pools import searched
-        from sizing.report import compare_pools
+            outcome = _answer(alone, self.values)
+        else:
+            from sizing.cli.pools import searched
 
-        outcome = searched(alone, to_size(alone, self.values), to_simulate(alone, self.values))
-        compared = Compared(one.gpu_type, one.precision, outcome, one.pools)
-        return compare_pools.told(compared, self.question.asked, self.sort, self.replaced)
+            outcome = searched(alone, to_size(alone, self.values), to_simulate(alone, self.values))
+        found = Compared(one.gpu_type, one.precision, outcome, one.pools)
+        return report.ranked(found, self.question.asked, self.sort, self.replaced)
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
@@ -117,12 +116,12 @@ def compared(asking: Asking) -> Compare:
     asked, replaced = asking.question, asking.replaced
     candidates = _candidates(asked)
     work = Candidates(asked, asking.values, asking.sort, replaced.gpus if replaced else None)
-    lines: list[report.Told] = []
+    lines: list[Ranked] = []
     with Bar("Comparing", len(candidates)) as bar:
         for line in ordered(work, candidates, min(asking.jobs, len(candidates))):
             lines.append(line)
             bar(len(lines))
-    return report.build(lines, asked.asked, asked.question, asking.sort, replaced)
+    return report.record(lines, asked.asked, asked.question, asking.sort, replaced)
 
 
 def _candidates(asked: Prepared) -> list[Candidate]:
@@ -189,9 +188,9 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
         raise InputError([replace(fault, field="--replace") for fault in error.faults]) from None
     outcome = _answer(asked, values)
     both = Compared(asked.options[0], None, outcome)
-    served = report.replaced(both, asked.asked, replacing.gpus)
+    served = report.replaced(both, replacing.gpus)
     if served is None:
-        from sizing.report.limiting import unmet
+        from sizing.report.parts.limiting import unmet
 
         reason = unmet(outcome, ()).detail
         message = f"{replacing.gpus} x {asked.options[0].name} serve nothing within the limits: {reason}"

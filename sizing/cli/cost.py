@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sizing.cli.estimate import WORKLOAD_OPTIONS
-from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, comma_separated, takes
+from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    from sizing.cli.priced import Prices
+    from sizing.catalog.servers import OwnFile
     from sizing.cli.resolve import Prepared
-    from sizing.report.cost import GpuAnswer
-    from sizing.report.documents_cost import CostReport
+    from sizing.planning.bill import Ways
+    from sizing.planning.offers import ApiPrices
+    from sizing.planning.usage import Split
+
+LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION = 1e-4, 100_000.0
+LEAST_RATIO, MOST_RATIO = 1e-3, 1_000.0
+# As people write numbers: ASCII, nothing between the digits.
+NUMBER = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z")
 
 
 @takes((*WORKLOAD_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
@@ -28,22 +40,22 @@ def command(
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
     from sizing.cli.collecting import Part
+    from sizing.cli.estimate import to_size
     from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
-    from sizing.cli.priced import ask
-    from sizing.cli.reading import Reader
     from sizing.cli.resolve import question
+    from sizing.planning.bill import cost
+    from sizing.planning.query import Query
+    from sizing.report.cost import record
 
-    output = Part(lambda: chosen_format(values))
-
-    def read_picture() -> Any:
-        read = Reader(values, [])
-        found = read.picture()
-        read.check()
-        return found
-
-    plot, prices = Part(read_picture), Part(lambda: ask(values))
-    asked = question(workload, WORKLOAD_OPTIONS, values, output, plot, prices)
-    document = _costed(asked, prices.value, values)
+    output, plot, ways = (
+        Part(lambda: chosen_format(values)),
+        Part(lambda: _picture(values)),
+        Part(lambda: _ways(values)),
+    )
+    asked = question(workload, WORKLOAD_OPTIONS, values, output, plot, ways)
+    _check_gpu(asked)
+    query = Query(to_size(asked, values), asked.asked.workload, asked.options, asked.precisions, asked.data)
+    document = record(cost(query, ways.value, simulated=not values["no_verify"]), asked.asked)
     write(document, output.value)
     if plot.value is not None and document.options:
         from sizing.report.plot_cost import draw
@@ -55,72 +67,86 @@ def command(
         raise typer.Exit(1)
 
 
-def _costed(asked: Prepared, prices: Prices, values: dict[str, Any]) -> CostReport:
-    """Size each type of GPU by itself and return what the ways to serve cost; types without the prices asked for are left out.
-
-    Raises InputError before sizing any where no type is left.
-    """
-    from sizing.catalog.servers import load_defaults
-    from sizing.cli.collecting import Part, check
-    from sizing.cli.priced import priced
-    from sizing.report.cost import Asking, build
-    from sizing.specs.errors import Fault, InputError
-
+def _check_gpu(asked: Prepared) -> None:
     if not asked.asked.workload.gpu:
-        raise InputError(
-            Fault("is needed: money is of one type of GPU", field="--gpu", allowed="a name (llmsize gpus), or several")
-        )
-    offered = [Part(lambda option=option: priced(prices, option)) for option in asked.options]  # type: ignore[misc]
-    if all(part.faults for part in offered):
-        check(*offered[:1])
-    problems = [
-        f"{option.name} is left out: {fault.message}"
-        for option, part in zip(asked.options, offered, strict=True)
-        for fault in part.faults
-    ]
-    answers, questions = [], []
-    for option, part in zip(asked.options, offered, strict=True):
-        if not part.faults:
-            alone = asked._replace(options=(option,), asked=asked.asked._replace(options=(option,)))
-            answers.append(_answer(alone, part.value, values))
-            questions.append(alone)
-    problems += [text for answer in answers if (text := _problem(answer)) is not None]
-    helps: tuple[str, ...] = ()
-    if all(answer.best is None for answer in answers):
-        helps = _helps(*min(zip(answers, questions, strict=True), key=lambda pair: _short(pair[0])), values)
-    return build(Asking(tuple(answers), prices.api, prices.split, load_defaults().spec), problems, helps)
+        allowed = "a name (llmsize gpus), or several"
+        raise InputError(Fault("is needed: money is of one type of GPU", field="--gpu", allowed=allowed))
 
 
-def _short(answer: GpuAnswer) -> float:
-    """Return how far a type of GPU is from an answer, by its nearest miss; what only a budget or a simulation turned down is near."""
-    from sizing.answers.advice import nearest_miss
+def _picture(values: Mapping[str, Any]) -> Path | None:
+    from sizing.cli.reading import Reader
 
-    miss = None if answer.outcome.best is not None else nearest_miss(answer.outcome)
-    return 0.0 if miss is None else miss.shortfall
-
-
-def _helps(answer: GpuAnswer, asked: Prepared, values: dict[str, Any]) -> tuple[str, ...]:
-    """Return the single changes that would let a type of GPU meet the demand, in words."""
-    from sizing.cli.estimate import suggested
-    from sizing.report.limiting import unmet
-
-    return unmet(answer.outcome, suggested(answer.outcome, asked, values)).suggestions
+    read = Reader(values, [])
+    found = read.picture()
+    read.check()
+    return found
 
 
-def _answer(asked: Prepared, priced: Any, values: dict[str, Any]) -> GpuAnswer:
-    """Return what the search finds on one type of GPU, confirmed by simulation: as `llmsize estimate` does."""
-    from sizing.cli.estimate import answer, to_simulate, to_size
-    from sizing.report.cost import GpuAnswer
+def _ways(values: Mapping[str, Any]) -> Ways:
+    """Read the options on ways to pay. Raises InputError with the faults of all."""
+    from sizing.cli.collecting import Part, check
+    from sizing.planning.bill import Ways
 
-    outcome = answer(to_size(asked, values), asked, to_simulate(asked, values))
-    return GpuAnswer(asked.asked, outcome, priced)
+    own = Part(lambda: _own(values["own"]), _of_own)
+    clouds = Part(lambda: _clouds(values["cloud"]))
+    api, split = Part(lambda: _api(values["api"])), Part(lambda: _split(values["split"]))
+    check(own, clouds, api, split)
+    return Ways(own.value, clouds.value, api.value, split.value, at_price=values["price"] is not None)
 
 
-def _problem(answer: GpuAnswer) -> str | None:
-    """Say what is in the way on a type of GPU; None where nothing is."""
-    from sizing.report.limiting import unmet
+def _own(text: str | None) -> OwnFile | None:
+    from sizing.catalog import servers
 
-    if answer.best is not None:
+    return None if text is None else servers.load_server(text)
+
+
+def _of_own(fault: Fault) -> Fault:
+    """Name the option in a fault that no file has a place for."""
+    return replace(fault, field=fault.field or "--own") if fault.file is None or fault.line is None else fault
+
+
+def _clouds(text: str | None) -> tuple[tuple[str, str], ...]:
+    """(provider, kind) of each `provider` or `provider:kind`, on demand unless a kind is given."""
+    from sizing.catalog.prices import ON_DEMAND
+
+    if text is None:
+        return ()
+    pairs = [part.partition(":")[::2] for part in comma_separated(text)]
+    found = [(provider.strip(), kind.strip() or ON_DEMAND) for provider, kind in pairs]
+    if not found or any(not provider for provider, _ in found):
+        raise InputError(Fault("names no provider", field="--cloud", allowed="aws,lambda, or with a kind aws:spot"))
+    return tuple(dict.fromkeys(found))
+
+
+def _api(text: str | None) -> ApiPrices | None:
+    from sizing.planning.offers import ApiPrices
+
+    if text is None:
         return None
-    name, detail = answer.asked.options[0].name, unmet(answer.outcome, ()).detail
-    return detail if name in detail else f"{name}: {detail}"
+    least, most = LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION
+    found = [_number(part, least, most) for part in text.split(",")]
+    usd_in, usd_out = found if len(found) == 2 else (math.nan, math.nan)
+    if not usd_in + usd_out > 0:
+        allowed = f"IN,OUT as 1.0,3.0: $ per million tokens, each from {least:g} to {most:,.0f}, or one of them 0"
+        raise InputError(Fault(f"{text!r} is not two prices", field="--api", allowed=allowed))
+    return ApiPrices(usd_in, usd_out, f"API at ${usd_in:g} / ${usd_out:g}", "as asked", "as asked")
+
+
+def _split(text: str | None) -> Split | None:
+    from sizing.planning.usage import BY_TIME
+
+    if text is None:
+        return None
+    if text.strip().lower() == BY_TIME:
+        return BY_TIME
+    ratio = _number(text, LEAST_RATIO, MOST_RATIO)
+    if math.isnan(ratio):
+        of = f"the price of an output token over that of an input token, 0 or from {LEAST_RATIO:g} to {MOST_RATIO:,.0f}"
+        raise InputError(Fault(f"{text!r} splits nothing", field="--split", allowed=f"{BY_TIME}, or {of}"))
+    return ratio
+
+
+def _number(text: str, least: float, most: float) -> float:
+    """A number that is 0 or within a range, NaN where the text is none."""
+    value = float(text) if NUMBER.match(text) else math.nan
+    return value if value == 0 or least <= value <= most else math.nan

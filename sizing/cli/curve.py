@@ -111,9 +111,9 @@ def _built(asked: Asking) -> Curve:
     """Return the document: measured lines, then predicted ones, each load simulated or in closed form."""
     from collections.abc import Iterator
 
+    from sizing.formats.view import Assumption
     from sizing.report import curve_inputs, curve_predicted
     from sizing.report.curve import build
-    from sizing.report.documents import Assumption
     from sizing.report.documents_curve import CurveLine
 
     drawn, file = asked.drawn, asked.measured

@@ -24,7 +24,7 @@ from sizing.question.question import Data, Question
 from sizing.report.curve import METRICS
 from sizing.report.curve_inputs import Drawn, Measured
 from sizing.report.documents_curve import Metric
-from sizing.report.inputs import Asked
+from sizing.report.parts.question import Asked
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import parse_limit
 from sizing.specs.workload import Limit, Limits, Workload

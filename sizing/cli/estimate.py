@@ -153,6 +153,7 @@ def _with_pools(
     from sizing.cli.pools import searched
     from sizing.report import pools
     from sizing.report.check_command import simulate_pools
+    from sizing.report.parts.pools import assumptions, of_turns
 
     assert asked.pools is not None
     found = searched(asked, question, tokens)
@@ -165,8 +166,8 @@ def _with_pools(
         disaggregated=built,
         assumptions=(
             *document.assumptions,
-            *pools.assumptions(asked.pools.facts),
-            *pools.of_turns(asked.question, asked.pools.facts),
+            *assumptions(asked.pools.facts),
+            *of_turns(asked.question, asked.pools.facts),
         ),
     )
 

@@ -17,16 +17,15 @@ def command(
     from sizing.catalog.shelf import load_topic, topic_names
     from sizing.cli.collecting import Part, check
     from sizing.cli.output import chosen_format, write
-    from sizing.report.documents_listing import Listing
-    from sizing.report.documents_topic import TopicReport
+    from sizing.report.listings import Listing, TopicReport, document_of_list, document_of_topic
 
     output = Part(lambda: chosen_format(values))
     if topic is None:
         check(output)
         rows = tuple((name, load_topic(name).spec.name) for name in topic_names())
-        write(Listing("topics", ("topic", "about"), rows), output.value)
+        write(document_of_list(Listing("topics", ("topic", "about"), rows)), output.value)
         return
     found = Part(lambda: load_topic(topic))
     check(output, found)
     stated = found.value.spec.model_dump(exclude={"aliases"})
-    write(TopicReport(topic=found.value.id, **stated), output.value)
+    write(document_of_topic(TopicReport(topic=found.value.id, **stated)), output.value)

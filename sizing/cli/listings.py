@@ -16,16 +16,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON in place of a table."
 
 def _list(title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]], as_json: bool) -> None:
     from sizing.cli.output import write
-    from sizing.report.documents_listing import Listing
+    from sizing.report.listings import Listing, document_of_list
 
-    write(Listing(title, columns, tuple(rows)), "json" if as_json else "table")
+    write(document_of_list(Listing(title, columns, tuple(rows))), "json" if as_json else "table")
 
 
 def _show(title: str, path: Any, entry: dict[str, Any], as_json: bool) -> None:
     from sizing.cli.output import write
-    from sizing.report.documents_listing import Entry
+    from sizing.report.listings import Entry, document_of_entry
 
-    write(Entry(title, str(path), entry), "json" if as_json else "table")
+    write(document_of_entry(Entry(title, str(path), entry)), "json" if as_json else "table")
 
 
 def _stated(spec: BaseModel) -> dict[str, Any]:

@@ -18,11 +18,11 @@ def command(**values: Any) -> None:
     from sizing.cli.collecting import Part
     from sizing.cli.deploy import check_one_cache, deployment
     from sizing.cli.output import chosen_format, write
-    from sizing.report.memory import build
+    from sizing.report.memory import document, record
 
     output = Part(lambda: chosen_format(values))
     one = Part(lambda: check_one_cache(values))
-    document = build(deployment(MEMORY_OPTIONS, values, output, one), explained=values["explain"])
-    write(document, output.value)
-    if not document.fits:
+    found = record(deployment(MEMORY_OPTIONS, values, output, one), explained=values["explain"])
+    write(document(found), output.value)
+    if not found.fits:
         raise typer.Exit(1)

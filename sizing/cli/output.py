@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from sizing.formats.view import Document
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.units import printable
 
@@ -45,22 +46,18 @@ def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> 
 
 def write(document: Any, name: str) -> None:
     """Write a document to stdout; the module of its format renders the text."""
-    if name == "json":
-        from sizing.report.json import render as render_json
+    if not isinstance(document, Document):
+        from sizing.report.unconverted import document_of
 
-        print_text(render_json(document))
-    elif name == "csv":
-        from sizing.report.csv import render as render_csv
-
-        print_text(render_csv(document))
-    elif name == "markdown":
-        from sizing.report.markdown import render as render_markdown
-
-        print_text(render_markdown(document))
-    else:
-        from sizing.report.table import render_for
+        document = document_of(document)
+    if name == "table":
+        from sizing.formats.text import render_for
 
         print_text(render_for(document, sys.stdout))
+    else:
+        from sizing.formats.tables import WRITERS
+
+        print_text(WRITERS[name](document))
 
 
 def write_file(path: Path, option: str, content: bytes) -> None:

@@ -160,7 +160,7 @@ def _answer(name: str, question: Prepared, pool: Sharing, rules: Rules, *, verif
 
 
 def _problem(answer: WorkloadAnswer) -> str:
-    from sizing.report.limiting import unmet
+    from sizing.report.parts.limiting import unmet
 
     return f"{answer.name}: {unmet(answer.outcome, ()).detail}"
 

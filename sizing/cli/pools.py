@@ -23,7 +23,7 @@ from sizing.question.question import GpuType, Question
 from sizing.replica import replica
 from sizing.replica.replica import Resolved
 from sizing.report.simulation import Split
-from sizing.report.step_pools import Both
+from sizing.report.step import Both
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.optimisations import PHASES, Disaggregate, read_pools
 from sizing.specs.workload import Serving, Tokens, Workload

@@ -15,16 +15,16 @@ from sizing.cli.estimate import Answered, answer, estimated, to_simulate, to_siz
 from sizing.cli.progress import Bar
 from sizing.cli.resolve import Prepared
 from sizing.cli.workers import cores, ordered
+from sizing.formats.view import Assumption
 from sizing.question.question import Question
 from sizing.report import curve_inputs, curve_predicted, rate_lines
+from sizing.report.compare import Compare
 from sizing.report.curve import build as build_curve
 from sizing.report.curve_inputs import Drawn
-from sizing.report.documents import Assumption
-from sizing.report.documents_compare import Compare
 from sizing.report.documents_curve import Curve
 from sizing.report.documents_report import RateLine, Report, Sensitivity
 from sizing.report.html_curve import first_metric
-from sizing.report.limiting import unmet
+from sizing.report.parts.limiting import unmet
 from sizing.specs.workload import Tokens
 
 MOST_LINES = 6  # of a curve, as many as there are colours and markers

@@ -19,7 +19,7 @@ from sizing.model.extras.drafts import Speculation
 from sizing.model.extras.prefixes import Conversation
 from sizing.question import question as requests
 from sizing.question.question import Data, GpuType, Question
-from sizing.report.inputs import Asked
+from sizing.report.parts.question import Asked
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative

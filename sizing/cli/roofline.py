@@ -40,19 +40,19 @@ def command(
     from sizing.cli.collecting import Part
     from sizing.cli.deploy import check_all_new, deployment
     from sizing.cli.output import chosen_format, picture_form, write, write_file
-    from sizing.report.roofline import build
+    from sizing.report.roofline import document, record
 
     given = {**values, "batch": batch, "context": context, "prefill": prefill, "plot": plot}
     output, asked = Part(lambda: chosen_format(values)), Part(lambda: _asked(given))
     new = Part(lambda: check_all_new(values, "--prefill N: the tokens of a prompt that are computed"))
     resolved = deployment(STEP_OPTIONS, values, output, asked, new)
     sizes, picture = asked.value
-    document = build(resolved, sizes)
-    write(document, output.value)
+    found = record(resolved, sizes)
+    write(document(found), output.value)
     if picture is not None:
         from sizing.report.plot_roofline import draw
 
-        write_file(picture, "--plot", draw(document, picture_form(picture)))
+        write_file(picture, "--plot", draw(found, picture_form(picture)))
 
 
 def _asked(given: dict[str, Any]) -> tuple[Sizes, Path | None]:

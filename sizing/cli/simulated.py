@@ -42,7 +42,7 @@ from sizing.question import question as requests
 from sizing.question.question import Data, Question
 from sizing.replica import replica
 from sizing.replica.replica import Resolved
-from sizing.report.deployed import candidate_of
+from sizing.report.parts.question import candidate_of
 from sizing.report.simulation import Simulated
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.errors import Fault, InputError

@@ -32,7 +32,7 @@ def command(
     from sizing.cli.collecting import Part
     from sizing.cli.deploy import check_all_new, deployment
     from sizing.cli.output import chosen_format, write
-    from sizing.report.step import build
+    from sizing.report import step as report
     from sizing.specs.errors import Fault, InputError
     from sizing.specs.workload import GENERATE
 
@@ -51,12 +51,12 @@ def command(
 
     output, batch = Part(lambda: chosen_format(values)), Part(check_batch)
     new = Part(lambda: check_all_new(values, "--prefill N --prior M: N tokens to compute of a prompt with M in cache"))
+    work = report.StepLoad(decode, context, prefill, prior)
     if values["disaggregate"] is not None:
         from sizing.cli.pools import both
-        from sizing.report import step_pools
 
         pools = both(OPTIONS, values, output, batch, new)
-        write(step_pools.build(pools, decode=decode, context=context, prefill=prefill, prior=prior), output.value)
+        write(report.document_of_pools(report.record_of_pools(pools, work)), output.value)
         return
     resolved = deployment(STEP_OPTIONS, values, output, batch, new)
-    write(build(resolved, decode=decode, context=context, prefill=prefill, prior=prior), output.value)
+    write(report.document(report.record(resolved, work)), output.value)

@@ -54,16 +54,17 @@ def _written(asked: Sweeping) -> int:
     """Write all rows, those of CSV and JSON lines as they come; return how many are feasible."""
     from sizing.cli.output import print_text, write
     from sizing.cli.swept import document, swept
-    from sizing.report import csv, json, rows_sweep
+    from sizing.formats.tables import csv_lines, json_line
+    from sizing.report import rows_sweep
     from sizing.report.documents_sweep import SCHEMA, flat
 
     streams = {
-        "csv": lambda rows: csv.lines(map(rows_sweep.cells, rows)),
-        "jsonl": lambda rows: "\n".join(json.line({"schema": SCHEMA, **flat(row)}) for row in rows),
+        "csv": lambda rows: csv_lines(map(rows_sweep.cells, rows)),
+        "jsonl": lambda rows: "\n".join(json_line({"schema": SCHEMA, **flat(row)}) for row in rows),
     }
     stream = streams.get(asked.format)
     if asked.format == "csv":
-        print_text(csv.lines([rows_sweep.columns(axis.name for axis in asked.axes)]))
+        print_text(csv_lines([rows_sweep.columns(axis.name for axis in asked.axes)]))
     feasible = 0
     kept: list[SweepRow] = []
     for rows in swept(asked, streams=stream is not None):

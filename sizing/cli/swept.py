@@ -20,11 +20,11 @@ from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
 from sizing.cli.resolve import Prepared, data, question
 from sizing.cli.workers import collect, cores, ordered
+from sizing.formats.view import Assumption
 from sizing.question.question import Data
-from sizing.report import assumptions
-from sizing.report.documents import Assumption
 from sizing.report.documents_sweep import Sweep, SweepRow, flat
-from sizing.report.inputs import inputs
+from sizing.report.parts import assumptions
+from sizing.report.parts.question import inputs
 from sizing.report.sweep import invalid, row, shared
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Workload

@@ -45,7 +45,7 @@ def command(
     from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
     from sizing.evidence.errors import check_columns
     from sizing.evidence.predict import predict_rows
-    from sizing.report import validation
+    from sizing.report import validate
 
     output = Part(lambda: chosen_format(values))
     targets = Part(lambda: _targets(plot, per_row, files))
@@ -53,10 +53,10 @@ def command(
     columns = Part(lambda: check_columns(comma_separated(by), (name for row in rows.value for name in row.cells)))
     check(output, targets, rows, columns)
     results = predict_rows(rows.value, jobs or os.cpu_count() or 1)
-    document, compared = validation.build(results, files, columns.value)
-    write(document, output.value)
+    record, compared = validate.record(results, files, columns.value)
+    write(validate.document(record), output.value)
     if targets.value.per_row is not None:
-        write_file(targets.value.per_row, "--per-row", validation.per_row(compared).encode())
+        write_file(targets.value.per_row, "--per-row", validate.per_row(compared).encode())
     picture = targets.value.plot
     if picture is not None:
         from sizing.report.plot_scatter import draw, drawable

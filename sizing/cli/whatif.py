@@ -74,7 +74,7 @@ def _solved(asked: Prepared) -> Solved:
 
         return solved(search(asked.question, asked.options, asked.precisions, asked.data))
     from sizing.cli.pools import searched
-    from sizing.report.pools_why import why_not
+    from sizing.report.parts.pools import why_not
 
     found = searched(asked, asked.question, None)
     return Solved(found.best, None if found.best is not None else why_not(found, asked.pools))

@@ -12,7 +12,7 @@ from sizing.catalog.paths import expanded
 from sizing.catalog.shelf import is_path
 from sizing.model.architecture import SIZES
 from sizing.question.question import GpuType, Question
-from sizing.report.inputs import Asked
+from sizing.report.parts.question import Asked
 from sizing.specs.units import MILLI
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for

@@ -1,258 +1,208 @@
-"""From sized deployments to the document of `llmsize cost`: options, break-even, energy, and what the figures rest on."""
+"""`llmsize cost`: options, break-even, energy, and what the figures rest on. All money is US dollars."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from sizing.answers.answer import Answer, Outcome
 from sizing.catalog.servers import Resolved
+from sizing.formats.view import Assumption
+from sizing.formats.words import number
+from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced
+from sizing.planning.offers import CostOption, TokenCosts
+from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.report import assumptions, estimate
-from sizing.report.cost_bands import band_of_rate, bands_of
-from sizing.report.cost_energy import energy_of
-from sizing.report.cost_options import LOWER_BOUND, ApiPrices, api, own, rented
-from sizing.report.cost_pairs import compared
-from sizing.report.cost_service import Service, Split, service_of
-from sizing.report.documents import Assumption
-from sizing.report.documents_cost import CostOption, CostReport, Load, with_mean
-from sizing.report.inputs import Asked, inputs
-from sizing.report.lines import number
-from sizing.specs.errors import InputError
-from sizing.specs.gpu import Gpu, Price
-from sizing.specs.server import NUMBERS, Server
+from sizing.question.question import GpuType
+from sizing.report import estimate
+from sizing.report.documents import Deployment
+from sizing.report.parts import assumptions
+from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts.limiting import unmet
+from sizing.report.parts.question import Asked, inputs
+from sizing.specs.errors import Fault
+from sizing.specs.server import NUMBERS
 
-LOADS_ASSUMED: dict[Load, str] = {
+LOADS: dict[LoadKind, str] = {
+    "mean_load": "the mean load",
     "stated_demand": "the stated demand around the clock",
-    "as_sized": "full use of the replicas sized, around the clock",
+    "as_sized": "full use of the replicas sized",
 }
-YEAR = "a year of 365 days"
-BY_GPU = "counted by the GPU, as llmsize estimate does, though an instance may hold several"
+FULL_USE = "usd_per_1k_requests.full_use"
 
 
-class Rental(NamedTuple):
-    """Offers of one provider and kind for one type of GPU, and what to call them.
+class CostReport(NamedTuple):
+    """The record of `llmsize cost`. Figures at the top are those of the option that `basis` names, null where nothing is sized.
 
-    `source` stands for that of the offer where the price to plan with is meant, which is counted by the GPU.
+    `load` is `mean_load`; where no mean is known `stated_demand`, served around the clock; without a demand `as_sized`, the
+    most of the replicas sized. `full_use_requests_per_s` is what the deployment itself serves within its limits, before whole
+    servers or instances; `sized_to_mean` is the rate sized for, headroom in it, over the mean; `demand` says which rate is
+    stated, and how. Of what is infeasible `problems` say what is in the way, and `suggestions` are single changes that help.
     """
 
-    name: str
-    contract: str
-    offers: tuple[Price, ...]
-    source: str | None = None
+    feasible: bool
+    inputs: dict[str, Any]
+    basis: str | None = None
+    currency: str = "USD"
+    load: LoadKind | None = None
+    usd_per_hour: float | None = None
+    usd_per_month: float | None = None
+    usd_per_year: float | None = None
+    usd_per_1k_requests: ByLoad | None = None
+    usd_per_million_tokens: TokenCosts | None = None
+    split: str | None = None
+    load_requests_per_s: float | None = None
+    demand: str | None = None
+    mean_requests_per_s: float | None = None
+    peak_requests_per_s: float | None = None
+    full_use_requests_per_s: float | None = None
+    sized_to_mean: float | None = None
+    deployments: tuple[Deployment, ...] = ()
+    verified: bool | None = None
+    options: tuple[CostOption, ...] = ()
+    break_even: tuple[BreakEven, ...] = ()
+    energy: Energy | None = None
+    bands: dict[str, ErrorBand] = {}  # noqa: RUF012 - never changed
+    problems: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+    schema: str = "llmsize.cost/1"
 
 
-class Priced(NamedTuple):
-    """What the ways to serve cost on one type of GPU."""
-
-    own: Resolved | None
-    rentals: tuple[Rental, ...]
-
-
-class GpuAnswer(NamedTuple):
-    """What was found on one type of GPU, and the prices."""
-
-    asked: Asked
-    outcome: Outcome
-    priced: Priced
-
-    @property
-    def best(self) -> Answer | None:
-        """The answer; None where there is none, it is over the budget, or the simulation did not confirm it."""
-        return self.outcome.answer
-
-
-class Asking(NamedTuple):
-    """Everything that the document is made from. `defaults` are those of servers; `split` None leaves the choice."""
-
-    answers: tuple[GpuAnswer, ...]
-    api: ApiPrices | None
-    split: Split | None
-    defaults: Server
-
-
-class _Part(NamedTuple):
-    """One type of GPU that has an answer, and its ways to serve."""
-
-    answer: GpuAnswer
-    best: Answer
-    service: Service
-    options: tuple[CostOption, ...]
-
-
-def build(asking: Asking, problems: Sequence[str] = (), suggestions: Sequence[str] = ()) -> CostReport:
-    """Return the document: of several types of GPU first the one whose first option costs least a request, then the others.
-
-    `problems` say why a type of GPU is left out, `suggestions` what would help where all are. Raises InputError where owned
-    servers are too small for a replica on every type.
-    """
-    split = _split(asking)
-    several = sum(answer.best is not None for answer in asking.answers) > 1
-    parts, left_out = _parts(asking.answers, split, several=several)
-    parts.sort(key=lambda part: part.options[0].usd_per_1k_requests.at_load if part.options else 0.0)
-    problems = [*problems, *left_out]
-    first = parts[0].answer if parts else asking.answers[0]
-    stated = inputs(first.asked, first.outcome.question, parts[0].best.pool.replica if parts else None)
-    stated |= _inputs(asking, first)
-    if not parts:
-        return _unsized(first, stated, problems, suggestions)
-    _, best, service, _ = parts[0]
-    options = [option for part in parts for option in part.options]
-    if asking.api is not None:
-        options.append(api(service, asking.api))
-    top = options[0]
-    found = first.outcome.question.target.demanded
-    document = CostReport(
+def record(bill: Bill, asked: Asked) -> CostReport:
+    """The record of a bill: its figures at the top are those of the first option, the cheapest type of GPU's."""
+    first = bill.deployed[0].priced if bill.deployed else bill.priced[0]
+    question = first.outcome.question
+    of_type = asked._replace(options=first.query.gpu_types)
+    replica = bill.deployed[0].best.pool.replica if bill.deployed else None
+    stated = {**inputs(of_type, question, replica), **_inputs(bill, first)}
+    if not bill.deployed:
+        nearest = min(bill.priced, key=lambda priced: priced.shortfall)
+        return CostReport(
+            feasible=False,
+            inputs=stated,
+            problems=tuple(_problems(bill)),
+            suggestions=unmet(nearest.outcome, bill.suggestions).suggestions,
+            assumptions=tuple(assumptions.of_model(question, asked.notes)),
+        )
+    usage, top, found = bill.deployed[0].usage, bill.options[0], question.target.demanded
+    return CostReport(
         feasible=True,
         inputs=stated,
         basis=top.name,
-        currency="USD",
         load=top.load,
         usd_per_hour=top.usd_per_hour,
         usd_per_month=top.usd_per_month,
         usd_per_year=top.usd_per_year,
         usd_per_1k_requests=top.usd_per_1k_requests,
         usd_per_million_tokens=top.usd_per_million_tokens,
-        split=_split_in_words(asking, split),
-        load_requests_per_s=service.load_per_s,
+        split=_split(bill),
+        load_requests_per_s=usage.load_per_s,
         demand=_demand(found),
-        mean_requests_per_s=service.mean_per_s,
+        mean_requests_per_s=usage.mean_per_s,
         peak_requests_per_s=found.peak_per_s if found is not None else None,
-        full_use_requests_per_s=service.capacity_per_s,
-        sized_to_mean=service.sized_to_load if service.mean_per_s is not None else None,
-        deployments=tuple(estimate.deployment(part.best) for part in parts),
+        full_use_requests_per_s=usage.capacity_per_s,
+        sized_to_mean=usage.sized_to_load if usage.mean_per_s is not None else None,
+        deployments=tuple(estimate.deployment(deployed.best) for deployed in bill.deployed),
         verified=first.outcome.verified,
-        options=tuple(options),
-        break_even=tuple(compared(options)),
-        energy=energy_of(top, service, first.priced.own, best.pool.replica.gpu_type.gpu, asking.defaults),
-        bands=bands_of(
-            options, {part.service.gpu: band_of_rate(part.best, part.answer.outcome.question) for part in parts}
-        ),
-        problems=tuple(problems),
-        suggestions=(),
-        assumptions=tuple(dict.fromkeys(_assumptions(asking, parts, options))),
+        options=bill.options,
+        break_even=bill.break_even,
+        energy=bill.energy,
+        bands=dict(_bands(bill)),
+        problems=tuple(_problems(bill)),
+        assumptions=tuple(dict.fromkeys(_assumptions(bill, asked))),
     )
-    return cast(CostReport, with_mean(document, known=service.mean_per_s is not None))
+
+
+def _inputs(bill: Bill, first: Priced) -> dict[str, Any]:
+    server, prices = first.prices.own, bill.ways.api
+    return {
+        "own": {"title": server.title, **{k: v.value for k, v in server.numbers.items()}} if server else None,
+        "cloud": [{"name": rental.name, "contract": rental.contract} for rental in first.prices.rentals],
+        "api": {"usd_per_million_input": prices.usd_in, "usd_per_million_output": prices.usd_out} if prices else None,
+        "split": bill.ways.split,
+    }
+
+
+def _problems(bill: Bill) -> Iterator[str]:
+    """Why types of GPU are left out: no prices, no answer, servers too small for a replica."""
+    yield from _left_out(bill.left_out)
+    for priced in bill.priced:
+        if priced.best is None:
+            name, detail = priced.gpu_type.name, unmet(priced.outcome, ()).detail
+            yield detail if name in detail else f"{name}: {detail}"
+    yield from _left_out(bill.too_small)
+
+
+def _left_out(faults: Iterable[tuple[GpuType, Fault]]) -> Iterator[str]:
+    yield from (f"{gpu_type.name} is left out: {fault.message}" for gpu_type, fault in faults)
+
+
+def _split(bill: Bill) -> str:
+    if bill.split == BY_TIME:
+        return "by the time of prefill and of decode, as predicted"
+    source = "as asked" if bill.ways.split is not None else "as the API charges"
+    return f"an output token costs {bill.split:.4g} times an input token, {source}"
 
 
 def _demand(found: Demanded | None) -> str | None:
-    """Say which rate a demand states, and how; None where it states none."""
+    """Which rate a demand states, and how; None where it states none."""
     if found is None or not found.steps:
         return None
     first = found.steps[0]
     return f"{first.what} {number(first.requests_per_s)} requests/s, {first.how}"
 
 
-def _unsized(
-    first: GpuAnswer, stated: dict[str, Any], problems: Sequence[str], suggestions: Sequence[str]
-) -> CostReport:
-    """Return the document where nothing meets the demand: every figure is null."""
-    return CostReport(
-        feasible=False, inputs=stated, basis=None, currency="USD", load=None, usd_per_hour=None, usd_per_month=None,
-        usd_per_year=None, usd_per_1k_requests=None, usd_per_million_tokens=None, split=None, load_requests_per_s=None, demand=None, mean_requests_per_s=None,
-        peak_requests_per_s=None, full_use_requests_per_s=None, sized_to_mean=None, deployments=(), verified=None, options=(),
-        break_even=(), energy=None, bands={}, problems=tuple(problems), suggestions=tuple(suggestions),
-        assumptions=tuple(assumptions.of_model(first.outcome.question, first.asked.notes)),
-    )  # fmt: skip
+def _bands(bill: Bill) -> Iterator[tuple[str, ErrorBand]]:
+    """The bands of costs at full use, which are as unsure as the highest rate that they are divided by."""
+    of_rates = {deployed.usage.gpu: deployed.band for deployed in bill.deployed}
+    for index, option in enumerate(bill.options):
+        band = of_rates.get(option.gpu or "")
+        if band is not None:
+            usd = option.usd_per_1k_requests.full_use
+            error = ErrorBand(usd / band.high, usd / band.low, band.n)
+            if index == 0:
+                yield FULL_USE, error
+            yield f"options.{index}.{FULL_USE}", error
 
 
-def _inputs(asking: Asking, first: GpuAnswer) -> dict[str, Any]:
-    priced, prices = first.priced, asking.api
-    return {
-        "own": {"title": priced.own.title, **{k: v.value for k, v in priced.own.numbers.items()}}
-        if priced.own
-        else None,
-        "cloud": [{"name": one.name, "contract": one.contract} for one in priced.rentals],
-        "api": {"usd_per_million_input": prices.usd_in, "usd_per_million_output": prices.usd_out} if prices else None,
-        "split": asking.split,
-    }
-
-
-def _split(asking: Asking) -> Split:
-    """Return how to split between input and output: as asked, else as the API's prices do, else by time."""
-    if asking.split is not None:
-        return asking.split
-    prices = asking.api
-    return prices.usd_out / prices.usd_in if prices is not None and prices.usd_in > 0 else "time"
-
-
-def _split_in_words(asking: Asking, split: Split) -> str:
-    if split == "time":
-        return "by the time of prefill and of decode, as predicted"
-    of = "as asked" if asking.split is not None else "as the API charges"
-    return f"an output token costs {split:.4g} times an input token, {of}"
-
-
-def _parts(answers: Iterable[GpuAnswer], split: Split, *, several: bool) -> tuple[list[_Part], list[str]]:
-    """Return the types of GPU that have an answer, and why servers are too small for others. Raises InputError for all."""
-    found, faults = [], []
-    for answer in answers:
-        try:
-            part = _part(answer, split, several=several)
-        except InputError as error:
-            faults += [(answer.asked.options[0].name, fault) for fault in error.faults]
-        else:
-            found += [part] if part is not None else []
-    if faults and not found:
-        raise InputError(fault for _, fault in faults)
-    return found, [f"{name} is left out: {fault.message}" for name, fault in faults]
-
-
-def _part(answer: GpuAnswer, split: Split, *, several: bool) -> _Part | None:
-    """Return one type of GPU with its ways to serve; of several types their names say which. None without an answer."""
-    best = answer.best
-    if best is None:
-        return None
-    service = service_of(best, answer.outcome.question, answer.asked.workload.planning, split)
-    mark = f" ({service.gpu})" if several else ""
-    found = _options(answer.priced, service, best.pool.replica.gpu_type.gpu)
-    return _Part(answer, best, service, tuple(option._replace(name=option.name + mark) for option in found))
-
-
-def _options(priced: Priced, service: Service, gpu: Gpu) -> Iterator[CostOption]:
-    if priced.own is not None:
-        yield own(service, priced.own, gpu)
-    for rental in priced.rentals:
-        for option in rented(service, rental.offers, gpu, rental.name, rental.contract):
-            if rental.source is None:
-                yield option
-            else:
-                note = f"{BY_GPU}; {LOWER_BOUND}" if option.follows_load else BY_GPU
-                yield option._replace(source=rental.source, note=note)
-
-
-def _assumptions(asking: Asking, parts: Iterable[_Part], options: Iterable[CostOption]) -> Iterator[Assumption]:
+def _assumptions(bill: Bill, asked: Asked) -> Iterator[Assumption]:
     yield Assumption("money", "US dollars, without taxes", "", "assumed", "prices as their sources state them")
-    yield Assumption("hours", "8,760 a year, 730 a month", "", "assumed", YEAR)
-    for answer, best, service, _ in parts:
-        request, chosen = answer.outcome.question, best.pool.replica
-        if service.load in LOADS_ASSUMED:
-            why = "nothing says how far the mean is below it"
-            yield Assumption("load", LOADS_ASSUMED[service.load], "", "assumed", why)
-        yield from assumptions.of_model(request, answer.asked.notes)
-        yield from assumptions.of_memory(request, chosen)
-        yield from assumptions.of_time(request, chosen, best.pool.load.kernels)
-        yield from assumptions.of_limits(request)
-        unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
-        yield from assumptions.of_planning(request, answer.asked, unpriced)
-        if answer.priced.own is not None:
-            yield from _of_server(answer.priced.own)
-    for option in options:
+    yield Assumption("hours", "8,760 a year, 730 a month", "", "assumed", "a year of 365 days")
+    for deployed in bill.deployed:
+        yield from _of_deployed(deployed, asked)
+    for option in bill.options:
         if option.kind == "cloud":
             price = option.usd_per_gpu_hour or 0.0
             yield Assumption(f"price, {option.provider}", price, "$ per GPU-hour", "assumed", option.source)
-    if asking.api is not None:
-        prices = asking.api
+    prices = bill.ways.api
+    if prices is not None:
         value = f"{prices.usd_in:g} in, {prices.usd_out:g} out"
         yield Assumption("API prices", value, "$ per million tokens", "assumed", prices.source)
 
 
+def _of_deployed(deployed: Deployed, asked: Asked) -> Iterator[Assumption]:
+    question, chosen, load = deployed.priced.outcome.question, deployed.best.pool.replica, deployed.usage.load
+    if load != "mean_load":
+        around = LOADS[load] if load == "stated_demand" else f"{LOADS[load]}, around the clock"
+        yield Assumption("load", around, "", "assumed", "nothing says how far the mean is below it")
+    yield from assumptions.of_model(question, asked.notes)
+    yield from assumptions.of_memory(question, chosen)
+    yield from assumptions.of_time(question, chosen, deployed.best.pool.load.kernels)
+    yield from assumptions.of_limits(question)
+    unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
+    yield from assumptions.of_planning(question, asked._replace(options=deployed.priced.query.gpu_types), unpriced)
+    if deployed.priced.prices.own is not None:
+        yield from _of_server(deployed.priced.prices.own)
+
+
 def _of_server(server: Resolved) -> Iterator[Assumption]:
-    """Yield each number of a server with where it is from; the factor of its power only where its power is not stated."""
+    """Each number of a server with where it is from; the factor of its power only where its power is not stated."""
     for name, stated in server.numbers.items():
         if name == "server_factor" and "server_power_w" in server.numbers:
             continue
-        basis = stated.basis
-        what = f"server, {name.replace('_usd', '').replace('_per_gpu_year', '').replace('_per_year', '').replace('_', ' ')}"
-        yield Assumption(what, stated.value, NUMBERS[name], basis.kind, f"{basis.source} ({basis.date})")
+        basis, what = stated.basis, name
+        for unit in ("_usd", "_per_gpu_year", "_per_year"):
+            what = what.replace(unit, "")
+        source = f"{basis.source} ({basis.date})"
+        yield Assumption(f"server, {what.replace('_', ' ')}", stated.value, NUMBERS[name], basis.kind, source)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers import curve
-from sizing.report import table_pools
-from sizing.report.documents import Assumption, plain
+from sizing.formats.view import Assumption, plain
+from sizing.formats.words import milliseconds
 from sizing.report.documents_curve import Curve, CurveAxis, CurveLimiting, CurveLine, CurvePoint, Metric, Percentiles
-from sizing.report.lines import milliseconds
-from sizing.report.table_layouts import layout_in
+from sizing.report.parts.layouts import layout_in
+from sizing.report.parts.pools import shape_words
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits
 
@@ -167,7 +167,7 @@ def shape(line: CurveLine) -> str:
 def shape_of(labels: Mapping[str, Any]) -> str:
     """Write the same of a point with the keys of its line."""
     if labels["pools"] is not None:
-        return table_pools.shapes(labels["pools"])
+        return shape_words(labels["pools"])
     return "separate pools" if labels["tp"] is None else layout_in(labels)
 
 

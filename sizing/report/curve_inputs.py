@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 from sizing.answers.curve import Arrivals, Layouts, Line
 from sizing.answers.pool_curve import PoolLine, Unpaired
 from sizing.engine.simulation import ROUNDS
+from sizing.formats.view import Assumption
 from sizing.question.question import Question
 from sizing.replica.capacity import Load
 from sizing.replica.replica import Refusal, Replica
-from sizing.report import assumptions, curve_pools, pools
+from sizing.report import curve_pools
 from sizing.report.curve_measured import Benchmark
-from sizing.report.documents import Assumption
 from sizing.report.documents_curve import CurveLine
-from sizing.report.inputs import Asked
-from sizing.report.talks import conversation
+from sizing.report.parts import assumptions, pools
+from sizing.report.parts.question import Asked, conversation
 
 
 class Drawn(NamedTuple):

@@ -13,8 +13,8 @@ from sizing.evidence.notes import NoteFacts, facts_of
 from sizing.evidence.rows import layout_of
 from sizing.model.architecture import Layout
 from sizing.report.curve_predicted import GPUS_COMPARED, per_gpus
-from sizing.report.documents import Statistics
 from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
+from sizing.report.parts.figures import Statistics
 from sizing.specs.errors import Fault, InputError
 
 MODE = "closed_loop"

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from sizing.answers.answer import Answer
 from sizing.answers.curve import Seen
 from sizing.answers.pool_curve import BUDGET, MOST_LINES, PoolLine, Unpaired
+from sizing.formats.view import Assumption
 from sizing.question.question import Question
-from sizing.report import pools
-from sizing.report.answers import cache_called, gpus_called, weights_called
 from sizing.report.curve_predicted import decode_share, figures
-from sizing.report.documents import Assumption
 from sizing.report.documents_curve import CurveLine, CurvePoint
-from sizing.report.pools_why import why_not
+from sizing.report.parts import pools
+from sizing.report.parts.answers import cache_called, gpus_called, weights_called
+from sizing.report.parts.pools import why_not
 
 HELD = (
     "layouts and replicas of both pools. Those that --disaggregate leaves open are of the pair that serves the most within the "

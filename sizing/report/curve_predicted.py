@@ -11,9 +11,9 @@ from sizing.replica import step as step_model
 from sizing.replica.capacity import Load
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.step import Batch
-from sizing.report.bands import known
-from sizing.report.documents import ErrorBand, Statistics
 from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
+from sizing.report.parts.bands import ErrorBand, known
+from sizing.report.parts.figures import Statistics
 from sizing.specs.bands import Band, BandMetric, find, region
 from sizing.specs.units import MILLI
 

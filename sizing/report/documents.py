@@ -5,58 +5,17 @@ They are named tuples, not dataclasses: two dozen of those would cost each comma
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing import __version__
-from sizing.specs.values import Kind
+from sizing.formats.view import Assumption, Explanation
+from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts.figures import Latency, LoadFigures, Throughput, Utilisation
+from sizing.report.parts.limiting import Limiting
+from sizing.report.parts.memory import MemoryFigures
 
 if TYPE_CHECKING:
     from sizing.report.documents_pools import Disaggregated
     from sizing.specs.bands import Edge
-
-
-class Assumption(NamedTuple):
-    """A number that the result rests on, and how it is known."""
-
-    what: str
-    value: float | str
-    unit: str
-    kind: Kind
-    source: str
-
-
-NO_ITL = Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
-
-
-class Explanation(NamedTuple):
-    """How a printed number came about: its formula, the values put in, and where those are from."""
-
-    what: str
-    value: float | str
-    unit: str
-    kind: Kind
-    formula: str
-    inputs: str
-    source: str
-
-
-class Statistics(NamedTuple):
-    """A latency in ms: its mean and percentiles; null where the model has none."""
-
-    mean: float | None
-    p50: float | None
-    p90: float | None
-    p95: float | None
-    p99: float | None
-
-
-class ErrorBand(NamedTuple):
-    """The range, in the number's own unit, into which 8 in 10 of `n` published measurements of its class put it."""
-
-    low: float
-    high: float
-    n: int
 
 
 class Conservative(NamedTuple):
@@ -88,81 +47,6 @@ class Deployment(NamedTuple):
     nodes_per_replica: int
 
 
-class LoadFigures(NamedTuple):
-    """The load that the deployment runs at, and how much more it could take.
-
-    Concurrency counts requests from arrival to last token, those in the front end or a queue too. `headroom` is the growth
-    of `headroom_of` that the limits leave, by which the demand is stated: `concurrency`, else `requests_per_s`.
-    """
-
-    requests_per_s: float
-    concurrency: float
-    concurrency_per_replica: float
-    max_requests_per_s: float
-    headroom: float
-    headroom_of: str
-    share_of_max_requests_per_s: float
-
-
-class Throughput(NamedTuple):
-    """Throughput at that load."""
-
-    requests_per_s_per_replica: float
-    requests_per_s_per_gpu: float
-    output_tokens_per_s: float
-    output_tokens_per_s_per_gpu: float
-    total_tokens_per_s: float
-    input_tokens_per_s: float
-
-
-class Latency(NamedTuple):
-    """Latencies under load, and of a request that is alone."""
-
-    ttft_ms: Statistics
-    itl_ms: Statistics
-    e2e_ms: Statistics
-    solo_ttft_ms: float
-    solo_itl_ms: float | None
-
-
-class MemoryFigures(NamedTuple):
-    """Memory of one GPU of the tightest rank, and what its cache pool holds over the replica.
-
-    Of the weights `beside_gib` run beside the model (draft, adapters, image encoder); of the pool `shared_prefix_gib` are
-    prefixes that sequences share.
-    """
-
-    visible_gib: float
-    budget_gib: float
-    weights_gib: float
-    activation_gib: float
-    non_torch_gib: float
-    cuda_graphs_gib: float
-    cuda_graphs_in_budget: bool
-    kv_cache_gib: float
-    kv_bytes_per_token: float
-    state_bytes_per_sequence: float
-    kv_cache_tokens: int
-    max_concurrency: float
-    sequence_gib: float
-    max_model_len: int
-    max_model_len_that_fits: int
-    fits: bool
-    deficit_gib: float
-    beside_gib: float = 0.0
-    shared_prefix_gib: float = 0.0
-
-
-class Utilisation(NamedTuple):
-    """Shares of the peaks that a prefill step and a decode step reach, and which of the two peaks is nearer."""
-
-    prefill_mfu: float
-    prefill_bound: str
-    decode_mbu: float | None
-    decode_mfu: float | None
-    decode_bound: str | None
-
-
 class Users(NamedTuple):
     """Daily active users that the load means, never without what a user does.
 
@@ -191,20 +75,6 @@ class Cost(NamedTuple):
     kwh_per_million_output_tokens: float | None
     usd_per_million_input_tokens: float | None = None
     kwh_per_million_input_tokens: float | None = None
-
-
-class Limiting(NamedTuple):
-    """What keeps a replica from serving more, or the demand from being met, and what would change it."""
-
-    limit: str
-    statistic: str | None
-    value_ms: float | None
-    limit_ms: float | None
-    detail: str
-    relaxed_limit_ms: float | None
-    relaxed_gpus: int | None
-    relaxed_gpu: str | None
-    suggestions: tuple[str, ...]
 
 
 class Alternative(NamedTuple):
@@ -301,50 +171,3 @@ class Estimate(NamedTuple):
     explanations: tuple[Explanation, ...] = ()
     idle_conversations: IdleConversations | None = None
     schema: str = "llmsize.estimate/1"
-
-
-class MemoryReport(NamedTuple):
-    """The document of `llmsize memory`."""
-
-    fits: bool
-    inputs: dict[str, Any]
-    memory: MemoryFigures
-    bands: dict[str, ErrorBand]
-    reason: str | None
-    suggestions: tuple[str, ...]
-    assumptions: tuple[Assumption, ...]
-    explanations: tuple[Explanation, ...] = ()
-    schema: str = "llmsize.memory/1"
-
-
-def plain(value: Any) -> Any:
-    """Turn a document into JSON's own types: documents to objects, schema and version first, never NaN or infinity.
-
-    Optional explanations are left out where empty; a single run's figures stand in the document itself.
-    """
-    if hasattr(value, "_fields"):
-        body = {name: plain(entry) for name, entry in zip(value._fields, value, strict=True)}
-        if not body.get("explanations", True):
-            del body["explanations"]
-        if len(body.get("runs", ())) == 1:
-            body |= body.pop("runs")[0]
-        if "schema" in body:
-            return {"schema": body.pop("schema"), "version": __version__, **body}
-        return body
-    if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    if isinstance(value, float):
-        return _finite(value)
-    return value
-
-
-def kind_of(document: Any) -> str:
-    """Return the kind of a document, as its schema names it: `estimate` of `llmsize.estimate/1`."""
-    return str(document.schema).removeprefix("llmsize.").partition("/")[0]
-
-
-def _finite(value: float) -> float | None:
-    """Twelve significant digits: more is noise, and differs between machines."""
-    return float(f"{value:.12g}") if math.isfinite(value) else None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from sizing.report.documents import Assumption, ErrorBand, Statistics
-from sizing.report.documents_pools import PoolShapes
+from sizing.formats.view import Assumption
+from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts.figures import Statistics
+from sizing.report.parts.pools import PoolShapes
 
 Origin = Literal["predicted", "measured"]
 Metric = Literal["ttft", "itl", "e2e"]

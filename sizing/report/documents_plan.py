@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from sizing.formats.view import Assumption
 from sizing.planning.growth import Month
 from sizing.planning.uncertainty import Influence, Quantiles
-from sizing.report.documents import Assumption, Latency, Users
+from sizing.report.documents import Users
+from sizing.report.parts.figures import Latency
 
 
 class ReserveFigures(NamedTuple):

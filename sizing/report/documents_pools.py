@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sizing.report.documents import Assumption, RejectedLayout, Statistics
-from sizing.report.documents_step import StepReport
+from sizing.report.documents import RejectedLayout
+from sizing.report.parts.figures import Statistics
+from sizing.report.parts.pools import Transfer
 
 
 class PoolFigures(NamedTuple):
@@ -36,16 +37,6 @@ class PoolFigures(NamedTuple):
     itl_ms: float | None
     kv_cache_tokens: int
     solo_ms: float
-
-
-class Transfer(NamedTuple):
-    """The cache of a prompt of the mean length on its way: its size on the GPU that has the most of it, and the link."""
-
-    gb_per_gpu: float
-    link: str
-    gb_per_s_per_gpu: float
-    within_node: bool
-    by_layer: bool
 
 
 class Aggregated(NamedTuple):
@@ -88,44 +79,6 @@ class Disaggregated(NamedTuple):
     needs: str
     rejected: dict[str, tuple[RejectedLayout, ...]]
     simulate_command: str | None = None
-
-
-class PoolShape(NamedTuple):
-    """What to run of one pool."""
-
-    gpu: str
-    gpu_id: str
-    replicas: int
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
-    gpus: int
-
-
-class PoolShapes(NamedTuple):
-    """Both pools where they stand beside other deployments; `kv_transfer_ms` delays the first token of a mean prompt."""
-
-    prefill: PoolShape
-    decode: PoolShape
-    kv_transfer_ms: float
-
-
-class StepPools(NamedTuple):
-    """The document of `llmsize step --disaggregate`: the step of each pool, null where it has no work.
-
-    `kv_transfer_ms` is the time that the cache of the whole prompt, what was cached before included, takes on the link.
-    """
-
-    inputs: dict[str, Any]
-    prefill: StepReport | None
-    decode: StepReport | None
-    kv_transfer_ms: float | None
-    kv_transfer: Transfer | None
-    assumptions: tuple[Assumption, ...]
-    schema: str = "llmsize.step_pools/1"
 
 
 class SimulatedPool(NamedTuple):

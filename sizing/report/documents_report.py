@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sizing.report.documents import Estimate, Statistics
+from sizing.report.documents import Estimate
+from sizing.report.parts.figures import Statistics
 
 
 class Sensitivity(NamedTuple):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.report.documents import Assumption, ErrorBand, MemoryFigures
+from sizing.formats.view import Assumption
+from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts.memory import MemoryFigures
 
 if TYPE_CHECKING:
     from sizing.report.documents_pools import SimulatedPools

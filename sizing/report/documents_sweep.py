@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sizing.report.documents import Assumption
+from sizing.formats.view import Assumption
 
 SCHEMA = "llmsize.sweep/1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sizing import __version__
-from sizing.report.documents import Assumption
+from sizing.formats.view import Assumption
 
 
 class Sized(NamedTuple):

@@ -10,27 +10,28 @@ import numpy as np
 
 from sizing.answers.advice import Relaxation, Suggestion, nearest_miss
 from sizing.answers.answer import Answer, Outcome
+from sizing.formats.view import Assumption
 from sizing.model import memory
 from sizing.planning import cost
 from sizing.question.question import situation_of
 from sizing.replica.replica import Refusal, Replica
-from sizing.report import assumptions, bands, check_command, explain, talks
+from sizing.report import check_command, explain, talks
 from sizing.report.documents import (
     Alternative,
-    Assumption,
     Conservative,
     Cost,
     Deployment,
-    ErrorBand,
     Estimate,
-    MemoryFigures,
     RejectedLayout,
     Simulation,
     Users,
 )
-from sizing.report.figures import latency, load_figures, memory_figures, phase_steps, throughput, utilisation
-from sizing.report.inputs import Asked, habits, inputs
-from sizing.report.limiting import limiting, unmet
+from sizing.report.parts import assumptions, bands
+from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts.figures import latency, load_figures, phase_steps, throughput, utilisation
+from sizing.report.parts.limiting import limiting, unmet
+from sizing.report.parts.memory import MemoryFigures, memory_figures
+from sizing.report.parts.question import Asked, habits, inputs
 from sizing.specs.units import MILLI
 
 
@@ -51,7 +52,7 @@ def build(
 ) -> Estimate:
     """Return the document of an outcome: the answer with all its figures, or what stands in its way.
 
-    `hopeful` is the answer as predicted, beside one sized on the worse edges of the error bands.
+    `hopeful` is the answer as predicted, where another is sized on the worse edges of the error bands.
     """
     best = outcome.answer
     request = outcome.question

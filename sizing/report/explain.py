@@ -7,19 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from sizing.answers.answer import Answer, Outcome
+from sizing.formats.view import Explanation
 from sizing.replica import batching
 from sizing.replica.step import Step
-from sizing.report.documents import Estimate, Explanation, MemoryFigures
-from sizing.report.inputs import Asked
+from sizing.report.documents import Estimate
+from sizing.report.parts.explain import of_memory
+from sizing.report.parts.question import Asked
 from sizing.specs.bands import AS_PREDICTED
-from sizing.specs.engine import EngineSettings
 from sizing.specs.units import MILLI
-
-POOL_FORMULAS = {
-    "utilisation": "visible * memory_fraction - weights - activation - non_torch{graphs}",
-    "free_before_load": "(visible - non_torch) * memory_fraction - weights; activation and graphs live in the rest",
-    "free_after_load": "(visible - weights - activation - non_torch - graphs) * memory_fraction",
-}
 
 
 def with_explanations(
@@ -30,47 +25,11 @@ def with_explanations(
     assert memory is not None  # a feasible document has one
     found = (
         *_of_deployment(document, best, outcome),
-        *_of_memory(memory, best.pool.replica.settings, best.pool.replica.plan.kv_format),
+        *of_memory(memory, best.pool.replica.settings, best.pool.replica.plan.kv_format),
         *_of_latency(document, best, outcome, prefill, decode),
         *_of_money(document, best, outcome, asked),
     )
     return document._replace(explanations=found)
-
-
-def of_memory(memory: MemoryFigures, settings: EngineSettings, kv_format: str) -> tuple[Explanation, ...]:
-    """Explain the parts of one GPU's memory."""
-    return tuple(_of_memory(memory, settings, kv_format))
-
-
-def _of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> Iterator[Explanation]:
-    yield Explanation(
-        "weights", m.weights_gib, "GiB", "derived",
-        "sum over weight matrices of inputs * outputs * bytes of their format, as split over this GPU",
-        "matrices and formats of the model's config", "config.json",
-    )  # fmt: skip
-    yield Explanation(
-        "activation", m.activation_gib, "GiB", "derived",
-        "max(tokens * (a*hidden + b*intermediate/tp), rows * vocabulary * sampler_bytes + 2*tokens*hidden)",
-        f"tokens = max_num_batched_tokens = {settings.max_num_batched_tokens:,}, rows = min(max_num_seqs "
-        f"{settings.max_num_seqs:,}, tokens), sampler_bytes = {settings.sampler_bytes_per_logit}, "
-        f"a = {settings.forward_activation.per_hidden_bytes}, b = {settings.forward_activation.per_intermediate_bytes}",
-        "engine profile",
-    )  # fmt: skip
-    graphs = " - graphs" if settings.graphs_in_budget else " (graphs come on top)"
-    yield Explanation(
-        "KV cache", m.kv_cache_gib, "GiB", "derived",
-        POOL_FORMULAS[settings.pool_rule].format(graphs=graphs),
-        f"visible {m.visible_gib:.2f}, memory_fraction {m.budget_gib / m.visible_gib:.3f}, weights {m.weights_gib:.2f}, "
-        f"activation {m.activation_gib:.2f}, non_torch {m.non_torch_gib:.2f}, graphs {m.cuda_graphs_gib:.2f}",
-        "engine profile, GPU profile",
-    )  # fmt: skip
-    yield Explanation(
-        "max concurrency", m.max_concurrency, "sequences", "derived",
-        "(KV cache - reserved blocks) / cache of one sequence of max_model_len tokens, in whole blocks",
-        f"KV cache {m.kv_cache_gib:.2f} GiB, one sequence of {m.max_model_len:,} tokens {m.sequence_gib:.4f} GiB, "
-        f"{m.kv_bytes_per_token:,.0f} bytes a token ({kv_format}), block {settings.block_tokens} tokens",
-        "model's config, engine profile",
-    )  # fmt: skip
 
 
 def _of_deployment(document: Estimate, best: Answer, outcome: Outcome) -> Iterator[Explanation]:

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sizing import __version__
+from sizing.formats.view import Line, plain
 from sizing.report import html_answer, html_compare, html_curve, html_memory
-from sizing.report.documents import plain
 from sizing.report.documents_report import Report
 from sizing.report.html_cells import Table
 from sizing.report.html_curve import Drawing
 from sizing.report.html_memory import Bar
-from sizing.report.lines import Line
+from sizing.report.parts.question import optimised
 from sizing.report.table_estimate import blocks
-from sizing.report.table_optimised import optimised
 from sizing.specs.errors import Fault, InputError
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sizing.formats.words import milliseconds, money, number, percent, stated
 from sizing.report.documents import Estimate
 from sizing.report.documents_report import Report
-from sizing.report.footnotes import KINDS
 from sizing.report.html_cells import Cell, Table, capped, columns, figure, words
-from sizing.report.lines import lengths, milliseconds, money, number, percent, stated
-from sizing.report.table_layouts import layout
-from sizing.report.table_optimised import optimisations, turns
+from sizing.report.parts.assumptions import KINDS
+from sizing.report.parts.layouts import layout
+from sizing.report.parts.question import lengths, optimisations, turns
 
 AT = "/estimate"
 LATENCIES = (("ttft_ms", "TTFT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from sizing.formats import view
+
 Write = Callable[[Any], str]
 
 
@@ -54,6 +56,18 @@ def figure(document: Any, pointer: str, write: Write, absent: str = "–") -> Ce
 def words(text: str) -> Cell:
     """Return a cell without a figure."""
     return Cell(text)
+
+
+def section_table(document: Any, section: view.Table, absent: str = "–") -> Table:
+    """Return a table of a document's section; its figures lead to where the records stand in the document."""
+
+    def cell(index: int, record: Any, quantity: view.Quantity) -> Cell:
+        if not quantity.is_number:
+            return words(quantity._replace(nothing=absent).text(record))
+        return figure(document, f"{section.at}/{index}/{quantity.key}", quantity.write, absent)
+
+    rows = (tuple(cell(index, record, q) for q in section.columns) for index, record in enumerate(section.records))
+    return Table(section.title, tuple(Column(q.heading, q.is_number) for q in section.columns), tuple(rows))
 
 
 def columns(*names: str, words_first: int = 1, words_last: int = 0) -> tuple[Column, ...]:

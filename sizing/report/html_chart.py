@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sizing.report.lines import number
+from sizing.formats.words import number
 
 WIDTH, HEIGHT = 480.0, 330.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 14.0, 20.0, 52.0  # room for the axes' words

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from sizing.report.documents_compare import CompareCandidate
+from sizing.formats import view
+from sizing.formats.view import in_words
+from sizing.formats.words import money
+from sizing.report.compare import CompareCandidate
 from sizing.report.documents_report import Report
-from sizing.report.html_answer import ABSENT, LATENCIES
-from sizing.report.html_cells import Cell, Table, Write, columns, figure, words
-from sizing.report.lines import milliseconds, money, number, percent
-from sizing.report.table_layouts import layout
+from sizing.report.html_cells import Table, section_table
+from sizing.report.parts import quantities
+from sizing.report.parts.layouts import layout
+from sizing.report.parts.limiting import limit_words
 
-FIGURES: tuple[tuple[str, str, Write], ...] = (
-    ("GPUs", "gpus", "{:,}".format),
-    ("$/h", "usd_per_hour", money),
-    ("$ a million output tokens", "usd_per_million_output_tokens", money),
-    ("W", "power_w", number),
-    ("TTFT", "ttft_ms", milliseconds),
-    ("ITL", "itl_ms", milliseconds),
-    ("E2E", "e2e_ms", milliseconds),
-    ("headroom", "headroom", percent),
+
+def _layout(c: CompareCandidate) -> str | None:
+    return None if c.replicas is None else f"{c.replicas} x {layout(c)}"
+
+
+def _limit(c: CompareCandidate) -> str:
+    if c.reason is not None:
+        return c.reason
+    return limit_words(c.limit) + (" limit" if f"{c.limit}_ms" in c.limited else "")
+
+
+COLUMNS = (
+    in_words("gpu", "GPU", lambda c: f"{c.gpu}, {c.weight_precision.upper()}"),
+    in_words("layout", "layout", _layout),
+    quantities.GPUS._replace(write="{:,}".format),
+    quantities.USD_PER_HOUR,
+    quantities.USD_PER_MILLION_OUTPUT_TOKENS._replace(heading="$ a million output tokens", write=money),
+    quantities.POWER_W._replace(heading="W"),
+    *quantities.LATENCIES,
+    quantities.HEADROOM,
+    in_words("limit", "what limits it", _limit),
 )
 
 
@@ -28,25 +41,5 @@ def comparison(report: Report) -> Table | None:
     if report.comparison is None:
         return None
     how = "each simulated" if report.simulated else "closed form"
-    names = (name for name, _, _ in FIGURES)
-    heads = columns("GPU", "layout", *names, "what limits it", words_first=2, words_last=1)
-    return Table(f"The best layout of each ({how}), means of latencies", heads, tuple(_rows(report)))
-
-
-def _rows(report: Report) -> Iterator[tuple[Cell, ...]]:
-    candidates: tuple[CompareCandidate, ...] = report.comparison.candidates
-    for index, one in enumerate(candidates):
-        at = f"/comparison/candidates/{index}"
-        figures = (figure(report, f"{at}/{name}", write) for _, name, write in FIGURES)
-        limits = _limit(one.limit) if one.reason is None else one.reason
-        yield words(f"{one.gpu}, {one.weight_precision.upper()}"), words(_layout(one)), *figures, words(limits)
-
-
-def _layout(one: CompareCandidate) -> str:
-    if one.replicas is None:
-        return ABSENT
-    return f"{one.replicas} x {layout(one)}"
-
-
-def _limit(name: str) -> str:
-    return f"{name.upper()} limit" if f"{name}_ms" in dict(LATENCIES) else name.replace("_", " ")
+    title = f"The best layout of each ({how}), means of latencies"
+    return section_table(report, view.Table(COLUMNS, report.comparison.candidates, "/comparison/candidates", title))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
+from sizing.formats.words import milliseconds, number, percent
 from sizing.report.curve import METRICS, shape
-from sizing.report.documents import Statistics
 from sizing.report.documents_curve import Curve, CurveLine, CurvePoint, Metric
 from sizing.report.documents_report import RateLine, RatePoint, Report
 from sizing.report.html_cells import Cell, Table, columns, figure, words
 from sizing.report.html_chart import Chart, Datum, Series, chart
-from sizing.report.lines import milliseconds, number, percent
-from sizing.report.table_layouts import layout
+from sizing.report.parts.figures import Statistics
+from sizing.report.parts.layouts import layout
 from sizing.specs.workload import Limits
 
 THROUGHPUT = "requests/s per 8 GPUs"

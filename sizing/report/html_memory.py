@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sizing.report.documents import MemoryFigures
+from sizing.formats.words import gib, percent
 from sizing.report.html_cells import Cell, Table, columns, figure, words
-from sizing.report.lines import gib, percent
+from sizing.report.parts.memory import MemoryFigures
 
 WIDTH = 480.0
 PARTS = (

@@ -1,85 +1,90 @@
-"""The document of `llmsize memory`."""
+"""`llmsize memory`: what one GPU's memory holds under a layout, and where a sequence does not fit, what would make it fit."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from sizing.model.architecture import Layout
-from sizing.question.question import situation_of
-from sizing.replica import replica as deployments
+from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, labelled, rows_of
+from sizing.formats.words import gib, number
 from sizing.replica.replica import Resolved
-from sizing.report import assumptions, bands, explain
-from sizing.report.deployed import candidate_of, inputs
-from sizing.report.documents import MemoryReport
-from sizing.report.figures import memory_figures
+from sizing.report.parts import assumptions, bands, explain
+from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts.memory import MemoryFigures, layout_memory, memory_line
+from sizing.report.parts.question import inputs_of_layout, labels, setup
 
 
-def build(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
+class MemoryReport(NamedTuple):
+    """The record of `llmsize memory`."""
+
+    fits: bool
+    inputs: dict[str, Any]
+    memory: MemoryFigures
+    bands: dict[str, ErrorBand]
+    reason: str | None
+    suggestions: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
+    explanations: tuple[Explanation, ...] = ()
+    schema: str = "llmsize.memory/1"
+
+
+def record(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
     """Return the memory of one layout; where a sequence does not fit, what is missing and what would make it fit."""
-    figures = memory_figures(resolved.memory, resolved.longest_that_fits())
-    fits = resolved.memory.fits and resolved.refused is None
-    predicted = tuple(bands.of_memory(figures, situation_of(resolved.question, resolved.gpu_type.gpu)))
-    report = MemoryReport(
-        fits=fits,
-        inputs=inputs(resolved),
-        memory=figures,
-        bands=bands.bounds(predicted),
-        reason=_reason(resolved),
-        suggestions=() if fits else tuple(_suggestions(resolved)),
-        assumptions=(
-            *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_memory(resolved.question, candidate_of(resolved)),
-        ),
+    held = layout_memory(resolved)
+    found = (
+        ()
+        if not explained
+        else (
+            *explain.of_memory(held.memory, resolved.settings, resolved.plan.kv_format),
+            *bands.explanations(held.predicted),
+        )
     )
-    if not explained:
-        return report
-    explanations = explain.of_memory(figures, resolved.settings, resolved.plan.kv_format)
-    return report._replace(explanations=(*explanations, *bands.explanations(predicted)))
-
-
-def _reason(resolved: Resolved) -> str | None:
-    if resolved.refused is not None:
-        return f"{resolved.layout} is refused: {resolved.refused}"
-    if resolved.memory.fits:
-        return None
-    one = f"one sequence of {resolved.memory.max_model_len:,} tokens"
-    if resolved.memory.shared_prefix_gib:
-        needing = f"{one} and {resolved.memory.shared_prefix_gib:,.1f} GiB of shared prefixes need"
-    else:
-        needing = f"{one} needs"
-    return f"does not fit: {needing} {resolved.memory.deficit_gib:,.1f} GiB more per GPU"
-
-
-def _suggestions(resolved: Resolved) -> list[str]:
-    """Return the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
-    found = []
-    longest = resolved.longest_that_fits()
-    if resolved.refused is None and longest > 0 and resolved.question.service.extras.cached.within(longest):
-        found.append(f"--max-model-len {longest:,}".replace(",", ""))
-    for tp in range(resolved.layout.tp + 1, resolved.gpu_type.gpu.datasheet.island_gpus + 1):
-        if _fits(resolved, layout=replace(resolved.layout, tp=tp)):
-            found.append(f"--tp {tp}")
-            break
-    if resolved.plan.weight_bits > 8 and _fits(resolved, precision="fp8"):
-        found.append("--precision fp8")
-    if resolved.plan.kv_bits > 8 and _fits(resolved, kv_precision="fp8"):
-        found.append("--kv-precision fp8")
-    return found
-
-
-def _fits(
-    resolved: Resolved,
-    *,
-    layout: Layout | None = None,
-    precision: str | None = None,
-    kv_precision: str | None = None,
-) -> bool:
-    request = resolved.question if kv_precision is None else resolved.question.with_(kv_precision=kv_precision)
-    tried = deployments.resolve(
-        request,
-        resolved.gpu_type,
-        layout or resolved.layout,
-        precision or resolved.plan.weight_format,
-        resolved.data,
+    return MemoryReport(
+        fits=held.fits,
+        inputs=inputs_of_layout(resolved),
+        memory=held.memory,
+        bands=bands.bounds(held.predicted),
+        reason=held.reason,
+        suggestions=held.suggestions,
+        assumptions=held.assumptions,
+        explanations=found,
     )
-    return tried.refused is None and tried.memory.fits
+
+
+def document(record: MemoryReport) -> Document[MemoryReport]:
+    """Return the document of one GPU's memory."""
+    return Document(record, sections, rows)
+
+
+def rows(record: MemoryReport) -> Rows:
+    """Return one row: what it is of, every figure, whether it fits."""
+    return rows_of((record.memory._replace(fits=record.fits),), MemoryFigures._fields, labels(record.inputs))
+
+
+def sections(record: MemoryReport) -> Iterator[Section]:
+    """Yield whether a sequence fits, the parts of the memory, what the cache holds, and what would help."""
+    yield Facts(setup(record.inputs), _verdict(record))
+    yield Facts((*_figures(record), *labelled("What would help", record.suggestions)))
+    yield from explain.explained(record.explanations)
+    yield assumptions.assumed(record.assumptions, sources=bool(record.explanations))
+
+
+def _verdict(record: MemoryReport) -> str:
+    m = record.memory
+    if record.fits:
+        return f"Fits: one sequence of {m.max_model_len:,} tokens takes {gib(m.sequence_gib)} GiB of the pool per GPU"
+    reason = str(record.reason)
+    return reason[0].upper() + reason[1:]
+
+
+def _figures(record: MemoryReport) -> Iterator[Line]:
+    m = record.memory
+    yield memory_line(m)
+    yield Line(
+        f"{m.kv_cache_tokens:,} tokens; {number(m.max_concurrency)} sequences of {m.max_model_len:,} tokens; longest "
+        f"that fits {m.max_model_len_that_fits:,}",
+        "Cache holds",
+    )
+    yield bands.memory_words(record.bands)
+    sequence = f", {m.state_bytes_per_sequence:,.0f} bytes a sequence" if m.state_bytes_per_sequence else ""
+    yield Line(f"{m.kv_bytes_per_token:,.0f} bytes a token per GPU{sequence}", "Cache grows")

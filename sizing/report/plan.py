@@ -15,7 +15,7 @@ from sizing.planning.size import Rules, need_of, size_of
 from sizing.report import plan_assumptions, plan_cloud, plan_parts
 from sizing.report.documents import Users
 from sizing.report.documents_plan import Growth, Hour, Move, Plan, PoolPlan, Uncertainty
-from sizing.report.inputs import Asked, habits, inputs
+from sizing.report.parts.question import Asked, habits, inputs
 from sizing.report.plan_cloud import Rented
 from sizing.specs.demand import Scaling
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sizing.catalog.prices import source_of, usd_per_gpu_hour
+from sizing.formats.view import Assumption
 from sizing.replica.replica import Replica
-from sizing.report import assumptions
-from sizing.report.documents import Assumption
 from sizing.report.documents_plan import Cloud, Uncertainty
+from sizing.report.parts import assumptions
 from sizing.report.plan_cloud import Rented
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from sizing.planning import size as availability
 from sizing.planning.fleet import Member, Pool
 from sizing.planning.size import Rules, of_replica
 from sizing.report.documents_plan import Availability, FleetFigures, ReserveFigures, WorkloadPlan
-from sizing.report.figures import latency
-from sizing.report.inputs import demand
+from sizing.report.parts.figures import latency
+from sizing.report.parts.question import demand
 from sizing.report.plan_cloud import Rented
 
 if TYPE_CHECKING:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from sizing.formats.words import number
+from sizing.planning.bill import BreakEven
 from sizing.planning.break_even import SECONDS_PER_DAY, Days, usd_per_year
-from sizing.report.documents_cost import BreakEven, CostOption, CostReport, Load
-from sizing.report.lines import number
+from sizing.planning.offers import CostOption
+from sizing.planning.usage import LoadKind
+from sizing.report.cost import CostReport
 from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION, figure, rendered
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ LINES = (
     (0, (8, 2)),
 )  # as many as there are no colours: the pairs differ
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-LOADS: dict[Load, str] = {
+LOADS: dict[LoadKind, str] = {
     "mean_load": "mean load",
     "stated_demand": "stated demand around the clock",
     "as_sized": "full use of the replicas sized",

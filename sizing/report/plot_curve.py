@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.formats.words import milliseconds, number
 from sizing.report.curve import shape
 from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
-from sizing.report.lines import milliseconds, number
 from sizing.report.plots import BLACK, GREY, Style, figure, limit_line, log_ticks, rendered, style, title, words
 from sizing.report.table_curve import PER_8, axis_label, told_apart
 from sizing.report.table_curve import drawn as has_place

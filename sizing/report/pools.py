@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sizing.answers.answer import Answer, Outcome, Pool, spent
 from sizing.answers.pools import Asked
+from sizing.formats.words import number, percent, plural
 from sizing.question.question import Question
 from sizing.report import estimate
-from sizing.report.documents import Assumption, RejectedLayout, Statistics
-from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures, PoolShape, PoolShapes, Transfer
-from sizing.report.lines import limit_words, number, percent, plural
-from sizing.report.pools_why import LATENCIES, ending, limit_of, why_not
-from sizing.specs.optimisations import HandOver
-from sizing.specs.units import GIGA, MILLI
-
-if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.engine.transfer import Transfer as Way
+from sizing.report.documents import RejectedLayout
+from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures
+from sizing.report.parts.figures import Statistics
+from sizing.report.parts.layouts import sizes
+from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.pools import LATENCIES, end_of, limit_of, transfer_figures, unserved
+from sizing.specs.units import MILLI
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
 
 
 def build(found: Outcome, asked: Asked, aggregated: Answer | None) -> Disaggregated:
-    """Return what is to be said of the pools. `aggregated` is the confirmed answer that serves as one, None where there is none."""
+    """Return what is to be said of the pools.
+
+    `aggregated` is the confirmed answer that serves as one, None where there is none.
+    """
     request = found.question
-    best = found.confirmed
-    if best is not None and not found.within_budget:
-        over, best = best, None
-        why = f"both pools take {plural(over.gpus, 'GPU')}, the budget is {request.rules.gpu_budget or 0:,}"
-    elif best is None:
-        why = why_not(found, asked)
+    why = unserved(found, asked)
+    best = found.confirmed if why is None else None
     beside = None if aggregated is None else _aggregated(aggregated)
     assert found.pairing is not None
     rejected: dict[str, tuple[RejectedLayout, ...]] = {
@@ -41,7 +36,7 @@ def build(found: Outcome, asked: Asked, aggregated: Answer | None) -> Disaggrega
     if best is None:
         nothing = Disaggregated(False, *[None] * (len(Disaggregated._fields) - 1))  # type: ignore[arg-type]
         return nothing._replace(
-            aggregated=beside, beats_aggregated=False, why=why, needs=asked.facts.needs, rejected=rejected
+            aggregated=beside, beats_aggregated=False, why=why or "", needs=asked.facts.needs, rejected=rejected
         )
     assert best.transfer is not None
     return Disaggregated(
@@ -69,58 +64,9 @@ def build(found: Outcome, asked: Asked, aggregated: Answer | None) -> Disaggrega
     )
 
 
-def binding_limit(one: Disaggregated) -> str:
-    """Return what ends the load of the pool that is nearer to its most; where no pair serves, that the pools do not."""
-    pool = {"prefill": one.prefill, "decode": one.decode}.get(one.binding or "")
-    return UNSERVED if pool is None else pool.limit
-
-
 def mean_ms(pair: Answer, name: str) -> float:
     """Return the mean of a latency in ms."""
     return pair.latency_s(name)["mean"] / MILLI
-
-
-def shapes(pair: Answer) -> PoolShapes:
-    """Return what both pools run."""
-    return PoolShapes(_shape(pair.prefill), _shape(pair.decode), pair.transfer_s / MILLI)
-
-
-def _shape(pool: Pool) -> PoolShape:
-    option, layout = pool.replica.gpu_type, pool.replica.layout
-    return PoolShape(
-        option.name,
-        option.id,
-        pool.count,
-        layout.tp,
-        layout.pp,
-        layout.ep,
-        layout.dp,
-        layout.cp,
-        layout.dcp,
-        pool.gpus,
-    )
-
-
-def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
-    """Return what else it rests on where prompts hold answers, whose cache the decode pool has made."""
-    if question.service.extras.cached.talk is None:
-        return ()
-    return (
-        Assumption(
-            "caches of earlier answers", "back in the prefill pool by the next turn", "", "assumed", facts.source
-        ),
-    )
-
-
-def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
-    """Return what the hand-over rests on."""
-    way = "layer by layer while later layers are computed" if facts.by_layer else "whole, when prefill is over"
-    return (
-        Assumption("cache handed over", way, "", "assumed", facts.source),
-        Assumption("first token", "out when its cache has arrived", "", "assumed", facts.source),
-        Assumption("each GPU's link between pools", "its own, one prompt after another", "", "assumed", facts.source),
-        Assumption("error band of pools", "none: published measurements serve as one", "", "assumed", facts.source),
-    )
 
 
 def beats(pooled: Answer, aggregated: Answer, question: Question) -> bool:
@@ -178,34 +124,18 @@ def _pool(pool: Pool, *, ttft_ms: float | None = None, itl_ms: float | None = No
         gpu=chosen.gpu_type.name,
         gpu_id=chosen.gpu_type.id,
         replicas=pool.count,
-        tp=layout.tp,
-        pp=layout.pp,
-        ep=layout.ep,
-        dp=layout.dp,
-        cp=layout.cp,
-        dcp=layout.dcp,
+        **sizes(layout),
         gpus_per_replica=layout.gpus,
         nodes_per_replica=-(-layout.gpus // chosen.gpu_type.gpu.datasheet.island_gpus),
         gpus=pool.gpus,
         weight_precision=chosen.plan.weight_format,
         utilisation=_utilisation(pool),
         most_requests_per_s=pool.most_requests_per_s,
-        limit=ending(pool),
+        limit=end_of(pool),
         ttft_ms=ttft_ms,
         itl_ms=itl_ms,
         kv_cache_tokens=chosen.memory.kv_cache_tokens,
         solo_ms=alone_s / MILLI,
-    )
-
-
-def transfer_figures(transfer: Way, prompt_tokens: float) -> Transfer:
-    """Return what a document says of a prompt's cache on its way."""
-    return Transfer(
-        gb_per_gpu=(transfer.bytes_per_token * prompt_tokens + transfer.bytes_per_sequence) / GIGA,
-        link=transfer.link.kind,
-        gb_per_s_per_gpu=transfer.link.bytes_per_s / GIGA,
-        within_node=transfer.link.within_node,
-        by_layer=transfer.layers > 0,
     )
 
 

@@ -8,7 +8,7 @@ from sizing.answers.answer import Answer
 from sizing.answers.curve import AtRate
 from sizing.report.curve_predicted import GPUS_COMPARED
 from sizing.report.documents_report import RateLine, RatePoint
-from sizing.report.figures import latency
+from sizing.report.parts.figures import latency
 
 
 def line(best: Answer, found: Sequence[AtRate], own: AtRate | None) -> RateLine:

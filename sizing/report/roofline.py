@@ -1,10 +1,28 @@
-"""The document of `llmsize roofline`: operations of decode and prefill steps under the roofs of the GPU."""
+"""`llmsize roofline`: operations of decode and prefill steps under the roofs of the GPU, and where decode turns compute-bound."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from sizing.formats.view import (
+    Assumption,
+    Document,
+    Facts,
+    Figure,
+    Line,
+    Quantity,
+    Rows,
+    Section,
+    Series,
+    Table,
+    in_words,
+    labelled,
+    rows_of,
+)
+from sizing.formats.words import number, percent, plural
 from sizing.model import memory
 from sizing.replica import intensity
 from sizing.replica import step as step_model
@@ -12,23 +30,102 @@ from sizing.replica.intensity import Crossings, Work
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Resolved
 from sizing.replica.step import Batch, Step, TimedOperation
-from sizing.report import assumptions
-from sizing.report.deployed import candidate_of, inputs
-from sizing.report.documents_roofline import (
-    ComputeBound,
-    OperationCrossing,
-    Roof,
-    RooflinePoint,
-    RooflineReport,
-    RooflineStep,
-)
-from sizing.report.step import batch_faults, layout_faults, length_faults
+from sizing.report.parts import assumptions, quantities
+from sizing.report.parts.question import candidate_of, inputs_of_layout, setup
+from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import MILLI, TERA
 
 DECODE, PREFILL = "decode", "prefill"
 CONTEXT_TOKENS = 2048  # of the decoding sequences where nothing states them
 MOST_BATCH = 512  # of the sizes shown where none are asked for
 PROMPT_TOKENS = (128, 512, 2048, 8192)
+SHOWN_BATCHES = 3  # operations of more would fill screens; CSV and JSON have them all
+ROOF_POINTS = 200  # of the roof as drawn: more than a terminal has columns
+ROOF_SLACK = 1.005  # share of a roof above which a fitted constant is said to exceed it
+
+
+class Roof(NamedTuple):
+    """The roof of one precision: its dense peak, the memory bandwidth, and the intensity at which they meet."""
+
+    precision: str
+    peak_flops_per_s: float
+    bandwidth_bytes_per_s: float
+    ridge_flops_per_byte: float
+
+
+class RooflinePoint(NamedTuple):
+    """One operation of a step, all its executions on one GPU, under the roof.
+
+    `phase` is decode (with `batch` sequences of the replica) or prefill (of one prompt of `prompt_tokens`). What sends
+    messages has no intensity and no roof; of what only moves bytes the share is that of the bandwidth.
+    """
+
+    phase: str
+    batch: int | None
+    prompt_tokens: int | None
+    name: str
+    precision: str | None
+    flops: float
+    bytes: float
+    message_bytes: float
+    intensity_flops_per_byte: float | None
+    seconds: float
+    attained_flops_per_s: float
+    roof_flops_per_s: float | None
+    share_of_roof: float | None
+    bound: str
+
+
+class RooflineStep(NamedTuple):
+    """A whole step: the work of its operations on one GPU, and its seconds with those of the host."""
+
+    phase: str
+    batch: int | None
+    prompt_tokens: int | None
+    flops: float
+    bytes: float
+    intensity_flops_per_byte: float
+    seconds: float
+    attained_flops_per_s: float
+    roof_flops_per_s: float
+    share_of_roof: float
+    mfu: float
+    mbu: float
+    bound: str
+
+
+class OperationCrossing(NamedTuple):
+    """From which batch of a replica on an operation is compute-bound, null where at none; its intensity alone and at most."""
+
+    batch: int | None
+    ridge_flops_per_byte: float
+    least_flops_per_byte: float
+    most_flops_per_byte: float
+    grows: bool
+
+
+class ComputeBound(NamedTuple):
+    """From which decode batch of a replica on FLOPs take longer than bytes, null where at none.
+
+    `decode_batch` is of the products with weights together, `whole_step_batch` with attention and all the rest.
+    """
+
+    decode_batch: int | None
+    whole_step_batch: int | None
+    by_operation: dict[str, OperationCrossing]
+
+
+class RooflineReport(NamedTuple):
+    """The record of `llmsize roofline`."""
+
+    inputs: dict[str, Any]
+    roofs: tuple[Roof, ...]
+    compute_bound_from: ComputeBound
+    steps: tuple[RooflineStep, ...]
+    operations: tuple[RooflinePoint, ...]
+    assumptions: tuple[Assumption, ...]
+    schema: str = "llmsize.roofline/1"
 
 
 class Sizes(NamedTuple):
@@ -53,7 +150,7 @@ class _Shown(NamedTuple):
         return self.phase, self.size if decodes else None, None if decodes else self.size
 
 
-def build(resolved: Resolved, sizes: Sizes) -> RooflineReport:
+def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
     """Time steps of several sizes and return where their operations are under the roof.
 
     Raises InputError where the layout is refused, a sequence is longer than the engine takes, or a batch is more than
@@ -74,7 +171,7 @@ def build(resolved: Resolved, sizes: Sizes) -> RooflineReport:
         "sequences_that_fit": _sequences_that_fit(resolved, context),
     }
     return RooflineReport(
-        inputs={**inputs(resolved), **stated},
+        inputs={**inputs_of_layout(resolved), **stated},
         roofs=_roofs([step for _, step in timed], kernels),
         compute_bound_from=_compute_bound(found),
         steps=tuple(_step(one, step, kernels) for one, step in timed),
@@ -206,3 +303,137 @@ def _bound(group: Iterable[TimedOperation], done: Work, seconds: float) -> str:
     if done.message_bytes > 0:
         return next(one.bound for one in group if float(one.operation.message_bytes) > 0)
     return step_model.bound(done.compute_s, done.memory_s, seconds)
+
+
+def document(record: RooflineReport) -> Document[RooflineReport]:
+    """Return the document of a roofline."""
+    return Document(record, sections, rows)
+
+
+LABELS = ("model", "gpu", "engine", "engine_version", "weight_precision", "kv_precision", "layout", "context_tokens")
+
+
+def rows(record: RooflineReport) -> Rows:
+    """Return a row for each operation of a step, with the labels that its numbers are of."""
+    return rows_of(record.operations, RooflinePoint._fields, {name: record.inputs[name] for name in LABELS})
+
+
+def _tera(value: float) -> str:
+    return number(value / TERA)
+
+
+def _ridge(value: float) -> str:
+    return number(value, 4)
+
+
+def _of_crossing(key: str, heading: str, write: Callable[[Any], str] = number, **more: Any) -> Quantity:
+    return Quantity(key, heading, write, lambda named: getattr(named[1], key), **more)
+
+
+CROSSINGS = (
+    in_words("name", "decode operation", lambda named: named[0]),
+    _of_crossing("batch", "compute-bound from batch", "{:,}".format, nothing="never", shown="always"),
+    _of_crossing("least_flops_per_byte", "FLOP/B alone"),
+    _of_crossing("most_flops_per_byte", "FLOP/B at most"),
+    _of_crossing("ridge_flops_per_byte", "ridge FLOP/B", _ridge),
+)
+SIZE = (
+    in_words("phase", "phase"),
+    Quantity("size", "size", "{:,}".format, lambda one: one.prompt_tokens if one.batch is None else one.batch),
+)
+ROOFED = (
+    Quantity("intensity_flops_per_byte", "FLOP/B"),
+    Quantity("attained_flops_per_s", "TFLOP/s", _tera),
+    Quantity("roof_flops_per_s", "roof TFLOP/s", _tera, nothing="0"),
+    Quantity("share_of_roof", "of roof", percent),
+)
+BOUND = in_words("bound", "bound")
+STEPS = (
+    *SIZE,
+    Quantity("seconds", "ms", lambda seconds: number(seconds / MILLI)),
+    *ROOFED,
+    Quantity("mfu", "MFU", percent),
+    Quantity("mbu", "MBU", percent),
+    BOUND,
+)
+OPERATIONS = (*SIZE, in_words("name", "operation"), quantities.US_IN_ALL, *ROOFED, BOUND)
+
+
+def sections(record: RooflineReport) -> Iterator[Section]:
+    """Yield from which batch on decode is compute-bound, a plot, and steps and operations under the roof."""
+    first, *more = verdict(record)
+    yield Facts((*map(Line, more), *setup(record.inputs), *labelled("Roof", map(_roof_words, record.roofs))), first)
+    yield from _plot(record)
+    yield Table(CROSSINGS, tuple(record.compute_bound_from.by_operation.items()))
+    yield Table(STEPS, record.steps, "/steps")
+    yield _operations(record)
+    yield assumptions.assumed(record.assumptions)
+
+
+def verdict(record: RooflineReport) -> Iterator[str]:
+    """Yield from which batch on decode is compute-bound: its products, attention, the whole step; and what fits."""
+    found, i = record.compute_bound_from, record.inputs
+    yield f"Decode: products with weights are compute-bound {_from_batch(found.decode_batch)}"
+    for name, one in found.by_operation.items():
+        if not one.grows:
+            yield _constant(name, one)
+    groups = " on each attention group" if i["dp"] > 1 else ""
+    yield (
+        f"The whole step at {i['context_tokens']:,} tokens of context is compute-bound {_from_batch(found.whole_step_batch)}; the "
+        f"cache holds {number(i['sequences_that_fit'])} sequences of that length, the engine runs at most "
+        f"{i['max_num_seqs']:,}{groups}"
+    )
+
+
+def _from_batch(batch: int | None) -> str:
+    return "at no batch" if batch is None else f"from {plural(batch, 'sequence')} on"
+
+
+def _constant(name: str, one: OperationCrossing) -> str:
+    """Say what an operation is whose intensity no batch changes."""
+    always = "compute-bound always" if one.batch is not None else "never compute-bound"
+    return (
+        f"{name}: {always}; each sequence brings its own bytes, so its intensity is "
+        f"{number(one.least_flops_per_byte)} FLOP per byte at any batch (ridge {number(one.ridge_flops_per_byte, 4)})"
+    )
+
+
+def _roof_words(roof: Roof) -> str:
+    return (
+        f"{roof.precision.upper()} {_ridge(roof.peak_flops_per_s / TERA)} TFLOP/s dense, memory "
+        f"{_tera(roof.bandwidth_bytes_per_s)} TB/s, ridge at {_ridge(roof.ridge_flops_per_byte)} FLOP per byte"
+    )
+
+
+def _plot(record: RooflineReport) -> Iterator[Figure]:
+    """Yield the operations of all steps that multiply, under the roof."""
+    shown: dict[str, list[tuple[float, float]]] = {}
+    for point in record.operations:
+        if point.flops > 0 and point.intensity_flops_per_byte and point.roof_flops_per_s:
+            shown.setdefault(point.name, []).append((point.intensity_flops_per_byte, point.attained_flops_per_s / TERA))
+    if not shown:
+        return
+    series = tuple(Series(name, *map(tuple, zip(*points, strict=True))) for name, points in shown.items())
+    xs = [x for one in series for x in one.x]
+    roof = record.roofs[0]
+    intensities = np.geomspace(min(xs), max(xs), ROOF_POINTS)
+    height = np.minimum(roof.peak_flops_per_s, intensities * roof.bandwidth_bytes_per_s) / TERA
+    over = Series(f"roof ({roof.precision.upper()})", tuple(intensities.tolist()), tuple(height.tolist()))
+    yield Figure("TFLOP/s per GPU over FLOP per byte of device memory", series, over, logarithmic=True)
+
+
+def _operations(record: RooflineReport) -> Table:
+    """Operations that multiply, at a few sizes: the first, a middle and the last decode batch, and the longest prompt."""
+    batches, prompts = record.inputs["batches"], record.inputs["prompt_tokens"]
+    picked = {batches[0], batches[len(batches) // 2], batches[-1]} if len(batches) > SHOWN_BATCHES else set(batches)
+    shown = [
+        one
+        for one in record.operations
+        if one.flops > 0 and (one.batch in picked if one.batch is not None else one.prompt_tokens == prompts[-1])
+    ]
+    notes = [Line("--format csv has every size, and the operations that only move data", style="dim")]
+    if any((one.share_of_roof or 0.0) > ROOF_SLACK for one in record.operations):
+        notes.append(
+            Line("Above 100 %: the constants fitted to measured kernels exceed the datasheet's bandwidth", style="dim")
+        )
+    return Table(OPERATIONS, shown, "/operations", notes=tuple(notes))

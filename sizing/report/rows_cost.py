@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sizing.report.documents import plain
-from sizing.report.documents_cost import CostOption, CostReport
-from sizing.report.rows import Row, Rows
+from sizing.formats.view import Row, Rows, plain
+from sizing.planning.offers import CostOption
+from sizing.report.cost import CostReport
 
 COLUMNS = (
     "option", "kind", "provider", "contract", "gpu", "sku", "units", "gpus", "load", "requests_per_s", "usd_per_year", "usd_per_1k_requests",
@@ -15,7 +15,7 @@ COLUMNS = (
 
 def of(document: CostReport) -> Rows:
     """Return one row an option and load, with the requests/s that its year is of; money is in US dollars."""
-    return Rows("cost", COLUMNS, tuple(row for option in document.options for row in _rows(option)))
+    return Rows(COLUMNS, tuple(row for option in document.options for row in _rows(option)))
 
 
 def _rows(option: CostOption) -> list[Row]:

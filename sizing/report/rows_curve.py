@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sizing.report import table_pools
+from sizing.formats.view import Row, Rows, plain
 from sizing.report.curve import METRICS, OF_POINTS
-from sizing.report.documents import plain
 from sizing.report.documents_curve import Curve, CurvePoint, Percentiles
-from sizing.report.rows import Row, Rows
+from sizing.report.parts.pools import shape_words
 
 OF_LINE = (
     "origin", "gpu", "weight_precision", "kv_precision", "engine", "engine_version", "tp", "pp", "ep", "dp", "cp", "dcp", "gpus",
@@ -31,11 +30,11 @@ def of(document: Curve) -> Rows:
     for line in document.lines:
         start = (*shared, *(getattr(line, name) for name in OF_LINE))
         if pools:
-            start = (*start, table_pools.shapes(line.pools) if line.pools is not None else None)
+            start = (*start, shape_words(line.pools) if line.pools is not None else None)
         rows += [(*start, *_cells(point, document)) for point in line.points]
         if not line.points:
             rows.append((*start, *[None] * (len(columns) - len(start) - 1), line.reason))
-    return Rows("curve", columns, tuple(tuple(plain(row)) for row in rows))
+    return Rows(columns, tuple(tuple(plain(row)) for row in rows))
 
 
 def _cells(point: CurvePoint, document: Curve) -> tuple[Any, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sizing.report.documents import Estimate, plain
-from sizing.report.rows import LABELS, Row, Rows
+from sizing.formats.view import Row, Rows, plain
+from sizing.report.documents import Estimate
+from sizing.report.parts.question import LABELS
 
 if TYPE_CHECKING:
     from sizing.report.documents_pools import Disaggregated
@@ -55,7 +56,7 @@ def of(document: Estimate) -> Rows:
                 r.detail,
             )
         )
-    return Rows("estimate", (*shown, *columns), tuple((*shared, *plain(row)) for row in rows))
+    return Rows((*shown, *columns), tuple((*shared, *plain(row)) for row in rows))
 
 
 def _pools(found: Disaggregated) -> list[Row]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sizing.report.documents import plain
+from sizing.formats.view import Row, Rows, plain
 from sizing.report.documents_plan import Plan
-from sizing.report.rows import Row, Rows
 
 COLUMNS = (
     "of", "name", "gpu", "pool", "hour", "requests_per_s", "mean_requests_per_s", "most_per_replica", "base_replicas",
@@ -30,7 +29,7 @@ def of(document: Plan) -> Rows:
         _row(of="hour", hour=h.hour, requests_per_s=h.requests_per_s, replicas=h.replicas, gpus=h.gpus)
         for h in document.hours
     ]
-    return Rows("plan", COLUMNS, tuple(found))
+    return Rows(COLUMNS, tuple(found))
 
 
 def _row(**values: Any) -> Row:

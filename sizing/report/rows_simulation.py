@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sizing.report.documents import plain
+from sizing.formats.view import Rows, plain
 from sizing.report.documents_simulation import SimulationReport, TickReport
-from sizing.report.rows import Rows, labels
+from sizing.report.parts.question import labels
 
 
 def of(document: SimulationReport | TickReport) -> Rows:
@@ -15,7 +15,7 @@ def of(document: SimulationReport | TickReport) -> Rows:
     rows = [{**shared, **_parts(plain(run))} for run in document.runs]
     for row in rows:
         row.pop("timeline", None)
-    return Rows("simulation", tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
+    return Rows(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
 
 
 def _parts(values: dict[str, Any]) -> dict[str, Any]:

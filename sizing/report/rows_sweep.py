@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sizing.report.documents import plain
+from sizing.formats.view import Rows, plain
 from sizing.report.documents_sweep import FIGURES, Sweep, SweepRow, column
-from sizing.report.rows import Rows
 
 
 def of(document: Sweep) -> Rows:
     """Return the rows of a sweep in the order of its combinations."""
-    return Rows("sweep", columns(document.varied), tuple(tuple(plain(list(row.values()))) for row in document.rows))
+    return Rows(columns(document.varied), tuple(tuple(plain(list(row.values()))) for row in document.rows))
 
 
 def columns(varied: Iterable[str]) -> tuple[str, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sizing.report.documents import plain
+from sizing.formats.view import Row, Rows, plain
 from sizing.report.documents_whatif import WhatIfReport
-from sizing.report.rows import LABELS, Row, Rows
+from sizing.report.parts.question import LABELS
 
 COLUMNS = (
     "status", "name", "options", "gpus", "gpus_saved", "layout", "requests_per_s_per_gpu", "max_requests_per_s_per_gpu",
@@ -27,7 +27,7 @@ def of(document: WhatIfReport) -> Rows:
         rows.append(
             ("best", " + ".join(best.names), best.options, answer.gpus, best.gpus_saved, *_figures(answer), "", "")
         )
-    return Rows("whatif", (*LABELS, *COLUMNS), tuple((*shared, *plain(row)) for row in rows))
+    return Rows((*LABELS, *COLUMNS), tuple((*shared, *plain(row)) for row in rows))
 
 
 def _figures(found: object) -> Row:

@@ -9,13 +9,16 @@ from sizing.engine.requests import Lengths
 from sizing.engine.run import Routing
 from sizing.engine.simulation import Deployed, Served, Traffic
 from sizing.engine.transfer import Handed, Transfer
+from sizing.formats.view import Assumption
 from sizing.model import extras
 from sizing.question.question import situation_of
 from sizing.replica.replica import Resolved
-from sizing.report import assumptions, bands, deployed, memory, pools
-from sizing.report.documents import NO_ITL, Assumption, MemoryReport
 from sizing.report.documents_pools import SimulatedPool, SimulatedPools
 from sizing.report.documents_simulation import Extent, QueueFigures, SimulatedRun, SimulationReport, Spread
+from sizing.report.parts import assumptions, bands, pools
+from sizing.report.parts.assumptions import NO_ITL
+from sizing.report.parts.memory import LayoutMemory, layout_memory
+from sizing.report.parts.question import candidate_of, inputs_of_layout
 from sizing.specs.bands import Situation, region
 from sizing.specs.optimisations import HandOver
 from sizing.specs.units import MILLI
@@ -91,7 +94,7 @@ def build(asked: Simulated, served: Mapping[str, Served], handed: Handed | None 
         inputs=_inputs(asked, served),
         runs=runs,
         memory=held.memory,
-        bands=held.bands | bands.bounds(_predicted(asked, served, runs)),
+        bands=bands.bounds(held.predicted) | bands.bounds(_predicted(asked, served, runs)),
         reason=held.reason,
         suggestions=held.suggestions or _suggestions(asked, runs),
         assumptions=_assumptions(asked, runs) if served else held.assumptions,
@@ -99,14 +102,14 @@ def build(asked: Simulated, served: Mapping[str, Served], handed: Handed | None 
     )
 
 
-def _held(asked: Simulated) -> MemoryReport:
+def _held(asked: Simulated) -> LayoutMemory:
     """Return the memory of a deployment; of split pools that of the prefill pool where it is what lacks room."""
-    held = memory.build(asked.resolved)
+    held = layout_memory(asked.resolved)
     if asked.split is None:
         return held
     pool = "decode"
     if held.fits and not asked.fits:
-        held, pool = memory.build(asked.split.resolved), "prefill"
+        held, pool = layout_memory(asked.split.resolved), "prefill"
     return held if held.reason is None else held._replace(reason=f"the {pool} pool: {held.reason}")
 
 
@@ -236,7 +239,7 @@ def _inputs(asked: Simulated, served: Mapping[str, Served]) -> dict[str, Any]:
     sent = next((run.requests for run in served.values()), None)
     found: dict[str, Any] = {
         "clock": "seconds",
-        **deployed.inputs(asked.resolved),
+        **inputs_of_layout(asked.resolved),
         "replicas": asked.replicas,
         "gpus": asked.gpus,
         "policies": list(asked.policies),
@@ -303,7 +306,7 @@ def _limits(limits: Limits) -> dict[str, Any]:
 
 def _assumptions(asked: Simulated, runs: tuple[SimulatedRun, ...]) -> tuple[Assumption, ...]:
     resolved = asked.resolved
-    candidate = deployed.candidate_of(resolved)
+    candidate = candidate_of(resolved)
     kernels = next(iter(asked.policies.values())).kernels
     found = [
         *assumptions.of_model(resolved.question, resolved.notes),

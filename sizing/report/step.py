@@ -1,45 +1,113 @@
-"""The document of `llmsize step`."""
+"""`llmsize step`: one step, operation by operation; or a step of each of two pools and a prompt's cache on its way between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.formats.view import Assumption, Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
+from sizing.formats.words import milliseconds, number, percent
 from sizing.replica import step as step_model
-from sizing.replica.replica import Resolved, refusals
+from sizing.replica.replica import Resolved
 from sizing.replica.step import Batch, TimedOperation
-from sizing.report import assumptions
-from sizing.report.deployed import candidate_of, inputs
-from sizing.report.documents_step import StepOperation, StepReport
+from sizing.report.parts import assumptions, quantities
+from sizing.report.parts.question import candidate_of, inputs_of_layout, setup
+from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import GIGA, MEGA, MILLI
 
-OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # the others are the layout's
+if TYPE_CHECKING:  # loaded where pools are asked for
+    from sizing.engine.transfer import Transfer as Way
+    from sizing.report.parts.pools import Transfer
+    from sizing.specs.optimisations import HandOver
 
 
-def build(resolved: Resolved, *, decode: int, context: int, prefill: int, prior: int) -> StepReport:
-    """Time one step: `decode` sequences at `context` tokens, and `prefill` new tokens of a prompt with `prior` cached.
+class StepOperation(NamedTuple):
+    """One operation of a step: executions, work of all of them, seconds of all of them."""
+
+    name: str
+    count: float  # type: ignore[assignment]  # the tuple's own `count` gives way
+    flops: float
+    bytes: float
+    message_bytes: float
+    seconds: float
+    share: float
+    bound: str
+
+
+class StepReport(NamedTuple):
+    """The record of `llmsize step`."""
+
+    inputs: dict[str, Any]
+    total_s: float
+    gpu_s: float
+    launch_s: float
+    host_s: float
+    mbu: float
+    mfu: float
+    operations: tuple[StepOperation, ...]
+    assumptions: tuple[Assumption, ...]
+    schema: str = "llmsize.step/1"
+
+
+class StepPools(NamedTuple):
+    """The record of `llmsize step --disaggregate`: the step of each pool, null where it has no work.
+
+    `kv_transfer_ms` is the time that the cache of the whole prompt, what was cached before included, takes on the link.
+    """
+
+    inputs: dict[str, Any]
+    prefill: StepReport | None
+    decode: StepReport | None
+    kv_transfer_ms: float | None
+    kv_transfer: Transfer | None
+    assumptions: tuple[Assumption, ...]
+    schema: str = "llmsize.step_pools/1"
+
+
+class StepLoad(NamedTuple):
+    """What a step does: `decode` sequences at `context` tokens, and `prefill` new tokens of a prompt with `prior` cached."""
+
+    decode: int = 0
+    context: int = 0
+    prefill: int = 0
+    prior: int = 0
+
+
+class Both(NamedTuple):
+    """A layout of each pool, and how a prompt's cache goes from one to the other."""
+
+    prefill: Resolved
+    decode: Resolved
+    transfer: Way
+    facts: HandOver
+
+
+def record(resolved: Resolved, work: StepLoad) -> StepReport:
+    """Time one step of a layout.
 
     Raises InputError where the layout is refused, where a sequence is longer than the engine takes, or the batch is more
     than it runs in one step.
     """
     faults = [*layout_faults(resolved)]
-    faults += length_faults(resolved, (("--context", context), ("--prefill, --prior", prefill + prior)))
-    faults += batch_faults(resolved, decode, prefill, ("--decode", "--decode, --prefill"))
+    faults += length_faults(resolved, (("--context", work.context), ("--prefill, --prior", work.prefill + work.prior)))
+    faults += batch_faults(resolved, work.decode, work.prefill, ("--decode", "--decode, --prefill"))
     if faults:
         raise InputError(faults)
     kernels = resolved.kernels()
+    prompts = 1.0 if work.prefill else 0.0
     batch = Batch(
-        decode_sequences=float(decode),
-        decode_context_tokens=float(context),
-        prefill_sequences=1.0 if prefill else 0.0,
-        prefill_tokens=float(prefill),
-        prefill_prior_tokens=float(prior),
-        finishing=1.0 if prefill else 0.0,
+        decode_sequences=float(work.decode),
+        decode_context_tokens=float(work.context),
+        prefill_sequences=prompts,
+        prefill_tokens=float(work.prefill),
+        prefill_prior_tokens=float(work.prior),
+        finishing=prompts,
     )
     timed = step_model.step(resolved.question.service.model, resolved.layout, kernels, batch)
     host = "overlapped" if kernels.settings.host.overlapped else "added"
-    stated = {"decode": decode, "context": context, "prefill": prefill, "prior": prior}
     return StepReport(
-        inputs={**inputs(resolved), "batch": stated, "host": host},
+        inputs={**inputs_of_layout(resolved), "batch": work._asdict(), "host": host},
         total_s=timed.total_s,
         gpu_s=timed.gpu_s,
         launch_s=timed.launch_s,
@@ -68,48 +136,121 @@ def _operation(timed: TimedOperation, total_s: float) -> StepOperation:
     )
 
 
-def layout_faults(resolved: Resolved) -> Iterator[Fault]:
-    """Yield why hardware or engine won't run the layout."""
-    request, gpu, plan = resolved.question, resolved.gpu_type.gpu, resolved.plan
-    for reason, detail in refusals(request, gpu, resolved.layout, resolved.settings, plan):
-        if reason in OPTION_OF_REASON:
-            yield Fault(detail, field=OPTION_OF_REASON[reason])
-        else:
-            yield Fault(f"{resolved.layout} is refused: {detail}", field="--tp, --pp, --ep, --dp, --cp, --dcp")
+def record_of_pools(both: Both, work: StepLoad) -> StepPools:
+    """Time a step of each pool that has work: a prompt in the one, sequences that decode in the other.
 
-
-def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Iterator[Fault]:
-    """Yield the lengths in tokens, each with its option, that are longer than the engine takes."""
-    longest, model = resolved.question.service.max_model_len, resolved.question.service.model
-    held = f"the model's {longest:,} positions" if longest == model.max_position else f"--max-model-len {longest:,}"
-    for option, tokens in lengths:
-        if tokens > longest:
-            yield Fault(f"{tokens:,} tokens exceed {held}", field=option, allowed=f"at most {longest:,}")
-
-
-def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[str, str]) -> Iterator[Fault]:
-    """Yield what an engine's replica would not run in one step: each of its attention groups has limits of its own, and a
-    prompt is on one of them.
-
-    `options` name what states the sequences and what states the tokens.
+    Raises InputError with what keeps either from being run.
     """
-    groups, settings = resolved.layout.dp, resolved.settings
-    of_sequences, of_tokens = options
-    verified = resolved.question.service.extras.verified
-    for option, amount, noun, name, most in (
-        (of_sequences, decode + bool(prefill), "sequences", "max-num-seqs", settings.max_num_seqs),
-        (of_tokens, decode * verified + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),
-    ):
-        if amount > most * groups:
-            held = f"{most:,}" + (f" on each of {groups} groups" if groups > 1 else "")
-            yield Fault(
-                f"{amount:,} {noun} are more than the engine takes in a step ({held})",
-                field=option,
-                allowed=f"at most {most * groups:,}, or a larger --{name}",
-            )
-        elif noun == "tokens" and prefill > most:
-            yield Fault(
-                f"a prompt's {prefill:,} tokens are more than its attention group takes in a step ({most:,})",
-                field=option,
-                allowed=f"at most {most:,}, or a larger --{name}",
-            )
+    from sizing.report.parts import pools
+
+    faults: list[Fault] = []
+
+    def timed(pool: Resolved, part: StepLoad) -> StepReport | None:
+        if not part.decode and not part.prefill:
+            return None
+        try:
+            return record(pool, part)
+        except InputError as error:
+            faults.extend(error.faults)
+            return None
+
+    prefill = timed(both.prefill, StepLoad(prefill=work.prefill, prior=work.prior))
+    decode = timed(both.decode, StepLoad(decode=work.decode, context=work.context))
+    if faults:
+        raise InputError(faults)
+    prompt, request = work.prefill + work.prior, both.decode.question
+    rests_on = [entry for step in (prefill, decode) if step is not None for entry in step.assumptions]
+    return StepPools(
+        inputs={
+            "model": request.service.model.name,
+            "engine": request.service.engine.name,
+            "engine_title": request.service.engine.title,
+            "engine_version": request.service.engine_version,
+            "batch": work._asdict(),
+            "optimisations": request.service.optimisations.asked(),
+        },
+        prefill=prefill,
+        decode=decode,
+        kv_transfer_ms=float(both.transfer.seconds(prompt)) / MILLI if work.prefill else None,
+        kv_transfer=(pools.transfer_figures(both.transfer, prompt) if work.prefill else None),
+        assumptions=tuple(dict.fromkeys([*rests_on, *pools.assumptions(both.facts)])),
+    )
+
+
+def document(record: StepReport) -> Document[StepReport]:
+    """Return the document of a step."""
+    return Document(record, sections, rows)
+
+
+def document_of_pools(record: StepPools) -> Document[StepPools]:
+    """Return the document of the steps of two pools."""
+    return Document(record, sections_of_pools, rows_of_pools)
+
+
+def rows(record: StepReport) -> Rows:
+    """Return a row for each operation."""
+    return rows_of(record.operations, StepOperation._fields)
+
+
+def rows_of_pools(record: StepPools) -> Rows:
+    """Return a row for each operation of both pools; the way of the cache between them is one too."""
+    found: list[tuple[Any, ...]] = []
+    if record.prefill is not None:
+        found += [("prefill", *row) for row in rows(record.prefill).rows]
+    if record.kv_transfer is not None and record.kv_transfer_ms is not None:
+        sent, seconds = record.kv_transfer.gb_per_gpu * GIGA, record.kv_transfer_ms * MILLI
+        found.append(("", "kv_transfer", 1, None, None, sent, seconds, None, record.kv_transfer.link))
+    if record.decode is not None:
+        found += [("decode", *row) for row in rows(record.decode).rows]
+    return Rows(("pool", *StepOperation._fields), found)
+
+
+OPERATIONS = (
+    in_words("name", "operation"),
+    Quantity("count", "times"),
+    quantities.US_IN_ALL,
+    quantities.SHARE,
+    Quantity("flops", "GFLOP", lambda flops: number(flops / GIGA)),
+    Quantity("bytes", "MB", lambda size: number(size / MEGA)),
+    Quantity("message_bytes", "MB sent", lambda size: number(size / MEGA) if size else "", nothing="", shown="always"),
+    in_words("bound", "bound"),
+)
+
+
+def sections(record: StepReport) -> Iterator[Section]:
+    """Yield a step's time, what it is of, and its operations in order."""
+    yield from _step(record)
+    yield assumptions.assumed(record.assumptions)
+
+
+def sections_of_pools(record: StepPools) -> Iterator[Section]:
+    """Yield both steps, each under the name of its pool, and the way of a prompt's cache between them."""
+    from sizing.report.parts.pools import transfer_words
+
+    if record.prefill is not None:
+        yield from _step(record.prefill, "Prefill pool: ")
+    if record.kv_transfer is not None:
+        way = f"{milliseconds(record.kv_transfer_ms)} a prompt: {transfer_words(record.kv_transfer)}"
+        yield Facts((Line(way, "KV transfer"),))
+    if record.decode is not None:
+        yield from _step(record.decode, "Decode pool: ")
+    yield assumptions.assumed(record.assumptions)
+
+
+def _step(record: StepReport, pool: str = "") -> Iterator[Section]:
+    i, batch = record.inputs, record.inputs["batch"]
+    launches = f", launches {number(record.launch_s / MILLI)} (beside it)" if record.launch_s else ""
+    groups = f"; sequences spread over {i['dp']} attention groups, the prompt on one, times of the fullest"
+    yield Facts(
+        (
+            *setup(i),
+            Line(
+                f"{batch['decode']:,} decoding at {batch['context']:,} tokens; {batch['prefill']:,} new prompt tokens "
+                f"after {batch['prior']:,} cached{groups if i['dp'] > 1 else ''}",
+                "Batch",
+            ),
+        ),
+        f"{pool}{number(record.total_s / MILLI, 4)} ms: GPU {number(record.gpu_s / MILLI, 4)}{launches}, host "
+        f"{number(record.host_s / MILLI)} ({i['host']}); MFU {percent(record.mfu)}, MBU {percent(record.mbu)}",
+    )
+    yield Table(OPERATIONS, record.operations, "/operations")

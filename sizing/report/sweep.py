@@ -8,9 +8,9 @@ from typing import Any
 from sizing.answers.answer import Answer, Outcome
 from sizing.report.documents_sweep import NUMBERS, SweepRow
 from sizing.report.estimate import cost_figures
-from sizing.report.figures import throughput
-from sizing.report.inputs import Asked
-from sizing.report.limiting import unmet
+from sizing.report.parts.figures import throughput
+from sizing.report.parts.limiting import unmet
+from sizing.report.parts.question import Asked
 from sizing.specs.errors import InputError
 from sizing.specs.units import MILLI
 

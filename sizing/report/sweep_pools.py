@@ -8,9 +8,9 @@ from sizing.answers.answer import Outcome
 from sizing.answers.pools import Asked
 from sizing.planning import cost
 from sizing.report import pools
-from sizing.report.answers import gpus_called, shape, weights_called
 from sizing.report.documents_sweep import SweepRow
-from sizing.report.pools import UNSERVED
+from sizing.report.parts.answers import gpus_called, shape, weights_called
+from sizing.report.parts.pools import UNSERVED, binding_limit
 from sizing.report.sweep import without_answer
 
 
@@ -43,6 +43,6 @@ def row(varied: dict[str, Any], found: Outcome, asked: Asked) -> SweepRow:
         usd_per_hour=usd,
         usd_per_million_output_tokens=None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s),
         power_w=best.power_w,
-        limit=pools.binding_limit(one),
+        limit=binding_limit(best),
         detail="",
     )

@@ -1,30 +1,16 @@
-"""Error bands for the terminal: the ranges of the headline numbers on one line, and how many published runs they rest on."""
+"""Error bands of an answer for the terminal: the ranges of its headline numbers, and what they miss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple, cast
+from typing import cast
 
-from sizing.report.documents import ErrorBand, Estimate
-from sizing.report.lines import Line, gib, milliseconds, number
-
-LABEL = "Error band"
-
-
-class Headline(NamedTuple):
-    """A number whose band is shown: its name, its path, and how it is written."""
-
-    name: str
-    path: str
-    write: Callable[[float], str]
-
-
-LATENCIES = tuple(Headline(name.upper(), f"{name}_ms.mean", milliseconds) for name in ("ttft", "itl", "e2e"))
-MEMORY = (
-    Headline("weights", "memory.weights_gib", lambda value: f"{gib(value)} GiB"),
-    Headline("KV cache", "memory.kv_cache_gib", lambda value: f"{gib(value)} GiB"),
-)
+from sizing.formats.view import Line, Quantity
+from sizing.formats.words import number
+from sizing.report.documents import Estimate
+from sizing.report.parts.bands import MEANS, words
+from sizing.report.parts.quantities import MAX_REQUESTS_PER_S, REQUESTS_PER_S
 
 
 def of_estimate(document: Estimate) -> Line:
@@ -32,12 +18,12 @@ def of_estimate(document: Estimate) -> Line:
 
     A size on the edge of a rate's band has been found by that edge, so it has no band of its own.
     """
-    shown = [h._replace(path=f"latency.{h.path}") for h in LATENCIES if h.name != "ITL" or _decodes(document)]
+    shown = [q._replace(key=f"latency.{q.key}") for q in MEANS if q.heading != "ITL" or _decodes(document)]
     if "load.requests_per_s" in document.bands:
-        shown.append(Headline("requests/s", "load.requests_per_s", number))
+        shown.append(REQUESTS_PER_S._replace(key="load.requests_per_s"))
     elif document.conservative is None or "load.max_requests_per_s" in document.bands:
-        shown.append(Headline("most requests/s", "load.max_requests_per_s", number))
-    return line(document.bands, shown, "runs", _bias(document, shown) + _missed(document))
+        shown.append(MAX_REQUESTS_PER_S._replace(key="load.max_requests_per_s"))
+    return words(document.bands, shown, "runs", _bias(document, shown) + _missed(document))
 
 
 def _missed(document: Estimate) -> str:
@@ -55,14 +41,14 @@ def _missed(document: Estimate) -> str:
     return f". Over the whole range {' and '.join(found)}{wary}" if found else ""
 
 
-def _bias(document: Estimate, shown: Sequence[Headline]) -> str:
+def _bias(document: Estimate, shown: Sequence[Quantity]) -> str:
     """Say which predictions lie outside their own band: those of their class have been off to one side."""
     off = []
-    for headline in shown:
-        band = document.bands.get(headline.path)
-        value = reduce(getattr, headline.path.split("."), document)
+    for quantity in shown:
+        band = document.bands.get(quantity.key)
+        value = reduce(getattr, quantity.key.split("."), document)
         if band is not None and not band.low <= cast(float, value) <= band.high:
-            off.append(headline.name)
+            off.append(quantity.heading)
     if not off:
         return ""
     wary = "" if document.conservative else "; --conservative sizes on their worse edges"
@@ -71,37 +57,3 @@ def _bias(document: Estimate, shown: Sequence[Headline]) -> str:
 
 def _decodes(document: Estimate) -> bool:
     return document.latency is not None and document.latency.itl_ms.mean is not None
-
-
-def of_run(bands: Mapping[str, ErrorBand], prefix: str = "") -> Line:
-    """Return the bands of a simulated run: its latencies, and its rate where that is a prediction."""
-    shown = (*LATENCIES, Headline("requests/s", "requests_per_s", number))
-    here = [h._replace(path=prefix + h.path) for h in shown]
-    return line(bands, [h for h in here if h.path in bands], "runs")
-
-
-def of_memory(bands: Mapping[str, ErrorBand]) -> Line:
-    """Return the bands of one GPU's weights and cache pool."""
-    return line(bands, MEMORY, "engine logs")
-
-
-def line(bands: Mapping[str, ErrorBand], shown: Sequence[Headline], noun: str, bias: str = "") -> Line:
-    """Return the range of each number, which of them have none, and how many published runs or logs tell so."""
-    ranges = [(h, bands[h.path]) for h in shown if h.path in bands]
-    if not ranges:
-        return Line(f"no published {noun} like this", LABEL)
-    told = ", ".join(f"{h.name} {between(band.low, band.high, h.write)}" for h, band in ranges)
-    counts = [band.n for _, band in ranges]
-    of = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
-    lacking = [h.name for h in shown if h.path not in bands]
-    none = f"; {', '.join(lacking)}: no published {noun} like this" if lacking else ""
-    return Line(f"{told} (8 in 10 of {of} published {noun} like this){none}{bias}", LABEL)
-
-
-def between(low: float, high: float, write: Callable[[float], str]) -> str:
-    """Write a range, its unit once where both ends have the same."""
-    first, last = write(low), write(high)
-    if first == last:
-        return first
-    figure, _, unit = first.partition(" ")
-    return f"{figure if unit == last.partition(' ')[2] else first} to {last}"

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sizing.report.documents_cost import BreakEven, CostOption, CostReport, Energy, Load, Loads
-from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, number, percent, plural, rounded_usd
-from sizing.report.table_layouts import layout
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line
+from sizing.formats.words import number, percent, plural, rounded_usd
+from sizing.planning.bill import BreakEven, Energy
+from sizing.planning.offers import CostOption
+from sizing.planning.usage import ByLoad, LoadKind
+from sizing.report.cost import FULL_USE, LOADS, CostReport
+from sizing.report.parts.assumptions import assumed
+from sizing.report.parts.layouts import layout
 
 DIGITS = 2  # of a break-even, which rests on a predicted rate
 KWH_PER_MWH = 1000
 CENT, LEAST_SHARE = 0.01, 0.005  # below them a part, or a share in whole per cent, would read as nothing
-FULL_USE = "usd_per_1k_requests.full_use"
-LOADS: dict[Load, str] = {
-    "mean_load": "the mean load",
-    "stated_demand": "the stated demand around the clock",
-    "as_sized": "full use of the replicas sized",
-}
-COLUMNS: dict[Load, str] = {"mean_load": "mean load", "stated_demand": "stated demand", "as_sized": "as sized"}
+COLUMNS: dict[LoadKind, str] = {"mean_load": "mean load", "stated_demand": "stated demand", "as_sized": "as sized"}
 
 
 def blocks(document: CostReport) -> Iterator[Block]:
@@ -38,7 +37,7 @@ def blocks(document: CostReport) -> Iterator[Block]:
     if document.energy is not None:
         yield Block(tuple(_energy(document.energy, _at(document), decodes=document.inputs["osl"] > 1)))
     yield Block(tuple(_prices(document)))
-    yield assumed(document.assumptions, sources=False)
+    yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
 def _answer(document: CostReport) -> Iterator[Line]:
@@ -230,14 +229,14 @@ def _break_even(pair: BreakEven) -> Iterator[Line]:
 
 
 def _energy(energy: Energy, at: str, *, decodes: bool) -> Iterator[Line]:
-    def both(loads: Loads, unit: str) -> str:
+    def both(loads: ByLoad, unit: str) -> str:
         return f"{number(loads.full_use)} {unit} at full use, {number(loads.at_load)} at {at}"
 
     a_year = energy.kwh_per_year
     tokens = both(energy.kwh_per_million_tokens, "kWh per million tokens")
     if decodes:
         tokens = both(energy.kwh_per_million_output_tokens, "kWh per million output tokens")
-    megawatt_hours = Loads(a_year.full_use / KWH_PER_MWH, a_year.at_load / KWH_PER_MWH)
+    megawatt_hours = ByLoad(a_year.full_use / KWH_PER_MWH, a_year.at_load / KWH_PER_MWH)
     yield Line(
         f"{energy.of}: {tokens}; {both(megawatt_hours, 'MWh a year')}; PUE {energy.pue:g}",
         "Energy",

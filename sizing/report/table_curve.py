@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from sizing.formats.charts import LIMIT, MARKS, SPECIAL, Dots, rows
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line
+from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.report.curve import shape, shape_of, weights
-from sizing.report.documents import NO_ITL
 from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
-from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, lengths, milliseconds, number, percent, plural
-from sizing.report.text_plot import LIMIT, MARKS, SPECIAL, Dots, rows
+from sizing.report.parts.assumptions import NO_ITL, assumed
+from sizing.report.parts.question import lengths
 
 PER_8 = "requests/s per 8 GPUs"
 MOST_REASONS = 6
@@ -45,7 +47,7 @@ def blocks(document: Curve) -> Iterator[Block]:
         yield Block((Line(LEGEND, style="dim"),))
     yield _refused(document, several=several)
     yield Block((*_pareto(document), *_knees(document), *_full(document)))
-    yield assumed(document.assumptions, sources=False)
+    yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
 def name(line: CurveLine) -> str:

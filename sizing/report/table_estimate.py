@@ -5,14 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line
+from sizing.formats.words import milliseconds, money, number, percent, plural, stated
 from sizing.report import table_bands, table_pools
 from sizing.report.documents import Estimate, Users
-from sizing.report.footnotes import NO_ITL, assumed, explained
-from sizing.report.lines import Block, Line, lengths, milliseconds, money, number, percent, plural, stated
-from sizing.report.table_demand import steps_line
-from sizing.report.table_layouts import cheaper, compared, layout, rejected
-from sizing.report.table_memory import memory_line
-from sizing.report.table_optimised import optimised
+from sizing.report.parts import bands
+from sizing.report.parts.assumptions import NO_ITL_LINE, assumed
+from sizing.report.parts.explain import explained
+from sizing.report.parts.layouts import layout
+from sizing.report.parts.memory import memory_line
+from sizing.report.parts.question import lengths, optimised, steps_line
+from sizing.report.table_layouts import cheaper, compared, rejected
 
 COMMAND_WIDTH = 56  # of a line of a shell command: with indent and continuation it is below the narrowest terminal
 
@@ -30,13 +34,13 @@ def blocks(document: Estimate) -> Iterator[Block]:
     yield compared(document)
     if document.feasible or len(document.rejected) > 1:
         yield Block(tuple(rejected(document)))
-    yield from explained(document.explanations)
+    yield from (block for section in explained(document.explanations) for block in blocks_of(section))
     if document.explanations and document.simulate_command:
         yield Block((Line("Check it with", style="bold"), *shell_lines(document.simulate_command)))
     pools = document.disaggregated
     if document.explanations and pools is not None and pools.simulate_command:
         yield Block((Line("Check the pools with", style="bold"), *shell_lines(pools.simulate_command)))
-    yield assumed(document.assumptions, sources=bool(document.explanations))
+    yield from blocks_of(assumed(document.assumptions, sources=bool(document.explanations)))
 
 
 def _answer(document: Estimate) -> Iterator[Line]:
@@ -53,7 +57,7 @@ def _answer(document: Estimate) -> Iterator[Line]:
     names = ("ttft", "itl", "e2e") if latency.itl_ms.mean is not None else ("ttft", "e2e")
     yield Line(", ".join(_latency(document, name) for name in names))
     if latency.itl_ms.mean is None and document.inputs["limits"]["itl_ms"] is not None:
-        yield NO_ITL
+        yield NO_ITL_LINE
     yield table_bands.of_estimate(document)
     yield from _caution(document)
     if users.stated:
@@ -184,7 +188,7 @@ def _figures(document: Estimate) -> Iterator[Line]:
         f"longest that fits {m.max_model_len_that_fits:,}",
         "Cache holds",
     )
-    yield table_bands.of_memory(document.bands)._replace(label="Memory band")
+    yield bands.memory_words(document.bands)._replace(label="Memory band")
     decode = "no decode (OSL 1)" if document.inputs["osl"] else "no decode"
     if u.decode_mbu is not None:
         decode = f"decode {u.decode_bound}-bound, MBU {percent(u.decode_mbu)}, MFU {percent(u.decode_mfu)}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from sizing.model.architecture import SIZES, Layout
+from sizing.formats.text import Block
+from sizing.formats.view import Line
+from sizing.formats.words import milliseconds, money, plural
 from sizing.report.documents import Alternative, Estimate, RejectedLayout
-from sizing.report.lines import Block, Line, milliseconds, money, plural
+from sizing.report.parts.layouts import layout
 
 T = TypeVar("T")
 
@@ -18,44 +20,6 @@ LEAST_SAVING = 0.01  # of the price an hour, below which another layout is not c
 HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no size and no limit would change these
 
 Compared = tuple[int, str, str, str, str, str, str]  # GPUs, GPU, layout, weights, TTFT, ITL, $/h
-
-
-class Sized(Protocol):
-    """What states the sizes of a layout; one that does not apply may be None."""
-
-    @property
-    def tp(self) -> int | None:
-        """Tensor parallelism."""
-
-    @property
-    def pp(self) -> int | None:
-        """Pipeline parallelism."""
-
-    @property
-    def ep(self) -> int | None:
-        """Expert parallelism."""
-
-    @property
-    def dp(self) -> int | None:
-        """Attention data parallelism."""
-
-    @property
-    def cp(self) -> int | None:
-        """Context parallelism."""
-
-    @property
-    def dcp(self) -> int | None:
-        """Decode context parallelism."""
-
-
-def layout(of: Sized) -> str:
-    """Write a layout with the sizes that are not 1."""
-    return str(Layout(of.tp or 1, of.pp or 1, of.dp or 1, of.ep or 1, of.cp or 1, of.dcp or 1))
-
-
-def layout_in(row: Mapping[str, Any]) -> str:
-    """Write the layout whose sizes stand in a row under their names."""
-    return str(Layout(**{name: row[name] or 1 for name in SIZES}))
 
 
 def compared(document: Estimate) -> Block:

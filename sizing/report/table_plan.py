@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line, labelled
+from sizing.formats.words import milliseconds, money, number, plural, rounded_usd, stated
 from sizing.report import table_plan_sure, table_plan_time
 from sizing.report.documents_plan import Plan, PoolPlan, WorkloadPlan
-from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, labelled, milliseconds, money, number, plural, rounded_usd, stated
-from sizing.report.table_demand import steps_line
-from sizing.report.table_layouts import layout
+from sizing.report.parts.assumptions import assumed
+from sizing.report.parts.layouts import layout
+from sizing.report.parts.question import steps_line
 from sizing.report.table_plan_time import share
 
 NO_HELP = ("no single change that was tried",)
@@ -40,7 +42,7 @@ def blocks(document: Plan) -> Iterator[Block]:
     yield from table_plan_sure.moves(document.moves)
     if document.uncertainty is not None:
         yield from table_plan_sure.uncertainty(document.uncertainty)
-    yield assumed(document.assumptions, sources=False)
+    yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
 def _answer(document: Plan) -> Iterator[Line]:

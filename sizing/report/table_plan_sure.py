@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from sizing.formats.text import Block
+from sizing.formats.view import Line, labelled
+from sizing.formats.words import rounded_usd
 from sizing.report.documents_plan import Availability, Move, Uncertainty
-from sizing.report.lines import Block, Line, labelled, rounded_usd
 
 LEAST_MISSING = 1e-7  # per cent, of a probability: what is beyond is lost in sums and in what nodes are known to do
 

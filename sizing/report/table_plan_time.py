@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sizing.formats.text import Block
+from sizing.formats.view import Line
+from sizing.formats.words import money, number, percent, plural, rounded_usd
 from sizing.planning.growth import Month
 from sizing.report.documents_plan import Cloud, Growth, Hour, Plan
-from sizing.report.lines import Block, Line, money, number, percent, plural, rounded_usd
 from sizing.specs.demand import HOURS_OF_DAY
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

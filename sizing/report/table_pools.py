@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sizing.report.documents import Statistics
-from sizing.report.documents_pools import (
-    Disaggregated,
-    PoolFigures,
-    PoolShape,
-    PoolShapes,
-    SimulatedPool,
-    SimulatedPools,
-    Transfer,
-)
-from sizing.report.lines import Block, Line, limit_words, milliseconds, money, number, percent, plural
-from sizing.report.table_layouts import layout
+from sizing.formats.text import Block
+from sizing.formats.view import Line
+from sizing.formats.words import milliseconds, money, number, percent, plural
+from sizing.report.documents_pools import Disaggregated, PoolFigures, SimulatedPools
+from sizing.report.parts.figures import Statistics
+from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.pools import pool_words, transfer_words
 
 
 def blocks(found: Disaggregated, limits: dict[str, Any]) -> Iterator[Block]:
@@ -36,7 +31,7 @@ def _answer(found: Disaggregated, limits: dict[str, Any]) -> Iterator[Line]:
     same = prefill.gpu == decode.gpu
     gpus = f"{found.gpus} x {prefill.gpu}" if same else plural(found.gpus or 0, "GPU")
     pools = " + ".join(
-        f"{name} {_shape(pool, named=not same)}" for name, pool in (("prefill", prefill), ("decode", decode))
+        f"{name} {pool_words(pool, named=not same)}" for name, pool in (("prefill", prefill), ("decode", decode))
     )
     yield Line(f"{gpus} = {pools}, {price}", style="bold")
     yield Line(
@@ -64,7 +59,7 @@ def simulated(found: SimulatedPools) -> str:
     same = prefill.gpu == decode.gpu
     count = prefill.gpus + decode.gpus
     gpus = f"{count} x {prefill.gpu}" if same else plural(count, "GPU")
-    return f"{gpus}: prefill {_shape(prefill, named=not same)}, decode {_shape(decode, named=not same)}"
+    return f"{gpus}: prefill {pool_words(prefill, named=not same)}, decode {pool_words(decode, named=not same)}"
 
 
 def in_flight(found: SimulatedPools) -> float:
@@ -81,26 +76,9 @@ def states(found: SimulatedPools) -> Iterator[Line]:
             f"{percent(pool.kv_utilisation_mean)} full on average, {percent(pool.kv_utilisation_max)} at most",
             name,
         )
-    yield Line(f"{milliseconds(found.kv_transfer_ms)} on average, in TTFT: {way(found.kv_transfer)}", "KV transfer")
-
-
-def way(found: Transfer) -> str:
-    """Write what a prompt's cache goes over."""
-    where = f"{found.link} within the node" if found.within_node else f"{found.link} between nodes"
-    how = ", layer by layer" if found.by_layer else ""
-    return f"{number(found.gb_per_gpu)} GB per GPU at {number(found.gb_per_s_per_gpu)} GB/s over {where}{how}"
-
-
-def shapes(found: PoolShapes) -> str:
-    """Write what both pools run."""
-    named = found.prefill.gpu != found.decode.gpu
-    pools = (("prefill", found.prefill), ("decode", found.decode))
-    return " + ".join(f"{name} {_shape(pool, named=named)}" for name, pool in pools)
-
-
-def _shape(pool: PoolFigures | PoolShape | SimulatedPool, *, named: bool) -> str:
-    gpu = f" {pool.gpu}" if named else ""
-    return f"{pool.replicas} x {layout(pool)}{gpu}"
+    yield Line(
+        f"{milliseconds(found.kv_transfer_ms)} on average, in TTFT: {transfer_words(found.kv_transfer)}", "KV transfer"
+    )
 
 
 def _latency(name: str, spread: Statistics, limit: dict[str, Any] | None) -> str:
@@ -130,7 +108,7 @@ def _figures(found: Disaggregated) -> Iterator[Line]:
     yield Line(f"{_used(prefill)}; TTFT alone {milliseconds(prefill.solo_ms)}", "Prefill pool")
     yield Line(f"{_used(decode)}; ITL alone {milliseconds(decode.solo_ms)}", "Decode pool")
     yield Line(f"the {found.binding} pool is nearer to its most", "Binds")
-    yield Line(f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {way(transfer)}", "KV transfer")
+    yield Line(f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {transfer_words(transfer)}", "KV transfer")
     tried = found.sizes_tried
     yield Line("no (--no-verify)" if tried is None else f"both pools, {plural(tried, 'size')} tried", "Simulated")
     yield Line(found.needs, "Needs")

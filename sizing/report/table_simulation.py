@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sizing.report import documents, table_bands, table_pools
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line
+from sizing.formats.words import milliseconds, number, percent, plural, stated
+from sizing.report import table_pools
 from sizing.report.documents_simulation import SimulatedRun, SimulationReport, TickFigures, TickReport
-from sizing.report.footnotes import NO_ITL, assumed
-from sizing.report.lines import Block, Line, milliseconds, number, percent, plural, stated
-from sizing.report.table_memory import memory_line, setup
+from sizing.report.parts.assumptions import NO_ITL, NO_ITL_LINE, assumed
+from sizing.report.parts.bands import run_words
+from sizing.report.parts.memory import memory_line
+from sizing.report.parts.question import setup
 from sizing.report.timeline_text import LEGEND, bands
 from sizing.specs.workload import GENERATE
 
@@ -37,7 +41,7 @@ def blocks(document: SimulationReport | TickReport) -> Iterator[Block]:
     else:
         yield from _side_by_side(document)
         yield Block(tuple(_asked(document)))
-    yield assumed(document.assumptions, sources=False)
+    yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
 def _infeasible(document: SimulationReport) -> Iterator[Block]:
@@ -79,8 +83,8 @@ def _answer(document: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
     kept = [name for name in ("ttft", "itl", "e2e") if document.inputs["limits"].get(f"{name}_ms")]
     if kept and not run.missed and run.completed:
         yield Line(f"Limits kept: {', '.join(_limit(document, name) for name in kept)}")
-    if documents.NO_ITL in document.assumptions:
-        yield NO_ITL
+    if NO_ITL in document.assumptions:
+        yield NO_ITL_LINE
 
 
 def _of_run(document: SimulationReport) -> Iterator[Line]:
@@ -110,7 +114,7 @@ def _latencies(document: SimulationReport) -> Block:
     )
     heading = "latency" if run.stable else "not converged"
     right = (False, *[True] * len(STATISTICS))
-    return Block((table_bands.of_run(document.bands),), (heading, *STATISTICS), right, rows)
+    return Block((run_words(document.bands),), (heading, *STATISTICS), right, rows)
 
 
 def _asked(document: SimulationReport) -> Iterator[Line]:
@@ -250,16 +254,16 @@ def _notes(document: SimulationReport) -> Iterator[Line]:
             )
     if any(not run.stable for run in document.runs):
         yield Line(f"* {NOT_CONVERGED}")
-    if documents.NO_ITL in document.assumptions:
-        yield NO_ITL
+    if NO_ITL in document.assumptions:
+        yield NO_ITL_LINE
     for suggestion in document.suggestions:
         yield Line(suggestion)
     banded = [n for n in range(len(document.runs)) if any(path.startswith(f"runs.{n}.") for path in document.bands)]
     for index in banded:
-        line = table_bands.of_run(document.bands, f"runs.{index}.")
+        line = run_words(document.bands, f"runs.{index}.")
         yield line._replace(text=f"{document.runs[index].policy}: {line.text}")
     if not banded:
-        yield table_bands.of_run({})
+        yield run_words({})
 
 
 def _ticks(document: TickReport) -> Iterator[Block]:

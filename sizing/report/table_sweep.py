@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line
+from sizing.formats.words import milliseconds, money, number, plural, stated
 from sizing.report.documents_sweep import Sweep, column
-from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, milliseconds, money, number, plural, stated
-from sizing.report.table_layouts import layout_in
+from sizing.report.parts.assumptions import assumed
+from sizing.report.parts.layouts import layout_in
 
 MOST_ROWS = 200
 MOST_REASONS = 6
@@ -21,7 +23,7 @@ def blocks(document: Sweep) -> Iterator[Block]:
     yield Block(tuple(_summary(document)))
     yield _table(document)
     yield Block(tuple(_reasons(document)))
-    yield assumed(document.assumptions, sources=False)
+    yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
 def _summary(document: Sweep) -> Iterator[Line]:

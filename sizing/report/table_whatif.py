@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sizing.formats.text import Block, blocks_of
+from sizing.formats.view import Line
+from sizing.formats.words import milliseconds, money, number, plural
 from sizing.report.documents_whatif import OptionReport, Sensitivity, Sized, WhatIfReport
-from sizing.report.footnotes import assumed
-from sizing.report.lines import Block, Line, lengths, milliseconds, money, number, plural
-from sizing.report.table_optimised import optimised
+from sizing.report.parts.assumptions import assumed
+from sizing.report.parts.question import lengths, optimised
 
 COLUMNS = ("optimisation", "GPU", "GPUs", "req/s/GPU", "TTFT", "ITL", "$/M tokens")
 NOTE = "req/s/GPU is the most that a GPU serves within the limits; latencies are means at the demand"
@@ -53,7 +55,7 @@ def blocks(document: WhatIfReport) -> Iterator[Block]:
     ]
     if told:
         yield Block(tuple(told))
-    yield assumed(document.assumptions, sources=False)
+    yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
 def _layouts(document: WhatIfReport) -> Iterator[Line]:

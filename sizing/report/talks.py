@@ -3,42 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from sizing.answers import counts
 from sizing.answers.answer import Answer
-from sizing.model.extras import prefixes
+from sizing.formats.view import Explanation
 from sizing.question.question import Question
-from sizing.report.documents import Explanation, IdleConversations
-
-
-def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
-    """Return conversations as an entry of a document's inputs, empty where requests are not turns.
-
-    What is found is null where there is no one layout that it is found on (`placed` False): blocks and replicas decide it.
-    """
-    cached = question.service.extras.cached
-    talk = cached.talk
-    if talk is None:
-        return {}
-    found = prefixes.found_by_turn(talk, cached.finding) if placed else None
-    return {
-        "conversation": {
-            "turns": talk.turns,
-            "isl_first": talk.first,
-            "shared_tokens": talk.shared,
-            "added_tokens_per_turn": talk.adds,
-            "isl_mean": talk.mean_isl,
-            "isl_by_turn": list(talk.prompts),
-            "cached_tokens_by_turn": None if found is None else list(found),
-            "hit": cached.hit if placed else None,
-            "routing": "affinity" if cached.affinity else "random",
-            "caches": cached.engines if placed else None,
-            "block_tokens": cached.block if placed else None,
-            "think_time_s": cached.think_time_s,
-            "histories_kept": cached.kept if placed else None,
-        }
-    }
+from sizing.report.documents import IdleConversations
 
 
 def explanations(best: Answer) -> Iterator[Explanation]:

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer
 from sizing.answers.whatif import Combination, Tried, Varied, is_better
+from sizing.formats.view import Assumption
 from sizing.planning import cost
 from sizing.question.question import Question
-from sizing.report import assumptions
-from sizing.report.answers import cache_called, gpus_called, shape, weights_called
-from sizing.report.documents import Assumption
 from sizing.report.documents_whatif import NotTried, OptionReport, Sensitivity, Sized, Together, WhatIfReport
-from sizing.report.inputs import Asked, inputs
+from sizing.report.parts import assumptions
+from sizing.report.parts.answers import cache_called, gpus_called, shape, weights_called
+from sizing.report.parts.question import Asked, inputs
 from sizing.specs.units import MILLI
 
 

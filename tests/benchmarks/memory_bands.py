@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from test_memory_cases import CASES, _use, _value
+from laws.test_memory_cases import CASES, _use, _value
 
 from sizing.calibration.bands import rendered
 from sizing.catalog import shelf

@@ -253,6 +253,8 @@ def read_model(
     if not isinstance(config, Mapping):
         raise InputError(Fault("not a mapping of fields", file=where))
     fields = Fields(config, where)
+    if config.get("is_encoder_decoder") is True:  # none of its other fields means what a decoder's does
+        raise InputError(Fault("an encoder beside a decoder is not modelled", file=where, field="is_encoder_decoder"))
     for key, reason in INEXPRESSIBLE.items():
         if fields.stated(key):
             fields.fault(key, reason)

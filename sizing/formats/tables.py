@@ -1,0 +1,71 @@
+"""Documents as JSON (byte-identical for the same question), CSV (RFC 4180) and Markdown pipe tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sizing.formats.view import Document, Rows, plain
+from sizing.formats.words import stated
+from sizing.specs.units import on_one_line, printable
+
+
+def as_json(document: Document[Any]) -> str:
+    """Return the record as indented JSON, in ASCII so that it is the same under every encoding."""
+    return json.dumps(plain(document.record), indent=2, ensure_ascii=True, allow_nan=False)
+
+
+def json_line(record: Any) -> str:
+    """Return a record as JSON on one line."""
+    return json.dumps(plain(record), ensure_ascii=True, allow_nan=False)
+
+
+def as_csv(document: Document[Any]) -> str:
+    """Return the document's rows as CSV without a trailing newline, empty where a value does not apply."""
+    table = _rows(document)
+    return csv_lines((table.columns, *table.rows))
+
+
+def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as lines of CSV, without a trailing newline."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([_csv_cell(value) for value in row] for row in rows)
+    return out.getvalue().removesuffix("\n")
+
+
+def _csv_cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    return printable(value) if isinstance(value, str) else value
+
+
+def as_markdown(document: Document[Any]) -> str:
+    """Return the document's rows as a Markdown table, numbers at four digits; columns without any value are left out."""
+    table = _rows(document)
+    kept = [i for i in range(len(table.columns)) if any(row[i] not in (None, "") for row in table.rows)]
+    head = [table.columns[i] for i in kept]
+    lines = [_markdown_line(head), _markdown_line(["---"] * len(head))]
+    lines += [_markdown_line([_markdown_cell(row[i]) for i in kept]) for row in table.rows]
+    return "\n".join(lines)
+
+
+def _markdown_line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return stated(value)
+    return on_one_line(str(value)).replace("|", "\\|")
+
+
+def _rows(document: Document[Any]) -> Rows:
+    return document.rows(document.record)
+
+
+WRITERS: dict[str, Callable[[Document[Any]], str]] = {"json": as_json, "csv": as_csv, "markdown": as_markdown}

@@ -1,0 +1,225 @@
+"""A document as text for a terminal: 80 columns, plain without colour, readable at 60.
+
+Sections become blocks, blocks rows that fit a width: labels have a hanging indent, columns fold their widest cells.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from textwrap import wrap
+from typing import Any, NamedTuple, TextIO
+
+from sizing.formats.view import Document, Facts, Figure, Line, Prose, Quantity, Section, Table
+from sizing.specs.units import on_one_line
+
+NARROWEST, WIDEST, USUAL = 60, 110, 80
+LABEL_WIDTH = 17
+GAP = "  "
+NARROWEST_COLUMN = 6
+
+Row = tuple[tuple[str, str], ...]  # pieces of one row of text, each with its style
+
+
+class Block(NamedTuple):
+    """Columns with rows (`right` marks right-aligned ones), lines below them; an empty line separates blocks.
+
+    Of the columns those called `spare` give way, the first of them first, where all together are too wide.
+    """
+
+    lines: tuple[Line, ...] = ()
+    columns: tuple[str, ...] = ()
+    right: tuple[bool, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    spare: tuple[str, ...] = ()
+
+
+def render(document: Document[Any], width: int = USUAL) -> str:
+    """Return a document as plain text for people, folded at `width` columns."""
+    return _plain_text(rows(_blocks(document), width))
+
+
+def render_for(document: Document[Any], out: TextIO) -> str:
+    """Return a document as text for a stream: as wide as its terminal, styled there unless NO_COLOR is set."""
+    if not out.isatty():
+        return render(document)
+    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((USUAL, 24)).columns))
+    if os.environ.get("NO_COLOR"):
+        return render(document, width)
+    return _styled(rows(_blocks(document), width), out)
+
+
+def _plain_text(found: Iterable[Row]) -> str:
+    return "\n".join("".join(text for text, _ in row).rstrip() for row in found)
+
+
+def _styled(found: Iterable[Row], out: TextIO) -> str:
+    """Let rich write the styles that this terminal knows; the text is folded already."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=out, highlight=False, emoji=False, markup=False, soft_wrap=True)
+    with console.capture() as capture:
+        console.print(Text("\n").join(Text.assemble(*row) for row in found))
+    return capture.get().removesuffix("\n")
+
+
+def _blocks(document: Document[Any]) -> Iterator[Block]:
+    for section in document.sections(document.record):
+        yield from blocks_of(section)
+
+
+def blocks_of(section: Section | Block) -> Iterator[Block]:
+    """Yield a section as blocks: the title of a table is one of its own. A block is one already."""
+    if isinstance(section, Block):
+        yield section
+        return
+    title = (Line(section.title, style="bold"),) if section.title else ()
+    if isinstance(section, Table):
+        yield Block(title)
+        yield _columns(section)
+    elif isinstance(section, (Facts, Prose)):
+        yield Block((*title, *section.lines))
+    elif isinstance(section, Figure):
+        yield Block((*title, *_drawn(section)))
+    else:
+        yield Block((*title, *map(Line, section.text.split("\n"))))
+
+
+def _columns(table: Table) -> Block:
+    """Return the columns that say anything of these records."""
+    written = [(column, [column.text(record) for record in table.records]) for column in table.columns]
+    kept = [(column, cells) for column, cells in written if _is_shown(column, cells)]
+    return Block(
+        lines=table.notes,
+        columns=tuple(column.heading for column, _ in kept),
+        right=tuple(column.is_number for column, _ in kept),
+        rows=tuple(zip(*(cells for _, cells in kept), strict=True)),
+        spare=table.spare,
+    )
+
+
+def _is_shown(column: Quantity, cells: Sequence[str]) -> bool:
+    if column.shown == "always":
+        return True
+    said = set(cells) - {column.nothing}
+    return len(said) > (1 if column.shown == "differs" else 0)
+
+
+def _drawn(figure: Figure) -> Iterator[Line]:
+    """Yield a figure drawn with characters, and what its marks mean."""
+    from sizing.formats.charts import MARKS, ROOF, Dots
+    from sizing.formats.charts import rows as plotted
+
+    shown = figure.series[: len(MARKS)]
+    lines = [Dots(one.x, one.y) for one in shown]
+    marks, keys = [*MARKS[: len(lines)]], [one.name for one in shown]
+    if figure.roof is not None:
+        lines.append(Dots(figure.roof.x, figure.roof.y))
+        marks.append(ROOF)
+        keys.append(figure.roof.name)
+    for row in plotted(lines, None, figure.limit, marks=marks, logarithmic=figure.logarithmic):
+        yield Line(row)
+    yield Line("; ".join(f"{mark} {key}" for mark, key in zip(marks, keys, strict=False)), style="dim")
+
+
+def rows(blocks: Iterable[Block], width: int) -> Iterator[Row]:
+    """Yield the rows of all blocks that hold anything, an empty row between two blocks. No row is wider than `width`."""
+    filled = (_shown(block) for block in blocks if block.lines or block.rows)
+    for index, block in enumerate(filled):
+        if index:
+            yield ()
+        if block.rows:
+            yield from _grid(block, width)
+        for line in block.lines:
+            yield from _labelled(line, width) if line.label else _plain(line, width)
+
+
+def _shown(block: Block) -> Block:
+    """Return a block whose words hold nothing that steers a terminal: names come from files and options."""
+    lines = tuple(line._replace(text=on_one_line(line.text), label=on_one_line(line.label)) for line in block.lines)
+    rows_ = tuple(tuple(map(on_one_line, row)) for row in block.rows)
+    return block._replace(lines=lines, columns=tuple(map(on_one_line, block.columns)), rows=rows_)
+
+
+def _plain(line: Line, width: int) -> Iterator[Row]:
+    """Fold text under its own indent, two further in."""
+    indent = " " * (len(line.text) - len(line.text.lstrip()) + 2)
+    for text in wrap(line.text, width, subsequent_indent=indent, break_on_hyphens=False):
+        yield ((text, line.style),)
+
+
+def _labelled(line: Line, width: int) -> Iterator[Row]:
+    """A label in a fixed column, and text that folds beside it."""
+    label = line.label
+    for text in wrap(line.text, width - LABEL_WIDTH, break_on_hyphens=False) or [""]:
+        yield (f"{label:<{LABEL_WIDTH}}", "bold"), (text, line.style)
+        label = ""
+
+
+def _grid(block: Block, width: int) -> Iterator[Row]:
+    block = _without_spare(block, width)
+    widths = _widths(block, width)
+    for cells in _folded(block.columns, widths, block.right, top=False):
+        yield ((cells, "bold"),)
+    for row in block.rows:
+        for cells in _folded(row, widths, block.right, top=True):
+            yield ((cells, ""),)
+
+
+def _without_spare(block: Block, width: int) -> Block:
+    """Return a block without as many of its spare columns as the others need to stand unfolded."""
+    for name in block.spare:
+        full = _full_widths(block)
+        if name not in block.columns or sum(full) + len(GAP) * (len(full) - 1) <= width:
+            continue
+        at = block.columns.index(name)
+        block = block._replace(
+            columns=block.columns[:at] + block.columns[at + 1 :],
+            right=block.right[:at] + block.right[at + 1 :],
+            rows=tuple(row[:at] + row[at + 1 :] for row in block.rows),
+        )
+    return block
+
+
+def _full_widths(block: Block) -> list[int]:
+    """Every column as wide as its cells and the longest word of its heading."""
+    return [
+        max(max(map(len, name.split())), *(len(row[i]) for row in block.rows)) for i, name in enumerate(block.columns)
+    ]
+
+
+def _widths(block: Block, width: int) -> list[int]:
+    """Return the full widths; where they are too wide, the widest give way.
+
+    First those that fold between words, for a name is there to be copied.
+    """
+    widths = _full_widths(block)
+    room = width - len(GAP) * (len(widths) - 1)
+    words = [
+        max((len(word) for row in (block.columns, *block.rows) for word in row[i].split()), default=0)
+        for i in range(len(widths))
+    ]
+    while sum(widths) > room:
+        foldable = [size if size > word else 0 for size, word in zip(widths, words, strict=True)]
+        candidates = foldable if any(foldable) else widths
+        if max(candidates) <= NARROWEST_COLUMN:
+            break
+        widths[candidates.index(max(candidates))] -= 1
+    return widths
+
+
+def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, top: bool) -> Iterator[str]:
+    """Yield the lines of one row; cells of fewer lines stand at its top, headings at its bottom."""
+    folded = [wrap(cell, size) or [""] for cell, size in zip(cells, widths, strict=True)]
+    if not top:
+        most = max(map(len, folded))
+        folded = [[""] * (most - len(lines)) + lines for lines in folded]
+    for parts in zip_longest(*folded, fillvalue=""):
+        aligned = (
+            part.rjust(size) if is_right else part.ljust(size)
+            for part, size, is_right in zip(parts, widths, right, strict=True)
+        )
+        yield GAP.join(aligned).rstrip()

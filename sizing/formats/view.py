@@ -1,0 +1,210 @@
+"""What a command says, apart from any format: figures (`Quantity`), records, sections for people, and the document of both.
+
+A record is a named tuple of plain values and other records; its last field is its `schema`. They are not dataclasses: two
+dozen of those would cost each command 8 ms to define. JSON writes the record, CSV and Markdown its `Rows`, a terminal its
+sections. Each is made when a format asks for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+
+from sizing import __version__
+from sizing.formats.words import number
+
+if TYPE_CHECKING:
+    from sizing.specs.values import Kind
+
+R = TypeVar("R")
+
+NOTHING = "-"  # stands for a figure that there is none of
+Shown = Literal["said", "always", "differs"]  # a column: where any row has a value, always, or where rows differ
+
+
+class Quantity(NamedTuple):
+    """A figure: its key in JSON and CSV, its heading, how people read it, its unit and meaning.
+
+    `of` takes it from a record where no field of its key does; `nothing` stands for None. As a column it is `shown` where
+    it says something, right-aligned where it `is_number`.
+    """
+
+    key: str
+    heading: str = ""
+    write: Callable[[Any], str] = number
+    of: Callable[[Any], Any] | None = None
+    unit: str = ""
+    meaning: str = ""
+    is_number: bool = True
+    nothing: str = NOTHING
+    shown: Shown = "said"
+
+    def value(self, record: Any) -> Any:
+        """Return the figure of a record; None where it has none."""
+        return getattr(record, self.key) if self.of is None else self.of(record)
+
+    def text(self, record: Any) -> str:
+        """Write the figure of a record."""
+        value = self.value(record)
+        return self.nothing if value is None else self.write(value)
+
+
+def in_words(key: str, heading: str, of: Callable[[Any], str | None] | None = None, **more: Any) -> Quantity:
+    """Return a quantity that is text already."""
+    return Quantity(key, heading, str, of, is_number=False, **more)
+
+
+class Line(NamedTuple):
+    """A line of a section: text that may fold, a label (a space goes on with the label above), `bold` or `dim`."""
+
+    text: str
+    label: str = ""
+    style: str = ""
+
+
+def labelled(label: str, texts: Iterable[str]) -> Iterator[Line]:
+    """Yield lines of which the first has the label."""
+    for index, text in enumerate(texts):
+        yield Line(text, " " if index else label)
+
+
+class Facts(NamedTuple):
+    """What is known by a label each; `title` is the line that stands above them."""
+
+    lines: tuple[Line, ...]
+    title: str = ""
+
+
+class Prose(NamedTuple):
+    """Sentences."""
+
+    lines: tuple[Line, ...] = ()
+    title: str = ""
+
+
+class Table(NamedTuple):
+    """Records as rows, quantities as columns; `notes` stand below.
+
+    `at` is where the records stand in the document's record, as a JSON pointer. Of the columns whose headings are `spare`,
+    the first gives way first where a terminal is too narrow for all.
+    """
+
+    columns: tuple[Quantity, ...]
+    records: Sequence[Any]
+    at: str = ""
+    title: str = ""
+    notes: tuple[Line, ...] = ()
+    spare: tuple[str, ...] = ()
+
+
+class Series(NamedTuple):
+    """Points of one kind in a figure."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+class Figure(NamedTuple):
+    """A picture of series over common axes, its `title` naming these; `roof` is a line that none passes, `limit` an x that none may."""
+
+    title: str
+    series: tuple[Series, ...]
+    roof: Series | None = None
+    limit: float | None = None
+    logarithmic: bool = False
+
+
+class Text(NamedTuple):
+    """Text to be copied as it is: a command, a manifest."""
+
+    text: str
+    title: str = ""
+
+
+Section = Facts | Prose | Table | Figure | Text
+
+
+Row = tuple[Any, ...]
+
+
+class Rows(NamedTuple):
+    """What CSV and Markdown write: column names once, then one tuple of plain values a row."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+
+
+def rows_of(records: Iterable[Any], columns: Sequence[str | Quantity], labels: Mapping[str, Any] | None = None) -> Rows:
+    """Return a row for each record: `labels`, the same in all, then the `columns`, fields by name or quantities."""
+    shared = labels or {}
+    first = tuple(plain(value) for value in shared.values())
+    figures = [Quantity(column) if isinstance(column, str) else column for column in columns]
+    return Rows(
+        (*shared, *(figure.key for figure in figures)),
+        [(*first, *(plain(figure.value(record)) for figure in figures)) for record in records],
+    )
+
+
+class Document(NamedTuple, Generic[R]):
+    """A command's result for every format: its record, and the functions that make sections and rows of the record."""
+
+    record: R
+    sections: Callable[[R], Iterable[Section]]
+    rows: Callable[[R], Rows]
+
+
+class Assumption(NamedTuple):
+    """A number that a result rests on, and how it is known."""
+
+    what: str
+    value: float | str
+    unit: str
+    kind: Kind
+    source: str
+
+
+class Explanation(NamedTuple):
+    """How a number came about: its formula, the values put in, and where those are from."""
+
+    what: str
+    value: float | str
+    unit: str
+    kind: Kind
+    formula: str
+    inputs: str
+    source: str
+
+
+def kind_of(record: Any) -> str:
+    """Return the kind of a record, as its schema names it: `estimate` of `llmsize.estimate/1`."""
+    return str(record.schema).removeprefix("llmsize.").partition("/")[0]
+
+
+def plain(value: Any) -> Any:
+    """Turn a record into JSON's own types: records to objects, schema and version first, never NaN or infinity.
+
+    Optional explanations are left out where empty; a single run's figures stand in the record itself.
+    """
+    if hasattr(value, "_fields"):
+        body = {name: plain(entry) for name, entry in zip(value._fields, value, strict=True)}
+        if not body.get("explanations", True):
+            del body["explanations"]
+        if len(body.get("runs", ())) == 1:
+            body |= body.pop("runs")[0]
+        if "schema" in body:
+            return {"schema": body.pop("schema"), "version": __version__, **body}
+        return body
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float):
+        return _finite(value)
+    return value
+
+
+def _finite(value: float) -> float | None:
+    """Twelve significant digits: more is noise, and differs between machines."""
+    return float(f"{value:.12g}") if math.isfinite(value) else None

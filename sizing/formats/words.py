@@ -1,0 +1,70 @@
+"""Numbers, times, money and shares as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Write a number with its significant digits, thousands separated; `-` where there is none."""
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits}g}")
+    if rounded == int(rounded) == value:
+        return f"{rounded:,.0f}"
+    whole_digits = math.floor(math.log10(abs(rounded))) + 1
+    return f"{rounded:,.{max(0, digits - whole_digits)}f}"
+
+
+def stated(value: float | str, digits: int = 4) -> str:
+    """Write a value that was given, not computed: no more digits than it has."""
+    if isinstance(value, str):
+        return value
+    text = number(value, digits)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def milliseconds(value_ms: float | None) -> str:
+    """Write a latency with its unit: ms below one second, s above."""
+    if value_ms is None:
+        return "-"
+    return f"{number(value_ms)} ms" if float(f"{value_ms:.3g}") < 1000 else f"{number(value_ms / 1000)} s"
+
+
+def money(usd: float | None) -> str:
+    """Write dollars: cents below a hundred, whole dollars above."""
+    if usd is None:
+        return "-"
+    return f"${usd:,.2f}" if usd < 99.995 else f"${usd:,.0f}"
+
+
+def rounded_usd(usd: float | None) -> str:
+    """Write dollars that rest on predictions: three significant digits."""
+    return "-" if usd is None else f"${number(usd)}"
+
+
+def percent(share: float | None) -> str:
+    """Write a share as a percentage."""
+    return "-" if share is None else f"{share * 100:.0f} %"
+
+
+def gib(value: float) -> str:
+    """Write GiB with one decimal, two below ten."""
+    return f"{value:,.1f}" if abs(value) >= 9.995 else f"{value:,.2f}"
+
+
+def plural(count: float, noun: str) -> str:
+    """Write a count with its noun."""
+    return f"{count:,.0f} {noun}" + ("" if count == 1 else "s")
+
+
+def between(low: float, high: float, write: Callable[[float], str]) -> str:
+    """Write a range, its unit once where both ends have the same."""
+    first, last = write(low), write(high)
+    if first == last:
+        return first
+    figure, _, unit = first.partition(" ")
+    return f"{figure if unit == last.partition(' ')[2] else first} to {last}"

@@ -1,0 +1,377 @@
+"""What serving a demand costs: every way to pay for it on each type of GPU, from which load on one pays, and the energy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import product
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from sizing.answers.advice import Suggestion, nearest_miss
+from sizing.answers.answer import Answer, Outcome
+from sizing.catalog import servers, shelf
+from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
+from sizing.catalog.servers import OwnFile, Resolved
+from sizing.formats.words import rounded_usd
+from sizing.model.extras import NOTHING
+from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
+from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
+from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
+from sizing.planning.query import Query, answer, suggestions
+from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
+from sizing.question.question import GpuType, Question, situation_of
+from sizing.specs import demand
+from sizing.specs.bands import AS_PREDICTED, Band, find, region
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import Gpu, Price
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+BY_GPU = "counted by the GPU, as llmsize estimate does, though an instance may hold several"
+
+
+class Ways(NamedTuple):
+    """The ways to pay to compare: an owned server, (provider, kind) to rent from, an API.
+
+    `at_price` adds rented GPUs at the price to plan with; it is the way where neither servers nor providers are named.
+    `split` None leaves the choice: as the API charges, else by time.
+    """
+
+    own: OwnFile | None = None
+    clouds: tuple[tuple[str, str], ...] = ()
+    api: ApiPrices | None = None
+    split: Split | None = None
+    at_price: bool = False
+
+
+class Rental(NamedTuple):
+    """Offers of one provider and kind for one type of GPU, and what to call them.
+
+    `source` stands for that of the offer where the price to plan with is meant, which is counted by the GPU.
+    """
+
+    name: str
+    contract: str
+    offers: tuple[Price, ...]
+    source: str | None = None
+
+
+class Prices(NamedTuple):
+    """What own servers and rented GPUs of one type cost."""
+
+    own: Resolved | None
+    rentals: tuple[Rental, ...]
+
+
+class Priced(NamedTuple):
+    """One type of GPU: its prices, and what the search found on it."""
+
+    query: Query
+    outcome: Outcome
+    prices: Prices
+
+    @property
+    def gpu_type(self) -> GpuType:
+        """The type of GPU."""
+        return self.query.gpu_types[0]
+
+    @property
+    def best(self) -> Answer | None:
+        """The answer; None where there is none, it is over the budget, or the simulation did not confirm it."""
+        return self.outcome.answer
+
+    @property
+    def shortfall(self) -> float:
+        """How far the type is from an answer; what only a budget or a simulation turned down is near."""
+        miss = None if self.outcome.best is not None else nearest_miss(self.outcome)
+        return 0.0 if miss is None else miss.shortfall
+
+
+class Deployed(NamedTuple):
+    """One type of GPU that has an answer: how it is used, its ways to pay, and the error band of its rate."""
+
+    priced: Priced
+    best: Answer
+    usage: Usage
+    options: tuple[CostOption, ...]
+    band: Band | None
+
+
+class BreakEven(NamedTuple):
+    """From which load on `one` costs no more than `other`, at a day's shape like that of the demand.
+
+    `requests_per_day`: it does so at this load and every higher one; `first_requests_per_day`: at this load for the first
+    time; both are 0 where it does at every load, None where there is none, with the reason. `months`: after so many the
+    purchase of `one` and its running cost are no more than what `other` costs, at the load of the report; with
+    `months_reason` where that is later than it is written off, or never.
+    """
+
+    one: str
+    other: str
+    requests_per_day: float | None
+    first_requests_per_day: float | None
+    reason: str | None
+    cheaper_at_this_load: str
+    months: float | None
+    months_reason: str | None
+
+
+class Energy(NamedTuple):
+    """Energy at the meter of the servers of one option, PUE in it."""
+
+    of: str
+    server_power_w: ByLoad
+    pue: float
+    kwh_per_year: ByLoad
+    kwh_per_million_output_tokens: ByLoad
+    kwh_per_million_tokens: ByLoad
+    source: str
+
+
+class Bill(NamedTuple):
+    """What `cost` finds: types of GPU with an answer, the cheapest first, and the options of all.
+
+    `priced` are all types that were searched; `left_out` types without the prices asked for, and those whose servers are too
+    small for a replica. `suggestions` are changes that would help where no type has an answer.
+    """
+
+    ways: Ways
+    split: Split
+    priced: tuple[Priced, ...]
+    left_out: tuple[tuple[GpuType, Fault], ...]
+    too_small: tuple[tuple[GpuType, Fault], ...]
+    deployed: tuple[Deployed, ...]
+    options: tuple[CostOption, ...]
+    break_even: tuple[BreakEven, ...]
+    energy: Energy | None
+    suggestions: tuple[Suggestion, ...]
+
+
+def cost(query: Query, ways: Ways, *, simulated: bool = True) -> Bill:
+    """Size each type of GPU by itself and price it in every way; types without the prices asked for are left out.
+
+    Raises InputError where no type has such prices, or where own servers are too small for a replica on every type.
+    """
+    prices, unpriced = _each(query.gpu_types, partial(prices_of, ways))
+    if not prices:
+        raise unpriced[0][1]
+    priced = []
+    for gpu_type, found in prices:
+        alone = query._replace(gpu_types=(gpu_type,))
+        priced.append(Priced(alone, answer(alone, simulated=simulated), found))
+    feasible = [each for each in priced if each.best is not None]
+    helps: tuple[Suggestion, ...] = ()
+    if not feasible:
+        nearest = min(priced, key=lambda each: each.shortfall)
+        helps = suggestions(nearest.query, nearest.outcome, simulated=simulated)
+    split = _split(ways)
+    sized, too_small = _each(feasible, partial(_deployed, split, len(feasible) > 1))
+    if too_small and not sized:
+        raise InputError(fault for _, error in too_small for fault in error.faults)
+    deployed = sorted((each for _, each in sized), key=_usd_per_1k)
+    options = [option for each in deployed for option in each.options]
+    if deployed and ways.api is not None:
+        options.append(api(deployed[0].usage, ways.api))
+    return Bill(
+        ways=ways,
+        split=split,
+        priced=tuple(priced),
+        left_out=tuple((gpu_type, fault) for gpu_type, error in unpriced for fault in error.faults),
+        too_small=tuple((each.gpu_type, fault) for each, error in too_small for fault in error.faults),
+        deployed=tuple(deployed),
+        options=tuple(options),
+        break_even=tuple(compared(options)),
+        energy=_energy(options[0], deployed[0]) if options else None,
+        suggestions=helps,
+    )
+
+
+def _each(keys: Iterable[K], read: Callable[[K], V]) -> tuple[list[tuple[K, V]], list[tuple[K, InputError]]]:
+    """What could be read of each key, and why the others could not."""
+    found: list[tuple[K, V]] = []
+    failed: list[tuple[K, InputError]] = []
+    for key in keys:
+        try:
+            found.append((key, read(key)))
+        except InputError as error:
+            failed.append((key, error))
+    return found, failed
+
+
+def _usd_per_1k(deployed: Deployed) -> float:
+    return deployed.options[0].usd_per_1k_requests.at_load if deployed.options else 0.0
+
+
+def _split(ways: Ways) -> Split:
+    """How to split between input and output: as asked, else as the API's prices do, else by time."""
+    if ways.split is not None:
+        return ways.split
+    return ways.api.usd_out / ways.api.usd_in if ways.api is not None and ways.api.usd_in > 0 else BY_TIME
+
+
+def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
+    """The prices for one type of GPU; where neither servers nor rentals are asked for, the price to plan with.
+
+    Raises InputError for an unknown provider, a server of other GPUs, and a type that nothing has a price of.
+    """
+    found, wrong = _each([] if ways.own is None else [ways.own], partial(_server, gpu_type))
+    offered, unknown = _each(ways.clouds, partial(_rental, gpu_type))
+    if wrong or unknown:
+        raise InputError(fault for _, error in (*wrong, *unknown) for fault in error.faults)
+    server = found[0][1] if found else None
+    rentals = tuple(rental for _, rental in offered)
+    if ways.at_price:
+        rentals = (_at_price(gpu_type), *rentals)
+    if server is None and not rentals:
+        if gpu_type.usd_per_gpu_hour is not None:
+            rentals = (_at_price(gpu_type),)
+        elif ways.api is None:
+            message = f"no price of {gpu_type.gpu.name} is known"
+            raise InputError(Fault(message, field="--gpu", allowed="another type, or with --price, --own or --cloud"))
+    return Prices(server, rentals)
+
+
+def _server(gpu_type: GpuType, file: OwnFile) -> Resolved:
+    return servers.resolve(file, gpu_type.id, gpu_type.gpu)
+
+
+def _rental(gpu_type: GpuType, asked: tuple[str, str]) -> Rental:
+    found = offers_of(gpu_type.gpu, *asked)
+    provider, kind = found[0].provider, found[0].kind
+    return Rental(provider if kind == ON_DEMAND else f"{provider} {kind}", kind, found)
+
+
+def _at_price(gpu_type: GpuType) -> Rental:
+    """The price to plan with, counted by the GPU as `llmsize estimate` does."""
+    usd = gpu_type.usd_per_gpu_hour
+    typical = typical_offer(gpu_type.gpu)
+    if typical is None or typical.usd_per_gpu_hour != usd:
+        typical = Price(provider="as asked", sku="GPU", kind=ON_DEMAND, gpus=1, date="as asked", source="as asked")
+    offer = typical.model_copy(update={"gpus": 1, "usd_per_gpu_hour": usd})
+    return Rental(f"rented at ${usd:g} per GPU-hour", ON_DEMAND, (offer,), gpu_type.price_source)
+
+
+def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
+    """One type of GPU with its ways to pay; of several types their names say which."""
+    best, question = priced.best, priced.outcome.question
+    assert best is not None
+    usage = usage_of(best, question, priced.query.workload.planning, split)
+    mark = f" ({usage.gpu})" if several else ""
+    options = tuple(
+        option._replace(name=option.name + mark)
+        for option in _options(priced.prices, usage, best.pool.replica.gpu_type.gpu)
+    )
+    return Deployed(priced, best, usage, options, _band(best, question))
+
+
+def _options(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOption]:
+    if prices.own is not None:
+        yield own(usage, prices.own, gpu)
+    for rental in prices.rentals:
+        for option in rented(usage, rental.offers, gpu, rental.name, rental.contract):
+            if rental.source is None:
+                yield option
+            else:
+                note = f"{BY_GPU}; {LOWER_BOUND}" if option.follows_load else BY_GPU
+                yield option._replace(source=rental.source, note=note)
+
+
+def _band(best: Answer, question: Question) -> Band | None:
+    """The error band of the highest rate of an answer; none where it is on the edge of it already.
+
+    Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
+    """
+    if best.pool.load.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
+        return None
+    heaviest = best.pool.capacity.amount if question.target.concurrency is not None else best.pool.capacity.decoding
+    situation = situation_of(question, best.pool.replica.gpu_type.gpu, region(heaviest))
+    return find(shelf.load_bands().spec.bands, "throughput", situation)
+
+
+def compared(options: Sequence[CostOption]) -> Iterator[BreakEven]:
+    """Yield the break-even of owned servers against each other way, and of rented ones against an API."""
+    by_kind = {kind: [option for option in options if option.kind == kind] for kind in ("own", "cloud", "api")}
+    for kind, other_kind in (("own", "cloud"), ("own", "api"), ("cloud", "api")):
+        for one, other in product(by_kind[kind], by_kind[other_kind]):
+            if other.gpu is None or other.gpu == one.gpu:
+                yield _break_even(one, other)
+
+
+def _break_even(one: CostOption, other: CostOption) -> BreakEven:
+    """Compare two options at the load of `one`, which has its own on each type of GPU."""
+    found = crossing(one.curves, other.curves)
+    here = np.array([one.load_requests_per_s * SECONDS_PER_DAY])
+    mine, others = (float(usd_per_year(option.curves, here)[0]) for option in (one, other))
+    months, why_not = _months(one, other, others)
+    return BreakEven(
+        one=one.name,
+        other=other.name,
+        requests_per_day=found.stays,
+        first_requests_per_day=found.first,
+        reason=_reason(one, other, found),
+        cheaper_at_this_load=(one if mine <= others else other).name,
+        months=months,
+        months_reason=why_not,
+    )
+
+
+def _reason(one: CostOption, other: CostOption, found: Crossing) -> str | None:
+    """Why there is no load from which on `one` costs no more, or that there is none below it."""
+    if found.stays == 0:
+        return "cheaper or equal at every load"
+    if found.stays is not None:
+        return None
+    each, others = (rounded_usd(REQUESTS * usd) for usd in (found.one_usd_per_request, found.other_usd_per_request))
+    at_scale = f"with whole units filled at this peak {one.name} costs {each} per 1,000 requests, {other.name} {others}"
+    if found.first is None:
+        return f"never cheaper: {at_scale}"
+    return f"no load from which it stays cheaper: {at_scale}; at some lower loads it costs less"
+
+
+def _months(one: CostOption, other: CostOption, other_usd_per_year: float) -> tuple[float | None, str | None]:
+    """The months until the purchase of `one` has paid, or why there are none."""
+    if one.parts_usd_per_year is None or one.upfront_usd is None:
+        return None, "nothing is bought"
+    running = one.parts_usd_per_year.running
+    months = payback_months(one.upfront_usd, running, other_usd_per_year)
+    if months is None:
+        both = f"running {one.name} costs {rounded_usd(running)} a year, {other.name} {rounded_usd(other_usd_per_year)}"
+        return None, both
+    if one.depreciation_years is not None and months > one.depreciation_years * MONTHS_PER_YEAR:
+        return months, f"the {one.depreciation_years:g} years that it is written off over"
+    return months, None
+
+
+def _energy(option: CostOption, deployed: Deployed) -> Energy | None:
+    """The energy of an option at full use and at the load; None of an API, whose servers are not known.
+
+    Rented servers draw what the default server does: their GPUs' TDP times its factor.
+    """
+    if option.gpus is None or option.units is None:
+        return None
+    usage, server, gpu = deployed.usage, deployed.priced.prices.own, deployed.best.pool.replica.gpu_type.gpu
+    if option.kind == "own" and server is not None:
+        stated = server.numbers.get("server_power_w")
+        idle, pue, uptime = (server.value(name) for name in ("idle_share", "pue", "uptime"))
+        full_w = option.units * own_server(server, gpu).power_w
+        source = (stated or server.numbers["server_factor"]).basis.source
+    else:
+        defaults = servers.load_defaults().spec
+        found = (defaults.server_factor, defaults.idle_share, defaults.pue, defaults.uptime)
+        factor, idle, pue, uptime = (1.0 if value is None else value for value in found)
+        full_w, source = option.gpus * gpu.datasheet.tdp_w * factor, defaults.sources["server_factor"].source
+
+    def at(utilisation: float, rate: float) -> tuple[float, float, float, float]:
+        """Power in W, energy a year in kWh, and kWh per million output tokens and all tokens."""
+        drawn = power_w(full_w, idle, utilisation)
+        year = drawn * pue / WATTS_PER_KW * demand.hours_per_year() * uptime
+        output = kwh_per_million_tokens(drawn * pue, rate * usage.osl)
+        return drawn, year, output, kwh_per_million_tokens(drawn * pue, rate * (usage.isl + usage.osl))
+
+    full = at(1.0, option.capacity_requests_per_s)
+    here = at(usage.busy(option.capacity_requests_per_s), usage.load_per_s)
+    power, year, output, total = map(usage.by_load, full, here)
+    return Energy(option.name, power, pue, year, output, total, source)

@@ -1,0 +1,262 @@
+"""The ways to pay for a sized deployment, each with its cost: own servers, rented GPUs, an API. All money is US dollars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sizing.catalog.prices import source_of, usd_per_gpu_hour
+from sizing.catalog.servers import Resolved
+from sizing.formats.words import plural
+from sizing.planning import cost
+from sizing.planning.break_even import SECONDS_PER_DAY, CostCurve
+from sizing.planning.cost import JOULES_PER_KWH, MONTHS_PER_YEAR, OwnServer, ServerYear, TokenPrices
+from sizing.planning.size import Fit
+from sizing.planning.usage import BY_TIME, ByLoad, LoadKind, Usage
+from sizing.specs import demand
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import Gpu, Price
+
+NO_UNITS = float("inf")  # an API holds any load
+LOWER_BOUND = "following the load is a lower bound: GPUs that come and go at once, paid by the second"
+
+
+class ApiPrices(NamedTuple):
+    """$ per million tokens of an API, and whose prices they are."""
+
+    usd_in: float
+    usd_out: float
+    name: str
+    date: str
+    source: str
+
+
+class TokenCosts(NamedTuple):
+    """$ per million tokens: input and output as the cost is split between them, all tokens alike, outputs bearing all."""
+
+    input: ByLoad
+    output: ByLoad
+    total: ByLoad
+    output_bearing_all: ByLoad
+
+
+class CostOption(NamedTuple):
+    """One way to serve: `own`, `cloud` (rented around the clock, or following the load) or `api`.
+
+    `units` whole servers or instances of `gpus_per_unit` hold the replicas; `capacity_requests_per_s` is what all GPUs paid
+    for serve within the limits. $ an hour, a month and a year are at `load_requests_per_s`, the same for all ways to serve
+    with one type of GPU; `load` says what that is. `utilisation_at_load` is its share of the capacity. `curves` are the
+    yearly cost against the load, in requests a day: the cheapest of them counts.
+    """
+
+    name: str
+    kind: str
+    provider: str | None
+    contract: str | None
+    follows_load: bool
+    gpu: str | None
+    sku: str | None
+    units: int | None
+    gpus_per_unit: int | None
+    gpus: int | None
+    usd_per_gpu_hour: float | None
+    capacity_requests_per_s: float
+    utilisation_at_load: float | None
+    load: LoadKind
+    load_requests_per_s: float
+    usd_per_hour: float
+    usd_per_month: float
+    usd_per_year: float
+    usd_per_year_by_load: ByLoad
+    usd_per_1k_requests: ByLoad
+    usd_per_million_tokens: TokenCosts
+    parts_usd_per_year: ServerYear | None
+    upfront_usd: float | None
+    depreciation_years: float | None
+    date: str
+    source: str
+    note: str | None
+    curves: tuple[CostCurve, ...]
+
+
+class _Bundle(NamedTuple):
+    """The least that is bought at once: units (servers, instances) that together hold whole replicas, and how many of them."""
+
+    units: int
+    replicas: int
+
+
+def _bundle(fit: Fit) -> _Bundle:
+    return _Bundle(fit.nodes_per_replica, max(1, fit.replicas_per_node))
+
+
+def own_server(server: Resolved, gpu: Gpu) -> OwnServer:
+    """A server with its power at full load: as stated, else its GPUs' TDP times the factor of a whole server."""
+    stated = server.numbers.get("server_power_w")
+    gpus = int(server.value("gpus"))
+    full_w = stated.value if stated is not None else gpus * gpu.datasheet.tdp_w * server.value("server_factor")
+    computed = {"gpus", "power_w"}
+    return OwnServer(
+        gpus=gpus,
+        power_w=full_w,
+        **{name: server.value(name) for name in OwnServer._fields if name not in computed},
+    )
+
+
+def own(usage: Usage, server: Resolved, gpu: Gpu) -> CostOption:
+    """The cost of owned servers, as many whole ones as hold the replicas.
+
+    Raises InputError for a server too small for a replica that needs its GPUs joined.
+    """
+    each = own_server(server, gpu)
+    fit = Fit(usage.gpus_per_replica, each.gpus)
+    joined = min(usage.gpus_per_replica, gpu.datasheet.node.gpus)
+    if each.gpus < joined:
+        raise InputError(_too_small(server, each.gpus, joined, usage.gpu))
+    bundle, units = _bundle(fit), fit.nodes(usage.replicas)
+    per_s = bundle.replicas * usage.per_replica_per_s / bundle.units  # of one server
+    busy = usage.busy(units * per_s)
+    full, year = cost.server_year(each, 1.0), cost.server_year(each, busy)
+    idle = cost.server_year(each, 0.0).total
+    # Power above idle goes with the requests: its joules per request at full use, whatever the number of servers.
+    joules = each.power_w * (1 - each.idle_share) * each.pue / per_s
+    curve = CostCurve(
+        bundle.units * idle,
+        usage.requests_per_day_of(bundle.replicas) * each.uptime,
+        joules / JOULES_PER_KWH * each.usd_per_kwh,
+    )
+    price = server.numbers["price_usd"].basis
+    usd = usage.by_load(units * full.total, units * year.total)
+    return _option(usage, f"own ({server.title})", "own", units * per_s, usd, curve, uptime=each.uptime)._replace(
+        units=units,
+        gpus_per_unit=each.gpus,
+        gpus=units * each.gpus,
+        sku=server.title,
+        utilisation_at_load=busy,
+        parts_usd_per_year=ServerYear(*(units * part for part in year)),
+        upfront_usd=units * each.price_usd * (1 + each.network_share),
+        depreciation_years=each.depreciation_years,
+        date=price.date,
+        source=price.source,
+    )
+
+
+def _too_small(server: Resolved, gpus: int, joined: int, gpu: str) -> Fault:
+    """What a server does not hold joined, and what would: a larger server, or part of the replica."""
+    part = max(size for size in range(1, gpus + 1) if joined % size == 0)
+    stated = server.numbers["gpus"]
+    message = f"{server.title} has {plural(gpus, 'GPU')}, and a replica on {gpu} joins {joined}"
+    allowed = f"a server of at least {joined} GPUs, or --tp {part} where that meets the limits"
+    return Fault(message, stated.file, stated.line, "gpus" if stated.file else "--own", allowed)
+
+
+def rented(usage: Usage, offers: Iterable[Price], gpu: Gpu, name: str, contract: str) -> tuple[CostOption, ...]:
+    """The cost of rented GPUs around the clock and, where a mean load is known, following the load.
+
+    The cheapest of a provider's offers is taken that holds a replica in an instance; where none does, GPUs are counted as if
+    those of several instances were joined, and the note says so.
+    """
+    needed = min(usage.gpus_per_replica, gpu.datasheet.node.gpus)
+    found = list(offers)
+    holding = [offer for offer in found if offer.gpus >= needed]
+    note = None
+    if not holding:
+        note = (
+            f"{name} rents instances of at most {max(offer.gpus for offer in found)}; whether the {usage.gpus_per_replica} "
+            "GPUs of a replica are joined there is not known"
+        )
+    kinds = {name: False} if usage.mean_per_s is None else {name: False, f"{name}, following the load": True}
+    return tuple(
+        _rented(usage, holding or found, title, elastic=elastic)._replace(contract=contract, note=note)
+        for title, elastic in kinds.items()
+    )
+
+
+class _Instances(NamedTuple):
+    """One offer as it would hold a deployment: instances, what one of them serves, and what the year costs."""
+
+    offer: Price
+    units: int
+    per_s: float
+    usd: ByLoad
+    curve: CostCurve
+
+
+def _rented(usage: Usage, offers: Iterable[Price], name: str, *, elastic: bool) -> CostOption:
+    """The cost with the offer whose year is cheapest at the load."""
+    found = [_instances(usage, offer, elastic=elastic) for offer in offers]
+    best = min(found, key=lambda instances: instances.usd.at_load)
+    offer, capacity_per_s = best.offer, best.units * best.per_s
+    return _option(usage, name, "cloud", capacity_per_s, best.usd, *(each.curve for each in found))._replace(
+        provider=offer.provider,
+        follows_load=elastic,
+        sku=offer.sku,
+        units=best.units,
+        gpus_per_unit=offer.gpus,
+        gpus=best.units * offer.gpus,
+        usd_per_gpu_hour=offer.usd_per_gpu_hour,
+        utilisation_at_load=usage.busy(capacity_per_s),
+        date=offer.date,
+        source=source_of(offer),
+    )
+
+
+def _instances(usage: Usage, offer: Price, *, elastic: bool) -> _Instances:
+    """What holding a deployment with instances of one offer costs: all of them always, or those that the load fills."""
+    fit = Fit(usage.gpus_per_replica, offer.gpus)
+    bundle, units = _bundle(fit), fit.nodes(usage.replicas)
+    per_s = bundle.replicas * usage.per_replica_per_s / bundle.units
+    unit_year = offer.gpus * usd_per_gpu_hour(offer) * demand.hours_per_year()
+    least, always = bundle.units * unit_year, units * unit_year
+    held = usage.requests_per_day_of(bundle.replicas)
+    if elastic:
+        held = bundle.replicas * usage.per_replica_per_s * SECONDS_PER_DAY
+    here = max(least, always * usage.busy(units * per_s)) if elastic else always
+    return _Instances(offer, units, per_s, usage.by_load(always, here), CostCurve(least, held, 0.0, elastic))
+
+
+def api(usage: Usage, prices: ApiPrices) -> CostOption:
+    """The cost of an API; a year at full use is that of what the deployment itself would serve then."""
+    per_1k = cost.api_usd_per_1k_requests(prices.usd_in, prices.usd_out, usage.isl, usage.osl)
+    a_year = per_1k / cost.REQUESTS * cost.SECONDS_PER_YEAR  # at one request/s
+    tokens = cost.split_by_ratio(per_1k, usage.isl, usage.osl, 1.0)._replace(input=prices.usd_in, output=prices.usd_out)
+    full = usage.capacity_per_s
+    usd = usage.by_load(a_year * full, a_year * usage.load_per_s)
+    curve = CostCurve(0.0, NO_UNITS, per_1k / cost.REQUESTS)
+    return _option(usage, prices.name, "api", full, usd, curve)._replace(
+        gpu=None,
+        usd_per_million_tokens=TokenCosts(*(usage.by_load(value, value) for value in tokens)),
+        date=prices.date,
+        source=prices.source,
+    )
+
+
+def _option(
+    usage: Usage, name: str, kind: str, per_s: float, usd: ByLoad, *curves: CostCurve, uptime: float = 1.0
+) -> CostOption:
+    """An option with the figures that follow from its yearly cost and what it serves."""
+    year = usd.at_load
+    each = usage.by_load(
+        cost.usd_per_1k_requests(usd.full_use, per_s, uptime), cost.usd_per_1k_requests(year, usage.load_per_s, uptime)
+    )
+    return CostOption(
+        name=name, kind=kind, provider=None, contract=None, follows_load=kind == "api", gpu=usage.gpu, sku=None,
+        units=None, gpus_per_unit=None, gpus=None, usd_per_gpu_hour=None, capacity_requests_per_s=per_s,
+        utilisation_at_load=None, load=usage.load, load_requests_per_s=usage.load_per_s,
+        usd_per_hour=year / demand.hours_per_year(), usd_per_month=year / MONTHS_PER_YEAR, usd_per_year=year,
+        usd_per_year_by_load=usd, usd_per_1k_requests=each, usd_per_million_tokens=_by_token(usage, each),
+        parts_usd_per_year=None, upfront_usd=None, depreciation_years=None, date="", source="", note=None, curves=curves,
+    )  # fmt: skip
+
+
+def _by_token(usage: Usage, usd_per_1k: ByLoad) -> TokenCosts:
+    """A cost per 1,000 requests as prices of tokens, split as asked."""
+
+    def prices(usd: float, input_share: float) -> TokenPrices:
+        if usage.split == BY_TIME:
+            return cost.split_by_time(usd, usage.isl, usage.osl, input_share)
+        return cost.split_by_ratio(usd, usage.isl, usage.osl, usage.split)
+
+    shares = usage.input_shares
+    full, here = prices(usd_per_1k.full_use, shares.full_use), prices(usd_per_1k.at_load, shares.at_load)
+    return TokenCosts(*map(usage.by_load, full, here))

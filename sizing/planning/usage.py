@@ -1,0 +1,128 @@
+"""What a sized deployment serves, in the terms that money is counted in: full use, and the load that a year is counted at."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from sizing.answers.answer import Answer
+from sizing.planning.break_even import SECONDS_PER_DAY
+from sizing.planning.size import need_of
+from sizing.question.demand import says_shape
+from sizing.question.question import Question
+from sizing.replica.capacity import Capacity
+from sizing.specs import demand
+from sizing.specs.workload import Planning
+
+LoadKind = Literal["mean_load", "stated_demand", "as_sized"]
+Split = float | Literal["time"]
+BY_TIME: Literal["time"] = "time"
+
+
+class ByLoad(NamedTuple):
+    """A figure at the highest rate within the limits around the clock, at the load of the report, and at the mean load.
+
+    The last two are the same where the mean is known; where it is not, the last is None.
+    """
+
+    full_use: float
+    at_load: float
+    mean_load: float | None = None
+
+
+class Usage(NamedTuple):
+    """What a deployment serves: replicas of `gpus_per_replica`, requests/s of one at full use, and the load it sees.
+
+    `load_per_s` is the rate around the clock that a year is counted at: the mean where it is known; else the demand as
+    stated, which the load does not exceed; without a demand what the replicas sized serve at most. `sized_to_load` is the
+    rate sized for, headroom in it, over that. `input_shares` are the parts of a request's time that are prefill. `split`
+    divides a request's cost: `time`, or the price of an output token over that of an input token.
+    """
+
+    gpu: str
+    isl: int
+    osl: int
+    replicas: int
+    gpus_per_replica: int
+    per_replica_per_s: float
+    load: LoadKind
+    load_per_s: float
+    sized_to_load: float
+    split: Split
+    input_shares: ByLoad
+
+    @property
+    def mean_per_s(self) -> float | None:
+        """The mean rate around the clock, None where nothing states it."""
+        return self.load_per_s if self.load == "mean_load" else None
+
+    @property
+    def capacity_per_s(self) -> float:
+        """Requests/s of the deployment at full use."""
+        return self.replicas * self.per_replica_per_s
+
+    def by_load(self, full_use: float, at_load: float) -> ByLoad:
+        """A figure at full use and at the load, which is the mean load where that is known."""
+        return ByLoad(full_use, at_load, at_load if self.load == "mean_load" else None)
+
+    def busy(self, capacity_per_s: float) -> float:
+        """The load as a share of a capacity."""
+        return min(1.0, self.load_per_s / capacity_per_s)
+
+    def requests_per_day_of(self, replicas: int) -> float:
+        """Requests a day that `replicas` hold where the peak of such a load stays within full use."""
+        return replicas * self.per_replica_per_s * SECONDS_PER_DAY / self.sized_to_load
+
+
+def usage_of(best: Answer, question: Question, planning: Planning, split: Split) -> Usage:
+    """What an answer of the search serves; `planning` says how far the mean of requests in flight is below the peak."""
+    each = full_use_per_replica(best, question)
+    load, per_s, sized_per_s = _load(best, question, planning, each * best.pool.count)
+    service = question.service
+    return Usage(
+        best.pool.replica.gpu_type.name, service.isl, service.osl, best.pool.count, best.pool.replica.layout.gpus, each, load, per_s,
+        max(1.0, sized_per_s / per_s), split, _input_shares(best, per_s),
+    )  # fmt: skip
+
+
+def _load(best: Answer, question: Question, planning: Planning, capacity_per_s: float) -> tuple[LoadKind, float, float]:
+    """The load that a year is counted at, and the rate that is sized for, in requests/s.
+
+    Requests in flight are as many requests/s as the deployment answers while they are all there.
+    """
+    found = question.target.demanded
+    if found is None:
+        return "as_sized", capacity_per_s, capacity_per_s
+    if found.peak_per_s is None or found.busy_per_s is None:
+        busy = sized = best.requests_per_s
+        mean = found.habits.mean_of(busy) if says_shape(planning) else None
+    else:
+        busy, sized, mean = found.busy_per_s, found.peak_per_s, found.mean_per_s
+    sized_per_s = sized * (1 + question.rules.headroom)
+    return ("stated_demand", busy, sized_per_s) if mean is None else ("mean_load", mean, sized_per_s)
+
+
+def full_use_per_replica(best: Answer, question: Question) -> float:
+    """Requests/s of one replica at full use: the most within all limits.
+
+    Where a simulation asked for more replicas than that explains, it is the rate that the simulation confirmed.
+    """
+    need = need_of(best, question)
+    if not need.in_flight:
+        return need.per_replica
+    explained = demand.replicas_for(need.demand * (1 + need.headroom), best.pool.capacity.amount) == best.pool.count
+    return best.pool.capacity.requests_per_s if explained else best.requests_per_s / best.pool.count
+
+
+def _input_shares(best: Answer, load_per_s: float) -> ByLoad:
+    def share(decoding: float) -> float:
+        prefill_s, decode_s = best.pool.load.phases_s(decoding)
+        return prefill_s / (prefill_s + decode_s)
+
+    most = Capacity(
+        best.pool.capacity.amount,
+        best.pool.capacity.requests_per_s,
+        best.pool.capacity.decoding,
+        best.pool.capacity.binding,
+    )
+    rate = min(load_per_s / best.pool.count, best.pool.capacity.requests_per_s)
+    return ByLoad(share(best.pool.capacity.decoding), share(float(best.pool.load.at_rate(rate, most).decoding[0])))

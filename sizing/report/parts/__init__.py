@@ -1,0 +1,1 @@
+"""Records, builders and words that several commands share. Nothing here imports a command."""

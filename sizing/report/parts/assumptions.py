@@ -1,0 +1,320 @@
+"""What a result rests on: each input with its value, kind and source, and the section that lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sizing.answers.answer import Answer, Pool
+from sizing.formats.view import Assumption, Facts, Line
+from sizing.formats.words import stated
+from sizing.model import settings
+from sizing.model.architecture import is_moe
+from sizing.model.extras import Cached
+from sizing.model.operation import dispatches
+from sizing.question.demand import OF_USERS
+from sizing.question.question import Question
+from sizing.replica.kernels import Kernels
+from sizing.replica.replica import Replica, deployment_of
+from sizing.report.parts.question import Asked
+from sizing.specs.units import GIGA, MICRO
+from sizing.specs.values import Kind
+
+NO_ITL = Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
+NO_ITL_LINE = Line("No tokens after the first (OSL 1): the limit on ITL does not apply")
+KINDS = ("assumed", "derived", "datasheet", "measured")  # the least sure first
+KIND_OF_EVIDENCE: dict[str, Kind] = {
+    "read": "datasheet",
+    "measured": "measured",
+    "inferred": "derived",
+    "from memory": "assumed",
+    "assumed": "assumed",
+    "derived": "derived",
+}
+
+
+def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
+    """Yield where the architecture is from, what its reader noted, and what else was noted of its name."""
+    model = question.service.model
+    yield Assumption("model architecture", model.name, "", "datasheet", model.source)
+    for note in (*model.notes, *notes):
+        yield Assumption("note on the model", note, "", "assumed", model.source)
+    if model.pooled:
+        yield Assumption(
+            "output head",
+            f"none: {question.service.task} pools states, its own matrix of labels is not counted",
+            "",
+            "assumed",
+            "as asked",
+        )
+    yield from of_extras(question)
+
+
+def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
+    """Yield the engine's memory rules and the card's visible memory."""
+    sheet = chosen.gpu_type.gpu.datasheet
+    yield Assumption("CUDA-visible memory", sheet.memory.cuda_visible_gib, "GiB", "datasheet", "; ".join(sheet.sources))
+    given = {
+        "memory_fraction": question.service.serving.memory_fraction,
+        "max_num_seqs": question.service.serving.max_num_seqs,
+        "max_num_batched_tokens": question.service.serving.max_num_batched_tokens,
+        "cuda_graphs": question.service.serving.cuda_graphs_gib,
+    }
+    fraction = "reserve" if chosen.settings.memory_fraction is None else "memory_fraction"
+    for name in (
+        fraction,
+        "non_torch_gib",
+        "sampler_bytes_per_logit",
+        "cuda_graphs",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+    ):
+        if given.get(name) is None:
+            yield _of_setting(question, chosen, name)
+    for note in chosen.plan.notes:
+        yield Assumption("precision", note, "", "derived", "; ".join(sheet.sources))
+
+
+def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
+    row = settings.source_of(
+        question.service.engine,
+        question.service.engine_version,
+        deployment_of(question, chosen.gpu_type.gpu, chosen.layout),
+        name,
+    )
+    value = row.value
+    shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+    unit = "GiB" if name == "non_torch_gib" else ""
+    what = f"{question.service.engine.name} {question.service.engine_version} {name}"
+    return Assumption(what, shown, unit, KIND_OF_EVIDENCE[row.evidence], row.source)
+
+
+def of_answer(best: Answer, question: Question, asked: Asked) -> Iterator[Assumption]:
+    """Yield what an answer rests on: model, and of its pools memory, time, limits, planning and price."""
+    yield from of_model(question, asked.notes)
+    for pool in best.pools:
+        chosen = pool.replica
+        yield from of_memory(question, chosen)
+        yield from of_time(question, chosen, pool.load.kernels)
+        yield from of_limits(question)
+        yield from of_planning(question, asked, chosen)
+
+
+def of_part(question: Question, asked: Asked, pool: Pool) -> Iterator[Assumption]:
+    """Yield what equal replicas of one layout rest on: memory, time, planning and price."""
+    chosen = pool.replica
+    yield from of_memory(question, chosen)
+    yield from of_time(question, chosen, pool.load.kernels)
+    yield from of_planning(question, asked, chosen)
+
+
+def of_time(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
+    """Yield what the time of a request rests on: that of its steps, and of the front end outside of them."""
+    yield from of_steps(question, chosen, kernels)
+    yield _of_setting(question, chosen, "front_end")
+
+
+def of_steps(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
+    """Yield peaks, each kernel efficiency that was used (measured here or borrowed), and the host's time."""
+    sheet = chosen.gpu_type.gpu.datasheet
+    sources = "; ".join(sheet.sources)
+    yield Assumption("memory bandwidth", sheet.memory.bandwidth_gb_per_s, "GB/s", "datasheet", sources)
+    for precision in dict.fromkeys((chosen.plan.gemm, chosen.plan.activation)):
+        yield Assumption(f"dense {precision} peak", kernels.peak(precision) / 1e12, "TFLOPS", "datasheet", sources)
+    for (operation, wanted), choice in kernels.used.items():
+        row = choice.row
+        had = getattr(row, "precision", "")
+        label = f"{operation} efficiency" + (f", {had}" if had else "")
+        if had and had != wanted:
+            label += f" in place of {wanted}"
+        if choice.borrowed_from:
+            yield Assumption(label, f"borrowed from {choice.borrowed_from}", "", "assumed", row.source)
+        else:
+            yield Assumption(label, f"{row.engine} {row.version}", "", "measured", row.source)
+    if chosen.layout.gpus > sheet.island_gpus:
+        _, bytes_per_s, alpha_s = kernels.inter_node_link()
+        each = f"{bytes_per_s / GIGA:.3g} GB/s per GPU, {alpha_s / MICRO:.3g} us a message"
+        yield Assumption("network between a replica's nodes", each, "", "derived", kernels.assumptions.source)
+    yield from _of_layout(question, chosen)
+    small = kernels.assumptions.small_kernels
+    yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
+    yield _of_setting(question, chosen, "host")
+    if question.service.extras.speculation is not None:
+        yield _of_setting(question, chosen, "speculation")
+    if chosen.settings.host.eager_layer_us:
+        yield _of_setting(question, chosen, "captured_prefill_tokens")
+
+
+def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
+    """Yield what sharing experts and caches over ranks rests on."""
+    layout, serving = chosen.layout, question.service.serving
+    if layout.ep > 1 and is_moe(question.service.model):
+        what = "load of the busiest expert rank over the mean"
+        if serving.expert_imbalance is not None:
+            yield Assumption(what, serving.expert_imbalance, "", "assumed", "as asked")
+        else:
+            yield Assumption(what, "that of random routing", "", "assumed", "sizing.operation.busiest")
+    if is_moe(question.service.model) and serving.all2all_backend is not None:
+        used = dispatches(layout, chosen.settings) or (
+            layout.token_ranks > 1 and serving.all2all_backend == "allgather"
+        )
+        why = (
+            "experts are cut by width, so tokens are gathered" if layout.token_ranks > 1 else "attention is on one rank"
+        )
+        yield Assumption("all2all_backend", "as asked" if used else f"not used: {why}", "", "derived", "the layout")
+    elif layout.token_ranks > 1 and is_moe(question.service.model):
+        yield _of_setting(question, chosen, "all2all_backend")
+    if layout.dp > 1:
+        spread = "step together; sequences spread evenly, each prompt on one, caches as one pool"
+        yield Assumption(
+            f"the {layout.dp} attention groups of a replica", spread, "", "assumed", "sizing.engine.deploy"
+        )
+    for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
+        if size > 1:
+            yield _of_setting(question, chosen, name)
+
+
+def of_extras(question: Question) -> Iterator[Assumption]:
+    """Yield what the optimisations that were asked for rest on."""
+    extras = question.service.extras
+    if (spoken := extras.speculation) is not None:
+        known = KIND_OF_EVIDENCE[spoken.evidence]
+        alike = len(set(spoken.acceptance)) == 1
+        each_of = spoken.acceptance[0] if alike else ", then ".join(f"{share:g}" for share in spoken.acceptance)
+        yield Assumption(f"acceptance of a token drafted by {spoken.method}", each_of, "", known, spoken.source)
+        if spoken.draft is not None and spoken.draft.of_checkpoint and question.service.model.mtp is not None:
+            yield Assumption(
+                question.service.model.mtp.field,
+                question.service.model.mtp.modules,
+                "",
+                "datasheet",
+                question.service.model.source,
+            )
+        yield Assumption("speculative decoding needs", spoken.needs, "", "assumed", "as asked")
+        each = f"{spoken.tokens} drafted, {spoken.tokens_per_step:.3g} kept on average"
+        yield Assumption("tokens of a step", each, "", "derived", "https://arxiv.org/abs/2211.17192")
+    if (facts := extras.sparsity) is not None:
+        rate = 1 + facts.reached * (facts.rate - 1)
+        yield Assumption("products of pruned weights", rate, "times the dense rate", "derived", facts.reached_source)
+    cached = extras.cached
+    if cached.talk is not None:
+        yield from _of_turns(cached)
+    elif cached.hit:
+        yield Assumption("share of a prompt in the prefix cache", cached.hit, "", "assumed", "as asked")
+    if cached.shared_tokens:
+        held = f"{cached.distinct:,} of {cached.shared_tokens:,} tokens on every replica"
+        of = f", its part of {cached.prefixes:,}" if cached.distinct < cached.prefixes else ""
+        why = "affinity routing, as asked" if cached.affinity else "a router that knows them needs fewer on each"
+        yield Assumption("shared prefixes", held + of, "", "assumed", f"as asked; {why}")
+    if cached.restored:
+        yield Assumption("share of a prompt restored from host memory", cached.restored, "", "assumed", "as asked")
+    if (adapters := extras.adapters) is not None:
+        where = (
+            "every linear layer, each routed expert too"
+            if adapters.experts
+            else "every linear layer but routed experts"
+        )
+        held = f"{adapters.slots:,} of rank {adapters.rank:,}, on {where}"
+        yield Assumption("LoRA adapters on the GPU", held, "", "assumed", adapters.facts.source)
+    if (encoder := extras.encoder) is not None:
+        source, known = f"{encoder.title}: {encoder.source}", KIND_OF_EVIDENCE[encoder.evidence]
+        stated = (
+            "in place of the model's own, whose weights are counted"
+            if question.service.model.vision_parameters
+            else "the model's config states none: it must be one that takes images"
+        )
+        value = f"the model's own; {encoder.title}" if encoder.own else f"borrowed, {encoder.title}; {stated}"
+        yield Assumption("image encoder", value, "", known, source)
+        yield Assumption("tokens of a request's images", encoder.tokens, "", known, source)
+
+
+def _of_turns(cached: Cached) -> Iterator[Assumption]:
+    """Yield what is taken of conversations: each turn as frequent, answers of mean length, and where turns find their cache."""
+    talk = cached.talk
+    assert talk is not None
+    each = (
+        f"{talk.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {talk.adds:,} and the answers"
+    )
+    yield Assumption("turns of a conversation", each, "", "assumed", "as asked")
+    where = "on the replica that has its cache"
+    if not cached.affinity:
+        where = f"on any of {cached.engines:,} at random" if cached.engines > 1 else "on the only replica"
+    yield Assumption("the next turn comes", where, "", "assumed", "as asked (routing)")
+    if cached.think_time_s is None:
+        yield Assumption("caches of idle conversations", "all kept", "", "assumed", "no think time was stated")
+    else:
+        yield Assumption(
+            "histories kept between turns", cached.kept, "", "derived",
+            "room over need: exact for think times without memory whose ended talks go first; least recently used caches keep "
+            "less where all think times are alike",
+        )  # fmt: skip
+
+
+def of_limits(question: Question) -> Iterator[Assumption]:
+    """Yield the limits on what does not exist: where one token is all of an output, nothing is between tokens."""
+    if question.service.osl == 1 and question.target.limits.itl is not None:
+        yield NO_ITL
+
+
+def of_planning(question: Question, asked: Asked, chosen: Replica) -> Iterator[Assumption]:
+    """Yield the rules of planning and the price."""
+    defaults = asked.defaults
+    if question.target.requests_per_s is not None and not question.target.offline:
+        stated = asked.workload.planning.max_utilisation is not None
+        yield Assumption(
+            "highest stable utilisation",
+            question.target.max_utilisation,
+            "",
+            "assumed",
+            "as asked" if stated else defaults.source,
+        )
+        yield Assumption("arrivals", "Poisson", "", "assumed", "open loop: a demand in requests/s or users")
+    if question.target.concurrency is not None:
+        yield Assumption(
+            "arrivals",
+            "all requests start together and stay grouped",
+            "",
+            "assumed",
+            "closed loop: a demand in requests in flight",
+        )
+    for name in _habits_assumed(asked):
+        if getattr(asked.workload.planning, name) is None:
+            yield Assumption(name.replace("_", " "), getattr(defaults, name), "", "assumed", defaults.source)
+    shape = question.target.demanded.shape if question.target.demanded is not None else None
+    if shape is not None:
+        yield Assumption("load by hour", shape.name, "", shape.kind, shape.source)
+    for field, span in asked.workload.uncertain.items():
+        middle = f"the middle of {span.low:g} to {span.high:g}"
+        yield Assumption(field, middle, "", "assumed", "a range, as asked; llmsize plan --uncertain draws from it")
+    if chosen.gpu_type.usd_per_gpu_hour is not None:
+        price = chosen.gpu_type.usd_per_gpu_hour
+        # A provider's list on a date, or what was asked: what is paid depends on contract, region and term.
+        yield Assumption("price", price, "$ per GPU-hour", "assumed", chosen.gpu_type.price_source or "")
+
+
+def _habits_assumed(asked: Asked) -> tuple[str, ...]:
+    """Return what users do that may have been assumed: nothing where no users are spoken of, no hours beside a profile."""
+    demand, planning = asked.workload.demand, asked.workload.planning
+    if demand is not None and demand.kind not in OF_USERS:
+        return ()
+    each = ("requests_per_user_per_day",)
+    return each if planning.profile is not None else (*each, "active_hours", "peak_to_mean")
+
+
+def assumed(assumptions: Iterable[Assumption], *, sources: bool = False) -> Facts:
+    """Return what the result rests on, a paragraph for each kind; with `sources`, each by number and listed below."""
+    numbers: dict[str, int] = {}
+    lines: list[Line] = []
+    for kind in KINDS:
+        said = [_said(a, numbers if sources else None) for a in assumptions if a.kind == kind]
+        if said:
+            lines.append(Line("; ".join(said), kind.capitalize(), style="dim"))
+    for index, text in enumerate(numbers, start=1):
+        lines.append(Line(f"[{index}] {text}", "Sources" if index == 1 else " ", style="dim"))
+    return Facts(tuple(lines))
+
+
+def _said(a: Assumption, numbers: dict[str, int] | None) -> str:
+    text = f"{a.what}: {stated(a.value)} {a.unit}".rstrip()
+    if numbers is None or not a.source:
+        return text
+    return f"{text} [{numbers.setdefault(a.source, len(numbers) + 1)}]"

@@ -1,0 +1,204 @@
+"""Error bands of a report's numbers: which of them are predictions, of which class each, and its bounds in its own unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from sizing.answers.answer import Answer, Outcome
+from sizing.catalog import shelf
+from sizing.formats.view import Explanation, Line, Quantity
+from sizing.formats.words import between
+from sizing.model.extras import NOTHING
+from sizing.question.question import situation_of
+from sizing.report.parts import quantities
+from sizing.report.parts.figures import Latency, LoadFigures, Throughput
+from sizing.report.parts.quantities import KV_CACHE_GIB, REQUESTS_PER_S, WEIGHTS_GIB
+from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Situation, find, region
+
+if TYPE_CHECKING:
+    from sizing.report.documents_simulation import SimulatedRun
+    from sizing.report.parts.memory import MemoryFigures
+
+TITLES: dict[BandMetric, str] = {
+    "ttft": "TTFT",
+    "itl": "ITL",
+    "e2e": "E2E",
+    "throughput": "throughput",
+    "weights": "weights",
+    "kv_cache": "KV cache",
+}
+STATISTICS = (
+    "mean",
+    "p50",
+    "p90",
+    "p95",
+    "p99",
+)  # all of one class: percentiles were published too rarely for their own
+
+
+class ErrorBand(NamedTuple):
+    """The range, in the number's own unit, into which 8 in 10 of `n` published measurements of its class put it."""
+
+    low: float
+    high: float
+    n: int
+
+
+LABEL = "Error band"
+MEANS = tuple(q._replace(key=f"{q.key}.mean") for q in quantities.LATENCIES)  # as paths of bands
+MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (WEIGHTS_GIB, KV_CACHE_GIB))
+
+
+class Predicted(NamedTuple):
+    """A number of a report that is a prediction: its path, its value where it has one, and what it is of."""
+
+    path: str
+    value: float | None
+    metric: BandMetric
+    situation: Situation
+
+
+def known() -> tuple[Band, ...]:
+    """Return the bands that published measurements give."""
+    return shelf.load_bands().spec.bands
+
+
+def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
+    """Return the band of each number by its path; none of what was never measured, nor of what is nothing or less."""
+    bands, found = known(), {}
+    for path, value, metric, situation in numbers:
+        band = find(bands, metric, situation)
+        if band is not None and value is not None and value > 0:
+            found[path] = ErrorBand(value * band.low, value * band.high, band.n)
+    return found
+
+
+def of_memory(memory: MemoryFigures, situation: Situation) -> Iterator[Predicted]:
+    """Yield the weights and the cache pool of one GPU, and the tokens that the pool holds."""
+    yield Predicted("memory.weights_gib", memory.weights_gib, "weights", situation)
+    yield Predicted("memory.kv_cache_gib", memory.kv_cache_gib, "kv_cache", situation)
+    yield Predicted("memory.kv_cache_tokens", memory.kv_cache_tokens, "kv_cache", situation)
+
+
+def of_estimate(
+    best: Answer,
+    outcome: Outcome,
+    load: LoadFigures,
+    throughput: Throughput,
+    latency: Latency,
+    memory: MemoryFigures,
+) -> Iterator[Predicted]:
+    """Yield the predictions of an answer.
+
+    A rate that is asked for is served, not predicted; the most that is served is, unless it is on the band's edge already.
+    Published runs had no optimisations and generated, so nothing says how far off times are of what does not.
+    """
+    request, gpu = outcome.question, best.pool.replica.gpu_type.gpu
+    here = situation_of(request, gpu, region(load.concurrency_per_replica))
+    yield from of_load(best, outcome, load, throughput, latency)
+    yield from of_memory(memory, here._replace(load=None))
+
+
+def of_load(
+    best: Answer, outcome: Outcome, load: LoadFigures, throughput: Throughput, latency: Latency
+) -> Iterator[Predicted]:
+    """Yield the latencies and rates among the predictions of an answer."""
+    request, gpu = outcome.question, best.pool.replica.gpu_type.gpu
+    if request.service.extras != NOTHING or request.service.model.pooled:
+        return
+    here = situation_of(request, gpu, region(load.concurrency_per_replica))
+    for metric in LATENCIES:
+        for statistic in STATISTICS:
+            name = f"{metric}_ms"
+            value = getattr(getattr(latency, name), statistic)
+            yield Predicted(f"latency.{name}.{statistic}", value, metric, here)
+    alone = here._replace(mode="served", load="solo")  # one request is served alike however the rest would come
+    yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
+    yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
+    if request.target.requests_per_s is None and best.pool.load.edge == AS_PREDICTED:
+        yield Predicted("load.requests_per_s", load.requests_per_s, "throughput", here)
+        for name, value in throughput._asdict().items():
+            yield Predicted(f"throughput.{name}", value, "throughput", here)
+    if best.pool.load.edge == AS_PREDICTED:
+        heaviest = best.pool.capacity.amount if request.target.concurrency is not None else best.pool.capacity.decoding
+        at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
+        yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)
+
+
+def of_run(run: SimulatedRun, situation: Situation, prefix: str, *, rate_is_asked: bool) -> Iterator[Predicted]:
+    """Yield the predictions of a simulated run, none where its queue grew for ever but the rate that it then reached.
+
+    `rate_is_asked` where requests come at a rate or from a trace: what a stable run serves is then what was sent.
+    """
+    if run.stable:
+        for metric in LATENCIES:
+            for statistic in STATISTICS:
+                value = getattr(getattr(run, f"{metric}_ms"), statistic)
+                yield Predicted(f"{prefix}{metric}_ms.{statistic}", value, metric, situation)
+    if not (rate_is_asked and run.stable):
+        for name in ("requests_per_s", "output_tokens_per_s"):
+            for each in (name, f"{name}_per_gpu"):
+                yield Predicted(f"{prefix}{each}", getattr(run, each), "throughput", situation)
+
+
+def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
+    """Yield how wide each band is and which class it is of, once for all numbers of one class."""
+    found = shelf.load_bands().spec
+    told = dict.fromkeys((n.metric, n.situation) for n in numbers if n.value is not None)
+    for metric, situation in told:
+        what = f"error band of {TITLES[metric]}{', alone' if situation.load == 'solo' else ''}"
+        band = find(found.bands, metric, situation)
+        if band is None:
+            yield Explanation(
+                what, "none", "", "measured", "measured / predicted", f"nothing published of {_words(situation)}", found.source
+            )  # fmt: skip
+            continue
+        yield Explanation(
+            what, f"{band.low:g} to {band.high:g}", "times the prediction", "measured",
+            "measured / predicted: the range of about 8 in 10",
+            f"{band.n:,} published measurements of {band.groups:,} groups (source, model, GPU): {_class(band, situation)}",
+            found.source,
+        )  # fmt: skip
+
+
+def _words(situation: Situation) -> str:
+    return ", ".join(_word(name, value) for name, value in situation._asdict().items() if value is not None)
+
+
+def _class(band: Band, situation: Situation) -> str:
+    """Say what a band is of: a class as narrow as the number's own, or a wider one where too little was measured."""
+    stated = {name: value for name, value in situation._asdict().items() if value is not None}
+    own = [_word(name, value) for name, value in stated.items() if getattr(band, name) is not None]
+    wider = [f"any {name}" for name in stated if getattr(band, name) is None]
+    if not own:
+        return "all there are"
+    return ", ".join(own) + (f" (a wider class: {', '.join(wider)})" if wider else "")
+
+
+def _word(name: str, value: str) -> str:
+    return f"{name} {value}" if name == "load" else value
+
+
+def memory_words(bands: Mapping[str, ErrorBand]) -> Line:
+    """Return the bands of one GPU's weights and cache pool."""
+    return words(bands, MEMORY, "engine logs")
+
+
+def run_words(bands: Mapping[str, ErrorBand], prefix: str = "") -> Line:
+    """Return the bands of a simulated run: its latencies, and its rate where that is a prediction."""
+    here = [q._replace(key=prefix + q.key) for q in (*MEANS, REQUESTS_PER_S)]
+    return words(bands, [q for q in here if q.key in bands], "runs")
+
+
+def words(bands: Mapping[str, ErrorBand], shown: Sequence[Quantity], noun: str, bias: str = "") -> Line:
+    """Return the range of each figure, its key the path of its band; which have none; how many `noun` they rest on."""
+    ranges = [(q, bands[q.key]) for q in shown if q.key in bands]
+    if not ranges:
+        return Line(f"no published {noun} like this", LABEL)
+    said = ", ".join(f"{q.heading} {between(band.low, band.high, q.write)}" for q, band in ranges)
+    counts = [band.n for _, band in ranges]
+    of = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+    lacking = [q.heading for q in shown if q.key not in bands]
+    none = f"; {', '.join(lacking)}: no published {noun} like this" if lacking else ""
+    return Line(f"{said} (8 in 10 of {of} published {noun} like this){none}{bias}", LABEL)

@@ -1,0 +1,158 @@
+"""The figures of one layout at one load, under the names of the contract."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sizing.answers.answer import Answer, Outcome
+from sizing.model.attention.terms import Numeric
+from sizing.question.question import Question
+from sizing.replica import step as step_model
+from sizing.replica.step import Batch, Step
+from sizing.specs.units import MILLI
+
+
+class Statistics(NamedTuple):
+    """A latency in ms: its mean and percentiles; null where the model has none."""
+
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+
+
+class LoadFigures(NamedTuple):
+    """The load that the deployment runs at, and how much more it could take.
+
+    Concurrency counts requests from arrival to last token, those in the front end or a queue too. `headroom` is the growth
+    of `headroom_of` that the limits leave, by which the demand is stated: `concurrency`, else `requests_per_s`.
+    """
+
+    requests_per_s: float
+    concurrency: float
+    concurrency_per_replica: float
+    max_requests_per_s: float
+    headroom: float
+    headroom_of: str
+    share_of_max_requests_per_s: float
+
+
+class Throughput(NamedTuple):
+    """Throughput at that load."""
+
+    requests_per_s_per_replica: float
+    requests_per_s_per_gpu: float
+    output_tokens_per_s: float
+    output_tokens_per_s_per_gpu: float
+    total_tokens_per_s: float
+    input_tokens_per_s: float
+
+
+class Latency(NamedTuple):
+    """Latencies under load, and of a request that is alone."""
+
+    ttft_ms: Statistics
+    itl_ms: Statistics
+    e2e_ms: Statistics
+    solo_ttft_ms: float
+    solo_itl_ms: float | None
+
+
+class Utilisation(NamedTuple):
+    """Shares of the peaks that a prefill step and a decode step reach, and which of the two peaks is nearer."""
+
+    prefill_mfu: float
+    prefill_bound: str
+    decode_mbu: float | None
+    decode_mfu: float | None
+    decode_bound: str | None
+
+
+def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
+    """Return the load: in flight by Little's law, and headroom towards the most that these replicas serve."""
+    running = best.requests_per_s / best.pool.count * best.latency_s("e2e")["mean"]
+    most = best.pool.capacity.requests_per_s * best.pool.count
+    served = best.requests_per_s
+    in_flight = outcome.question.target.concurrency
+    headroom = (most / served if in_flight is None else best.pool.capacity.amount * best.pool.count / in_flight) - 1
+    return LoadFigures(
+        requests_per_s=served,
+        concurrency=float(in_flight) if in_flight is not None else running * best.pool.count,
+        concurrency_per_replica=running if in_flight is None else in_flight / best.pool.count,
+        max_requests_per_s=most,
+        headroom=max(0.0, headroom),
+        headroom_of="requests_per_s" if in_flight is None else "concurrency",
+        share_of_max_requests_per_s=min(1.0, served / most) if most else 0.0,
+    )
+
+
+def throughput(best: Answer, outcome: Outcome) -> Throughput:
+    """Return throughput per replica, per GPU and in tokens."""
+    rate, osl, isl = best.requests_per_s, outcome.question.service.output_tokens, outcome.question.service.isl
+    return Throughput(
+        requests_per_s_per_replica=rate / best.pool.count,
+        requests_per_s_per_gpu=rate / best.gpus,
+        output_tokens_per_s=rate * osl,
+        output_tokens_per_s_per_gpu=rate * osl / best.gpus,
+        total_tokens_per_s=rate * (isl + osl),
+        input_tokens_per_s=rate * isl,
+    )
+
+
+def latency(best: Answer) -> Latency:
+    """Return latencies in ms under the load, and alone."""
+    decodes = best.pool.load.service.osl > 1
+    return Latency(
+        ttft_ms=_statistics(best.latency_s("ttft")),
+        itl_ms=_statistics(best.latency_s("itl")) if decodes else Statistics(*[None] * 5),
+        e2e_ms=_statistics(best.latency_s("e2e")),
+        solo_ttft_ms=best.pool.load.solo_ttft_s / MILLI,
+        solo_itl_ms=best.pool.load.solo_itl_s / MILLI if decodes else None,
+    )
+
+
+def mean_ms(best: Answer, name: str, question: Question, statistic: str = "mean") -> float | None:
+    """Return a latency in ms, of `ttft_ms`, `itl_ms` or `e2e_ms`; None where there is no token after the first."""
+    if name == "itl_ms" and question.service.osl <= 1:
+        return None
+    return best.latency_s(name.removesuffix("_ms"))[statistic] / MILLI
+
+
+def _statistics(seconds: dict[str, float]) -> Statistics:
+    return Statistics(**{key: seconds[key] / MILLI for key in ("mean", "p50", "p90", "p95", "p99")})
+
+
+def phase_steps(best: Answer, outcome: Outcome) -> tuple[Step, Step | None]:
+    """Time one prefill step (one prompt's chunk) and one decode step (the batch at this load), exactly."""
+    load, request = best.pool.load, outcome.question
+    chunk = load.service.chunk_tokens
+
+    def timed(batch: Batch) -> Step:
+        return step_model.step(request.service.model, best.pool.replica.layout, load.kernels, batch)
+
+    cached = float(request.service.isl - load.service.isl)
+    prefill = timed(
+        Batch(prefill_sequences=1.0, prefill_tokens=float(chunk), prefill_prior_tokens=cached, finishing=1.0)
+    )
+    if request.service.osl <= 1:
+        return prefill, None
+    micro: Numeric = max(1.0, float(best.pool.point.decoding[0]) / load.service.pp)
+    context = request.service.isl + request.service.osl / 2
+    return prefill, timed(Batch(decode_sequences=micro, decode_context_tokens=context))
+
+
+def utilisation(prefill: Step, decode: Step | None) -> Utilisation:
+    """Return MFU and MBU of the two kinds of step, each bound by the peak that it comes nearer to."""
+    return Utilisation(
+        prefill_mfu=prefill.mfu,
+        prefill_bound=bound(prefill),
+        decode_mbu=decode.mbu if decode else None,
+        decode_mfu=decode.mfu if decode else None,
+        decode_bound=bound(decode) if decode else None,
+    )
+
+
+def bound(step: Step) -> str:
+    """Return which peak a step comes nearer to: `compute` or `memory`."""
+    return "compute" if step.mfu > step.mbu else "memory"

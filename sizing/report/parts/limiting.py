@@ -1,0 +1,158 @@
+"""What limits an answer, in words: a latency limit, a capacity of the replica, or what stands in the way of any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sizing.answers.advice import MOST_RELAXED, Relaxation, Suggestion, nearest_miss
+from sizing.answers.answer import Answer, Outcome
+from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.question.question import Question, situation_of
+from sizing.specs.bands import worse_edge
+from sizing.specs.units import MILLI
+
+
+class Limiting(NamedTuple):
+    """What keeps a replica from serving more, or the demand from being met, and what would change it."""
+
+    limit: str
+    statistic: str | None
+    value_ms: float | None
+    limit_ms: float | None
+    detail: str
+    relaxed_limit_ms: float | None
+    relaxed_gpus: int | None
+    relaxed_gpu: str | None
+    suggestions: tuple[str, ...]
+
+
+def limiting(best: Answer, question: Question, relaxation: Relaxation | None) -> Limiting:
+    """Return what keeps a replica of the answer from serving more."""
+    limit = getattr(question.target.limits, best.pool.capacity.binding, None)
+    value_ms = limit_ms = statistic = None
+    if limit is None:
+        detail = _capacity_words(best, question)
+    else:
+        statistic = limit.statistic
+        value_ms = best.latency_s(best.pool.capacity.binding)[statistic] / MILLI
+        limit_ms = limit.seconds / MILLI
+        factor = getattr(best.pool.load.edge, best.pool.capacity.binding)
+        worse = f" ({milliseconds(value_ms * factor)} at its band's worse edge)" if factor > 1 else ""
+        detail = (
+            f"{best.pool.capacity.binding.upper()} ({statistic}) {milliseconds(value_ms)}{worse}, limit {milliseconds(limit_ms)}: what ends "
+            f"a replica's load at {_most(best, question)}"
+        )
+        detail += _relaxed_words(best, question, relaxation)
+    return Limiting(
+        limit=best.pool.capacity.binding,
+        statistic=statistic,
+        value_ms=value_ms,
+        limit_ms=limit_ms,
+        detail=detail,
+        relaxed_limit_ms=relaxation.seconds / MILLI if relaxation else None,
+        relaxed_gpus=relaxation.gpus if relaxation else None,
+        relaxed_gpu=relaxation.gpu if relaxation else None,
+        suggestions=(),
+    )
+
+
+def _most(best: Answer, question: Question) -> str:
+    """Write the most that a replica serves, in what the demand counts."""
+    if question.target.concurrency is not None:
+        return f"{number(best.pool.capacity.amount)} requests in flight"
+    return f"{number(best.pool.capacity.requests_per_s)} requests/s"
+
+
+def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | None) -> str:
+    """Say from which limit on fewer GPUs do, or that none near it saves one."""
+    if relaxation is not None:
+        other = relaxation.gpu != best.pool.replica.gpu_type.name
+        gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
+        return f"; a limit from {milliseconds(relaxation.seconds / MILLI)} on takes {gpus}"
+    if question.target.requests_per_s is None and question.target.concurrency is None:
+        return "; a looser one serves more"
+    return "" if best.gpus == 1 else f"; no limit up to {MOST_RELAXED:g} times as long takes fewer GPUs"
+
+
+def _capacity_words(best: Answer, question: Question) -> str:
+    """Say which capacity would end a replica's load, at which load, and what raises it."""
+    at = f"at {_most(best, question)} a replica"
+    if best.pool.capacity.binding == "utilisation":
+        counted = best.pool.load.edge.throughput
+        of = f" of the band's worse edge, {percent(counted)} of the predicted rate" if counted < 1 else ""
+        return (
+            f"stable utilisation ({percent(question.target.max_utilisation)}{of}) {at}: beyond it queues grow in bursts; "
+            "--max-utilisation"
+        )
+    if question.service.osl == 1:  # whose slots and cache hold no more than the prompts of a step
+        return f"prefill, {at}: more GPUs, a faster type or FP8 take more prompts"
+    if best.pool.capacity.binding == "kv_cache":
+        return f"KV cache, full {at}: more memory per GPU, a larger TP or an FP8 cache holds more sequences"
+    most = best.pool.replica.settings.max_num_seqs
+    return f"max_num_seqs ({most:,}), reached {at}: the engine runs no more sequences at once; --max-num-seqs"
+
+
+def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
+    """Say what the last simulated size broke, though the closed form held it to be feasible."""
+    served = best.run
+    detail = f"simulation confirmed none of {tries} sizes up to {best.gpus} x {best.pool.replica.gpu_type.name}"
+    if served is None:
+        return detail
+    if not served.stable:
+        return f"{detail}: its queue keeps growing"
+    for name in ("ttft", "itl", "e2e"):
+        limit = getattr(question.target.limits, name)
+        found = served.latencies_s[name].get(limit.statistic) if limit is not None else None
+        factor = getattr(best.pool.load.edge, name)
+        if found is not None and found * factor > limit.seconds:
+            edge = " at its band's worse edge" if factor > 1 else ""
+            value, bound = milliseconds(found * factor / MILLI) + edge, milliseconds(limit.seconds / MILLI)
+            return f"{detail}: {name.upper()} ({limit.statistic}) {value}, limit {bound}"
+    return detail
+
+
+def unmet(
+    outcome: Outcome,
+    found: Sequence[Suggestion],
+    without: Answer | None = None,
+) -> Limiting:
+    """Return what stands between the demand and its nearest miss, and the changes that would help.
+
+    `without` is the answer that there is when sized as predicted, not on the worse edges of the error bands.
+    """
+    nearest = _unmet(outcome, found)
+    if without is None:
+        return nearest
+    size = f"{without.gpus} x {without.pool.replica.gpu_type.name} ({without.pool.replica.layout})"
+    return nearest._replace(detail=f"{nearest.detail}; as predicted, without --conservative, {size} serve it")
+
+
+def _unmet(outcome: Outcome, found: Sequence[Suggestion]) -> Limiting:
+    words = tuple(f"{s.change}: {s.gpus} x {s.gpu} ({s.layout})" for s in found)
+    best, budget = outcome.best, outcome.question.rules.gpu_budget
+    if best is not None and not outcome.passed:
+        detail = _unconfirmed(best, outcome.question, outcome.tries)
+        return Limiting("simulation", None, None, None, detail, None, None, None, words)
+    if best is not None and budget is not None:
+        detail = (
+            f"the demand takes {best.gpus} x {best.pool.replica.gpu_type.name} ({best.pool.replica.layout}), "
+            f"{best.gpus - budget} more than the budget of {budget}"
+        )
+        return Limiting("gpu_budget", None, None, None, detail, None, None, None, words)
+    miss = nearest_miss(outcome)
+    if miss is None:
+        return Limiting("none", None, None, None, "no layout was left to try", None, None, None, words)
+    detail = f"{miss.gpu_type.name} {miss.precision} {miss.layout}: {miss.detail}"
+    limit = getattr(outcome.question.target.limits, miss.reason, None)
+    limit_ms = limit.seconds / MILLI if limit else None
+    edge = worse_edge(outcome.question.target.pessimistic, situation_of(outcome.question, miss.gpu_type.gpu))
+    value_ms = limit_ms / getattr(edge, miss.reason) * (1 + miss.shortfall) if limit_ms is not None else None
+    return Limiting(
+        miss.reason, limit.statistic if limit else None, value_ms, limit_ms, detail, None, None, None, words
+    )
+
+
+def limit_words(name: str) -> str:
+    """Write what ends a load: a latency in capitals, a capacity in words."""
+    return name.upper() if name in ("ttft", "itl", "e2e") else name.replace("_", " ")

@@ -1,0 +1,155 @@
+"""Memory of one GPU: its figures, and the line that reports share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from sizing.formats.view import Assumption, Line
+from sizing.formats.words import gib
+from sizing.model.architecture import Layout
+from sizing.model.memory import MemoryUse
+from sizing.question.question import situation_of
+from sizing.replica import replica as deployments
+from sizing.replica.replica import Resolved
+from sizing.report.parts import assumptions, bands
+from sizing.report.parts.bands import Predicted
+from sizing.report.parts.question import candidate_of
+
+
+class MemoryFigures(NamedTuple):
+    """Memory of one GPU of the tightest rank, and what its cache pool holds over the replica.
+
+    Of the weights `beside_gib` run beside the model (draft, adapters, image encoder); of the pool `shared_prefix_gib` are
+    prefixes that sequences share.
+    """
+
+    visible_gib: float
+    budget_gib: float
+    weights_gib: float
+    activation_gib: float
+    non_torch_gib: float
+    cuda_graphs_gib: float
+    cuda_graphs_in_budget: bool
+    kv_cache_gib: float
+    kv_bytes_per_token: float
+    state_bytes_per_sequence: float
+    kv_cache_tokens: int
+    max_concurrency: float
+    sequence_gib: float
+    max_model_len: int
+    max_model_len_that_fits: int
+    fits: bool
+    deficit_gib: float
+    beside_gib: float = 0.0
+    shared_prefix_gib: float = 0.0
+
+
+def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
+    """Return the memory of a layout under the names of the contract, and the longest sequence that fits."""
+    return MemoryFigures(
+        visible_gib=used.visible_gib,
+        budget_gib=used.budget_gib,
+        weights_gib=used.weights_gib,
+        activation_gib=used.activation_gib,
+        non_torch_gib=used.non_torch_gib,
+        cuda_graphs_gib=used.cuda_graphs_gib,
+        cuda_graphs_in_budget=used.graphs_in_budget,
+        kv_cache_gib=used.kv_cache_gib,
+        kv_bytes_per_token=used.kv_bytes_per_token,
+        state_bytes_per_sequence=used.fixed_bytes_per_sequence,
+        kv_cache_tokens=used.kv_cache_tokens,
+        max_concurrency=used.max_concurrency,
+        sequence_gib=used.sequence_gib,
+        max_model_len=used.max_model_len,
+        max_model_len_that_fits=longest,
+        fits=used.fits,
+        deficit_gib=used.deficit_gib,
+        beside_gib=used.beside_gib,
+        shared_prefix_gib=used.shared_prefix_gib,
+    )
+
+
+def memory_line(m: MemoryFigures) -> Line:
+    """One GPU's memory on a line: parts, pool, budget, visible."""
+    graphs = f"CUDA graphs {gib(m.cuda_graphs_gib)}" + ("" if m.cuda_graphs_in_budget else " on top")
+    beside = f" ({gib(m.beside_gib)} of them beside the model)" if m.beside_gib else ""
+    shared = f" (shared prefixes {gib(m.shared_prefix_gib)})" if m.shared_prefix_gib else ""
+    return Line(
+        f"weights {gib(m.weights_gib)}{beside}, activation {gib(m.activation_gib)}, other {gib(m.non_torch_gib)}, {graphs}, "
+        f"KV cache {gib(m.kv_cache_gib)}{shared} of {gib(m.budget_gib)} GiB budget ({gib(m.visible_gib)} visible)",
+        "Memory per GPU",
+    )
+
+
+class LayoutMemory(NamedTuple):
+    """The memory of one layout; where a sequence does not fit, the `reason` and `suggestions` that would make it fit."""
+
+    fits: bool
+    memory: MemoryFigures
+    predicted: tuple[Predicted, ...]
+    reason: str | None
+    suggestions: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
+
+
+def layout_memory(resolved: Resolved) -> LayoutMemory:
+    """Return the memory of one GPU under a layout."""
+    figures = memory_figures(resolved.memory, resolved.longest_that_fits())
+    fits = resolved.memory.fits and resolved.refused is None
+    return LayoutMemory(
+        fits=fits,
+        memory=figures,
+        predicted=tuple(bands.of_memory(figures, situation_of(resolved.question, resolved.gpu_type.gpu))),
+        reason=_reason(resolved),
+        suggestions=() if fits else tuple(_suggestions(resolved)),
+        assumptions=(
+            *assumptions.of_model(resolved.question, resolved.notes),
+            *assumptions.of_memory(resolved.question, candidate_of(resolved)),
+        ),
+    )
+
+
+def _reason(resolved: Resolved) -> str | None:
+    if resolved.refused is not None:
+        return f"{resolved.layout} is refused: {resolved.refused}"
+    if resolved.memory.fits:
+        return None
+    sequence = f"one sequence of {resolved.memory.max_model_len:,} tokens needs"
+    if resolved.memory.shared_prefix_gib:
+        sequence = f"{sequence.removesuffix(' needs')} and {resolved.memory.shared_prefix_gib:,.1f} GiB of shared prefixes need"
+    return f"does not fit: {sequence} {resolved.memory.deficit_gib:,.1f} GiB more per GPU"
+
+
+def _suggestions(resolved: Resolved) -> Iterator[str]:
+    """Yield the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
+    longest = resolved.longest_that_fits()
+    if resolved.refused is None and longest > 0 and resolved.question.service.extras.cached.within(longest):
+        yield f"--max-model-len {longest}"
+    for tp in range(resolved.layout.tp + 1, resolved.gpu_type.gpu.datasheet.island_gpus + 1):
+        if _fits(resolved, layout=replace(resolved.layout, tp=tp)):
+            yield f"--tp {tp}"
+            break
+    if resolved.plan.weight_bits > 8 and _fits(resolved, precision="fp8"):
+        yield "--precision fp8"
+    if resolved.plan.kv_bits > 8 and _fits(resolved, kv_precision="fp8"):
+        yield "--kv-precision fp8"
+
+
+def _fits(
+    resolved: Resolved,
+    *,
+    layout: Layout | None = None,
+    precision: str | None = None,
+    kv_precision: str | None = None,
+) -> bool:
+    request = resolved.question if kv_precision is None else resolved.question.with_(kv_precision=kv_precision)
+    tried = deployments.resolve(
+        request,
+        resolved.gpu_type,
+        layout or resolved.layout,
+        precision or resolved.plan.weight_format,
+        resolved.data,
+    )
+    return tried.refused is None and tried.memory.fits

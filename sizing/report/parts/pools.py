@@ -1,0 +1,246 @@
+"""Separate pools for prefill and decode: their layouts, the way of a cache between them, and why none meet a demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from sizing.answers.answer import Answer, Outcome, Pool
+from sizing.answers.pools import Asked
+from sizing.formats.view import Assumption
+from sizing.formats.words import milliseconds, number, plural
+from sizing.question.question import Question
+from sizing.replica.replica import Refusal
+from sizing.report.parts.layouts import Sized, layout, sizes
+from sizing.report.parts.limiting import limit_words
+from sizing.specs.optimisations import HandOver
+from sizing.specs.units import GIGA, MILLI
+
+if TYPE_CHECKING:  # the simulator need not be loaded to report
+    from sizing.engine.transfer import Transfer as Way
+
+LATENCIES = ("ttft", "itl", "e2e")
+UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words
+
+
+class PoolShape(NamedTuple):
+    """What to run of one pool."""
+
+    gpu: str
+    gpu_id: str
+    replicas: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    gpus: int
+
+
+class Running(Sized, Protocol):
+    """What states the replicas of a pool."""
+
+    @property
+    def gpu(self) -> str:
+        """GPU type."""
+
+    @property
+    def replicas(self) -> int:
+        """How many there are."""
+
+
+class PoolShapes(NamedTuple):
+    """Both pools where they stand beside other deployments; `kv_transfer_ms` delays the first token of a mean prompt."""
+
+    prefill: PoolShape
+    decode: PoolShape
+    kv_transfer_ms: float
+
+
+class Transfer(NamedTuple):
+    """The cache of a prompt of the mean length on its way: its size on the GPU that has the most of it, and the link."""
+
+    gb_per_gpu: float
+    link: str
+    gb_per_s_per_gpu: float
+    within_node: bool
+    by_layer: bool
+
+
+def unserved(found: Outcome, asked: Asked) -> str | None:
+    """Say why no pair serves the demand within limits and budget; None where one does."""
+    best = found.confirmed
+    if best is None:
+        return why_not(found, asked)
+    if not found.within_budget:
+        return f"both pools take {plural(best.gpus, 'GPU')}, the budget is {found.question.rules.gpu_budget or 0:,}"
+    return None
+
+
+def why_not(found: Outcome, asked: Asked) -> str:
+    """Say what stands in the way of any pair: the simulation, or the nearest miss of a pool or of the way between both."""
+    if found.tries:
+        return _unconfirmed(found, asked)
+    pairing = found.pairing
+    assert pairing is not None
+    parts = []
+    for phase in pairing.lacking:
+        entries = pairing.refusals[phase]
+        sized = [
+            entry for entry in entries if entry.reason != "memory"
+        ]  # what has room misses a limit, which says more
+        nearest = min(sized or entries, key=lambda entry: entry.shortfall, default=None)
+        if nearest is not None:
+            parts.append(_miss(nearest, phase) + _part_of(nearest, found.question))
+    if parts:
+        return "; ".join(parts)
+    if pairing.short:
+        return _too_few(pairing.short, found.question, asked)
+    if pairing.unpaired:
+        return _miss(min(pairing.unpaired, key=lambda entry: entry.shortfall), "prefill")
+    e2e = found.question.target.limits.e2e
+    if e2e is not None:
+        return f"no split of the E2E limit of {milliseconds(e2e.seconds / MILLI)} between prefill and decode leaves both enough"
+    return "no pair of layouts carries the demand within the limits"
+
+
+def _part_of(entry: Refusal, question: Question) -> str:
+    """Say of which limit on E2E a pool's own is the most that the other pool leaves."""
+    e2e = question.target.limits.e2e
+    return f" (of {milliseconds(e2e.seconds / MILLI)} for both pools)" if e2e and entry.reason == "e2e" else ""
+
+
+def _miss(entry: Refusal, phase: str) -> str:
+    return f"{phase}: {entry.gpu_type.name} {entry.layout}: {entry.detail}"
+
+
+def _too_few(short: Sequence[Answer], question: Question, asked: Asked) -> str:
+    """Say which pool has too few replicas, what ends their load and how many it takes; or that no pair fits the budget."""
+    given = dict(zip(("prefill", "decode"), asked.given, strict=True))
+
+    def gpus(pair: Answer, least: int) -> int:
+        """GPUs of a pair whose pools have what is given, and at least so many replicas as they need times `least`."""
+        return sum(max(given[pool.name] or 1, least * pool.count) * pool.replica.layout.gpus for pool in pair.pools)
+
+    if question.target.requests_per_s is None:
+        nearest = min(short, key=lambda pair: gpus(pair, 0))
+        shapes = (_shape(pool, given[pool.name]) for pool in nearest.pools)
+        taken = plural(gpus(nearest, 0), "GPU")
+        return f"{' and '.join(shapes)} take {taken}, the budget is {question.rules.gpu_budget or 0:,}; nearest: --gpus {gpus(nearest, 0)}"
+    nearest = min(short, key=lambda pair: gpus(pair, 1))
+    return "; ".join(
+        f"{_shape(pool, count)} carries at most {number(count * pool.capacity.requests_per_s)} of "
+        f"{number(question.target.requests_per_s)} requests/s, ended by {limit_of(pool)}; nearest: "
+        f"{plural(pool.count, f'{pool.name} replica')}"
+        for pool in nearest.pools
+        if (count := given[pool.name]) is not None and count < pool.count
+    )
+
+
+def _shape(pool: Pool, count: int | None) -> str:
+    return f"{pool.name}: {count or 1} x {pool.replica.gpu_type.name} {pool.replica.layout}"
+
+
+def _unconfirmed(found: Outcome, asked: Asked) -> str:
+    """Say what the last size that was simulated missed, and which pool that is given its replicas is too small for it."""
+    from sizing.answers.verify import lacking, limits_of
+
+    pair, question = found.best, found.question
+    tried = f"no size was confirmed by simulation ({found.tries} tried)"
+    assert pair is not None and pair.run is not None
+    limits = limits_of(pair, question)
+    missed = []
+    for name in LATENCIES:
+        limit = getattr(limits, name)
+        measured_s = pair.latency_s(name)[limit.statistic] if limit is not None else 0.0
+        if limit is not None and measured_s > limit.seconds:
+            measured, most = milliseconds(measured_s / MILLI), milliseconds(limit.seconds / MILLI)
+            missed.append(f"{name.upper()} ({limit.statistic}) {measured}, limit {most}")
+    small = [
+        f"more than {plural(fixed, f'{phase} replica')}"
+        for phase, fixed, short in zip(("prefill", "decode"), asked.given, lacking(pair, question), strict=True)
+        if short and fixed is not None
+    ]
+    if not pair.run.stable:
+        missed.append("a queue that kept growing")
+    what = f"; the last had {' and '.join(missed)}" if missed else ""
+    return tried + what + (f"; nearest: {' and '.join(small)}" if small else "")
+
+
+def limit_of(pool: Pool) -> str:
+    """Write what ends a pool's load."""
+    return limit_words(end_of(pool))
+
+
+def shapes(pair: Answer) -> PoolShapes:
+    """Return what both pools run."""
+    return PoolShapes(_pool_shape(pair.prefill), _pool_shape(pair.decode), pair.transfer_s / MILLI)
+
+
+def _pool_shape(pool: Pool) -> PoolShape:
+    option, layout = pool.replica.gpu_type, pool.replica.layout
+    return PoolShape(option.name, option.id, pool.count, **sizes(layout), gpus=pool.gpus)
+
+
+def transfer_figures(transfer: Way, prompt_tokens: float) -> Transfer:
+    """Return what a document says of a prompt's cache on its way."""
+    return Transfer(
+        gb_per_gpu=(transfer.bytes_per_token * prompt_tokens + transfer.bytes_per_sequence) / GIGA,
+        link=transfer.link.kind,
+        gb_per_s_per_gpu=transfer.link.bytes_per_s / GIGA,
+        within_node=transfer.link.within_node,
+        by_layer=transfer.layers > 0,
+    )
+
+
+def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
+    """Return what else it rests on where prompts hold answers, whose cache the decode pool has made."""
+    if question.service.extras.cached.talk is None:
+        return ()
+    return (
+        Assumption(
+            "caches of earlier answers", "back in the prefill pool by the next turn", "", "assumed", facts.source
+        ),
+    )
+
+
+def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
+    """Return what the hand-over rests on."""
+    way = "layer by layer while later layers are computed" if facts.by_layer else "whole, when prefill is over"
+    return (
+        Assumption("cache handed over", way, "", "assumed", facts.source),
+        Assumption("first token", "out when its cache has arrived", "", "assumed", facts.source),
+        Assumption("each GPU's link between pools", "its own, one prompt after another", "", "assumed", facts.source),
+        Assumption("error band of pools", "none: published measurements serve as one", "", "assumed", facts.source),
+    )
+
+
+def transfer_words(found: Transfer) -> str:
+    """Write what a prompt's cache goes over."""
+    where = f"{found.link} within the node" if found.within_node else f"{found.link} between nodes"
+    how = ", layer by layer" if found.by_layer else ""
+    return f"{number(found.gb_per_gpu)} GB per GPU at {number(found.gb_per_s_per_gpu)} GB/s over {where}{how}"
+
+
+def binding_limit(pair: Answer | None) -> str:
+    """Return what ends the load of the pool that is nearer to its most; `UNSERVED` without a pair."""
+    return UNSERVED if pair is None else end_of(pair.tightest)
+
+
+def end_of(pool: Pool) -> str:
+    """Return what ends a pool's load. That on E2E is what remains for decode of a limit on ITL (or E2E), for prefill of E2E."""
+    return "itl" if pool.phase == "decode" and pool.capacity.binding == "e2e" else pool.capacity.binding
+
+
+def shape_words(found: PoolShapes) -> str:
+    """Write what both pools run."""
+    named = found.prefill.gpu != found.decode.gpu
+    pools = (("prefill", found.prefill), ("decode", found.decode))
+    return " + ".join(f"{name} {pool_words(pool, named=named)}" for name, pool in pools)
+
+
+def pool_words(pool: Running, *, named: bool) -> str:
+    """Write the replicas of a pool and their layout, `named` with its GPU type."""
+    gpu = f" {pool.gpu}" if named else ""
+    return f"{pool.replicas} x {layout(pool)}{gpu}"

@@ -1,0 +1,337 @@
+"""What was asked: the `inputs` of every document, everything resolved so that a result can be reproduced from itself; in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sizing.formats.view import Line
+from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.model.extras import prefixes
+from sizing.question import demand as demands
+from sizing.question.demand import Habits
+from sizing.question.question import GpuType, Question
+from sizing.replica.replica import Replica, Resolved
+from sizing.specs.units import MILLI
+from sizing.specs.workload import Defaults, Workload
+
+
+class Asked(NamedTuple):
+    """What the user wrote, beside what it was resolved to: for the names that a result repeats."""
+
+    workload: Workload
+    workload_name: str | None
+    model_id: str
+    model_matched_from: str | None
+    options: tuple[GpuType, ...]
+    gpus_matched_from: dict[str, str]
+    precisions: tuple[str | None, ...]
+    defaults: Defaults
+    notes: tuple[str, ...] = ()
+
+
+def inputs(asked: Asked, question: Question, chosen: Replica | None) -> dict[str, Any]:
+    """Return the resolved inputs; what depends on the chosen layout is that layout's, null where none was found."""
+    workload = asked.workload
+    return {
+        "workload": asked.workload_name,
+        "model": question.service.model.name,
+        "model_id": asked.model_id,
+        "model_asked": asked.model_matched_from or asked.model_id,
+        "gpu": _chosen_gpu(asked, chosen),
+        "gpus_considered": [option.name for option in asked.options],
+        "gpu_ids": [option.id for option in asked.options],
+        "gpu_asked": asked.gpus_matched_from,
+        "engine": question.service.engine.name,
+        "engine_title": question.service.engine.title,
+        "engine_version": question.service.engine_version,
+        "weight_precision": _chosen_precision(asked.precisions, chosen, question),
+        "kv_precision": chosen.plan.kv_format if chosen else question.service.kv_precision,
+        "activation_precision": chosen.plan.activation if chosen else question.service.model.activation_precision,
+        "isl": question.service.isl,
+        "task": question.service.task,
+        "osl": question.service.output_tokens,
+        "isl_max": workload.tokens.isl_max or question.service.isl,
+        "osl_max": workload.tokens.osl_max or question.service.output_tokens,
+        "max_model_len": question.service.max_model_len,
+        "mode": workload.mode,
+        "demand": demand(asked, question),
+        "limits": limits(question),
+        "gpu_budget": question.rules.gpu_budget,
+        "objective": question.rules.objective,
+        "max_utilisation": question.target.max_utilisation,
+        "headroom": question.rules.headroom,
+        "serving": serving(question, chosen),
+        "optimisations": question.service.optimisations.asked(),
+        **conversation(question, placed=chosen is not None),
+    }
+
+
+def _chosen_gpu(asked: Asked, chosen: Replica | None) -> str | None:
+    """Return the GPU type of the answer; without one, the only type considered, or None of several."""
+    if chosen is not None:
+        return chosen.gpu_type.name
+    return asked.options[0].name if len(asked.options) == 1 else None
+
+
+def _chosen_precision(precisions: Sequence[str | None], chosen: Replica | None, question: Question) -> str:
+    if chosen is not None:
+        return chosen.plan.weight_format
+    return ", ".join(name or question.service.model.quantisation.precision for name in precisions)
+
+
+def demand(asked: Asked, question: Question) -> dict[str, Any]:
+    """Return the demand: the rate or concurrency to serve, what it came from, and the steps from there."""
+    stated, found = asked.workload.demand, question.target.demanded
+    user = habits(asked, question)
+    return {
+        "requests_per_s": question.target.requests_per_s,
+        "concurrency": question.target.concurrency,
+        "daily_active_users": stated.daily_active_users if stated else None,
+        "requests_per_user_per_day": user.requests_per_user_per_day,
+        "active_hours": user.active_hours,
+        "peak_to_mean": user.peak_to_mean,
+        "poisson_percentile": user.poisson_percentile,
+        "profile": found.shape.name if found is not None and found.shape is not None else None,
+        "kind": found.kind if found is not None else None,
+        "stated": stated.model_dump(exclude_none=True) if stated else None,
+        "ranges": {name: span.model_dump() for name, span in asked.workload.uncertain.items()},
+        "mean_requests_per_s": found.mean_per_s if found is not None else None,
+        "steps": [step._asdict() for step in found.steps] if found is not None else [],
+    }
+
+
+def habits(asked: Asked, question: Question) -> Habits:
+    """Return what users do, of whom a rate would be."""
+    return question.target.habits or demands.habits(asked.workload.demand, asked.workload.planning, asked.defaults)
+
+
+def limits(question: Question) -> dict[str, Any]:
+    """Return the limits in ms with the statistic that they bound; null where none is set."""
+    found: dict[str, Any] = {}
+    for name in ("ttft", "itl", "e2e"):
+        limit = getattr(question.target.limits, name)
+        found[f"{name}_ms"] = None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
+    return found
+
+
+def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
+    """Return the engine settings that matter for the answer, as asked or as the engine version defaults."""
+    asked = question.service.serving.model_dump()
+    if chosen is None:
+        return asked
+    resolved = chosen.settings
+    return {
+        **asked,
+        "tp": chosen.layout.tp,
+        "pp": chosen.layout.pp,
+        "ep": chosen.layout.ep,
+        "dp": chosen.layout.dp,
+        "cp": chosen.layout.cp,
+        "dcp": chosen.layout.dcp,
+        "max_model_len": question.service.max_model_len,
+        "memory_fraction": resolved.memory_fraction or chosen.memory.budget_gib / chosen.memory.visible_gib,
+        "max_num_seqs": resolved.max_num_seqs,
+        "max_num_batched_tokens": resolved.max_num_batched_tokens,
+        "cuda_graphs_gib": chosen.memory.cuda_graphs_gib,
+        "chunked_prefill": resolved.chunked_prefill,
+        "prefix_caching": resolved.prefix_caching,
+    }
+
+
+def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
+    """Return conversations as an entry of a document's inputs, empty where requests are not turns.
+
+    What is found is null where there is no one layout that it is found on (`placed` False): blocks and replicas decide it.
+    """
+    cached = question.service.extras.cached
+    talk = cached.talk
+    if talk is None:
+        return {}
+    found = prefixes.found_by_turn(talk, cached.finding) if placed else None
+    return {
+        "conversation": {
+            "turns": talk.turns,
+            "isl_first": talk.first,
+            "shared_tokens": talk.shared,
+            "added_tokens_per_turn": talk.adds,
+            "isl_mean": talk.mean_isl,
+            "isl_by_turn": list(talk.prompts),
+            "cached_tokens_by_turn": None if found is None else list(found),
+            "hit": cached.hit if placed else None,
+            "routing": "affinity" if cached.affinity else "random",
+            "caches": cached.engines if placed else None,
+            "block_tokens": cached.block if placed else None,
+            "think_time_s": cached.think_time_s,
+            "histories_kept": cached.kept if placed else None,
+        }
+    }
+
+
+def candidate_of(resolved: Resolved) -> Replica:
+    """Return the layout as a candidate, the form in which assumptions are listed."""
+    return Replica(
+        resolved.gpu_type,
+        resolved.plan.weight_format,
+        resolved.layout,
+        resolved.plan,
+        resolved.settings,
+        resolved.memory,
+    )
+
+
+def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
+    """Return the resolved inputs of one layout."""
+    request, plan, settings, layout = resolved.question, resolved.plan, resolved.settings, resolved.layout
+    return {
+        "model": request.service.model.name,
+        "gpu": resolved.gpu_type.gpu.name,
+        "gpu_id": resolved.gpu_type.id,
+        "engine": request.service.engine.name,
+        "engine_title": request.service.engine.title,
+        "engine_version": request.service.engine_version,
+        "weight_precision": plan.weight_format,
+        "kv_precision": plan.kv_format,
+        "activation_precision": plan.activation,
+        "layout": str(layout),
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "ep": layout.ep,
+        "dp": layout.dp,
+        "cp": layout.cp,
+        "dcp": layout.dcp,
+        "task": request.service.task,
+        "max_model_len": request.service.max_model_len,
+        "memory_fraction": settings.memory_fraction or resolved.memory.budget_gib / resolved.memory.visible_gib,
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "cuda_graphs_gib": resolved.memory.cuda_graphs_gib,
+        "optimisations": request.service.optimisations.asked(),
+        **conversation(request, placed=True),
+    }
+
+
+def setup(inputs: dict[str, Any]) -> tuple[Line, ...]:
+    """Model, engine and optimisations of a report about one layout."""
+    i = inputs
+    return (
+        Line(
+            f"{i['model']}, {i['weight_precision'].upper()} weights, {i['kv_precision'].upper()} KV cache",
+            "Model",
+        ),
+        Line(f"{i['engine_title']} {i['engine_version']}, {i['layout']} on {i['gpu']}", "Engine"),
+        *optimised(i),
+    )
+
+
+def optimised(inputs: dict[str, Any]) -> tuple[Line, ...]:
+    """Return a line of the optimisations asked for; none where there are none."""
+    text = optimisations(inputs)
+    lines = (Line(text, "Optimised"),) if text else ()
+    said = turns(inputs)
+    return (*lines, Line(said, "Turns")) if said else lines
+
+
+def turns(inputs: dict[str, Any]) -> str:
+    """Say how prompts grow in conversations, and what is found of them; empty where requests are not turns."""
+    talk = inputs.get("conversation")
+    if talk is None:
+        return ""
+    prompts = talk["isl_by_turn"]
+    text = f"first prompt {prompts[0]:,} tokens (the ISL asked), turn {talk['turns']:,} {prompts[-1]:,}, mean {number(talk['isl_mean'], 4)}"
+    if talk["hit"] is not None:
+        over = f" over {talk['caches']:,} caches" if talk["routing"] == "random" and talk["caches"] > 1 else ""
+        text += f"; {talk['hit'] * 100:.3g} % of prompt tokens found in cache ({talk['routing']} routing{over})"
+    return text
+
+
+def optimisations(inputs: dict[str, Any]) -> str:
+    """Return the optimisations asked for in words; empty where there are none."""
+    return "; ".join(_parts(inputs.get("optimisations") or {}))
+
+
+def _parts(asked: dict[str, Any]) -> Iterator[str]:
+    if spoken := asked.get("speculative"):
+        text = spoken["method"] + (f" {spoken['model']}" if "model" in spoken else "")
+        if "tokens" in spoken:
+            text += f", {spoken['tokens']} drafted"
+        if "acceptance" in spoken:
+            text += f", {percent(spoken['acceptance'])} accepted"
+        if "by_depth" in spoken:
+            text += f", {', then '.join(percent(share) for share in spoken['by_depth'])} accepted"
+        yield f"speculative decoding ({text})"
+    if "sparsity" in asked:
+        yield f"{asked['sparsity']} sparsity"
+    if prefix := asked.get("prefix"):
+        text = f"{percent(prefix['hit'])} of a prompt in the prefix cache" if "hit" in prefix else ""
+        if "turns" in prefix:
+            text = f"prefix cache over conversations of {plural(prefix['turns'], 'turn')}"
+        if "shared_tokens" in prefix:
+            text += f", {prefix['shared_tokens']:,} tokens of it shared ({prefix.get('distinct', 1):,} distinct)"
+        if "routing" in prefix:
+            text += f", {prefix['routing']} routing"
+        yield text
+    if lora := asked.get("lora"):
+        yield f"{plural(lora['slots'], 'LoRA adapter')} of rank {lora['rank']:,}" + (
+            ", routed experts too" if lora.get("experts") else ""
+        )
+    if images := asked.get("images"):
+        yield f"{plural(images['count'], 'image')} of {images['height']:,} x {images['width']:,} pixels a request"
+    if offload := asked.get("kv_offload"):
+        rate = f" at {offload['gb_per_s']:g} GB/s" if "gb_per_s" in offload else ""
+        yield f"{percent(offload['hit'])} of a prompt restored from host memory{rate}"
+
+
+OWN_WORDS = (
+    "requests_per_s",
+    "concurrency",
+    "daily_active_users",
+)  # said elsewhere, unless a profile or chance comes on top
+
+
+STATED_RATES = ("requests_per_s", "mean_requests_per_s")  # whose first step says that it is the middle of a range
+
+
+def steps_line(demand: dict[str, Any], *, always: bool = False) -> Line | None:
+    """Return the steps from what was stated to the peak; None where there is nothing to tell."""
+    steps = demand["steps"]
+    plain = demand["kind"] in OWN_WORDS and demand["profile"] is None and demand["poisson_percentile"] is None
+    told = [f"{step['what']} {number(step['requests_per_s'], 4)} requests/s ({step['how']})" for step in steps]
+    if plain and not always:
+        told = []
+    ranges = demand["ranges"]
+    said = f"demand.{demand['kind']}" if told and demand["kind"] in STATED_RATES else None
+    if ranges and set(ranges) == {said}:
+        told.append("llmsize plan --uncertain shows the spread")
+    elif ranges:
+        spans = ", ".join(
+            f"{name.partition('.')[2]} {span['low']:g} to {span['high']:g}"
+            for name, span in ranges.items()
+            if name != said
+        )
+        told.append(f"of {spans} the middle counts; llmsize plan --uncertain shows the spread")
+    return Line("; ".join(told), "Demand") if told else None
+
+
+def limits_in_words(limits: Mapping[str, Any]) -> str:
+    """Write the limits on latencies."""
+    found = [
+        f"{name.removesuffix('_ms').upper()} {limit['statistic']} <= {milliseconds(limit['ms'])}"
+        for name, limit in limits.items()
+        if limit is not None
+    ]
+    return ", ".join(found) or "none"
+
+
+def lengths(inputs: Mapping[str, Any]) -> str:
+    """Write the mean lengths; a task in place of outputs where it gives none."""
+    out = f"OSL {inputs['osl']:,}" if inputs["osl"] else inputs["task"]
+    return f"ISL {inputs['isl']:,}, {out}"
+
+
+LABELS = ("model", "weight_precision", "isl", "osl", "engine", "engine_version")
+
+
+def labels(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return what every figure is of: the first columns of CSV."""
+    return {key: inputs.get(key) for key in LABELS}

@@ -1,0 +1,171 @@
+"""`llmsize validate`: errors of predictions against measured rows by metric and group, and what was skipped or missed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sizing.catalog import shelf
+from sizing.evidence.errors import Comparison, ErrorFigures, Group, by_metric, compare, groups
+from sizing.evidence.predict import Result
+from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words, plain, rows_of
+from sizing.formats.words import plural
+
+PER_ROW = ("id", "metric", "measured", "predicted", "low", "high")
+TITLES = {
+    "ttft_ms": "TTFT",
+    "itl_ms": "ITL",
+    "e2e_ms": "E2E",
+    "req_per_s": "requests/s",
+    "output_tok_per_s": "output tokens/s",
+}
+MOST_REASONS = 12  # the rest is in JSON
+
+
+class Named(NamedTuple):
+    """A row and the reason why it was skipped, or predicted as nothing."""
+
+    id: str
+    reason: str
+
+
+class Taken(NamedTuple):
+    """What was assumed where rows leave it unsaid, and for how many rows."""
+
+    what: str
+    rows: int
+
+
+class ValidationReport(NamedTuple):
+    """The record of `llmsize validate`.
+
+    `rows` were read, `predicted` of them compared; `missed` ones count among these as predicted 0, for the model can't
+    run them; `skipped` ones are not compared. Errors are shares: 0.1 is 10 %.
+    """
+
+    inputs: dict[str, Any]
+    rows: int
+    predicted: int
+    skipped: tuple[Named, ...]
+    missed: tuple[Named, ...]
+    metrics: dict[str, ErrorFigures]
+    groups: tuple[Group, ...]
+    assumptions: tuple[Taken, ...]
+    schema: str = "llmsize.validation/1"
+
+
+class Errors(NamedTuple):
+    """The errors of one metric in one group, by the columns that rows are grouped by."""
+
+    by: dict[str, str]
+    figures: ErrorFigures
+
+
+def record(
+    results: Sequence[Result], files: Sequence[str], by: Sequence[str]
+) -> tuple[ValidationReport, tuple[Comparison, ...]]:
+    """Return the record, and the comparisons that it sums up."""
+    compared = compare(results, by, shelf.load_bands().spec.bands)
+    taken = Counter(note for result in results if result.resolution for note in result.resolution.notes)
+    report = ValidationReport(
+        inputs={"files": list(files), "by": list(by)},
+        rows=len(results),
+        predicted=sum(result.prediction is not None for result in results),
+        skipped=tuple(Named(result.row.id, result.skipped) for result in results if result.skipped),
+        missed=tuple(
+            Named(result.row.id, result.prediction.missed)
+            for result in results
+            if result.prediction is not None and result.prediction.missed
+        ),
+        metrics=by_metric(compared),
+        groups=groups(compared, by) if by else (),
+        assumptions=tuple(
+            Taken(what, rows) for what, rows in sorted(taken.items(), key=lambda item: (-item[1], item[0]))
+        ),
+    )
+    return report, compared
+
+
+def per_row(compared: Sequence[Comparison]) -> str:
+    """Return every comparison as CSV text: id, metric, measured, predicted, and the band where there is one."""
+    out = io.StringIO()
+    values = ((one.id, one.metric, one.measured, *plain((one.predicted, one.low, one.high))) for one in compared)
+    csv.writer(out, lineterminator="\n").writerows((PER_ROW, *values))
+    return out.getvalue()
+
+
+def document(record: ValidationReport) -> Document[ValidationReport]:
+    """Return the document of a validation."""
+    return Document(record, sections, rows)
+
+
+def rows(record: ValidationReport) -> Rows:
+    """Return a row for each group and metric, those of all rows last; a metric that rows are grouped by has one column."""
+    by = record.inputs["by"]
+    found = [
+        Errors({**group.by, "metric": metric}, figures)
+        for group in record.groups
+        for metric, figures in group.metrics.items()
+    ]
+    found += [
+        Errors({**dict.fromkeys(by, "all"), "metric": metric}, figures) for metric, figures in record.metrics.items()
+    ]
+    labels = dict.fromkeys((*by, "metric"))
+    return rows_of(found, (*map(_label, labels), *map(_figure, ErrorFigures._fields)))
+
+
+def _label(name: str) -> Quantity:
+    return in_words(name, name, lambda errors: errors.by[name], shown="always")
+
+
+def _figure(name: str) -> Quantity:
+    return Quantity(name, of=lambda errors: getattr(errors.figures, name))
+
+
+def _percent(name: str, heading: str, form: str) -> Quantity:
+    return _figure(name)._replace(heading=heading, write=lambda share: format(100 * share, form), shown="always")
+
+
+FIGURES = (
+    _percent("median_ape", "median", ".1f"),
+    _percent("p90_ape", "p90", ".1f"),
+    _percent("bias", "bias", "+.1f"),
+    _percent("band_coverage", "inside", ".0f"),
+    _figure("n")._replace(heading="n", write="{:,}".format),
+)
+
+
+def sections(record: ValidationReport) -> Iterator[Section]:
+    """Yield how many rows were predicted, a table for each metric, and what was left out and why."""
+    meaning = (
+        "Relative error of the prediction in %: median of |error|, its 90th percentile, bias (median); share of "
+        "measurements inside their error band in %; rows."
+    )
+    headline = (
+        f"{plural(record.rows, 'row')}: {record.predicted:,} predicted, {len(record.missed):,} of them missed, "
+        f"{len(record.skipped):,} skipped"
+    )
+    yield Prose((Line(meaning),), headline)
+    by = record.inputs["by"]
+    for metric, figures in record.metrics.items():
+        grouped = [group for group in record.groups if metric in group.metrics]
+        found = [Errors({name: group.by[name] or "-" for name in by}, group.metrics[metric]) for group in grouped]
+        of_all = Errors({name: "" if index else f"all, {TITLES[metric]}" for index, name in enumerate(by)}, figures)
+        yield Table((*map(_label, by), *FIGURES), (*found, of_all))
+    yield Facts(tuple(_reasons("Missed", record.missed)))
+    yield Facts(tuple(_reasons("Skipped", record.skipped)))
+    yield Facts(tuple(Line(f"{taken.what} ({plural(taken.rows, 'row')})", "Taken") for taken in record.assumptions))
+
+
+def _reasons(label: str, named: Sequence[Named]) -> Iterator[Line]:
+    counted: dict[str, list[str]] = {}
+    for entry in named:
+        counted.setdefault(entry.reason, []).append(entry.id)
+    most = sorted(counted.items(), key=lambda item: -len(item[1]))
+    for reason, ids in most[:MOST_REASONS]:
+        yield Line(f"{plural(len(ids), 'row')}: {reason} ({ids[0]}{', ...' if len(ids) > 1 else ''})", label)
+    if len(most) > MOST_REASONS:
+        yield Line(f"and {len(most) - MOST_REASONS} more reasons, see --json", label)

@@ -1,0 +1,649 @@
+"""Engine profiles: defaults by version and GPU as the sources state them, and the laws of resolving them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from places import ROOT
+
+from sizing.catalog.engines import load_engine
+from sizing.model.memory import static_fraction
+from sizing.model.settings import Deployment, check_version, is_within, resolve, source_of
+from sizing.specs.engine import Engine, EngineSettings, GraphSizes, Reserve
+from sizing.specs.errors import InputError
+from sizing.specs.units import parse_version
+
+FOLDER = ROOT / "hardware_profiles" / "engines"
+FILES = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+ENGINES = {stem: load_engine(str(path))[0].spec for stem, path in FILES.items()}
+VLLM, SGLANG, TENSORRT_LLM = ENGINES["vllm"], ENGINES["sglang"], ENGINES["tensorrt-llm"]
+
+# Totals that nvidia-smi reports, in MiB.
+CARDS = {
+    "T4 16GB": ("turing", 15360),
+    "RTX 4090": ("ada", 24564),
+    "L40S 48GB": ("ada", 46068),
+    "A100 SXM 40GB": ("ampere", 40960),
+    "A100 SXM 80GB": ("ampere", 81920),
+    "H100 SXM 80GB": ("hopper", 81559),
+    "H200 SXM 141GB": ("hopper", 143771),
+    "B200 SXM 180GB": ("blackwell", 183359),
+    "MI300X 192GB": ("cdna3", 196608),
+    "MI355X 288GB": ("cdna4", 294912),
+    "RTX PRO 6000 Blackwell Server": ("blackwell-rtx", 97887),
+}
+
+
+def on(gpu: str, tp: int = 1, pp: int = 1, attention: Literal["mla", "hybrid", "other"] = "other") -> Deployment:
+    architecture, memory_mib = CARDS[gpu]
+    return Deployment(gpu, architecture, memory_mib / 1024, tp, pp, attention)
+
+
+DEPLOYMENTS = [
+    on(gpu, tp, pp, attention)
+    for gpu, (tp, pp), attention in itertools.product(
+        CARDS, ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (16, 2)), ("mla", "hybrid", "other")
+    )
+]
+
+
+def boundaries(engine: Engine) -> list[str]:
+    """Every version that a row names, and its neighbours above, as far as they lie in the known range."""
+    named = {engine.oldest, engine.newest}
+    for row in itertools.chain.from_iterable(engine.settings.values()):
+        for text in (row.since, row.until):
+            if text is not None:
+                parts = parse_version(text)
+                named |= {text, ".".join(map(str, (*parts[:-1], parts[-1] + 1))), f"{text}.99"}
+    return sorted(version for version in named if _known(engine, version))
+
+
+def _known(engine: Engine, version: str) -> bool:
+    try:
+        check_version(engine, version)
+    except InputError:
+        return False
+    return True
+
+
+def sizes(graphs: GraphSizes) -> set[int]:
+    """The captured sizes, as `GraphSizes` defines them."""
+    steps = range(graphs.step, min(graphs.step_until, graphs.most) + 1, graphs.step)
+    wide = range(graphs.step_until + graphs.wide_step, graphs.most + 1, graphs.wide_step)
+    return {*graphs.head, *(size for size in steps if size > max(graphs.head)), *wide}
+
+
+# --- every profile --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_a_profile_starts_with_its_name_and_aliases(stem: str) -> None:
+    first, second = FILES[stem].read_text(encoding="utf-8").splitlines()[:2]
+    assert first == f"name: {stem}"
+    assert second.startswith("aliases: [") and second.endswith("]")
+
+
+def test_no_two_engines_answer_to_one_name() -> None:
+    names = [n.lower() for engine in ENGINES.values() for n in {engine.name, *map(str.lower, engine.aliases)}]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_a_profile_has_exactly_the_known_settings(stem: str) -> None:
+    assert set(ENGINES[stem].settings) == set(EngineSettings.model_fields)
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_every_version_at_a_boundary_resolves_on_every_deployment(stem: str) -> None:
+    engine = ENGINES[stem]
+    for version, deployment in itertools.product(boundaries(engine), DEPLOYMENTS):
+        settings = resolve(engine, version, deployment)
+        sized_by = [settings.memory_fraction, settings.reserve]
+        assert sum(value is not None for value in sized_by) == 1, (version, deployment)
+        assert settings.cuda_graphs.low_gib <= settings.cuda_graphs.gib <= settings.cuda_graphs.high_gib
+        assert settings.graph_sizes is None or settings.graph_sizes.step_until <= settings.graph_sizes.most
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_every_row_decides_somewhere(stem: str) -> None:
+    """A row that an earlier one always hides is a mistake of order."""
+    engine = ENGINES[stem]
+    for setting, rows in engine.settings.items():
+        deciding = {
+            id(source_of(engine, version, deployment, setting))
+            for version, deployment in itertools.product(boundaries(engine), DEPLOYMENTS)
+        }
+        assert [row for row in rows if id(row) not in deciding] == [], setting
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_what_was_not_read_is_explained(stem: str) -> None:
+    for setting, rows in ENGINES[stem].settings.items():
+        for row in rows:
+            explained = row.note is not None or row.source.startswith("estimate")
+            assert row.evidence == "read" or explained, (setting, row)
+            assert row.evidence != "measured" or row.source.startswith("https://"), (setting, row)
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_versions_of_a_row_are_in_order(stem: str) -> None:
+    for row in itertools.chain.from_iterable(ENGINES[stem].settings.values()):
+        since, until = parse_version(row.since), parse_version(row.until or ENGINES[stem].newest)
+        assert since[: len(until)] <= until
+
+
+# --- vLLM -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "fraction", "graphs_in_budget"),
+    [("0.4.0", 0.90, False), ("0.12.0", 0.90, False), ("0.19.1", 0.90, False), ("0.20.2", 0.92, True)],
+)
+def test_vllm_fraction_and_graphs_change_together_at_0_20(
+    version: str, fraction: float, graphs_in_budget: bool
+) -> None:
+    settings = resolve(VLLM, version, on("H100 SXM 80GB"))
+    assert (settings.memory_fraction, settings.graphs_in_budget) == (fraction, graphs_in_budget)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "sequences", "tokens"),
+    [
+        ("0.5.5", "H100 SXM 80GB", 256, 2048),
+        ("0.7.3", "A100 SXM 80GB", 256, 2048),
+        ("0.8.1", "A100 SXM 80GB", 1024, 2048),
+        ("0.8.3", "H100 SXM 80GB", 1024, 8192),
+        ("0.8.4", "A100 SXM 80GB", 256, 2048),
+        ("0.8.4", "H200 SXM 141GB", 1024, 8192),
+        ("0.8.5", "A100 SXM 80GB", 1024, 8192),
+        ("0.8.5.post1", "L40S 48GB", 256, 2048),
+        ("0.9.0", "A100 SXM 80GB", 256, 2048),
+        ("0.19.0", "H100 SXM 80GB", 1024, 8192),
+        ("0.20.2", "B200 SXM 180GB", 1024, 8192),
+        ("0.33.0", "B200 SXM 180GB", 1024, 16384),
+        ("0.33.0", "H200 SXM 141GB", 1024, 8192),
+        ("0.33.0", "A100 SXM 80GB", 256, 2048),
+        ("0.33.0", "RTX 4090", 256, 2048),
+    ],
+)
+def test_vllm_sizes_of_the_server(version: str, gpu: str, sequences: int, tokens: int) -> None:
+    settings = resolve(VLLM, version, on(gpu))
+    assert (settings.max_num_seqs, settings.max_num_batched_tokens) == (sequences, tokens)
+
+
+def test_vllm_engines_differ_between_0_7_and_0_8() -> None:
+    old, new = (resolve(VLLM, version, on("H100 SXM 80GB")) for version in ("0.7.3", "0.8.0"))
+    assert (old.step_order, new.step_order) == ("prefill_first", "mixed")
+    assert (old.chunked_prefill, new.chunked_prefill) == (False, True)
+    assert (old.prefix_caching, new.prefix_caching) == (False, True)
+    assert (old.pp_remainder, new.pp_remainder) == ("last", "before_last")
+    assert (old.blocks_lost, new.blocks_lost) == (0, 1)
+    assert (old.budget_covers_context, new.budget_covers_context) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("version", "largest", "captured", "absent"),
+    [
+        ("0.6.6", 256, {1, 2, 4, 8, 248, 256}, {3, 12, 264}),
+        ("0.9.2", 512, {264, 504, 512}, {520}),
+        ("0.12.0", 512, {8, 240, 248, 256, 272, 496, 512}, {264, 504}),
+        ("0.33.0", 1024, {512, 528, 1024}, {264, 1040}),
+    ],
+)
+def test_vllm_graph_sizes_on_b200(version: str, largest: int, captured: set[int], absent: set[int]) -> None:
+    graphs = resolve(VLLM, version, on("B200 SXM 180GB")).graph_sizes
+    assert graphs is not None
+    assert max(sizes(graphs)) == largest
+    assert captured <= sizes(graphs)
+    assert not absent & sizes(graphs)
+
+
+@pytest.mark.parametrize(
+    ("version", "rows", "vocabulary", "hidden", "logged_gib"),
+    [
+        # rows x vocabulary x bytes + 8192 x hidden x 2, all logged on H100:
+        # 0.11: 1024 x 151936 x 38.4 + 8192 x 1024 x 2 = 5.974e9 + 0.017e9 B = 5.58 GiB
+        ("0.11.0", 1024, 151_936, 1024, 5.56),  # Qwen3-0.6B
+        ("0.11.0", 1024, 151_936, 5120, 5.64),  # Qwen3-32B
+        ("0.11.0", 1024, 128_256, 8192, 4.84),  # Llama-3.3-70B FP8
+        ("0.11.0", 1024, 201_088, 2880, 7.38),  # gpt-oss-20b
+        ("0.16.0", 1024, 151_936, 5120, 5.64),  # Qwen3-14B
+        ("0.6.6", 256, 128_256, 4096, 1.26),  # Llama-3-8B
+        # 0.17: 1024 x 151936 x 14.9 + 8192 x 5120 x 2 = 2.318e9 + 0.084e9 B = 2.24 GiB
+        ("0.17.0", 1024, 151_936, 5120, 2.23),  # Qwen3-14B
+        ("0.19.0", 1024, 128_256, 4096, 1.89),  # Llama-3.1-8B
+        ("0.19.0", 1024, 152_064, 8192, 2.29),  # Qwen2.5-72B
+    ],
+)
+def test_vllm_sampler_reproduces_the_logged_activation(
+    version: str, rows: int, vocabulary: int, hidden: int, logged_gib: float
+) -> None:
+    settings = resolve(VLLM, version, on("H100 SXM 80GB"))
+    assert settings.max_num_seqs == rows
+    peak = rows * vocabulary * settings.sampler_bytes_per_logit + 8192 * hidden * 2
+    assert peak / 2**30 == pytest.approx(logged_gib, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "intermediate", "logged_gib"),
+    # 8192 x (4 x 4096 + 9 x 14336) = 1.191e9 B = 1.109 GiB
+    # 8192 x (4 x 4096 + 9 x 12288) = 1.040e9 B = 0.969 GiB
+    [(4096, 14_336, 1.10), (4096, 12_288, 0.96)],
+)
+def test_vllm_forward_reproduces_the_logged_activation_of_stages_without_sampler(
+    hidden: int, intermediate: int, logged_gib: float
+) -> None:
+    rule = resolve(VLLM, "0.19.0", on("H100 SXM 80GB", pp=2)).forward_activation
+    peak = 8192 * (rule.per_hidden_bytes * hidden + rule.per_intermediate_bytes * intermediate)
+    assert peak / 2**30 == pytest.approx(logged_gib, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("version", "tp", "pp", "logged_gib"),
+    [
+        ("0.11.0", 1, 1, 0.13),
+        ("0.17.1", 1, 1, 0.13),
+        ("0.11.0", 2, 1, 0.55),
+        ("0.18.0", 1, 1, 0.25),
+        ("0.19.0", 2, 1, 2.10),
+        ("0.19.0", 1, 3, 0.07),
+    ],
+)
+def test_vllm_non_torch_memory(version: str, tp: int, pp: int, logged_gib: float) -> None:
+    assert resolve(VLLM, version, on("H100 SXM 80GB", tp, pp)).non_torch_gib == logged_gib
+
+
+def test_vllm_blocks_by_attention_and_gpu() -> None:
+    assert resolve(VLLM, "0.19.0", on("H100 SXM 80GB")).block_tokens == 16
+    assert resolve(VLLM, "0.19.0", on("H100 SXM 80GB", attention="mla")).block_tokens == 64
+    assert resolve(VLLM, "0.12.0", on("B200 SXM 180GB", attention="mla")).block_tokens == 128
+    assert resolve(VLLM, "0.19.0", on("A100 SXM 80GB", attention="mla")).block_tokens == 16
+
+
+def test_vllm_host_time_is_hidden_from_0_14_where_scheduling_is_asynchronous() -> None:
+    h100 = "H100 SXM 80GB"
+    assert not resolve(VLLM, "0.13.0", on(h100)).host.overlapped
+    assert resolve(VLLM, "0.14.0", on(h100)).host.overlapped
+    assert not resolve(VLLM, "0.14.0", on(h100, pp=2)).host.overlapped
+    assert resolve(VLLM, "0.33.0", on(h100, pp=2)).host.overlapped
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=FILES)
+def test_fp8_attention_needs_hopper_or_datacentre_blackwell(engine: Engine) -> None:
+    newest = {gpu: resolve(engine, engine.newest, on(gpu)).fp8_attention for gpu in CARDS}
+    assert {gpu for gpu, fp8 in newest.items() if fp8} == {
+        "H100 SXM 80GB",
+        "H200 SXM 141GB",
+        "B200 SXM 180GB",
+    }
+    assert not any(resolve(engine, engine.oldest, on(gpu)).fp8_attention for gpu in CARDS)
+
+
+def test_mxfp4_experts_on_blackwell_multiply_in_each_engines_own_precision() -> None:
+    b200 = on("B200 SXM 180GB")
+    assert {stem: resolve(engine, engine.newest, b200).fp4_activation for stem, engine in ENGINES.items()} == {
+        "vllm": "bf16",
+        "sglang": "fp8",
+        "tensorrt-llm": "fp8",
+    }
+
+
+# --- SGLang ---------------------------------------------------------------------------------------
+
+FRACTIONS = [
+    # GPU, tp, fraction at 0.4.6.post5, 0.5.2, 0.5.9, 0.5.13, 0.5.23
+    # H100, tp 1, 0.5.9: 512 + 1.5 x 8192 + 2 x 256 + 128 = 13440 MiB of 81559, so 0.835
+    # ... 0.5.13: and 58 prefill sizes x 8 = 464, so 13904 MiB, 0.830
+    ("RTX 4090", 1, 0.880, 0.879, 0.847, 0.833, 0.704),
+    ("L40S 48GB", 1, 0.880, 0.778, 0.851, 0.843, 0.843),
+    ("H100 SXM 80GB", 1, 0.880, 0.874, 0.835, 0.830, 0.830),
+    ("H100 SXM 80GB", 8, 0.810, 0.831, 0.818, 0.812, 0.812),
+    ("H200 SXM 141GB", 1, 0.872, 0.911, 0.907, 0.903, 0.903),
+    ("H200 SXM 141GB", 8, 0.872, 0.886, 0.897, 0.893, 0.893),
+    ("B200 SXM 180GB", 8, 0.899, 0.821, 0.852, 0.849, 0.849),
+]
+FRACTION_CASES = [
+    (version, gpu, tp, fraction)
+    for gpu, tp, *row in FRACTIONS
+    for version, fraction in zip(("0.4.6.post5", "0.5.2", "0.5.9", "0.5.13", "0.5.23"), row, strict=True)
+]
+
+
+def fraction_of(version: str, deployment: Deployment) -> float:
+    settings = resolve(SGLANG, version, deployment)
+    if settings.memory_fraction is not None:
+        return settings.memory_fraction
+    assert settings.reserve is not None and settings.graph_sizes is not None
+    return static_fraction(
+        settings.reserve,
+        deployment.memory_gib * 1024,
+        settings.max_num_batched_tokens,
+        settings.graph_sizes.most,
+        deployment.tp * deployment.pp,
+        deployment.attention == "mla",
+    )
+
+
+@pytest.mark.parametrize(("version", "gpu", "tp", "fraction"), FRACTION_CASES)
+def test_sglang_static_fraction(version: str, gpu: str, tp: int, fraction: float) -> None:
+    assert fraction_of(version, on(gpu, tp)) == fraction
+
+
+def test_sglang_0_5_4_captures_16_sequences_on_a_4090() -> None:
+    # 512 + 1.5 x 2048 + 2 x 16 + 128 = 3744 MiB of 24564, so 0.848 instead of 0.847 with 24
+    assert fraction_of("0.5.4", on("RTX 4090")) == 0.848
+
+
+@pytest.mark.parametrize(("tp", "fraction"), [(1, 0.88), (2, 0.87), (4, 0.85), (8, 0.81), (16, 0.79)])
+def test_sglang_0_4_0_fraction_follows_tp_alone(tp: int, fraction: float) -> None:
+    assert {fraction_of("0.4.0", on(gpu, tp)) for gpu in CARDS} == {fraction}
+
+
+def test_sglang_on_amd_has_no_prefill_graphs() -> None:
+    # A log of one 288 GiB card says 0.911: 512 + 1.5 x 16384 + 2 x 512 + 128 = 26240 MiB of 294912.
+    assert fraction_of("0.5.16", on("MI355X 288GB")) == 0.911
+
+
+def test_sglang_pipeline_stages_have_no_prefill_graphs() -> None:
+    # 512 + 12288 + 512 + 2 x 128 = 13568 MiB of 81559
+    assert fraction_of("0.5.23", on("H100 SXM 80GB", pp=2)) == 0.834
+
+
+def test_sglang_latent_attention_reserves_1536_mib_for_prefill_graphs() -> None:
+    # 512 + 12288 + 2 x 512 + 8 x 128 + 1536 = 16384 MiB of 143771
+    assert fraction_of("0.5.9", on("H200 SXM 141GB", 8, attention="mla")) == 0.897
+    assert fraction_of("0.5.23", on("H200 SXM 141GB", 8, attention="mla")) == 0.886
+
+
+@pytest.mark.parametrize("gpu", [gpu for gpu, (word, _) in CARDS.items() if not word.startswith("cdna")])
+@pytest.mark.parametrize("version", ["0.5.10", "0.5.19", "0.5.23"])
+def test_sglang_prefill_graph_reserve_is_8_mib_a_size_up_to_the_chunk(version: str, gpu: str) -> None:
+    settings = resolve(SGLANG, version, on(gpu))
+    ladder = [
+        *range(4, 33, 4),
+        *range(48, 257, 16),
+        *range(288, 513, 32),
+        *range(576, 1025, 64),
+        *range(1280, 4097, 256),
+        *range(4608, 2**15, 512),
+    ]
+    captured = sum(size <= settings.max_num_batched_tokens for size in ladder)
+    assert isinstance(settings.reserve, Reserve)
+    assert settings.reserve.prefill_graphs_mib == 8 * captured
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "chunk_tokens"),
+    [
+        ("0.4.0", "RTX 4090", 2048),
+        ("0.4.6.post5", "A100 SXM 40GB", 8192),
+        ("0.4.6.post5", "B200 SXM 180GB", 8192),
+        ("0.5.2", "L40S 48GB", 8192),
+        ("0.5.2", "B200 SXM 180GB", 16384),
+        ("0.5.3", "L40S 48GB", 4096),
+        ("0.5.19", "RTX 4090", 2048),
+        ("0.5.23", "RTX 4090", 4096),
+        ("0.5.23", "T4 16GB", 2048),
+        ("0.5.23", "H200 SXM 141GB", 8192),
+    ],
+)
+def test_sglang_chunk_size(version: str, gpu: str, chunk_tokens: int) -> None:
+    assert resolve(SGLANG, version, on(gpu)).max_num_batched_tokens == chunk_tokens
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "tp", "most"),
+    [
+        ("0.4.0", "RTX 4090", 8, 8),
+        ("0.4.0", "H100 SXM 80GB", 1, 160),
+        ("0.4.6.post5", "RTX 4090", 4, 80),
+        ("0.4.6.post5", "H200 SXM 141GB", 1, 256),
+        ("0.5.2", "H100 SXM 80GB", 8, 160),
+        ("0.5.2", "B200 SXM 180GB", 1, 512),
+        ("0.5.3", "H100 SXM 80GB", 2, 256),
+        ("0.5.3", "H100 SXM 80GB", 4, 512),
+        ("0.5.9", "L40S 48GB", 1, 32),
+        ("0.5.9", "L40S 48GB", 4, 160),
+        ("0.5.9", "B200 SXM 180GB", 1, 512),
+        ("0.5.23", "RTX 4090", 1, 48),
+        ("0.5.23", "RTX 4090", 4, 160),
+    ],
+)
+def test_sglang_largest_decode_graph(version: str, gpu: str, tp: int, most: int) -> None:
+    graphs = resolve(SGLANG, version, on(gpu, tp)).graph_sizes
+    assert graphs is not None
+    assert max(sizes(graphs)) == graphs.most == most
+
+
+def test_sglang_graph_sizes_step_wider_above_256() -> None:
+    graphs = resolve(SGLANG, "0.5.9", on("B200 SXM 180GB")).graph_sizes
+    assert graphs is not None
+    assert {1, 2, 4, 8, 12, 16, 24, 248, 256, 272, 496, 512} <= sizes(graphs)
+    assert not {20, 264} & sizes(graphs)
+
+
+def test_sglang_pages_are_64_tokens_on_datacentre_blackwell_only() -> None:
+    pages = {gpu: resolve(SGLANG, "0.5.23", on(gpu)).block_tokens for gpu in CARDS}
+    assert {gpu for gpu, page in pages.items() if page == 64} == {"B200 SXM 180GB"}
+    assert resolve(SGLANG, "0.5.2", on("B200 SXM 180GB")).block_tokens == 1
+
+
+# --- TensorRT-LLM ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "block", "reuse", "graphs", "overlapped", "remainder"),
+    [
+        ("0.9.0", 128, False, False, False, "must_divide"),
+        ("0.10.0", 64, False, False, False, "must_divide"),
+        ("0.21", 64, False, False, False, "must_divide"),
+        ("1.0.0rc3", 32, True, True, True, "head"),
+        ("1.4.0rc4", 32, True, True, True, "head"),
+    ],
+)
+def test_tensorrt_llm_by_version(
+    version: str, block: int, reuse: bool, graphs: bool, overlapped: bool, remainder: str
+) -> None:
+    settings = resolve(TENSORRT_LLM, version, on("H100 SXM 80GB"))
+    assert settings.block_tokens == block
+    assert settings.prefix_caching is reuse
+    assert (settings.graph_sizes is not None) is settings.graphs_in_budget is graphs
+    assert settings.host.overlapped is overlapped
+    assert settings.pp_remainder == remainder
+
+
+def test_tensorrt_llm_never_evicts_and_takes_nine_tenths_of_what_is_left() -> None:
+    for version in boundaries(TENSORRT_LLM):
+        settings = resolve(TENSORRT_LLM, version, on("H100 SXM 80GB"))
+        assert (settings.pool_rule, settings.memory_fraction) == ("free_after_load", 0.9)
+        assert (settings.admission, settings.preemption) == ("reserve", "never")
+        unset = is_within(version, "0.5.0", "0.10")  # built for a batch of longest inputs
+        assert (settings.max_num_seqs, settings.max_num_batched_tokens) == (2048, 32768 if unset else 8192)
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("0.19", (0, 19)),
+        ("0.19.0", (0, 19, 0)),
+        ("v0.19.0", (0, 19, 0)),
+        ("0.4.6.post5", (0, 4, 6, 5)),
+        ("1.2.0rc5", (1, 2, 0)),
+        ("1.1.0rc2.post2", (1, 1, 0)),
+        ("0.20.0rc1.dev", (0, 20, 0)),
+        ("0.6.4.dev4+gc9fc1608", (0, 6, 4)),
+    ],
+)
+def test_versions_as_engines_write_them(text: str, parts: tuple[int, ...]) -> None:
+    assert parse_version(text) == parts
+
+
+@pytest.mark.parametrize("text", ["", "latest", "0.19.", ".19", "0.19-rc", "1.2+", "0.1 9", "nightly-dev-20260402"])
+def test_what_is_no_version_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a version"):
+        parse_version(text)
+
+
+RELEASES = st.lists(st.integers(0, 99), min_size=1, max_size=4).map(tuple)
+
+
+def written(parts: tuple[int, ...]) -> str:
+    return ".".join(map(str, parts))
+
+
+@given(RELEASES)
+def test_a_release_reads_back_as_written(parts: tuple[int, ...]) -> None:
+    assert parse_version(written(parts)) == parts
+
+
+@given(RELEASES, RELEASES)
+def test_versions_order_by_number_not_by_letter(one: tuple[int, ...], other: tuple[int, ...]) -> None:
+    assert (parse_version(written(one)) < parse_version(written(other))) == (one < other)
+
+
+@given(RELEASES, st.sampled_from(["a1", "b2", "rc0", "rc5", "rc1.dev", ".dev7", "rc2.post2"]))
+def test_a_pre_release_orders_as_its_release(parts: tuple[int, ...], suffix: str) -> None:
+    assert parse_version(written(parts) + suffix) == parts
+
+
+@given(RELEASES, st.integers(1, 9))
+def test_a_post_release_comes_after_its_release(parts: tuple[int, ...], post: int) -> None:
+    assert parse_version(f"{written(parts)}.post{post}") > parts
+
+
+PARTS = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+
+
+def profile(**rows: list[dict[str, Any]]) -> Engine:
+    """VLLM's newest values for every setting, as one row each, except for the rows given."""
+    newest = resolve(VLLM, VLLM.newest, on("H100 SXM 80GB")).model_dump()
+    settings: dict[str, Any] = {
+        name: [{"since": "0", "value": value, "source": "test", "evidence": "assumed"}]
+        for name, value in newest.items()
+    }
+    for name, given_rows in rows.items():
+        settings[name] = [{"source": "test", "evidence": "assumed", **row} for row in given_rows]
+    return Engine.model_validate(
+        {
+            "name": "test-engine",
+            "oldest": "0",
+            "newest": "99",
+            "kept_16bit": [],
+            "settings": settings,
+            "source": "test",
+            "date": "2026-01",
+        }
+    )
+
+
+@given(PARTS, PARTS, st.integers(1, 3), PARTS)
+def test_a_row_holds_from_since_to_all_that_until_covers(
+    since: tuple[int, int, int], until: tuple[int, int, int], depth: int, version: tuple[int, int, int]
+) -> None:
+    engine = profile(
+        max_num_seqs=[
+            {"since": written(since), "until": written(until[:depth]), "value": 7},
+            {"since": "0", "value": 8},
+        ]
+    )
+    inside = since <= version and version[:depth] <= until[:depth]
+    assert resolve(engine, written(version), on("RTX 4090")).max_num_seqs == (7 if inside else 8)
+
+
+def test_a_short_version_means_its_first_release() -> None:
+    h100 = on("H100 SXM 80GB")
+    assert resolve(VLLM, "0.19", h100) == resolve(VLLM, "0.19.0", h100)
+    assert resolve(VLLM, "0.8", on("A100 SXM 80GB")).max_num_batched_tokens == 2048  # 0.8.5 has 8192
+
+
+# --- conditions, sources and faults ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("when", "deployment", "holds"),
+    [
+        ({"min_memory_gib": 80}, on("A100 SXM 80GB"), True),  # 81920 MiB = 80 GiB exactly
+        ({"below_memory_gib": 80}, on("A100 SXM 80GB"), False),
+        ({"below_memory_gib": 80}, on("H100 SXM 80GB"), True),  # 81559 MiB = 79.65 GiB
+        ({"min_gpus": 4}, on("RTX 4090", 2, 2), True),
+        ({"min_gpus": 5}, on("RTX 4090", 2, 2), False),
+        ({"max_gpus": 3}, on("RTX 4090", 2, 2), False),
+        ({"min_tp": 4}, on("RTX 4090", 2, 2), False),
+        ({"min_pp": 2}, on("RTX 4090", 2, 2), True),
+        ({"gpu_contains": ["H100", "a100"]}, on("A100 SXM 40GB"), True),
+        ({"gpu_contains": ["H100"]}, on("A100 SXM 40GB"), False),
+        ({"gpu_lacks": ["a100"]}, on("A100 SXM 40GB"), False),
+        ({"architecture": ["blackwell"]}, on("RTX PRO 6000 Blackwell Server"), False),
+        ({"attention": "mla"}, on("RTX 4090", attention="mla"), True),
+        ({"attention": "mla"}, on("RTX 4090", attention="hybrid"), False),
+        ({"min_tp": 2, "min_memory_gib": 80}, on("RTX 4090", 2), False),
+    ],
+)
+def test_a_condition_holds_when_each_part_does(when: dict[str, Any], deployment: Deployment, holds: bool) -> None:
+    engine = profile(max_num_seqs=[{"since": "0", "when": when, "value": 7}, {"since": "0", "value": 8}])
+    assert resolve(engine, "1", deployment).max_num_seqs == (7 if holds else 8)
+
+
+def test_the_first_row_that_holds_wins_and_is_the_source() -> None:
+    engine = profile(max_num_seqs=[{"since": "2", "value": 1}, {"since": "1", "value": 2}, {"since": "0", "value": 3}])
+    for version, value in (("0.5", 3), ("1.5", 2), ("2.5", 1)):
+        assert resolve(engine, version, on("RTX 4090")).max_num_seqs == value
+        assert source_of(engine, version, on("RTX 4090"), "max_num_seqs").value == value
+
+
+def test_equal_arguments_share_one_result() -> None:
+    assert resolve(VLLM, "0.19.0", on("RTX 4090")) is resolve(VLLM, "0.19.0", on("RTX 4090"))
+
+
+def test_profiles_of_one_name_are_told_apart() -> None:
+    one, other = (profile(max_num_seqs=[{"since": "0", "value": value}]) for value in (1, 2))
+    assert [resolve(engine, "1", on("RTX 4090")).max_num_seqs for engine in (one, other)] == [1, 2]
+
+
+def test_a_setting_without_a_row_names_engine_setting_and_version() -> None:
+    engine = profile(host=[{"since": "5", "value": None}], admission=[])
+    with pytest.raises(InputError) as caught:
+        resolve(engine, "1.0", on("RTX 4090"))
+    assert [fault.field for fault in caught.value.faults] == ["settings.admission", "settings.host"]
+    assert all("test-engine 1.0" in fault.message for fault in caught.value.faults)
+    with pytest.raises(InputError, match=re.escape("settings.host: test-engine 1.0")):
+        source_of(engine, "1.0", on("RTX 4090"), "host")
+
+
+def test_a_wrong_value_names_engine_setting_and_version() -> None:
+    engine = profile(max_num_seqs=[{"since": "0", "value": 0}], admission=[{"since": "0", "value": "maybe"}])
+    with pytest.raises(InputError) as caught:
+        resolve(engine, "1.0", on("RTX 4090"))
+    assert {fault.field for fault in caught.value.faults} == {"settings.max_num_seqs", "settings.admission"}
+    assert all("test-engine 1.0" in fault.message for fault in caught.value.faults)
+
+
+def test_an_unknown_setting_gets_the_nearest_name() -> None:
+    with pytest.raises(InputError, match="did you mean max_num_seqs"):
+        source_of(VLLM, "0.19.0", on("RTX 4090"), "max_num_seq")
+
+
+def test_no_version_means_the_newest() -> None:
+    assert check_version(VLLM, None) == "0.33.0"
+
+
+@pytest.mark.parametrize("version", ["0.33", "0.33.0", "0.33.0.post1", "0.19", "0.4", "0.20.0rc1.dev", " 0.19.0 "])
+def test_known_versions_are_accepted(version: str) -> None:
+    assert check_version(VLLM, version) == version.strip()
+
+
+@pytest.mark.parametrize("version", ["0.33.1", "0.34", "1.0", "0.3.3", "0", "latest"])
+def test_an_unknown_version_lists_the_known_range(version: str) -> None:
+    with pytest.raises(InputError, match=re.escape("allowed: 0.4.0 to 0.33.0")) as caught:
+        check_version(VLLM, version)
+    assert version in str(caught.value)
+    with pytest.raises(InputError):
+        resolve(VLLM, version, on("RTX 4090"))

@@ -1,0 +1,521 @@
+"""`llmsize plan`: the command on ready workloads and fleets, its JSON, its exit codes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sizing.catalog.workloads import find_fleet, fleet_names
+from sizing.cli.main import run
+
+FLEET = "assistant-and-search"
+CALLS = ("plan", "call-centre", "-g", "h100-sxm", "--no-verify")
+KEYS = {
+    "schema", "version", "feasible", "inputs", "mean_requests_per_s", "peak_requests_per_s", "gpus", "nodes", "replicas",
+    "workloads", "hours", "users", "availability", "growth", "cloud", "uncertainty", "assumptions",
+}  # fmt: skip
+UNCERTAIN = """\
+model: llama-3.1-8b
+precision: fp8
+tokens: {isl: 2000, osl: 200}
+demand: {daily_active_users: 500000}
+limits: {ttft: 1s}
+planning: {requests_per_user_per_day: 2..5, peak_to_mean: 2..4, price_uncertainty: 20%}
+"""
+
+
+def refused(constant: str) -> float:
+    raise AssertionError(f"JSON holds {constant}")
+
+
+def out_of(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert run(list(arguments)) == code
+    out, err = capsys.readouterr()
+    assert not err
+    return out
+
+
+def json_of(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(out_of(capsys, *arguments, "--json", code=code), parse_constant=refused)
+    return found
+
+
+@cache
+def written(folder: Path) -> Path:
+    path = folder / "uncertain.yaml"
+    path.write_text(UNCERTAIN)
+    return path
+
+
+# --- one workload ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["call-centre", "chat", "agentic"])
+@pytest.mark.parametrize("verified", [True, False])
+def test_the_size_of_the_peak_is_that_of_estimate(
+    name: str, verified: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = () if verified else ("--no-verify",)
+    plan = json_of(capsys, "plan", name, "-g", "h100-sxm", "--headroom", "20%", *how)
+    estimate = json_of(capsys, "estimate", name, "-g", "h100-sxm", "--headroom", "20%", *how)
+    (one,) = plan["workloads"]
+    assert one["base_replicas"] == estimate["deployment"]["replicas"]
+    assert plan["gpus"] == estimate["deployment"]["gpus"]
+    assert one["gpu_id"] == estimate["deployment"]["gpu_id"]
+    # What is shown rounds up to it: demand * 1.2 / most per replica.
+    needed = one["demand_at_peak"] * 1.2 / one["most_per_replica"]
+    assert one["base_replicas"] - 1 < needed + 1e-9 <= one["base_replicas"] + 1e-6
+
+
+def test_the_document_has_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(capsys, *CALLS)
+    assert set(found) >= KEYS
+    assert found["schema"] == "llmsize.plan/1"
+    assert found["mean_requests_per_s"] == pytest.approx(28.539, abs=5e-4)
+    assert found["peak_requests_per_s"] == pytest.approx(199.77, abs=5e-3)
+    assert found["hours"] == [] and found["cloud"] is None and found["growth"] is None
+
+
+def test_spare_replicas_and_whole_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    without, with_spare = json_of(capsys, *CALLS), json_of(capsys, *CALLS, "--spare", "3")
+    assert with_spare["replicas"] == without["replicas"] + 3
+    assert with_spare["nodes"] == -(-with_spare["gpus"] // 8)  # one-GPU or two-GPU replicas fill nodes of eight
+    assert with_spare["installed_gpus"] == 8 * with_spare["nodes"]
+    text = out_of(capsys, *CALLS, "--spare", "3")
+    assert text.splitlines()[0].startswith(f"{with_spare['gpus']} x H100 SXM 80GB serve call-centre: 200 requests/s")
+
+
+def test_availability_adds_what_the_binomial_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(capsys, *CALLS, "--availability", "99.9%", "--mtbf", "99d", "--mttr", "24h")
+    (one,), (size,) = found["availability"], found["workloads"]
+    assert one["node_availability"] == pytest.approx(0.99)
+    assert one["replicas_needed"] == size["base_replicas"]
+    assert one["achieved"] >= 0.999
+    assert one["achieved_by_node"] < one["achieved"]
+    by_node = json_of(capsys, *CALLS, "--availability", "99.9%", "--node-availability", "99%", "--failures", "node")
+    assert by_node["availability"][0]["achieved_by_node"] >= 0.999
+    assert by_node["replicas"] == one["replicas_for_target_by_node"] > found["replicas"]
+
+
+def test_growth_says_when_the_next_node_is_due(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(capsys, *CALLS, "--growth", "5%", "--from", "2026-11-28", "--until", "2027-12")
+    grown = found["growth"]
+    assert grown["at_date"]["month"] == "2027-12"
+    assert grown["at_date"]["times"] == pytest.approx(1.05 ** (12 + 3 / 30))  # 28 November to 1 December
+    assert grown["at_date"]["gpus"] > found["gpus"]
+    assert grown["next_node"]["nodes"] > found["nodes"]
+    nodes = [month["nodes"] for month in grown["additions"]]
+    assert nodes == sorted(set(nodes)) and nodes[-1] == grown["at_date"]["nodes"]
+
+
+def test_users_of_so_many_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a demand eight GPUs serve what they can; the users are of three requests in eight hours without a peak."""
+    asked = ("plan", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--no-verify")
+    found = json_of(capsys, *asked, "--gpus", "8")
+    users = found["users"]
+    assert users["stated"] and users["requests_per_user_per_day"] == 3
+    assert users["daily_active_users"] == pytest.approx(found["peak_requests_per_s"] * 28_800 / 3)
+    fewer = json_of(capsys, *asked, "--gpus", "8", "--spare", "1")
+    assert fewer["gpus"] == found["gpus"]
+    assert fewer["peak_requests_per_s"] < found["peak_requests_per_s"]
+
+
+def test_a_profile_gives_hours_that_follow_it(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("plan", "chat", "-g", "h100-sxm", "--tp", "2", "--dau", "500000", "--profile", "consumer", "--no-verify")
+    found = json_of(capsys, *asked, "--cloud", "aws")
+    hours, cloud = found["hours"], found["cloud"]
+    assert [hour["hour"] for hour in hours] == list(range(24))
+    assert max(hour["gpus"] for hour in hours) == found["gpus"]
+    # AWS joins 8 GPUs an instance; those of 1 hold no replica of 2.
+    paid = [-(-hour["gpus"] // 8) * 8 for hour in hours]
+    assert (max(paid), sum(paid) / 24) == (cloud["peak_gpus"], pytest.approx(cloud["mean_gpus"]))
+    assert cloud["mean_gpus"] < cloud["peak_gpus"]
+    assert cloud["gpu_hours_per_day"] == pytest.approx(24 * cloud["mean_gpus"])
+    assert sum(hour["requests_per_s"] for hour in hours) / 24 == pytest.approx(found["mean_requests_per_s"])
+    assert all(hour["requests_per_s"] <= hour["capacity_requests_per_s"] * (1 + 1e-9) for hour in hours)
+    (up,), (mix,) = cloud["scale_up"], cloud["mixes"]
+    assert up["total_s"] == pytest.approx(up["node_start_s"] + up["load_s"] + up["engine_start_s"])
+    assert up["weights_gb"] == pytest.approx(72.7, abs=1)  # 70.6e9 parameters in FP8, embeddings in 16 bit
+    assert 0 < cloud["share_of_requests_at_risk"] < 0.01
+    assert mix["usd_per_month"] <= mix["usd_per_month_all_on_demand"] <= mix["usd_per_month_peak_always_on"]
+    assert found["usd_per_month"] == mix["usd_per_month"]
+    assert "AWS" in mix["sources"][0]
+
+
+@pytest.mark.parametrize("provider", ["aws", "lambda", "coreweave"])
+def test_a_month_in_a_cloud_is_that_of_cost(provider: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same deployment at the same provider, around the clock: a twelfth of what `llmsize cost` says of the year."""
+    asked = ("chat", "-g", "h100-sxm", "--no-verify", "--cloud", provider)
+    plan, cost = json_of(capsys, "plan", *asked), json_of(capsys, "cost", *asked)
+    always = next(option for option in cost["options"] if not option["follows_load"])
+    assert plan["usd_per_month"] == pytest.approx(always["usd_per_month"])
+    (mix,) = plan["cloud"]["mixes"]
+    assert (mix["peak_instances"], mix["gpus_per_instance"]) == (always["units"], always["gpus_per_unit"])
+    assert mix["usd_per_month_peak_always_on"] == plan["usd_per_month"]
+    assert plan["workloads"][0]["usd_per_gpu_hour"] == always["usd_per_gpu_hour"]
+    text = out_of(capsys, "plan", *asked)
+    assert "following the load" not in text and "on demand around the clock" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(("gpu", "most"), [("h200-sxm", ("--tp", "2")), ("h100-sxm", ("--tp", "4"))])
+def test_the_layout_is_that_of_the_fewest_gpus_with_the_reserve(
+    gpu: str, most: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Few large replicas may be the fewest GPUs for the peak, and not once one of them is spare."""
+    asked = ("chat", "-g", gpu, "--dau", "50000", "--no-verify", "--spare", "1")
+    free = json_of(capsys, "plan", *asked)["gpus"]
+    layouts = [("--tp", "1"), ("--tp", "2"), most]
+    given = []
+    for layout in layouts:
+        if run(["plan", *asked, *layout, "-q"]) == 0:
+            given.append(int(capsys.readouterr().out))
+        else:
+            capsys.readouterr()
+    assert given and free <= min(given)
+
+
+def test_a_zero_takes_a_reserve_of_the_file_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(
+        "fleet: [{name: a, workload: rag, gpu: h100-sxm, profile: office}]\nplanning: {spare: 5, spot: 50%}\n"
+    )
+    five, one, none = (
+        json_of(capsys, "plan", str(path), "--no-verify", *given)
+        for given in ((), ("--spare", "1"), ("--spare", "0", "--spot", "0"))
+    )
+    spare = [plan["replicas"] - plan["workloads"][0]["base_replicas"] for plan in (five, one, none)]
+    assert spare == [5, 1, 0]
+    assert five["cloud"]["mixes"][0]["spot_usd_per_gpu_hour"] is not None
+    assert none["cloud"]["mixes"][0]["spot_usd_per_gpu_hour"] is None
+    assert run(["plan", str(path), "--min-replicas", "0"]) == 2
+    assert "--min-replicas: must be a whole number of at least 1" in capsys.readouterr().err
+    assert run(["plan", str(path), "--isl", "0"]) == 2
+    assert "--isl: is of one workload" in capsys.readouterr().err
+
+
+def test_a_range_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text("model: llama-3.1-8b\ntokens: {isl: 1000, osl: 200}\ndemand: {requests_per_s: 2..5}\n")
+    for command in ("plan", "estimate"):
+        text = " ".join(out_of(capsys, command, str(path), "-g", "h100-sxm", "--no-verify").split())
+        assert "middle" in text and "2 to 5" in text and "--uncertain shows the spread" in text
+        assert "as stated" not in text
+
+
+@pytest.mark.parametrize("failures", ["replica", "node"])
+def test_a_target_that_no_reserve_reaches_is_infeasible(failures: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rare = ("--availability", "50%", "--mtbf", "1h", "--mttr", "100y", "--failures", failures)
+    found = json_of(capsys, *CALLS, *rare, code=1)
+    assert not found["feasible"] and "no reserve of up to 2,000 replicas" in found["problems"][0]
+    # The node that it names as enough is.
+    needed = found["problems"][0].rpartition("nodes from ")[2].split(" %")[0]
+    mttr = (
+        "--availability",
+        "50%",
+        "--mtbf",
+        f"{needed}h",
+        "--mttr",
+        f"{100 - float(needed)}h",
+        "--failures",
+        failures,
+    )
+    assert json_of(capsys, *CALLS, *mttr)["feasible"]
+
+
+def test_no_more_certainty_is_printed_than_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    sure = ("--availability", "99.9%", "--node-availability", "99.999%")
+    text = " ".join(out_of(capsys, *CALLS, *sure, "--spare", "6").split())
+    assert "more than 99.9999999 % of the time" in text and "100.0000" not in text
+    assert "nodes of 99.999 % (target 99.9 %)" in text
+    by_node = " ".join(out_of(capsys, *CALLS, *sure, "--failures", "node").split())
+    found = json_of(capsys, *CALLS, *sure, "--failures", "node")["availability"][0]
+    assert by_node.partition("Availability ")[2].startswith(f"{found['achieved_by_node'] * 100:.3f}"[:6])
+
+
+def test_an_infeasible_plan_names_the_change_that_helps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("chat", "-g", "l4", "--tp", "1", "--no-verify")
+    plan, estimate = json_of(capsys, "plan", *asked, code=1), json_of(capsys, "estimate", *asked, code=1)
+    assert plan["suggestions"] == [f"chat: {text}" for text in estimate["limiting"]["suggestions"]] != []
+    assert run(["plan", *asked, "--plot", str(tmp_path / "day.svg")]) == 1
+    assert "day.svg: not drawn, as there is no plan" in capsys.readouterr().err
+
+
+def test_a_closed_loop_can_be_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(capsys, "plan", "agentic", "-g", "h100-sxm", "--spare", "1", "--no-verify")
+    assert found["workloads"][0]["demand_unit"] == "requests in flight"
+    assert found["mean_requests_per_s"] is None and found["users"] is None
+    assert found["peak_requests_per_s"] > 0
+
+
+# --- uncertainty ----------------------------------------------------------------------------------------------------
+
+
+def test_draws_are_the_same_for_a_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("plan", str(written(tmp_path)), "-g", "h100-sxm", "--no-verify", "--uncertain")
+    text = out_of(capsys, *asked, "--json")
+    assert text == out_of(capsys, *asked, "--seed", "0", "--json")
+    found, other = json.loads(text)["uncertainty"], json_of(capsys, *asked, "--seed", "1")["uncertainty"]
+    assert found != other
+    assert found["draws"] == 10_000
+    assert found["gpus"]["p10"] < found["gpus"]["p50"] < found["gpus"]["p90"]
+    assert found["influences"][0]["input"] == "planning.requests_per_user_per_day"  # 2.5-fold, the peak twofold
+    assert {one["input"].split()[0] for one in found["influences"]} == {
+        "planning.requests_per_user_per_day", "planning.peak_to_mean", "model", "price",
+    }  # fmt: skip
+
+
+# --- fleets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_fleet_shares_its_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(capsys, "plan", FLEET, "--no-verify")
+    fleet = found["fleet"]
+    assert len(found["workloads"]) == 3 and len(found["hours"]) == 168
+    assert fleet["peak_of_sums_gpus"] == found["gpus"] < fleet["sum_of_peaks_gpus"]
+    assert fleet["sum_of_peaks_gpus"] == sum(one["gpus"] for one in found["workloads"])
+    assert fleet["peak_of_sums_requests_per_s"] < fleet["sum_of_peaks_requests_per_s"]
+    (pool,) = found["pools"]
+    assert pool["gpus"] == max(hour["gpus"] for hour in found["hours"])
+    assert pool["installed_gpus"] == 8 * pool["nodes"] >= pool["gpus"]
+
+
+def test_a_move_says_what_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    now = json_of(capsys, "plan", FLEET, "--no-verify")
+    found = json_of(capsys, "plan", FLEET, "--no-verify", "--move", "assistant=h200-sxm,nightly=h100-sxm")
+    away, same = found["moves"]
+    assert found["gpus"] == now["gpus"]
+    assert away["gpu_to"] == "H200 SXM 141GB" and away["feasible"]
+    assert (same["gpus"], same["nodes"], same["usd_per_month"]) == (
+        now["gpus"],
+        now["nodes"],
+        same["usd_per_month_now"],
+    )
+
+
+def test_a_fleet_of_one_is_its_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("fleet:\n  - {workload: call-centre, gpu: h100-sxm}\nplanning: {spare: 1, headroom: 20%}\n")
+    fleet = json_of(capsys, "plan", str(path), "--no-verify")
+    one = json_of(capsys, *CALLS, "--spare", "1", "--headroom", "20%")
+    assert [fleet[key] for key in ("gpus", "replicas", "nodes")] == [one[key] for key in ("gpus", "replicas", "nodes")]
+    more = json_of(capsys, "plan", str(path), "--no-verify", "--spare", "2")
+    assert more["replicas"] == fleet["replicas"] + 1
+
+
+@pytest.mark.parametrize("name", fleet_names())
+def test_ready_fleets_are_read(name: str) -> None:
+    found = find_fleet(name)
+    assert found is not None and found.spec.source
+    assert find_fleet(f"{name}.yaml") is not None
+    assert find_fleet("chat") is None
+
+
+# --- exit codes and faults --------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_served_is_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(capsys, "plan", "chat", "-g", "l4", "--tp", "1", code=1)
+    assert not found["feasible"] and found["gpus"] is None
+    assert "GiB more per GPU" in found["problems"][0]
+    over = json_of(capsys, *CALLS, "--gpus", "8", code=1)
+    assert not over["feasible"] and "more than the budget of 8" in over["problems"][0]
+
+
+FAULTS = {
+    ("--spare", "-1"): "--spare: must be a whole number of at least 0",
+    ("--availability", "99.9%"): "nothing says how often a node is up",
+    ("--availability", "99.9%", "--mtbf", "5y"): "--mtbf, --mttr: one of the two is missing",
+    ("--mtbf", "5000", "--mttr", "8h"): "'5000' is no duration with a unit",
+    ("--node-availability", "99%", "--mtbf", "5y", "--mttr", "8h"): "says what --mtbf and --mttr say",
+    ("--failures", "node"): "no meaning without --availability",
+    ("--until", "2027-12"): "no meaning without growth",
+    ("--growth", "5%", "--until", "2027-13"): "'2027-13' is no month or day",
+    ("--growth", "5%", "--from", "2027-01", "--until", "2026-12"): "is not after the day of the plan",
+    ("--growth", "5%", "--until", "9999-12"): "months ahead; allowed: at most 240 months",
+    ("--growth", "900%", "--until", "2040-12"): "times the demand by 2040-12-01",
+    ("--from", "2026-12"): "--from: has no meaning without growth",
+    ("--spot", "50%"): "no meaning at the same load all day",
+    ("--min-replicas", "2"): "no meaning at the same load all day",
+    ("--cloud", "awss"): "did you mean AWS?",
+    ("--seed", "1"): "no meaning without draws",
+    ("--profile", "office", "--peak-to-mean", "2"): "state one of them",
+    ("--move", "chat=h200"): "'chat' is no workload here",
+    ("--move", "call-centre=h999"): "--move: unknown GPU 'h999'",
+    ("--plot", "day.bmp"): "'day.bmp' has no known ending",
+    ("--spot", "2"): "is not between 0 and 1",
+    ("--cloud", "lambda", "--price", "3"): "--price: is the price of the provider 'lambda' already",
+    ("--growth", "٥%"): "'٥%' is not a share above zero",
+    ("--price", "٣"): "'٣' is no number",
+    ("--from", "9999-01", "--growth", "5%"): "--from: 9999-01-01 is no day of a plan",
+}
+
+
+@pytest.mark.parametrize("given", FAULTS)
+def test_what_is_wrong_is_one_line(given: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*CALLS, *given]) == 2
+    out, err = capsys.readouterr()
+    assert not out and FAULTS[given] in err
+    assert len(err.splitlines()) == 1
+
+
+def test_faults_of_a_fleet_have_their_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(
+        "fleet:\n"
+        "  - name: a\n"
+        "    workload:\n"
+        "      model: llama-3.1-8bb\n"
+        "      tokens: {isl: 9, osl: 9}\n"
+        "      demand: {requests_per_s: 3}\n"
+        "    gpu: h101\n"
+        "  - workload: chat\n"
+        "    gpu: h100-sxm\n"
+    )
+    assert run(["plan", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert f"{path}:4: fleet[0].model: unknown model" in err
+    assert f"{path}:7: fleet[0].gpu: unknown GPU 'h101'" in err
+    path.write_text("fleet:\n  - workload: chatt\n  - {workload: chat, pool: sharde}\nplanning: {spare: -1}\n")
+    assert run(["plan", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert f"{path}:3: fleet[1].pool: is not known: 'sharde'" in err
+    assert f"{path}:4: planning.spare: must be a whole number" in err
+
+
+FLEET_FAULTS = {
+    "fleet: []": ":1: fleet: must be a list of 1 to 100 workloads, not of 0",
+    "fleet: [{workload: ./fleet.yaml}]": ":1: fleet[0].workload: './fleet.yaml' is a fleet itself",
+    "fleet: [{workload: assistant-and-search}]": "is a fleet itself; allowed: a workload: fleets do not nest",
+    "fleet: [{workload: rag}]\nplanning:\n  mtbf: 5y": ":3: planning.mtbf: one of the two is missing",
+    "fleet: [{workload: rag}]\nplanning:\n  until: 2027-01": ":3: planning.until: has no meaning without growth",
+    "fleet: [{workload: rag}]\nplanning:\n  failures: node": ":3: planning.failures: has no meaning without --avail",
+    "fleet: [{workload: rag, gpu: h100-sxm}]\nplanning:\n  cloud: awss": ":3: planning.cloud: no on-demand price",
+    "fleet: [{workload: rag}]\nplanning:\n  start: 2027-01": "growth, from, until",
+    "fleet:\n - gpu: h100-sxm\n   workload:\n    model: rag\n    tokens: {isl: 9, osl: 9}\n    demand:\n"
+    "     requests_per_s: 5..2": ":7: fleet[0].workload.demand.requests_per_s: 5..2 is no range",
+}
+
+
+@pytest.mark.parametrize("text", FLEET_FAULTS)
+def test_what_is_wrong_in_a_fleet_is_one_line_at_its_place(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(f"{text}\n")
+    assert run(["plan", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert FLEET_FAULTS[text] in err and len(err.splitlines()) == 1 and str(path) in err
+
+
+def test_all_unknown_names_of_a_fleet_come_out_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("fleet:\n  - {workload: chatt, profile: offfice}\n  - {workload: rag, gpu: h101}\n")
+    assert run(["plan", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert f"{path}:2: fleet[0].workload: unknown workload 'chatt'" in err
+    assert f"{path}:2: fleet[0].profile: unknown load profile 'offfice'" in err
+    assert f"{path}:3: fleet[1].gpu: unknown GPU 'h101'" in err
+
+
+def test_fleets_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [FLEET, "3 workloads", None, None, "fleet"] in [row[:5] for row in json_of(capsys, "workloads")["rows"]]
+    assert "workload chat" in out_of(capsys, "workloads", FLEET)
+    assert run(["estimate", FLEET]) == 2
+    assert f"{FLEET!r} is a fleet of several workloads; allowed: llmsize plan" in capsys.readouterr().err
+
+
+def test_a_fleet_is_planned_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("fleet:\n  - {workload: chat, gpu: h100-sxm}\n")
+    assert run(["estimate", str(path)]) == 2
+    assert f"{path}:1: fleet: is a fleet of several workloads; allowed: llmsize plan" in capsys.readouterr().err
+
+
+def test_options_of_one_workload_are_refused_beside_a_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", FLEET, "--isl", "5", "-g", "h100-sxm"]) == 2
+    err = capsys.readouterr().err
+    assert "--isl: is of one workload" in err and "--gpu: is of one workload" in err
+
+
+# --- formats --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
+    from sizing.cli.collecting import Part
+    from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, _planned
+    from sizing.cli.planned import ask
+    from sizing.formats.text import render
+    from sizing.report.unconverted import document_of
+
+    values: dict[str, Any] = {option.name: None for option in (*WORKLOAD_OPTIONS, *RULE_OPTIONS)}
+    values |= {
+        "growth": "5%",
+        "availability": "99.9%",
+        "node_availability": "99%",
+        "uncertain": True,
+        "move": "search=l40s",
+    }
+    document = _planned(
+        ask(FLEET, WORKLOAD_OPTIONS, RULE_OPTIONS, values, Part(lambda: None)), 0, uncertain=True, verified=False
+    )
+    assert max(map(len, render(document_of(document), width).splitlines())) <= width
+
+
+def test_the_number_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert int(out_of(capsys, *CALLS, "--quiet")) == json_of(capsys, *CALLS)["gpus"]
+
+
+def test_csv_has_a_row_a_workload_a_pool_and_an_hour(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = out_of(capsys, "plan", FLEET, "--no-verify", "--format", "csv").splitlines()
+    assert [sum(line.startswith(kind) for line in lines) for kind in ("workload,", "pool,", "hour,")] == [3, 1, 168]
+
+
+@pytest.mark.parametrize("arguments", [("plan", FLEET), (*CALLS[:-1], "--profile", "global"), CALLS[:-1]])
+def test_the_picture_is_the_same_each_time(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    paths = [tmp_path / "one.svg", tmp_path / "two.svg"]
+    for path in paths:
+        assert run([*arguments, "--no-verify", "--plot", str(path)]) == 0
+    one, two = (path.read_bytes() for path in paths)
+    assert one == two and b"requests/s" in one and b"whole nodes for the peak" in one
+
+
+def test_what_moves_nothing_is_said_to(capsys: pytest.CaptureFixture[str]) -> None:
+    """At 0.01 requests/s one replica does in all draws, so no input has an influence on the GPUs."""
+    asked = ("plan", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--rps", "0.01")
+    text = " ".join(out_of(capsys, *asked, "--no-verify", "--uncertain", "--price-uncertainty", "0").split())
+    assert "No matter model error: the GPUs are the same in all draws" in text and "Matters most" not in text
+    assert "price (--price-uncertainty 0)" in text
+
+
+def test_small_shares_are_not_written_as_none(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--no-verify")
+    found = json_of(capsys, "plan", *asked, "--mean-rps", "0.05", "--peak-to-mean", "2")
+    assert 0 < found["utilisation_mean"] < 0.005
+    text = " ".join(out_of(capsys, "plan", *asked, "--mean-rps", "0.05", "--peak-to-mean", "2").split())
+    assert f"the mean load is {found['utilisation_mean'] * 100:.2f} % of what the GPUs asked for serve" in text
+
+
+def test_requests_in_flight_of_a_fleet_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("fleet: [{workload: agentic, gpu: h100-sxm}]\n")
+    assert "agentic: " in (text := " ".join(out_of(capsys, "plan", str(path), "--no-verify").split()))
+    assert "requests in flight (as stated)" in text
+
+
+def test_a_shared_pool_never_takes_more_than_its_workloads_apart(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One reserve for all saves GPUs: layouts that would only do without a reserve must not win for it."""
+    text = "fleet:\n  - {{name: assistant, workload: chat, profile: office, gpu: h100-sxm{0}}}\n  - {{name: search, workload: rag, gpu: h100-sxm{0}}}\nplanning: {{spare: 1, headroom: 20%}}\n"
+    gpus = {}
+    for pool in ("", ", pool: shared"):
+        path = tmp_path / f"fleet{len(pool)}.yaml"
+        path.write_text(text.format(pool), encoding="utf-8")
+        gpus[pool] = json.loads(out_of(capsys, "plan", str(path), "--no-verify", "--json"))["gpus"]
+    assert gpus[", pool: shared"] < gpus[""]
