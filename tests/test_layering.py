@@ -26,7 +26,6 @@ CIRCLES = {
         "report.parts.memory",
     ),
     ("cli.deploy", "cli.pools", "cli.resolve"),
-    ("report.plan", "report.plan_assumptions", "report.plan_cloud", "report.plan_parts"),
 }
 
 

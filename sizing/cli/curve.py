@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import typer
 
+from sizing.cli.collecting import Part, check
 from sizing.cli.options import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
@@ -15,12 +19,25 @@ from sizing.cli.options import (
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
     VERIFY_OPTIONS,
+    comma_separated,
     takes,
 )
+from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
+from sizing.specs.errors import Fault, InputError
 
-if TYPE_CHECKING:
-    from sizing.cli.curved import Asking
-    from sizing.report.documents_curve import Curve
+if TYPE_CHECKING:  # loaded when the command runs
+    from pathlib import Path
+
+    from sizing.answers.curve import Curve
+    from sizing.answers.lines import Arrivals, Layouts
+    from sizing.answers.measured import Measured
+    from sizing.answers.points import Metric
+    from sizing.answers.pools import Asked as Pools
+    from sizing.catalog.shelf import Found
+    from sizing.cli.named import Named
+    from sizing.question.question import Data, Question
+    from sizing.report.curve import CurveInputs
+    from sizing.specs.workload import Limits, Workload
 
 OWN = ("tp", "pp")  # lists here
 OF_DEMAND = ("isl", "osl", "isl_max", "osl_max", "mode")  # the load is one replica's concurrency, whatever the demand
@@ -34,6 +51,20 @@ CURVE_OPTIONS = (
     *DISAGGREGATION_OPTIONS,
 )
 CLOSED_FORM = (VERIFY_OPTIONS[0]._replace(help="Take every point from the closed form, none from simulation."),)
+TP, PP, LOADS = (1, 2, 4, 8), (1,), tuple(2**power for power in range(10))
+MOST_PARALLEL = 4096
+SEED = 0
+# Options that filter measured rows, or say what judges them.
+OF_ROWS = ("model", "gpu", "precision", "isl", "osl", "mode", "ttft", "itl", "e2e")
+NO_MODEL = Fault(
+    "no workload, no model and no measurements",
+    field="--model",
+    allowed="a workload file or name, --model, or --measured",
+)
+NO_GPU = Fault(
+    "is needed: each GPU type is a line", field="--gpu", allowed="names with commas (llmsize gpus), a path, or all"
+)
+OF_PREDICTIONS = ("concurrency", "arrivals", "seed", "jobs", "no_verify")
 
 
 @takes((*CURVE_OPTIONS, *FORMAT_OPTIONS, *CLOSED_FORM))
@@ -88,92 +119,305 @@ def command(
 
     Exit codes: 0 done, 1 no point keeps the limits, 2 bad input.
     """
-    from sizing.cli.curved import ask
-    from sizing.cli.output import complain, picture_form, write, write_file
+    from sizing.report.curve import record
 
     own = {"tp": tp, "pp": pp, "concurrency": concurrency, "arrivals": arrivals, "x": x, "measured": measured}
     rest = {"measured_only": measured_only, "plot": plot, "seed": seed, "jobs": jobs}
-    asked = ask(workload, CURVE_OPTIONS, {**values, **own, **rest})
-    document = _built(asked)
-    write(document, asked.format)
+    asked = _asking(workload, {**values, **own, **rest})
+    found = record(_drawn(asked), asked.predicted, asked.measured)
+    write(found, asked.format)
     if asked.picture is not None:
         from sizing.report.plot_curve import draw, drawable
 
-        if drawable(document):
-            write_file(asked.picture, "--plot", draw(document, picture_form(asked.picture)))
+        if drawable(found):
+            write_file(asked.picture, "--plot", draw(found, picture_form(asked.picture)))
         else:
             complain("--plot: no point has both latency and throughput, so there is nothing to draw")
-    if not document.feasible:
+    if not found.feasible:
         raise typer.Exit(1)
 
 
-def _built(asked: Asking) -> Curve:
-    """Return the document: measured lines, then predicted ones, each load simulated or in closed form."""
-    from collections.abc import Iterator
-
-    from sizing.formats.view import Assumption
-    from sizing.report import curve_inputs, curve_predicted
-    from sizing.report.curve import build
-    from sizing.report.documents_curve import CurveLine
-
-    drawn, file = asked.drawn, asked.measured
-    lines: list[CurveLine] = [] if file is None else [*file.lines]
-    before = len(lines)
-    if drawn is not None:
-        lines += curve_predicted.lines(drawn.found, _seen(asked), drawn.question)
-        if drawn.pools:
-            from sizing.report import curve_pools
-
-            lines += curve_pools.lines(drawn.pools, _seen_of_pools(asked), drawn.question)
-
-    def rests_on(number: int | None) -> Iterator[Assumption]:
-        own = None if number is None or number < before else number - before
-        return curve_inputs.rests_on(drawn, file, own)
-
-    return build(lines, asked.limits, asked.metric, curve_inputs.inputs(drawn, file), rests_on)
-
-
-def _seen(asked: Asking) -> Any:
-    """Return what is seen of each load of each line that fits."""
-    from functools import partial
-
-    from sizing.answers import curve
+def _drawn(asked: _Asking) -> Curve:
+    """Measured lines, then predicted ones, each load simulated or in closed form."""
+    from sizing.answers.curve import curve, marked
     from sizing.cli.progress import Bar
     from sizing.cli.workers import ordered
 
-    assert asked.drawn is not None
-    request, tokens, loads = asked.drawn.question, asked.drawn.asked.workload.tokens, asked.drawn.in_flight
-    arrivals = asked.drawn.arrivals
-    lines = [one for one in asked.drawn.found if isinstance(one, curve.Line)]
-    if not asked.drawn.simulated:
-        return [curve.closed_form(line, loads, arrivals) for line in lines]
-    with Bar("Simulating", len(lines) * len(loads)) as bar:
-        return curve.simulated_lines(
-            lines,
-            request,
-            tokens,
-            loads,
-            seed=asked.drawn.seed,
-            arrivals=arrivals,
-            each=partial(ordered, jobs=asked.jobs),
-            progress=bar,
-        )
-
-
-def _seen_of_pools(asked: Asking) -> Any:
-    """Return what is seen of each load of each pair of pools."""
-    from functools import partial
-
-    from sizing.answers import pool_curve
-    from sizing.cli.progress import Bar
-    from sizing.cli.workers import ordered
-
-    assert asked.drawn is not None
-    drawn = asked.drawn
-    lines = [one for one in drawn.pools if isinstance(one, pool_curve.PoolLine)]
-    if not drawn.simulated:
-        return pool_curve.seen(lines, drawn.question, None)
-    with Bar("Simulating pools", sum(len(line.in_flight) for line in lines)) as bar:
+    lines = () if asked.measured is None else asked.measured.lines
+    if asked.predicted is None or asked.data is None:
+        return marked(lines, asked.limits, asked.metric)
+    with Bar("Simulating") as bar:
         each = partial(ordered, jobs=asked.jobs)
-        tokens = drawn.asked.workload.tokens
-        return pool_curve.seen(lines, drawn.question, tokens, seed=drawn.seed, each=each, progress=bar)
+        _, question, grid = asked.predicted
+        return curve(question, grid, asked.data, measured=lines, each=each, progress=bar)
+
+
+class _Own(NamedTuple):
+    """What the command's own options say; None where they are silent."""
+
+    tp: tuple[int, ...] | None
+    pp: tuple[int, ...] | None
+    loads: tuple[int, ...] | None
+    arrivals: Arrivals | None
+    metric: Metric | None
+    seed: int
+    picture: Path | None
+
+
+class _Asking(NamedTuple):
+    """What to draw, by which limits to judge what was measured alone, and where to write it."""
+
+    predicted: CurveInputs | None
+    data: Data | None
+    measured: Measured | None
+    limits: Limits
+    metric: Metric
+    format: str
+    picture: Path | None
+    jobs: int
+
+
+def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
+    """Resolve what is asked. Raises InputError with all faults that can be known."""
+    from sizing.answers.curve import metric_of
+    from sizing.answers.points import applying
+    from sizing.catalog import workloads
+    from sizing.cli.resolve import data
+    from sizing.cli.workers import cores
+
+    output, own = Part(lambda: chosen_format(values)), Part(lambda: _own(values))
+    found = Part(lambda: workloads.load_workload(workload) if workload is not None else None)
+    measured = Part(lambda: _measured(values, own.value, _spec(found)))
+    parts = (output, own, found, measured)
+    read = predicted = None
+    if not values["measured_only"] and (workload or values["model"] is not None or values["measured"] is None):
+        read = data()
+        predicted = _predicted(found, values, own, measured, read, parts)
+        limits, mode = applying(predicted.question), predicted.asked.workload.mode
+    else:
+        stated, idle = Part(lambda: _limits(values)), Part(lambda: _check_idle(values))
+        check(*parts, stated, idle)
+        limits, mode = stated.value, values["mode"] or "streaming"
+    metric = own.value.metric or metric_of(limits, mode)
+    if predicted is not None:
+        predicted = predicted._replace(grid=replace(predicted.grid, metric=metric))
+    jobs = values["jobs"] or cores()
+    return _Asking(predicted, read, measured.value, limits, metric, output.value, own.value.picture, jobs)
+
+
+def _own(values: Mapping[str, Any]) -> _Own:
+    from sizing.answers.lines import ARRIVALS
+    from sizing.answers.points import METRICS
+    from sizing.catalog.measured import IN_FLIGHT
+    from sizing.catalog.paths import expanded
+    from sizing.cli.ranges import whole_numbers
+    from sizing.cli.reading import Reader
+
+    read = Reader(values, [])
+
+    def listed(name: str, most: int) -> tuple[int, ...] | None:
+        if values[name] is None:
+            return None
+        try:
+            return whole_numbers(values[name], most)
+        except ValueError as error:
+            read.fault(str(error), f"--{name}", "1,2,4; doublings 1..512; steps 10..100:10")
+            return None
+
+    arrivals = None if values["arrivals"] is None else read.chosen(values["arrivals"], ARRIVALS, "--arrivals", "load")
+    metric = None if values["x"] is None else read.chosen(values["x"], METRICS, "--x", "latency")
+    file = values["measured"]
+    if values["seed"] is not None and values["no_verify"]:
+        read.fault("has no meaning without simulation", "--seed", "without --no-verify")
+    if values["measured_only"] and file is None:
+        read.fault("has no meaning without measurements", "--measured-only", "with --measured FILE.csv")
+    found = _Own(
+        tp=listed("tp", MOST_PARALLEL),
+        pp=listed("pp", MOST_PARALLEL),
+        loads=listed("concurrency", int(IN_FLIGHT.most)),
+        arrivals=next((known for known in ARRIVALS if known == arrivals), None),
+        metric=next((known for known in METRICS if known == metric), None),
+        seed=read.seed(SEED),
+        picture=read.picture(),
+    )
+    read.distinct({"--plot": found.picture}, {"--measured": None if file is None else expanded(file)})
+    read.check()
+    return found
+
+
+def _check_idle(values: Mapping[str, Any]) -> None:
+    """Raise InputError for options that say how to predict, where nothing is predicted."""
+    from sizing.cli.reading import Reader, is_given
+
+    read = Reader(values, [])
+    why, allowed = "where nothing is predicted", "with a workload or --model, without --measured-only"
+    read.idle((option.name for option in CURVE_OPTIONS if option.name not in OF_ROWS), CURVE_OPTIONS, why, allowed)
+    for name in OF_PREDICTIONS:
+        if is_given(values[name]):
+            read.fault(f"has no meaning {why}", f"--{name.replace('_', '-')}", allowed)
+    read.check()
+
+
+def _limits(values: Mapping[str, Any]) -> Limits:
+    """The limits that options state. Raises InputError with a fault for each that is wrong."""
+    from sizing.answers.points import METRICS
+    from sizing.specs.units import parse_limit
+    from sizing.specs.workload import Limit, Limits
+
+    found: dict[str, Limit] = {}
+    faults = []
+    for name in METRICS:
+        if values[name] is not None:
+            try:
+                statistic, seconds = parse_limit(values[name])
+                found[name] = Limit.model_validate({"statistic": statistic, "seconds": seconds})
+            except ValueError as error:
+                faults.append(Fault(str(error), field=f"--{name}"))
+    if faults:
+        raise InputError(faults)
+    return Limits(**found)
+
+
+def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Measured | None:
+    """The rows that options, or a workload where they are silent, take; None without a file.
+
+    Raises InputError for a file that can't be read, and for rows that make no curve.
+    """
+    from sizing.answers.measured import Filter, measured
+
+    if values["measured"] is None:
+        return None
+    from sizing.cli.named import ALL
+
+    gpus = comma_separated(values["gpu"]) if values["gpu"] is not None else list(spec.gpu if spec else ())
+    precisions = comma_separated((values["precision"] or "").lower())
+    wanted = Filter(
+        model=values["model"] or (spec.model if spec else None),
+        gpus=() if ALL in gpus else tuple(gpus),
+        precisions=() if ALL in precisions else tuple(precisions),
+        tp=own.tp or (),
+        pp=own.pp or (),
+        isl=values["isl"] if values["isl"] is not None else (spec.tokens.isl if spec else None),
+        osl=values["osl"] if values["osl"] is not None else (spec.tokens.osl if spec else None),
+    )
+    return measured(values["measured"], wanted)
+
+
+def _as_measured(found: Measured, values: Mapping[str, Any], spec: Workload | None) -> dict[str, Any]:
+    """The options that make predictions comparable with measurements where neither they nor a workload say."""
+    from sizing.answers.measured import gpu_key
+    from sizing.catalog.engines import load_engine
+    from sizing.specs.workload import Precision
+
+    rows = found.rows
+    filled: dict[str, Any] = {}
+    if values["gpu"] is None and not (spec is not None and spec.gpu):
+        filled["gpu"] = ",".join(dict.fromkeys(gpu_key(row.gpu) for row in rows))
+    known = [name for row in rows if (name := row.weight_precision.lower()) in get_args(Precision)]
+    if values["precision"] is None and known and not (spec is not None and spec.precision):
+        filled["precision"] = ",".join(dict.fromkeys(known))
+    if spec is None:
+        filled |= {name: values[name] or getattr(found, name) for name in ("isl", "osl")}
+        engines = {row.engine for row in rows}
+        if values["engine"] is None and len(engines) == 1:
+            engine = Part(lambda: load_engine(engines.pop())[0].id)
+            filled |= {} if engine.faults else {"engine": engine.value}
+    return filled
+
+
+def _predicted(
+    found: Part[Found[Workload] | None],
+    values: Mapping[str, Any],
+    own: Part[_Own],
+    measured: Part[Measured | None],
+    read: Data,
+    parts: tuple[Part[Any], ...],
+) -> CurveInputs:
+    """What to predict; beside measurements, what is not stated is as they have it."""
+    from sizing.answers.lines import Grid
+    from sizing.cli.named import named
+    from sizing.cli.resolve import asked_of
+    from sizing.report.curve import CurveInputs
+
+    if measured.faults and values["measured"] is not None:  # it would fill in what then seems to be missing
+        check(*parts)
+    known, spec = None if measured.faults else measured.value, _spec(found)
+    filled = dict(values) if known is None else {**values, **_as_measured(known, values, spec)}
+    names = named(None if found.faults else found.value, CURVE_OPTIONS, filled, no_model=NO_MODEL)
+    question = Part(lambda: _question(names, read), names.origin.by_field)
+    gpu = Part(lambda: _check_gpu(filled, spec))
+    pools = Part(lambda: _pools(names), names.origin.at(("optimisations", "disaggregate")))
+    arrivals = Part(lambda: _arrivals(own.value, pooled=pools.value is not None))
+    check(*parts, gpu, *names.parts, question, pools, arrivals)
+    asked = asked_of(names, read, question.value.service.extras)
+    grid = Grid(
+        asked.options,
+        asked.precisions,
+        _layouts(own.value, question.value, known),
+        own.value.loads or _loads(known),
+        None if values["no_verify"] else asked.workload.tokens,
+        arrivals.value,
+        own.value.seed,
+        pools.value,
+        own.value.loads,
+    )
+    return CurveInputs(asked, question.value, grid)
+
+
+def _spec(found: Part[Found[Workload] | None]) -> Workload | None:
+    """The workload's file, None where there is none, or none that can be read: that is a fault of its own."""
+    return None if found.faults or found.value is None else found.value.spec
+
+
+def _question(names: Named, read: Data) -> Question:
+    """The question without its demand: the loads of a curve are those of one replica or pair, whatever comes to all."""
+    from sizing.cli.resolve import request_of
+
+    prefix = names.workload.value.optimisations.prefix
+    if prefix is not None and prefix.think_time_s is not None:
+        raise InputError(
+            Fault(
+                "a curve's loads each leave other room between turns; it takes every history as kept",
+                field="optimisations.prefix.think_time_s",
+                allowed="estimate, simulate",
+            )
+        )
+    return request_of(names, read, gpu_budget=1, demanded=False).with_(gpu_budget=None)
+
+
+def _pools(names: Named) -> Pools | None:
+    """What is asked of separate pools; what draws them is loaded only where they are asked for."""
+    if names.workload.value.optimisations.disaggregate is None:
+        return None
+    from sizing.cli import pools
+
+    return pools.asked_of(names, (pools.decodes,))
+
+
+def _arrivals(own: _Own, *, pooled: bool) -> Arrivals:
+    """How loads arrive; beside pools as at pools, which no closed loop is simulated over."""
+    if pooled and own.arrivals == "closed":
+        raise InputError(Fault("a closed loop is not simulated over two pools", field="--arrivals", allowed="poisson"))
+    return own.arrivals or ("poisson" if pooled else "closed")
+
+
+def _check_gpu(values: Mapping[str, Any], spec: Workload | None) -> None:
+    if values["gpu"] is None and not (spec is not None and spec.gpu):
+        raise InputError(NO_GPU)
+
+
+def _layouts(own: _Own, question: Question, known: Measured | None) -> Layouts:
+    """The sizes to draw: as asked, as the workload states, as was measured, or the usual ones."""
+    from sizing.answers.lines import Layouts
+
+    serving, layouts = question.service.serving, [line.layout for line in known.lines if line.layout] if known else []
+    as_measured = TP if known is None else tuple(sorted({layout.tp for layout in layouts}))
+    tp = own.tp or ((serving.tp,) if serving.tp is not None else as_measured)
+    pp = own.pp or ((serving.pp,) if serving.pp is not None else PP)
+    return Layouts(tp, pp)
+
+
+def _loads(known: Measured | None) -> tuple[int, ...]:
+    if known is None:
+        return LOADS
+    return tuple(sorted({max(1, round(point.concurrency)) for line in known.lines for point in line.points}))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,16 +21,25 @@ from sizing.cli.options import (
     QUIET_OPTIONS,
     SERVING_OPTIONS,
     VERIFY_OPTIONS,
+    comma_separated,
     takes,
 )
+from sizing.specs.errors import Fault, InputError, nearest
 
 if TYPE_CHECKING:
-    from sizing.cli.planned import PlanQuestion
+    from pathlib import Path
+
+    from sizing.catalog.files import Document, FieldPath
+    from sizing.catalog.shelf import Found
+    from sizing.catalog.workloads import FoundFleet, FoundMember
+    from sizing.cli.collecting import Part
     from sizing.cli.resolve import Prepared
     from sizing.planning.fleet import Sharing
-    from sizing.planning.size import Rules
-    from sizing.report.documents_plan import Move, Plan, Uncertainty
-    from sizing.report.plan import Asking, WorkloadAnswer
+    from sizing.planning.query import Query
+    from sizing.planning.rules import ProvisionRules
+    from sizing.report.plan import PlanReport
+    from sizing.specs.fleet import PlanRules
+    from sizing.specs.workload import Workload
 
 WORKLOAD_OPTIONS = (
     *MODEL_OPTIONS,
@@ -41,6 +52,8 @@ WORKLOAD_OPTIONS = (
     *(option for option in PLAN_OPTIONS if option.field),
 )
 RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if not option.field)
+# Options that say the same for every workload of a fleet; all others are of one workload, and stand in its file.
+WITH_A_FLEET = ("headroom", "max_utilisation", "percentile", "price_uncertainty")
 SEED = 0
 
 
@@ -57,25 +70,11 @@ def command(
     """
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, complain, picture_form, print_text, write, write_file
-    from sizing.cli.planned import ask
-    from sizing.cli.reading import Reader
 
-    output = Part(lambda: chosen_format(values))
-
-    def read_files() -> Any:
-        read = Reader(values, [])
-        found = read.picture(), read.seed(SEED)
-        if values["seed"] is not None and not values["uncertain"]:
-            read.fault("has no meaning without draws", "--seed", "with --uncertain")
-        if values["price_uncertainty"] is not None and not values["uncertain"]:
-            read.fault("has no meaning without draws", "--price-uncertainty", "with --uncertain")
-        read.check()
-        return found
-
-    files = Part(read_files)
-    asked = ask(workload, WORKLOAD_OPTIONS, RULE_OPTIONS, {**values, "workload": workload}, output, files)
+    output, files = Part(lambda: chosen_format(values)), Part(lambda: _files(values))
+    asked = ask(workload, values, output, files)
     plot, seed = files.value
-    document = _planned(asked, seed, uncertain=values["uncertain"], verified=not values["no_verify"])
+    document = planned(asked, seed, simulated=not values["no_verify"])
     if not values["quiet"]:
         write(document, output.value)
     elif document.gpus is not None and document.feasible:
@@ -92,126 +91,265 @@ def command(
         raise typer.Exit(1)
 
 
-def _planned(asked: PlanQuestion, seed: int, *, uncertain: bool, verified: bool) -> Plan:
-    from sizing.planning.size import UnreachableError
-    from sizing.report.plan import Asking, build
+def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
+    """The picture to draw and the seed of the draws, None where nothing is to be drawn. Raises InputError for a wrong one."""
+    from sizing.cli.reading import Reader
 
-    answers = tuple(
-        _answer(part.name, part.question, part.pool, asked.rules, verified=verified) for part in asked.asked
+    read = Reader(values, [])
+    plot, seed = read.picture(), read.seed(SEED)
+    if not values["uncertain"]:
+        read.idle(("seed", "price_uncertainty"), PLAN_OPTIONS, "without draws", "with --uncertain")
+    read.check()
+    return plot, seed if values["uncertain"] else None
+
+
+class PlanWorkload(NamedTuple):
+    """One workload with its question, and how it is pooled."""
+
+    name: str
+    prepared: Prepared
+    pool: Sharing = "separate"
+
+
+class PlanQuestion(NamedTuple):
+    """Everything that a plan is asked, resolved. `moves` are names of workloads with their question on another GPU type."""
+
+    title: str | None
+    is_fleet: bool
+    workloads: tuple[PlanWorkload, ...]
+    rules: ProvisionRules
+    moves: tuple[tuple[str, Prepared], ...]
+
+
+def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
+    """The record of the plan; with a seed, with draws of what is uncertain."""
+    from sizing.planning.plan import plan
+    from sizing.planning.provision import FleetWorkload
+    from sizing.report.plan import record
+
+    workloads = [FleetWorkload(each.name, _query(each.prepared), each.pool) for each in asked.workloads]
+    moves = [(name, _query(prepared)) for name, prepared in asked.moves]
+    found = plan(workloads, asked.rules, moves=moves, seed=seed, simulated=simulated)
+    stated = {each.name: each.prepared.asked for each in asked.workloads}
+    return record(found, stated, title=asked.title, is_fleet=asked.is_fleet)
+
+
+def _query(prepared: Prepared) -> Query:
+    from sizing.planning.query import Query
+
+    asked = prepared.asked
+    return Query(prepared.question, asked.workload, prepared.options, prepared.precisions, prepared.data)
+
+
+def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) -> PlanQuestion:
+    """Read options and files. Raises InputError with all faults that can be known, those of `besides` too."""
+    from sizing.catalog.shelf import load_scaling
+    from sizing.catalog.workloads import find_fleet
+    from sizing.cli.collecting import Part, check
+    from sizing.planning.rules import rules_of
+
+    fleet = Part(lambda: None if workload is None else find_fleet(workload))
+    own = Part(lambda: _own_rules(values))
+    check(fleet)
+    found = fleet.value
+    rules = Part(lambda: _rules(own.value, found))
+    wrong = Part(lambda: None if found is None else _refuse_of_one(values))
+    twice = Part(lambda: _refuse_two_prices(values, rules.value))
+    check(*besides, own, rules, wrong, twice)
+    stated = rules.value
+    if values["headroom"] is None and stated.headroom is not None:  # a fleet's, written as options are
+        values = {**values, "headroom": repr(stated.headroom)}
+    if found is None:
+        prepared = _prepared(workload, values, stated)
+        workloads = [PlanWorkload(prepared.asked.workload_name or "workload", prepared)]
+    else:
+        workloads = _members(found, values, stated)
+    _refuse_idle(workloads, own.value, stated, uncertain=values["uncertain"])
+    return PlanQuestion(
+        title=found.id if found is not None else workloads[0].prepared.asked.workload_name,
+        is_fleet=found is not None,
+        workloads=tuple(workloads),
+        rules=rules_of(stated, load_scaling().spec),
+        moves=tuple(_moves([each.name for each in workloads], workload if found is None else found, values, stated)),
     )
-    asking = Asking(asked.title, asked.is_fleet, answers, asked.rules, asked.scaling, asked.spec.cloud, _stated(asked))
-    unmet = [(answer, part.question) for answer, part in zip(answers, asked.asked, strict=True) if answer.best is None]
-    if unmet:
-        helping = [text for pair in unmet for text in _suggestions(*pair, verified=verified)]
-        return build(asking, problems=[_problem(answer) for answer, _ in unmet], suggestions=helping)
+
+
+def _own_rules(values: Mapping[str, Any]) -> PlanRules:
+    """The rules that options state."""
+    from pydantic import ValidationError
+
+    from sizing.catalog.faults import faults_of
+    from sizing.cli.reading import is_given
+    from sizing.specs.fleet import PlanRules
+
+    keys = {option.name: _key(option.name) for option in RULE_OPTIONS if option.name in PlanRules.model_fields}
+    flags = {keys[option.name]: option.flags[0] for option in RULE_OPTIONS if option.name in keys}
+    data = {key: values[name] for name, key in keys.items() if is_given(values[name])}
+
+    def place(path: FieldPath) -> tuple[None, None, str, None]:
+        return None, None, flags.get(str(path[0]) if path else "", ", ".join(flags[key] for key in data)), None
+
     try:
-        draws = _draws(asking, seed) if uncertain else None
-        moves = [_move(asking, name, question, verified=verified) for name, question in asked.moves]
-        document = build(asking, moves=moves, uncertainty=draws)
-    except UnreachableError as error:
-        return build(asking, problems=[str(error)], suggestions=["a lower --availability, or better nodes"])
-    budget = asked.asked[0].question.question.rules.gpu_budget
-    if budget is not None and document.gpus is not None and document.gpus > budget:
-        over = f"the plan takes {document.gpus:,} GPUs, {document.gpus - budget:,} more than the budget of {budget:,}"
-        return document._replace(feasible=False, problems=(over,))
-    return document
+        return PlanRules.model_validate(data)
+    except ValidationError as error:
+        raise InputError(faults_of(error, PlanRules, data, place)) from None
 
 
-def _stated(asked: PlanQuestion) -> dict[str, Any]:
-    """Return the rules of the plan as resolved, for its inputs."""
-    rules, spec = asked.rules, asked.spec
-    return {
-        "spare": rules.spare,
-        "availability": rules.availability,
-        "node_availability": rules.unit_availability,
-        "mtbf_hours": spec.mtbf,
-        "mttr_hours": spec.mttr,
-        "failures": "node" if rules.by_node else "replica",
-        "maintenance": rules.maintenance,
-        "growth_per_month": rules.growth_per_month,
-        "from": rules.start.isoformat() if rules.growth_per_month is not None else None,
-        "until": rules.until.isoformat() if rules.until is not None else None,
-        "cloud": spec.cloud,
-        "min_replicas": rules.min_replicas,
-        "spot": rules.spot_share,
-    }
+def _key(name: str) -> str:
+    """How a fleet's file calls a rule."""
+    from sizing.specs.fleet import PlanRules
+
+    return PlanRules.model_fields[name].alias or name
 
 
-def _answer(name: str, question: Prepared, pool: Sharing, rules: Rules, *, verified: bool) -> WorkloadAnswer:
-    """Return what the search finds for a workload, confirmed by simulation: as `llmsize estimate` does.
+def _rules(own: PlanRules, fleet: FoundFleet | None) -> PlanRules:
+    """The rules of options over those of a fleet's file. Raises InputError for what does not go together.
 
-    The layout is that which takes the fewest GPUs with its reserves, in a shared pool too: that has one reserve for all, as large
-    as the largest of them.
+    A fault names the option where it was given, else the key of the file with its line.
     """
-    from dataclasses import replace
+    from sizing.planning.rules import contradictions
 
-    from sizing.answers.search import search
-    from sizing.planning.size import order_with
-    from sizing.report.plan import WorkloadAnswer
-
-    order = order_with(rules)
-    outcome = search(question.question, question.options, question.precisions, question.data)
-    outcome = replace(outcome, answers=tuple(sorted(outcome.answers, key=lambda one: order(one, outcome.question))))
-    if verified and outcome.best is not None:
-        from sizing.answers.verify import verify
-
-        outcome = verify(outcome, question.asked.workload.tokens, question.data, order=order)
-    return WorkloadAnswer(name, question.asked, outcome, pool)
+    file = fleet.spec.planning if fleet is not None else type(own)()
+    rules = file.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+    in_file = file.model_fields_set - own.model_fields_set
+    faults = [
+        _in_file(fault, name, fleet.document) if fleet is not None and name in in_file else fault
+        for name, fault in contradictions(rules)
+    ]
+    if faults:
+        raise InputError(faults)
+    return rules
 
 
-def _problem(answer: WorkloadAnswer) -> str:
-    from sizing.report.parts.limiting import unmet
-
-    return f"{answer.name}: {unmet(answer.outcome, ()).detail}"
-
-
-def _suggestions(answer: WorkloadAnswer, question: Prepared, *, verified: bool) -> list[str]:
-    """Return the changes that would let a workload be served, each found by searching again, as `llmsize estimate` does."""
-    from sizing.cli.estimate import suggested
-
-    found = suggested(answer.outcome, question, {"no_verify": not verified})
-    return [f"{answer.name}: {one.change}: {one.gpus} x {one.gpu} ({one.layout})" for one in found]
+def _in_file(fault: Fault, name: str, document: Document) -> Fault:
+    """A fault of a rule with its place in the fleet's file."""
+    file, line, key, _ = document.place(("planning", _key(name)))
+    return replace(fault, file=file, line=line, field=key)
 
 
-def _move(asking: Asking, name: str, question: Prepared, *, verified: bool) -> Move:
-    """Return what changes where one workload runs on another type of GPU."""
-    from sizing.planning.fleet import pools_of
-    from sizing.report.documents_plan import Move
-    from sizing.report.plan import member_of, price_of, usd_per_month
-    from sizing.report.plan_cloud import rented
+def _refuse_of_one(values: Mapping[str, Any]) -> None:
+    from sizing.cli.reading import is_given
 
-    now = next(answer for answer in asking.answers if answer.name == name)
-    moved = _answer(name, question, now.pool, asking.rules, verified=verified)
-
-    def totals(answers: Sequence[WorkloadAnswer]) -> tuple[int, int, float | None]:
-        pools = pools_of([member_of(answer, asking.rules) for answer in answers], asking.rules)
-        held = rented(asking._replace(answers=tuple(answers)), pools)
-        prices = {a.best.pool.replica.gpu_type.id: price_of(a, held) for a in answers if a.best is not None}
-        return sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools), usd_per_month(pools, prices, held)
-
-    usd_now = totals(asking.answers)[2]
-    assert now.best is not None
-    source, target = now.best.pool.replica.gpu_type.name, ", ".join(option.name for option in question.options)
-    if moved.best is None:
-        return Move(name, source, target, False, _problem(moved), None, None, None, None, usd_now)
-    answers = [moved if answer is now else answer for answer in asking.answers]
-    gpus, nodes, usd = totals(answers)
-    size = member_of(moved, asking.rules).size
-    layout = moved.best.pool.replica.layout
-    return Move(
-        name, source, moved.best.pool.replica.gpu_type.name, True, f"{size.replicas} replicas x {layout}", size.gpus, gpus,
-        nodes, usd, usd_now,
-    )  # fmt: skip
+    faults = [
+        Fault("is of one workload; a fleet's file says it for each", field=option.flags[0])
+        for option in WORKLOAD_OPTIONS
+        if option.name not in WITH_A_FLEET and is_given(values[option.name])
+    ]
+    if faults:
+        raise InputError(faults)
 
 
-def _draws(asking: Asking, seed: int) -> Uncertainty:
-    """Return GPUs and cost over draws of what is uncertain."""
-    from sizing.planning import uncertainty
-    from sizing.planning.fleet import pools_of
-    from sizing.report.plan import member_of
-    from sizing.report.plan_cloud import rented
-    from sizing.report.plan_uncertainty import build, uncertain_of
+def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
+    if rules.cloud is not None and values["price"] is not None:
+        message = f"is the price of the provider {rules.cloud!r} already"
+        raise InputError(Fault(message, field="--price", allowed="one of --price and --cloud"))
 
-    held = rented(asking, pools_of([member_of(answer, asking.rules) for answer in asking.answers], asking.rules))
-    fleet = [uncertain_of(answer, asking.rules, held) for answer in asking.answers]
-    return build(fleet, uncertainty.simulate(fleet, asking.rules, seed=seed))
+
+def _refuse_idle(workloads: list[PlanWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:
+    """Refuse options on what follows the load where nothing says how the load goes, and on a demand where there is none."""
+    asked = [each.prepared.asked.workload for each in workloads]
+    given: dict[str, Any] = {"--min-replicas": own.min_replicas, "--spot": own.spot}
+    why, allowed = "at the same load all day", "with --profile, or --cloud"
+    if rules.cloud is not None or any(workload.planning.profile is not None for workload in asked):
+        given = {}
+    _refuse(given, why, allowed)
+    if any(workload.demand is None for workload in asked):
+        given = {
+            "--growth": rules.growth,
+            "--availability": rules.availability,
+            "--maintenance": rules.maintenance,
+            "--uncertain": uncertain,
+        }
+        _refuse(given, "without a demand", "with --rps, --dau or a workload's own demand")
+
+
+def _refuse(options: Mapping[str, Any], why: str, allowed: str) -> None:
+    from sizing.cli.reading import is_given
+
+    faults = [
+        Fault(f"has no meaning {why}", field=flag, allowed=allowed)
+        for flag, value in options.items()
+        if is_given(value)
+    ]
+    if faults:
+        raise InputError(faults)
+
+
+def _prepared(workload: str | Found[Workload] | None, values: Mapping[str, Any], rules: PlanRules) -> Prepared:
+    """A workload's question, at a provider's prices where one is named: of several GPU types over those that it offers.
+
+    Raises InputError where it offers none of them.
+    """
+    from sizing.catalog.prices import price_of
+    from sizing.cli.collecting import Part
+    from sizing.cli.resolve import question
+
+    asked = question(workload, WORKLOAD_OPTIONS, values)
+    if rules.cloud is None:
+        return asked
+    parts = [(option, Part(partial(price_of, option.gpu, rules.cloud))) for option in asked.options]
+    offered = tuple(
+        replace(option, usd_per_gpu_hour=part.value[0], price_source=part.value[1])
+        for option, part in parts
+        if not part.faults
+    )
+    if not offered:
+        raise InputError(parts[0][1].faults)
+    return asked._replace(options=offered, asked=asked.asked._replace(options=offered))
+
+
+def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> list[PlanWorkload]:
+    """The questions of a fleet's workloads. Raises InputError with the faults of all, at their lines."""
+    from sizing.cli.collecting import Part, check
+
+    def read(member: FoundMember) -> PlanWorkload:
+        return PlanWorkload(member.name, _of_member(member, values, member.member.gpu, rules), member.member.pool)
+
+    def place(index: int, member: FoundMember, fault: Fault) -> Fault:
+        # The provider is one for all, of an option or of the fleet's planning.
+        if fault.field != "--cloud":
+            return member.placed(fault, fleet.document, index)
+        return fault if values["cloud"] is not None else _in_file(fault, "cloud", fleet.document)
+
+    parts = [Part(partial(read, member), partial(place, index, member)) for index, member in enumerate(fleet.members)]
+    check(*parts)
+    return [part.value for part in parts]
+
+
+def _of_member(member: FoundMember, values: Mapping[str, Any], gpu: str | None, rules: PlanRules) -> Prepared:
+    return _prepared(member.workload, {**values, "gpu": gpu, "profile": member.member.profile}, rules)
+
+
+def _moves(
+    names: list[str], source: FoundFleet | str | None, values: Mapping[str, Any], rules: PlanRules
+) -> Iterator[tuple[str, Prepared]]:
+    """Yield the workloads to move, each with its question on another GPU type; `source` is the fleet or the one workload."""
+    from sizing.cli.collecting import Part, check
+
+    if values["move"] is None:
+        return
+    texts = comma_separated(values["move"])
+    if not texts:
+        raise InputError(Fault("moves nothing", field="--move", allowed="NAME=GPU"))
+    for text in texts:
+        name, _, gpu = (piece.strip() for piece in text.partition("="))
+        if not gpu or name not in names:
+            what = f"{text!r} is not NAME=GPU" if not gpu else f"{name!r} is no workload here"
+            near = nearest(name, names) if gpu else None
+            raise InputError(Fault(what, field="--move", allowed=f"NAME=GPU with {', '.join(names)}", nearest=near))
+        part = Part(partial(_moved, name, gpu, source, values, rules), _of_move)
+        check(part)
+        yield name, part.value
+
+
+def _moved(
+    name: str, gpu: str, source: FoundFleet | str | None, values: Mapping[str, Any], rules: PlanRules
+) -> Prepared:
+    if source is None or isinstance(source, str):
+        return _prepared(source, {**values, "gpu": gpu}, rules)
+    member = next(member for member in source.members if member.name == name)
+    return _of_member(member, values, gpu, rules)
+
+
+def _of_move(fault: Fault) -> Fault:
+    return replace(fault, field="--move") if fault.field in ("--gpu", "gpu") else fault

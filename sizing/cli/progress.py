@@ -16,8 +16,8 @@ PATIENCE_S = 1.0  # a shorter run needs no bar, and loading one takes a tenth of
 class Bar:
     """Called with how much is done; shows itself after a second, and clears itself at the end."""
 
-    def __init__(self, text: str, total: int) -> None:
-        """Prepare a bar; nothing is shown or loaded yet."""
+    def __init__(self, text: str, total: int | None = None) -> None:
+        """Prepare a bar; nothing is shown or loaded yet. What calls it may know the total first."""
         self.text, self.total = text, total
         self.began = time.monotonic()
         self.shown: tuple[Progress, TaskID] | None = None
@@ -31,8 +31,9 @@ class Bar:
         if self.shown is not None:
             self.shown[0].stop()
 
-    def __call__(self, done: int) -> None:
+    def __call__(self, done: int, total: int | None = None) -> None:
         """Note that so much is done."""
+        self.total = total or self.total
         if self.shown is not None:
             self.shown[0].update(self.shown[1], completed=done)
         elif sys.stderr.isatty() and time.monotonic() - self.began > PATIENCE_S:

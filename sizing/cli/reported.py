@@ -6,23 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sizing.answers import curve, whatif
-from sizing.answers import curve as curves
+from sizing.answers import whatif
 from sizing.answers.answer import Answer
+from sizing.answers.curve import evaluated, marked
+from sizing.answers.lines import CurveLine, Grid, Layouts, by_rate, lines
+from sizing.answers.points import applying
 from sizing.answers.whatif import Effect, Sized
 from sizing.cli.compared import Asking, compared
 from sizing.cli.estimate import Answered, answer, estimated, to_simulate, to_size
 from sizing.cli.progress import Bar
 from sizing.cli.resolve import Prepared
 from sizing.cli.workers import cores, ordered
-from sizing.formats.view import Assumption
 from sizing.question.question import Question
-from sizing.report import curve_inputs, curve_predicted, rate_lines
 from sizing.report.compare import Compare
-from sizing.report.curve import build as build_curve
-from sizing.report.curve_inputs import Drawn
-from sizing.report.documents_curve import Curve
-from sizing.report.documents_report import RateLine, Report, Sensitivity
+from sizing.report.curve import CurveInputs, CurveRecord, RateLine, rate_line, record
+from sizing.report.documents_report import Report, Sensitivity
 from sizing.report.html_curve import first_metric
 from sizing.report.parts.limiting import unmet
 from sizing.specs.workload import Tokens
@@ -101,44 +99,34 @@ def _is_closed(asked: Prepared) -> bool:
 def _rates(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Iterator[RateLine]:
     """Yield latency by rate of the best layout of each GPU type and precision, the answer's with its own load."""
     request, tokens, best = to_size(asked, values), to_simulate(asked, values), answered.outcome.best
-    lines = _best(answered.outcome.answers)
-    with Bar("Simulating", len(lines)) as bar:
-        for done, one in enumerate(lines, start=1):
-            own = curve.own_point(one, request) if one is best and answered.document.feasible else None
-            yield rate_lines.line(one, list(curve.line(one, request, tokens)), own)
+    layouts = _best(answered.outcome.answers)
+    with Bar("Simulating", len(layouts)) as bar:
+        for done, one in enumerate(layouts, start=1):
+            is_answer = one is best and answered.document.feasible
+            yield rate_line(by_rate(one, request, tokens, is_answer=is_answer))
             bar(done)
 
 
-def _curve(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Curve | None:
+def _curve(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> CurveRecord | None:
     """Return the curve of the best layout of each GPU type and precision; None where none serves the demand."""
     request = asked.question.with_(requests_per_s=None, concurrency=None, gpu_budget=None)
-    found = tuple(line for best in _best(answered.outcome.answers) for line in _lines(best, request, asked))
+    found = [line for best in _best(answered.outcome.answers) for line in _lines(best, request, asked)]
     if not found:
         return None
-    drawn = Drawn(
-        asked=asked.asked,
-        question=request,
-        found=found,
-        layouts=curves.Layouts(
-            tuple(sorted({line.replica.layout.tp for line in found})),
-            tuple(sorted({line.replica.layout.pp for line in found})),
-        ),
-        in_flight=LOADS,
-        arrivals="closed",
-        simulated=not values["no_verify"],
+    layouts = [line.layout for line in found if line.layout is not None]
+    grid = Grid(
+        asked.options,
+        asked.precisions,
+        Layouts(*(tuple(sorted({getattr(layout, name) for layout in layouts})) for name in Layouts._fields)),
+        LOADS,
+        None if values["no_verify"] else asked.asked.workload.tokens,
         seed=SEED,
     )
-
-    def rests_on(number: int | None) -> Iterator[Assumption]:
-        return curve_inputs.rests_on(drawn, None, number)
-
-    lines = curve_predicted.lines(found, _seen(found, drawn), request)
-    limits = (
-        request.target.limits if request.service.osl > 1 else request.target.limits.model_copy(update={"itl": None})
-    )
-    return build_curve(
-        lines, limits, first_metric(limits, asked.asked.workload.mode), curve_inputs.inputs(drawn, None), rests_on
-    )
+    with Bar("Simulating") as bar:
+        drawn = evaluated(found, request, grid, each=partial(ordered, jobs=cores()), progress=bar)
+    limits = applying(request)
+    curve = marked(drawn, limits, first_metric(limits, asked.asked.workload.mode))
+    return record(curve, CurveInputs(asked.asked, request, grid), None)
 
 
 def _best(ranked: Sequence[Answer]) -> list[Answer]:
@@ -149,25 +137,10 @@ def _best(ranked: Sequence[Answer]) -> list[Answer]:
     return list(firsts.values())[:MOST_LINES]
 
 
-def _lines(best: Answer, question: Question, asked: Prepared) -> Iterator[curves.Line]:
+def _lines(best: Answer, question: Question, asked: Prepared) -> Iterator[CurveLine]:
     """Yield the line of a layout that the search found."""
     chosen = best.pool.replica
-    sizes = curves.Layouts((chosen.layout.tp,), (chosen.layout.pp,))
-    for line in curves.lines(question, (chosen.gpu_type,), (chosen.precision,), sizes, asked.data):
-        if isinstance(line, curves.Line) and line.replica.layout == chosen.layout:
+    sizes = Layouts((chosen.layout.tp,), (chosen.layout.pp,))
+    for line in lines(question, Grid((chosen.gpu_type,), (chosen.precision,), sizes, LOADS, None), asked.data):
+        if line.parts and line.layout == chosen.layout:
             yield line
-
-
-def _seen(found: Sequence[curves.Line], drawn: Drawn) -> list[list[curves.Seen]]:
-    if not drawn.simulated:
-        return [curves.closed_form(line, drawn.in_flight) for line in found]
-    with Bar("Simulating", len(found) * len(drawn.in_flight)) as bar:
-        return curves.simulated_lines(
-            found,
-            drawn.question,
-            drawn.asked.workload.tokens,
-            drawn.in_flight,
-            seed=drawn.seed,
-            each=partial(ordered, jobs=cores()),
-            progress=bar,
-        )

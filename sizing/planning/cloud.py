@@ -1,23 +1,15 @@
-"""Replicas that follow the load: by the hour, what they cost in GPU-hours, and what is at risk while more are loading.
-
-What a GPU costs an hour under each contract: a provider's prices where they are known, usual discounts where not.
-
-Whole instances: which of a provider's offers holds the pools of a type of GPU, and how many of it each hour takes.
-"""
+"""Replicas that follow the load: by the hour, what they cost in GPU-hours, and what is at risk while more are loading."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from sizing.catalog.prices import offers, offers_of, source_of, usd_per_gpu_hour
-from sizing.planning.fleet import Pool
+from sizing.planning.fleet import Tenant, rates_of, utilisation
+from sizing.planning.instances import Contracts, contracts
+from sizing.planning.provision import DAYS_PER_MONTH, HOURS_PER_MONTH, PlanAnswer, Provision
 from sizing.specs.demand import HOURS_OF_DAY, Scaling
-from sizing.specs.gpu import Gpu, Price
-from sizing.specs.units import GIGA, SECONDS_PER_HOUR
-
-DAYS_PER_MONTH = 365 / 12
-HOURS_PER_MONTH = HOURS_OF_DAY * DAYS_PER_MONTH
+from sizing.specs.units import GIB, GIGA, SECONDS_PER_HOUR
 
 
 class Delay(NamedTuple):
@@ -67,104 +59,150 @@ def reserved(gpus: Sequence[int], price: float, on_demand_price: float) -> int:
 
 
 class Mix(NamedTuple):
-    """A base that is reserved, and what comes on top of it by the hour: on demand, and a share of that as spot."""
+    """The cheapest mix of contracts for one type of GPU over the hours, and what its ends would cost, for a month.
 
+    GPUs are those paid for: of whole instances where a provider is named (`sku`, of `gpus_per_instance` GPUs).
+    """
+
+    gpu: str
     reserved_gpus: int
-    on_demand_gpu_hours: float
-    spot_gpu_hours: float
+    on_demand_gpu_hours_per_month: float
+    spot_gpu_hours_per_month: float
     reserved_usd_per_gpu_hour: float
     on_demand_usd_per_gpu_hour: float
     spot_usd_per_gpu_hour: float | None
     usd_per_month: float
     usd_per_month_all_on_demand: float
     usd_per_month_peak_always_on: float
+    sources: tuple[str, ...]
+    sku: str | None = None
+    gpus_per_instance: int | None = None
+    peak_instances: int | None = None
 
 
-def mix(gpus: Sequence[int], prices: tuple[float, float, float | None], spot_share: float) -> Mix:
-    """Return the cheapest base to reserve, and the costs of a month; `prices` are reserved, on-demand and spot, $/GPU-h.
-
-    Hours of the mix are those of a month. A spot share without a price is rented on demand.
-    """
-    base_price, price, spot_price = prices
-    base = reserved(gpus, base_price, price)
+def mix(gpu: str, gpus: Sequence[int], terms: Contracts, spot_share: float) -> Mix:
+    """The cheapest base of `gpus` by hour to reserve; above it GPUs are on demand, `spot_share` of their hours as spot."""
+    base = reserved(gpus, terms.reserved, terms.on_demand)
     per_month = HOURS_PER_MONTH / len(gpus)
-    above = sum(max(0, g - base) for g in gpus) * per_month
-    spot = above * spot_share if spot_price is not None else 0.0
-    usd = base * base_price * HOURS_PER_MONTH + (above - spot) * price + spot * (spot_price or 0.0)
+    above = sum(max(0, count - base) for count in gpus) * per_month
+    spot = above * spot_share
+    usd = base * terms.reserved * HOURS_PER_MONTH + (above - spot) * terms.on_demand
     return Mix(
+        gpu=gpu,
         reserved_gpus=base,
-        on_demand_gpu_hours=above - spot,
-        spot_gpu_hours=spot,
-        reserved_usd_per_gpu_hour=base_price,
-        on_demand_usd_per_gpu_hour=price,
-        spot_usd_per_gpu_hour=spot_price,
-        usd_per_month=usd,
-        usd_per_month_all_on_demand=sum(gpus) * per_month * price,
-        usd_per_month_peak_always_on=max(gpus) * HOURS_PER_MONTH * price,
+        on_demand_gpu_hours_per_month=above - spot,
+        spot_gpu_hours_per_month=spot,
+        reserved_usd_per_gpu_hour=terms.reserved,
+        on_demand_usd_per_gpu_hour=terms.on_demand,
+        spot_usd_per_gpu_hour=terms.spot if spot_share else None,
+        usd_per_month=usd + spot * terms.spot,
+        usd_per_month_all_on_demand=sum(gpus) * per_month * terms.on_demand,
+        usd_per_month_peak_always_on=max(gpus) * HOURS_PER_MONTH * terms.on_demand,
+        sources=(terms.on_demand_source, terms.reserved_source, *((terms.spot_source,) if spot_share else ())),
     )
 
 
-RESERVED, SPOT = "reserved", "spot"
+class ScaleUp(NamedTuple):
+    """What passes until a new replica of a workload serves, and the share of its requests that come above what is up."""
+
+    workload: str
+    weights_gb: float
+    node_start_s: float
+    load_s: float
+    engine_start_s: float
+    total_s: float
+    share_of_requests_at_risk: float | None
 
 
-class Contracts(NamedTuple):
-    """$ per GPU-hour by contract, each with where it is from."""
+class Cloud(NamedTuple):
+    """GPUs paid for over the hours of a profile, those of whole instances where a provider is named, and what they cost.
 
-    on_demand: float
-    on_demand_source: str
-    reserved: float
-    reserved_source: str
-    spot: float
-    spot_source: str
-
-
-def contracts(gpu: Gpu, on_demand: tuple[float, str], rules: Scaling, offer: Price | None = None) -> Contracts:
-    """Return the prices of all contracts, from a price on demand and usual discounts.
-
-    Of an offer its provider's other prices for as many GPUs count, where there are any.
+    `utilisation_mean` is the mean load over what they serve within the limits.
     """
 
-    def of(kind: str, discount: float) -> tuple[float, str]:
-        alike = [] if offer is None else [o for o in offers(gpu, offer.provider, kind) if o.gpus == offer.gpus]
-        if alike:
-            cheapest = min(alike, key=usd_per_gpu_hour)
-            return usd_per_gpu_hour(cheapest), source_of(cheapest)
-        why = f"{discount * 100:g} % below on demand, assumed: no {kind} price is known"
-        return on_demand[0] * (1 - discount), why
-
-    return Contracts(*on_demand, *of(RESERVED, rules.reserved_discount), *of(SPOT, rules.spot_discount))
-
-
-class Instances(NamedTuple):
-    """Instances of one offer, by hour; `joined` says that one of them holds the largest replica, or a node's part of it."""
-
-    offer: Price
-    by_hour: tuple[int, ...]
-    joined: bool
-
-    @property
-    def gpus_by_hour(self) -> tuple[int, ...]:
-        """GPUs paid for at each hour."""
-        return tuple(count * self.offer.gpus for count in self.by_hour)
-
-    @property
-    def usd_per_hour(self) -> float:
-        """What the busiest hour costs, and so all of it around the clock."""
-        return max(self.gpus_by_hour) * usd_per_gpu_hour(self.offer)
+    provider: str | None
+    peak_gpus: int
+    mean_gpus: float
+    min_replicas: int
+    gpu_hours_per_day: float
+    gpu_hours_per_month: float
+    utilisation_mean: float | None
+    share_of_requests_at_risk: float | None
+    scale_up: tuple[ScaleUp, ...]
+    mixes: tuple[Mix, ...]
+    usd_per_month: float | None
 
 
-def instances(pools: Sequence[Pool], gpu: Gpu, provider: str) -> Instances:
-    """Return the provider's cheapest offer for pools of one type of GPU, each on instances of its own.
+def cloud_of(fleet: Provision, scaling: Scaling) -> Cloud | None:
+    """What a cloud takes by the hour, in whole instances of the provider's; None without a profile and a provider."""
+    if fleet.hours == 1 and fleet.rules.provider is None:
+        return None
+    by_type = {gpu_id: _paid_for(gpu_id, fleet) for gpu_id in fleet.gpus_by_type}
+    by_hour = [sum(counts) for counts in zip(*by_type.values(), strict=True)]
+    mean = sum(by_hour) / fleet.hours
+    each = zip(fleet.answers, fleet.tenants, strict=True)
+    ups = tuple(_scale_up(answer, tenant, fleet, scaling) for answer, tenant in each)
+    mixes = tuple(_mixes(fleet, by_type, scaling))
+    return Cloud(
+        provider=fleet.rules.provider,
+        peak_gpus=max(by_hour),
+        mean_gpus=mean,
+        min_replicas=fleet.rules.min_replicas,
+        gpu_hours_per_day=mean * HOURS_OF_DAY,
+        gpu_hours_per_month=mean * HOURS_OF_DAY * DAYS_PER_MONTH,
+        utilisation_mean=utilisation(fleet.tenants, mean),
+        share_of_requests_at_risk=_at_risk(fleet, ups),
+        scale_up=ups,
+        mixes=mixes,
+        usd_per_month=sum(each.usd_per_month for each in mixes) if len(mixes) == len(by_type) else None,
+    )
 
-    An offer counts that holds a replica in one instance; where none does, GPUs count as if instances were joined. Raises
-    InputError where the provider has no price of the type.
-    """
-    largest = max(size for pool in pools for held in pool.held_by_hour for size, _ in held)
-    found = offers_of(gpu, provider)
-    holding = [offer for offer in found if offer.gpus >= min(largest, gpu.datasheet.node.gpus)]
 
-    def held(offer: Price) -> Instances:
-        hours = zip(*(pool.units_by_hour(offer.gpus) for pool in pools), strict=True)
-        return Instances(offer, tuple(map(sum, hours)), bool(holding))
+def _paid_for(gpu_id: str, fleet: Provision) -> tuple[int, ...]:
+    """GPUs of a type that each hour takes, those of whole instances where they are of a provider."""
+    if gpu_id in fleet.rented:
+        return fleet.rented[gpu_id].gpus_by_hour
+    return tuple(map(sum, zip(*(pool.gpus_by_hour for pool in fleet.pools if pool.gpu_id == gpu_id), strict=True)))
 
-    return min(map(held, holding or found), key=lambda one: one.usd_per_hour)
+
+def _scale_up(answer: PlanAnswer, tenant: Tenant, fleet: Provision, scaling: Scaling) -> ScaleUp:
+    """The delay of a new replica; its weights are those of all its GPUs."""
+    chosen = answer.best.pool.replica
+    weights = chosen.memory.weights_gib * GIB * chosen.layout.gpus
+    late = delay(weights, scaling)
+    rates, risk = tenant.rates_per_s(fleet.hours), None
+    if rates is not None and not tenant.need.in_flight:
+        risk = at_risk(rates, tenant.replicas(fleet.hours, fleet.rules), tenant.need.per_replica, late.total_s)
+    return ScaleUp(tenant.name, weights / GIGA, *late, late.total_s, risk)
+
+
+def _at_risk(fleet: Provision, ups: Sequence[ScaleUp]) -> float | None:
+    """The share of all requests that come above what is up, None where one workload states no rate."""
+    sums = rates_of(fleet.tenants, fleet.hours)
+    risks = [up.share_of_requests_at_risk for up in ups if up.share_of_requests_at_risk is not None]
+    if sums is None or len(risks) < len(ups):
+        return None
+    total = sum(map(sum, sums))
+    return sum(risk * sum(rates) for risk, rates in zip(risks, sums, strict=True)) / total if total else 0.0
+
+
+def _mixes(fleet: Provision, by_type: Mapping[str, Sequence[int]], scaling: Scaling) -> Iterator[Mix]:
+    """Yield the mix of contracts of each type of GPU that has a price."""
+    for gpu_id, gpus in by_type.items():
+        gpu_type, rented = fleet.gpu_types[gpu_id], fleet.rented.get(gpu_id)
+        price = fleet.price(gpu_id)
+        if gpu_type.usd_per_gpu_hour is None or price.usd_per_gpu_hour is None:
+            continue
+        on_demand = (price.usd_per_gpu_hour, price.source or "")
+        if rented is None:
+            yield mix(gpu_type.name, gpus, contracts(gpu_type.gpu, on_demand, scaling), fleet.rules.spot_share)
+            continue
+        offer = rented.offer
+        found = mix(gpu_type.name, gpus, contracts(gpu_type.gpu, on_demand, scaling, offer), fleet.rules.spot_share)
+        unsure = () if rented.joined else ("that the GPUs of a replica come joined is not said",)
+        yield found._replace(
+            sources=(*found.sources, *unsure),
+            sku=offer.sku,
+            gpus_per_instance=offer.gpus,
+            peak_instances=max(rented.by_hour),
+        )

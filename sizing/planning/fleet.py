@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from sizing.planning.size import Need, Rules, Size, packed, size_of
+from sizing.planning import size as sizes
+from sizing.planning.rules import ProvisionRules
+from sizing.planning.size import Need, Size, packed, size_of
 from sizing.question.demand import Demanded, over_hours
 from sizing.specs import demand
 
@@ -17,7 +19,7 @@ Sharing = Literal["shared", "separate"]
 SHARED: Sharing = "shared"
 
 
-class Member(NamedTuple):
+class Tenant(NamedTuple):
     """A workload of the fleet: its need and size on a type of GPU, how it is pooled, and its demand by hour."""
 
     name: str
@@ -38,7 +40,7 @@ class Member(NamedTuple):
             return None
         return over_hours(self.demanded.rates_per_s(sized=False) or (self.demanded.busy_per_s,), hours)
 
-    def base_replicas(self, hours: int, rules: Rules) -> tuple[int, ...]:
+    def base_replicas(self, hours: int, rules: ProvisionRules) -> tuple[int, ...]:
         """Return the replicas that each hour takes, at least the minimum, without the reserve."""
         need = self.need
         each = tuple(
@@ -57,7 +59,7 @@ class Member(NamedTuple):
         rates = self.demanded.rates_per_s(sized=True)
         return tuple(rate / max(rates) for rate in rates) or self.demanded.shares
 
-    def replicas(self, hours: int, rules: Rules) -> tuple[int, ...]:
+    def replicas(self, hours: int, rules: ProvisionRules) -> tuple[int, ...]:
         """Return the same with the reserve, which stays up at all hours."""
         return tuple(base + self.size.reserve.replicas for base in self.base_replicas(hours, rules))
 
@@ -66,13 +68,13 @@ def _replicas(amount: float, per_replica: float) -> int:
     return demand.replicas_for(amount, per_replica) if amount > 0 else 0
 
 
-def grown(member: Member, times: float, rules: Rules) -> Member:
+def grown(tenant: Tenant, times: float, rules: ProvisionRules) -> Tenant:
     """Return a workload with so many times the demand."""
-    need = replace(member.need, demand=member.need.demand * times, base=member.need.replicas(times))
-    return member._replace(need=need, size=size_of(need, rules))
+    need = replace(tenant.need, demand=tenant.need.demand * times, base=tenant.need.replicas(times))
+    return tenant._replace(need=need, size=size_of(need, rules))
 
 
-class Pool(NamedTuple):
+class GpuPool(NamedTuple):
     """The GPUs of one type that some workloads run on.
 
     `gpus_sum_of_peaks` would be theirs with each sized for its own peak; a shared pool has the GPUs of the busiest hour of all
@@ -98,62 +100,69 @@ class Pool(NamedTuple):
         return tuple(units[held] for held in self.held_by_hour)
 
 
-def hours_of(members: Sequence[Member]) -> int:
+def hours_of(tenants: Sequence[Tenant]) -> int:
     """Return the hours that the profiles of all have in common: those of a day or of a week."""
-    return math.lcm(*(member.hours for member in members))
+    return math.lcm(*(tenant.hours for tenant in tenants))
 
 
-def pools_of(members: Sequence[Member], rules: Rules) -> tuple[Pool, ...]:
+def pools_of(tenants: Sequence[Tenant], rules: ProvisionRules) -> tuple[GpuPool, ...]:
     """Return the pools of a fleet: one for each workload on its own, one for each GPU type that others share."""
-    hours = hours_of(members)
-    shared: dict[str, list[Member]] = {}
-    groups: list[list[Member]] = []
-    for member in members:
-        if member.pool != SHARED:
-            groups.append([member])
-        elif member.gpu_id in shared:
-            shared[member.gpu_id].append(member)
+    hours = hours_of(tenants)
+    shared: dict[str, list[Tenant]] = {}
+    groups: list[list[Tenant]] = []
+    for tenant in tenants:
+        if tenant.pool != SHARED:
+            groups.append([tenant])
+        elif tenant.gpu_id in shared:
+            shared[tenant.gpu_id].append(tenant)
         else:
-            groups.append(shared.setdefault(member.gpu_id, [member]))
+            groups.append(shared.setdefault(tenant.gpu_id, [tenant]))
     return tuple(_pool(group, hours, rules) for group in groups)
 
 
-def _pool(members: Sequence[Member], hours: int, rules: Rules) -> Pool:
+def _pool(tenants: Sequence[Tenant], hours: int, rules: ProvisionRules) -> GpuPool:
     """Return the pool of workloads on one type of GPU."""
-    first = members[0]
+    first = tenants[0]
     node = first.need.fit.gpus_per_node
-    by_hour = [member.base_replicas(hours, rules) for member in members]
-    sizes = [member.need.fit.gpus_per_replica for member in members]
-    reserve = reserve_of_pool(members, rules)
+    by_hour = [tenant.base_replicas(hours, rules) for tenant in tenants]
+    sizes = [tenant.need.fit.gpus_per_replica for tenant in tenants]
+    reserve = reserve_of_pool(tenants, rules)
     held = tuple((*zip(sizes, counts, strict=True), *reserve) for counts in zip(*by_hour, strict=True))
     gpus = tuple(sum(size * count for size, count in hour) for hour in held)
     spare = sum(count for _, count in reserve)
-    return Pool(
+    return GpuPool(
         gpu_id=first.gpu_id,
         pool=first.pool,
-        workloads=tuple(member.name for member in members),
+        workloads=tuple(tenant.name for tenant in tenants),
         gpus=max(gpus),
         nodes=max(_nodes(hour, node) for hour in set(held)),
         gpus_per_node=node,
-        gpus_sum_of_peaks=sum(member.size.gpus for member in members),
+        gpus_sum_of_peaks=sum(tenant.size.gpus for tenant in tenants),
         gpus_by_hour=gpus,
         replicas_by_hour=tuple(sum(counts) + spare for counts in zip(*by_hour, strict=True)),
         held_by_hour=held,
         reserve_gpus=sum(size * count for size, count in reserve),
-        reserve_gpus_apart=sum(size * m.size.reserve.replicas for size, m in zip(sizes, members, strict=True)),
+        reserve_gpus_apart=sum(
+            size * tenant.size.reserve.replicas for size, tenant in zip(sizes, tenants, strict=True)
+        ),
     )
 
 
-def reserve_of_pool(members: Sequence[Member], rules: Rules) -> list[tuple[int, int]]:
+def reserve_of_pool(tenants: Sequence[Tenant], rules: ProvisionRules) -> list[tuple[int, int]]:
     """Return the reserve of a pool as (GPUs of a replica, replicas).
 
     A spare GPU can load any of the models, so the largest reserve is one for all. A target for each workload is not met by
     one reserve for all, so what it asks for adds up; only one node at a time is out for maintenance.
     """
     if rules.availability is None:
-        return [max(((m.need.fit.gpus_per_replica, m.size.reserve.replicas) for m in members), key=math.prod)]
-    failures = [(m.need.fit.gpus_per_replica, m.size.reserve.failures) for m in members]
-    return [*failures, max(((m.need.fit.gpus_per_replica, m.size.reserve.maintenance) for m in members), key=math.prod)]
+        return [
+            max(((tenant.need.fit.gpus_per_replica, tenant.size.reserve.replicas) for tenant in tenants), key=math.prod)
+        ]
+    failures = [(tenant.need.fit.gpus_per_replica, tenant.size.reserve.failures) for tenant in tenants]
+    return [
+        *failures,
+        max(((tenant.need.fit.gpus_per_replica, tenant.size.reserve.maintenance) for tenant in tenants), key=math.prod),
+    ]
 
 
 def _nodes(replicas: Sequence[tuple[int, int]], gpus_per_node: int) -> int:
@@ -161,3 +170,129 @@ def _nodes(replicas: Sequence[tuple[int, int]], gpus_per_node: int) -> int:
     for size, count in replicas:
         counts[size] += count
     return packed(counts, gpus_per_node)
+
+
+class Hour(NamedTuple):
+    """One hour of the profile, from midnight, or Monday midnight; replicas and GPUs that follow the load, with reserve."""
+
+    hour: int
+    requests_per_s: float | None
+    replicas: int
+    gpus: int
+    capacity_requests_per_s: float | None
+
+
+def hours_of_load(tenants: Sequence[Tenant], pools: Sequence[GpuPool]) -> tuple[Hour, ...]:
+    """The load hour by hour, and the replicas and GPUs that follow it; none where no workload has a profile.
+
+    What replicas serve is of a single workload: requests of several differ.
+    """
+    count = hours_of(tenants)
+    if all(tenant.hours == 1 for tenant in tenants):
+        return ()
+    rates = rates_of(tenants, count)
+    sums = None if rates is None else list(map(sum, zip(*rates, strict=True)))
+    per_replica = tenants[0].need.per_replica if len(tenants) == 1 and sums is not None else None
+    found = []
+    for hour in range(count):
+        replicas = sum(pool.replicas_by_hour[hour] for pool in pools)
+        found.append(
+            Hour(
+                hour=hour,
+                requests_per_s=None if sums is None else sums[hour],
+                replicas=replicas,
+                gpus=sum(pool.gpus_by_hour[hour] for pool in pools),
+                capacity_requests_per_s=None if per_replica is None else replicas * per_replica,
+            )
+        )
+    return tuple(found)
+
+
+def rates_of(tenants: Sequence[Tenant], hours: int) -> list[tuple[float, ...]] | None:
+    """Requests/s of each workload hour by hour, None where one states no rate."""
+    rates = [tenant.rates_per_s(hours) for tenant in tenants]
+    known = [rate for rate in rates if rate is not None]
+    return known if len(known) == len(rates) else None
+
+
+def peak_of_sums(tenants: Sequence[Tenant]) -> float | None:
+    """The busiest hour of all workloads together, None where one states no rate; chance is left out of several."""
+    rates = rates_of(tenants, hours_of(tenants))
+    if rates is None:
+        return None
+    return tenants[0].need.demand if len(tenants) == 1 else max(map(sum, zip(*rates, strict=True)))
+
+
+def utilisation(tenants: Sequence[Tenant], gpus: float) -> float | None:
+    """The mean load over what `gpus` serve within the limits, where they are filled as planned.
+
+    None where a workload states no rate by hour and no mean.
+    """
+    hours, busy = hours_of(tenants), 0.0
+    for tenant in tenants:
+        rates = tenant.rates_per_s(hours)
+        mean = tenant.demanded.mean_per_s if tenant.demanded is not None else None
+        if mean is None and rates is not None and tenant.hours > 1:
+            mean = sum(rates) / hours
+        if mean is None or tenant.need.in_flight:
+            return None
+        busy += mean / tenant.need.per_replica * tenant.need.fit.gpus_per_replica
+    return busy / gpus
+
+
+class FleetFigures(NamedTuple):
+    """Workloads together: sums of their peaks, and the peak of their sum hour by hour; None where no rates are known."""
+
+    sum_of_peaks_requests_per_s: float | None
+    peak_of_sums_requests_per_s: float | None
+    sum_of_peaks_gpus: int
+    peak_of_sums_gpus: int
+
+
+def together(tenants: Sequence[Tenant], pools: Sequence[GpuPool]) -> FleetFigures:
+    """The workloads of a fleet together, in requests/s and GPUs."""
+    rates = rates_of(tenants, hours_of(tenants))
+    return FleetFigures(
+        sum_of_peaks_requests_per_s=None if rates is None else sum(map(max, rates)),
+        peak_of_sums_requests_per_s=None if rates is None else max(map(sum, zip(*rates, strict=True))),
+        sum_of_peaks_gpus=sum(pool.gpus_sum_of_peaks for pool in pools),
+        peak_of_sums_gpus=sum(pool.gpus for pool in pools),
+    )
+
+
+class Availability(NamedTuple):
+    """The chance that enough replicas are up for the peak, failing by themselves, and with their nodes."""
+
+    workload: str
+    target: float | None
+    node_availability: float
+    replicas_needed: int
+    replicas_for_failures: int
+    achieved: float
+    achieved_by_node: float
+    replicas_for_target_by_node: int | None
+
+
+def availability(tenant: Tenant, rules: ProvisionRules) -> Availability | None:
+    """The chance that enough replicas of a workload are up; None where no availability of a node is stated.
+
+    Replicas for maintenance do not count: a node may be out of service when another fails.
+    """
+    if rules.unit_availability is None:
+        return None
+    fit, size = tenant.need.fit, tenant.size
+    unit = sizes.of_replica(fit, rules.unit_availability)
+    running = size.base + size.reserve.failures
+    by_node = None
+    if rules.availability is not None and fit.replicas_per_node > 1:
+        by_node = sizes.fewest_by_node(size.base, unit, rules.availability, fit)
+    return Availability(
+        workload=tenant.name,
+        target=rules.availability,
+        node_availability=rules.unit_availability,
+        replicas_needed=size.base,
+        replicas_for_failures=running,
+        achieved=sizes.up(running, size.base, unit),
+        achieved_by_node=sizes.up_by_node(running, size.base, unit, fit),
+        replicas_for_target_by_node=by_node,
+    )

@@ -25,6 +25,7 @@ class Growing(NamedTuple):
     """The size at a date, each month in which nodes are added until then, and when the next is due."""
 
     per_month: float
+    start: str
     until: str | None
     at_date: Month | None
     next_node: Month | None
@@ -75,7 +76,14 @@ def growing(
             elif at_date is not None and until is not None and _first(start, month) < until and at_date.nodes > nodes:
                 within.append(at_date)
             nodes = found.nodes
-    return Growing(per_month, until.isoformat() if until is not None else None, at_date, next_node, tuple(within))
+    return Growing(
+        per_month,
+        start.isoformat(),
+        until.isoformat() if until is not None else None,
+        at_date,
+        next_node,
+        tuple(within),
+    )
 
 
 def _first(start: date, months: int) -> date:

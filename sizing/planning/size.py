@@ -12,10 +12,10 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, preference
+from sizing.planning.rules import ProvisionRules
 from sizing.question.question import Question
 from sizing.specs import demand as capacity
 from sizing.specs.errors import Fault, InputError
@@ -87,11 +87,6 @@ DIGITS_OF_AVAILABILITY = 1e-4
 
 class UnreachableError(Exception):
     """No reserve of a sensible size reaches a target; the message says which node would."""
-
-
-def of_times(mtbf_hours: float, mttr_hours: float) -> float:
-    """Return the share of time that something is up which runs `mtbf_hours` between failures and is repaired in `mttr_hours`."""
-    return mtbf_hours / (mtbf_hours + mttr_hours)
 
 
 def up(n: int, k: int, availability: float) -> float:
@@ -168,22 +163,6 @@ def _exactly(n: int, hits: int, share: float) -> float:
 
 ROUNDING = 1e-9
 HUNDREDTHS = 1e4  # of a per cent in a whole: availabilities are said to two decimals
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What is added to the size of the peak, and what the load does over time; nothing of it unless asked for."""
-
-    spare: int = 0
-    availability: float | None = None
-    unit_availability: float | None = None
-    by_node: bool = False
-    maintenance: bool = False
-    growth_per_month: float | None = None
-    start: date = date(2000, 1, 1)
-    until: date | None = None
-    min_replicas: int = 1
-    spot_share: float = 0.0
 
 
 class Reserve(NamedTuple):
@@ -265,7 +244,7 @@ def need_of(best: Answer, question: Question) -> Need:
     return found
 
 
-def reserve_of(base: int, fit: Fit, rules: Rules) -> Reserve:
+def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:
     """Return the reserve of so many replicas. Raises UnreachableError for a target that none of a sensible size reaches."""
     lost = fit.replicas_lost_with_a_node if rules.maintenance else 0
     if rules.availability is None or rules.unit_availability is None:
@@ -283,7 +262,7 @@ def reserve_of(base: int, fit: Fit, rules: Rules) -> Reserve:
     return Reserve(rules.spare, found - base, lost)
 
 
-def _node_needed(base: int, target: float, fit: Fit, rules: Rules) -> float:
+def _node_needed(base: int, target: float, fit: Fit, rules: ProvisionRules) -> float:
     """Return the least availability of a node that reaches a target with the largest reserve."""
     unit = enough(base, target, fit, by_node=rules.by_node)
     return math.ceil(float(unit ** (1 / fit.nodes_per_replica)) * HUNDREDTHS) / HUNDREDTHS
@@ -294,14 +273,14 @@ def of_replica(fit: Fit, node_availability: float) -> float:
     return float(node_availability**fit.nodes_per_replica)
 
 
-def size_of(need: Need, rules: Rules) -> Size:
+def size_of(need: Need, rules: ProvisionRules) -> Size:
     """Return the size of a need with its reserve."""
     reserve = reserve_of(need.base, need.fit, rules)
     total = need.base + reserve.replicas
     return Size(need.base, reserve, total, total * need.fit.gpus_per_replica, need.fit.nodes(total))
 
 
-def order_with(rules: Rules) -> Callable[[Answer, Question], tuple[float, ...]]:
+def order_with(rules: ProvisionRules) -> Callable[[Answer, Question], tuple[float, ...]]:
     """Return the order of preference among sizes that counts their reserves: many small replicas spare less than few large ones."""
 
     def order(found: Answer, question: Question) -> tuple[float, ...]:

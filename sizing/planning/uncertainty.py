@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.planning.cloud import HOURS_PER_MONTH
-from sizing.planning.fleet import SHARED, Member
-from sizing.planning.size import ROUNDING, Fit, Rules, reserve_of
+from sizing.catalog import shelf, traces
+from sizing.catalog.paths import expanded
+from sizing.planning.fleet import SHARED, Tenant
+from sizing.planning.provision import HOURS_PER_MONTH, PlanAnswer, Provision
+from sizing.planning.rules import ProvisionRules
+from sizing.planning.size import ROUNDING, Fit, reserve_of
 from sizing.question import demand as demands
-from sizing.specs.bands import Band
+from sizing.question.question import situation_of
+from sizing.specs.bands import Band, find, region
 from sizing.specs.values import replaced
 from sizing.specs.workload import Defaults, Workload
 
@@ -22,6 +26,7 @@ DRAWS = 10_000
 SHARES = (0.1, 0.5, 0.9)
 P90_SIGMAS = NormalDist().inv_cdf(0.9)  # 1.2816: P10 and P90 lie so many standard deviations from the middle
 MODEL_ERROR, PRICE = "model error", "price"
+MEASURE = "influence: Spearman's rank correlation of an input with GPUs over all draws, of the price with cost"
 
 Floats = NDArray[np.float64]
 
@@ -32,7 +37,7 @@ class Uncertain(NamedTuple):
     `gpus_per_instance` are those of what is rented, paid for as a whole.
     """
 
-    member: Member
+    tenant: Tenant
     workload: Workload
     defaults: Defaults
     band: Band | None
@@ -59,13 +64,15 @@ class Quantiles(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """GPUs and cost over all draws, and the inputs by how much they matter, most first."""
+    """GPUs and cost over all draws, the inputs by how much they matter, most first, and what was taken as certain."""
 
     draws: int
     seed: int
     gpus: Quantiles
     usd_per_month: Quantiles | None
+    measure: str
     influences: tuple[Influence, ...]
+    certain: tuple[str, ...]
 
 
 class _Input(NamedTuple):
@@ -74,7 +81,7 @@ class _Input(NamedTuple):
     values: Floats
 
 
-def simulate(fleet: Sequence[Uncertain], rules: Rules, *, seed: int, draws: int = DRAWS) -> Ranges:
+def simulate(fleet: Sequence[Uncertain], rules: ProvisionRules, *, seed: int, draws: int = DRAWS) -> Ranges:
     """Draw every uncertain input, and size the fleet for each draw from what one replica serves.
 
     Ranges are uniform; the model's error is lognormal with the band's ends as P10 and P90, one draw for a workload; prices
@@ -84,10 +91,10 @@ def simulate(fleet: Sequence[Uncertain], rules: Rules, *, seed: int, draws: int 
     inputs: list[_Input] = []
     bases = []
     for one in fleet:
-        own, base = _bases(one, random, draws, rules, prefix=f"{one.member.name}: " if len(fleet) > 1 else "")
+        own, base = _bases(one, random, draws, rules, prefix=f"{one.tenant.name}: " if len(fleet) > 1 else "")
         inputs += own
         bases.append(base)
-    failures = [_failures(one.member, base.max(axis=1), rules) for one, base in zip(fleet, bases, strict=True)]
+    failures = [_failures(one.tenant, base.max(axis=1), rules) for one, base in zip(fleet, bases, strict=True)]
     gpus, usd_per_h = _gpus(fleet, bases, failures, rules)
     spread = max((one.workload.planning.price_uncertainty or 0.0 for one in fleet), default=0.0)
     if spread and usd_per_h is not None:
@@ -96,16 +103,52 @@ def simulate(fleet: Sequence[Uncertain], rules: Rules, *, seed: int, draws: int 
         usd_per_h = usd_per_h * times
     usd = None if usd_per_h is None else usd_per_h * HOURS_PER_MONTH
     return Ranges(
-        draws,
-        seed,
-        _quantiles(gpus),
-        None if usd is None else _quantiles(usd),
-        tuple(_influences(inputs, gpus, usd)),
+        draws=draws,
+        seed=seed,
+        gpus=_quantiles(gpus),
+        usd_per_month=None if usd is None else _quantiles(usd),
+        measure=MEASURE,
+        influences=tuple(_influences(inputs, gpus, usd)),
+        certain=tuple(_certain(fleet)),
+    )
+
+
+def _certain(fleet: Sequence[Uncertain]) -> Iterator[str]:
+    """Yield what has no range."""
+    yield from (f"{one.tenant.name}: model (no published runs of its kind)" for one in fleet if one.band is None)
+    yield from (f"{one.tenant.name}: demand (no range stated)" for one in fleet if not one.workload.uncertain)
+    spread = [one.workload.planning.price_uncertainty for one in fleet]
+    if not any(spread):
+        yield "price (no --price-uncertainty)" if set(spread) == {None} else "price (--price-uncertainty 0)"
+
+
+def of_fleet(fleet: Provision) -> list[Uncertain]:
+    """Each workload with its ranges, its price, and the error band of its rate where published runs of its kind are known."""
+    return [_uncertain(answer, tenant, fleet) for answer, tenant in zip(fleet.answers, fleet.tenants, strict=True)]
+
+
+def _uncertain(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> Uncertain:
+    best, question, query = answer.best, answer.outcome.question, answer.workload.query
+    workload, defaults, gpu_type = query.workload, query.data.defaults, best.pool.replica.gpu_type
+    in_flight = question.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
+    situation = situation_of(question, gpu_type.gpu, region(in_flight / best.pool.count))
+    arrivals = None
+    if workload.demand is not None and workload.demand.trace is not None:
+        rows = traces.load_trace(expanded(workload.demand.trace))
+        arrivals = demands.of_trace(rows[:, 0], defaults.trace_window_s)
+    return Uncertain(
+        tenant,
+        workload,
+        defaults,
+        find(shelf.load_bands().spec.bands, "throughput", situation),
+        fleet.price(gpu_type.id).usd_per_gpu_hour,
+        fleet.rented[gpu_type.id].offer.gpus if gpu_type.id in fleet.rented else 1,
+        arrivals,
     )
 
 
 def _bases(
-    one: Uncertain, random: np.random.Generator, draws: int, rules: Rules, *, prefix: str
+    one: Uncertain, random: np.random.Generator, draws: int, rules: ProvisionRules, *, prefix: str
 ) -> tuple[list[_Input], Floats]:
     """Return the inputs drawn for a workload, and the replicas without reserve by draw and hour."""
     drawn = {field: random.uniform(span.low, span.high, draws) for field, span in one.workload.uncertain.items()}
@@ -113,7 +156,7 @@ def _bases(
         _Input(f"{prefix}{field}", f"uniform, {span.low:g} to {span.high:g}", drawn[field])
         for field, span in one.workload.uncertain.items()
     ]
-    need = one.member.need
+    need = one.tenant.need
     capacity = np.full(draws, need.per_replica)
     if one.band is not None:
         error = _lognormal(random, one.band, draws)
@@ -121,7 +164,7 @@ def _bases(
         inputs.append(_Input(f"{prefix}{MODEL_ERROR}", what, error))
         capacity = capacity * error
     wanted = _demands(one, drawn, draws)
-    parts = np.array(one.member.parts() or (1.0,))
+    parts = np.array(one.tenant.parts() or (1.0,))
     by_hour = np.ceil(np.outer(wanted * (1 + need.headroom) / capacity, parts) - ROUNDING)
     least = np.minimum(rules.min_replicas, np.maximum(1.0, by_hour.max(axis=1, keepdims=True)))
     return inputs, np.maximum(least, by_hour)
@@ -136,8 +179,8 @@ def _lognormal(random: np.random.Generator, band: Band, draws: int) -> Floats:
 
 def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
     """Return the demand at the peak of every draw: the resolution of the workload with the numbers drawn."""
-    if not drawn or one.workload.demand is None or one.member.demanded is None:
-        return np.full(draws, one.member.need.demand)
+    if not drawn or one.workload.demand is None or one.tenant.demanded is None:
+        return np.full(draws, one.tenant.need.demand)
     found = np.empty(draws)
     columns = [(field.partition(".")[::2], values.tolist()) for field, values in drawn.items()]
     for index in range(draws):
@@ -152,7 +195,7 @@ def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
             planning,
             one.defaults,
             offline=one.workload.mode == "offline",
-            shape=one.member.demanded.shape,
+            shape=one.tenant.demanded.shape,
             arrivals=one.arrivals,
         )
         peak = resolved.peak_per_s if resolved.peak_per_s is not None else demand.concurrency
@@ -160,24 +203,24 @@ def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
     return found
 
 
-def _failures(member: Member, bases: Floats, rules: Rules) -> Floats:
+def _failures(tenant: Tenant, bases: Floats, rules: ProvisionRules) -> Floats:
     """Return the replicas that stand in for failed ones at each size, worked out once for each."""
     sizes, where = np.unique(bases, return_inverse=True)
-    return np.array([float(reserve_of(int(size), member.need.fit, rules).failures) for size in sizes])[where]
+    return np.array([float(reserve_of(int(size), tenant.need.fit, rules).failures) for size in sizes])[where]
 
 
 def _gpus(
-    fleet: Sequence[Uncertain], bases: Sequence[Floats], failures: Sequence[Floats], rules: Rules
+    fleet: Sequence[Uncertain], bases: Sequence[Floats], failures: Sequence[Floats], rules: ProvisionRules
 ) -> tuple[Floats, Floats | None]:
     """Return GPUs in all and $ an hour of every draw; workloads that share a pool add up hour by hour."""
     hours = math.lcm(*(base.shape[1] for base in bases))
     total, usd = np.zeros(bases[0].shape[0]), np.zeros(bases[0].shape[0])
     pools: dict[str, list[int]] = {}
     for index, one in enumerate(fleet):
-        key = one.member.gpu_id if one.member.pool == SHARED else f"{index}"
+        key = one.tenant.gpu_id if one.tenant.pool == SHARED else f"{index}"
         pools.setdefault(key, []).append(index)
     for members in pools.values():
-        fits = [fleet[i].member.need.fit for i in members]
+        fits = [fleet[i].tenant.need.fit for i in members]
         together = sum(
             np.tile(bases[i], hours // bases[i].shape[1]) * fit.gpus_per_replica
             for i, fit in zip(members, fits, strict=True)
@@ -190,7 +233,7 @@ def _gpus(
     return total, None if np.isnan(usd).any() else usd
 
 
-def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: Rules) -> Floats:
+def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: ProvisionRules) -> Floats:
     """Return the GPUs in reserve of a pool, as `fleet.reserve_of_pool` does."""
     for_failures = np.array([count * fit.gpus_per_replica for count, fit in zip(failures, fits, strict=True)])
     out = np.array([fit.replicas_lost_with_a_node * fit.gpus_per_replica * rules.maintenance for fit in fits])

@@ -1,84 +1,199 @@
-"""The document of `llmsize curve`: lines judged by the limits, and the points that matter marked."""
+"""The record of `llmsize curve`: lines of latency against throughput, the points that matter, and what they rest on."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from sizing.answers import curve
+from sizing.answers.curve import Curve, CurveAxis
+from sizing.answers.lines import CurveLine, Grid, LineByRate, Origin, Pair
+from sizing.answers.measured import Measured
+from sizing.answers.points import METRICS, CurvePoint
+from sizing.engine.simulation import ROUNDS
 from sizing.formats.view import Assumption, plain
 from sizing.formats.words import milliseconds
-from sizing.report.documents_curve import Curve, CurveAxis, CurveLimiting, CurveLine, CurvePoint, Metric, Percentiles
-from sizing.report.parts.layouts import layout_in
-from sizing.report.parts.pools import shape_words
-from sizing.specs.units import MILLI
+from sizing.model.architecture import SIZES
+from sizing.question.question import Question
+from sizing.report.parts import assumptions
+from sizing.report.parts.layouts import layout_in, sizes
+from sizing.report.parts.question import Asked, conversation
+from sizing.specs.units import MILLI, Statistics
 from sizing.specs.workload import Limits
 
-METRICS: tuple[Metric, ...] = ("ttft", "itl", "e2e")
+if TYPE_CHECKING:  # loaded where separate pools are drawn
+    from sizing.report.parts.pools import PoolShapes
+
 MARKS = ("pareto", "knee", "chosen")
 OF_POINTS = (*MARKS, "bands", "latency_ms")  # what a point says beside the figures that make a mark of it
 OF_LINES = ("points", "reason", "fits")
 
-Place = tuple[int, int]  # a line's number and a point's on it
 
+class LineRecord(NamedTuple):
+    """A layout of one GPU type and weight precision with its points by concurrency; `gpus` are those of one replica.
 
-class _Placed(NamedTuple):
-    """The points of some lines with their places, latencies and throughputs."""
-
-    places: tuple[Place, ...]
-    latency_ms: NDArray[np.float64]
-    throughput: NDArray[np.float64]
-    feasible: NDArray[np.bool_]
-
-
-def build(
-    lines: Sequence[CurveLine],
-    limits: Limits,
-    metric: Metric,
-    inputs: dict[str, Any],
-    assumptions: Callable[[int | None], Iterator[Assumption]],
-) -> Curve:
-    """Judge and mark the points.
-
-    `assumptions` lists what the line of a number rests on: that of the chosen point, where there is none the first that
-    fits, None where nothing does.
+    `slots` are the requests that the engine runs at once, `cache_holds` those of mean length that its cache holds. One that
+    does not fit has a reason and no points. `source` is where a measured line is from, whose weight precision may be empty:
+    not stated. Of separate `pools` the GPUs are those of both, `concurrency` is over both, and what one replica alone has (its
+    layout, slots, cache) is null; MBU, MFU and the cache in use of their points are the decode pool's.
     """
-    axis = axis_of(lines, limits, metric)
-    judged = [line._replace(points=tuple(_judged(point, limits, axis) for point in line.points)) for line in lines]
-    marked = {name: set[Place]() for name in MARKS}
-    for origin in ("measured", "predicted"):
-        placed = _placed(judged, lambda line, origin=origin: line.origin == origin)  # type: ignore[misc]
-        front = curve.pareto(placed.latency_ms, placed.throughput)
-        marked["pareto"].update(place for place, on in zip(placed.places, front, strict=True) if on)
-        best = curve.best_within(placed.latency_ms, placed.throughput, placed.feasible)
-        if best is not None and not marked["chosen"]:  # what was measured is not outdone by a prediction
-            marked["chosen"].add(placed.places[best])
-    marked["knee"].update(place for number, line in enumerate(judged) for place in _knee(number, line))
-    shown = [_with_marks(number, line, marked) for number, line in enumerate(judged)]
-    chosen = next(iter(_flat(shown, "chosen")), None)
-    at = next(iter(marked["chosen"]), None)
-    rests_on = at[0] if at is not None else next((number for number, line in enumerate(shown) if line.fits), None)
-    return Curve(
-        inputs=inputs,
-        x=axis,
-        limits=stated(limits),
+
+    origin: Origin
+    gpu: str
+    weight_precision: str
+    kv_precision: str | None
+    tp: int | None
+    pp: int | None
+    ep: int | None
+    dp: int | None
+    cp: int | None
+    dcp: int | None
+    gpus: int | None
+    engine: str
+    engine_version: str | None
+    fits: bool
+    reason: str | None
+    slots: int | None
+    slots_bound: str | None
+    cache_holds: float | None
+    source: str | None
+    points: tuple[CurvePoint, ...]
+    pools: PoolShapes | None
+
+
+class CurveLimiting(NamedTuple):
+    """Why no point will do: the limit that the nearest one breaks (null: nothing fits, or nothing is stated), and how far.
+
+    `excess` is 0.1 where the nearest point, which stands in `nearest` with its line's keys, is 10 % over.
+    """
+
+    limit: str | None
+    detail: str
+    excess: float | None
+    nearest: dict[str, Any] | None
+
+
+class CurveRecord(NamedTuple):
+    """The record of `llmsize curve`: `chosen`, `pareto` and `knees` are points with the keys of their line.
+
+    Measured lines, where there are any, are what is chosen from: no prediction outdoes a measurement. `pareto` is a set for
+    each origin. `cache_full` names each line's first point at which no further request of mean length fits its cache.
+    """
+
+    inputs: dict[str, Any]
+    x: CurveAxis
+    limits: dict[str, Any]
+    feasible: bool
+    limiting: CurveLimiting | None
+    chosen: dict[str, Any] | None
+    lines: tuple[LineRecord, ...]
+    pareto: tuple[dict[str, Any], ...]
+    knees: tuple[dict[str, Any], ...]
+    cache_full: tuple[dict[str, Any], ...]
+    assumptions: tuple[Assumption, ...]
+    schema: str = "llmsize.curve/1"
+
+
+class RatePoint(NamedTuple):
+    """One replica under Poisson arrivals at a rate; `share_of_stable` is of the highest rate at which queues end.
+
+    `is_answer` marks the load that the answer's replicas run at.
+    """
+
+    requests_per_s_per_replica: float | None
+    requests_per_s_per_gpu: float | None
+    requests_per_s_per_8_gpus: float | None
+    share_of_stable: float
+    in_flight: float
+    ttft_ms: Statistics
+    itl_ms: Statistics
+    e2e_ms: Statistics
+    feasible: bool
+    is_answer: bool
+
+
+class RateLine(NamedTuple):
+    """A layout with its points by rate; `gpus` are those of one replica."""
+
+    gpu: str
+    weight_precision: str
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    gpus: int
+    points: tuple[RatePoint, ...]
+
+
+class CurveInputs(NamedTuple):
+    """What predicted lines are of."""
+
+    asked: Asked
+    question: Question
+    grid: Grid
+
+
+def record(found: Curve, of: CurveInputs | None, measured: Measured | None) -> CurveRecord:
+    """The record of a curve with predicted lines, measured ones, or both."""
+    lines = tuple(_line(line) for line in found.lines)
+    chosen = next(iter(_flat(lines, "chosen")), None)
+    return CurveRecord(
+        inputs=_inputs(found, of, measured),
+        x=found.axis,
+        limits=_limits(found.limits),
         feasible=chosen is not None,
-        limiting=None if chosen is not None else limiting(shown, limits),
+        limiting=None if chosen is not None else _limiting(found, lines),
         chosen=chosen,
-        lines=tuple(shown),
-        pareto=_flat(shown, "pareto"),
-        knees=_flat(shown, "knee"),
-        cache_full=tuple(_cache_full(line) for line in shown if line.cache_holds is not None),
-        assumptions=tuple(dict.fromkeys(assumptions(rests_on))),
+        lines=lines,
+        pareto=_flat(lines, "pareto"),
+        knees=_flat(lines, "knee"),
+        cache_full=tuple(_cache_full(line) for line in lines if line.cache_holds is not None),
+        assumptions=tuple(dict.fromkeys(_rests_on(found, of, measured))),
     )
 
 
-def stated(limits: Limits) -> dict[str, Any]:
-    """Return the limits in ms with the statistic that they bound; null where none is set."""
+def _line(line: CurveLine) -> LineRecord:
+    load = line.load
+    return LineRecord(
+        origin=line.origin,
+        gpu=line.gpu,
+        weight_precision=line.weight_precision,
+        kv_precision=line.kv_precision,
+        **(dict.fromkeys(SIZES) if line.layout is None else sizes(line.layout)),
+        gpus=line.gpus,
+        engine=line.engine,
+        engine_version=line.engine_version,
+        fits=line.origin == "measured" or bool(line.parts),
+        reason=_reason(line),
+        slots=None if load is None else load.slots,
+        slots_bound=None if load is None else load.slots_bound,
+        cache_holds=line.cache_holds,
+        source=line.source,
+        points=line.points,
+        pools=_shapes(line),
+    )
+
+
+def _reason(line: CurveLine) -> str | None:
+    """Say why a line has no points."""
+    if line.pools is None or isinstance(line.pools, Pair):
+        return line.reason
+    from sizing.report.parts.pools import why_not
+
+    return why_not(line.pools.found, line.pools.asked)
+
+
+def _shapes(line: CurveLine) -> PoolShapes | None:
+    if not isinstance(line.pools, Pair):
+        return None
+    from sizing.report.parts import pools
+
+    return pools.shapes(line.pools.pair)
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    """The limits in ms with the statistic that they bound; null where none is set."""
     found = {name: getattr(limits, name) for name in METRICS}
     return {
         name: None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
@@ -86,72 +201,7 @@ def stated(limits: Limits) -> dict[str, Any]:
     }
 
 
-def axis_of(lines: Sequence[CurveLine], limits: Limits, metric: Metric) -> CurveAxis:
-    """Return the axis of a latency: in the statistic that its limit bounds where any point states it, else the mean.
-
-    Sources that state medians alone are shown by those.
-    """
-    limit = getattr(limits, metric)
-    wanted = limit.statistic if limit is not None else "mean"
-    points = [point for line in lines for point in line.points]
-    for statistic in (wanted, "mean", "p50"):
-        if any(getattr(getattr(point.latency_ms, metric), statistic) is not None for point in points):
-            drawn = limit is not None and statistic == limit.statistic
-            return CurveAxis(metric, statistic, limit.seconds / MILLI if drawn else None)
-    return CurveAxis(metric, wanted, None if limit is None else limit.seconds / MILLI)
-
-
-def _judged(point: CurvePoint, limits: Limits, axis: CurveAxis) -> CurvePoint:
-    """Return a point with the latency of the axis, and whether it keeps each limit."""
-    met: dict[str, bool | None] = {
-        name: _keeps(point.latency_ms, name, limits) for name in METRICS if getattr(limits, name) is not None
-    }
-    return point._replace(
-        x_ms=getattr(getattr(point.latency_ms, axis.metric), axis.statistic),
-        limits_met=met,
-        feasible=point.requests_per_s is not None and all(met.values()),
-    )
-
-
-def _keeps(latency_ms: Percentiles, name: str, limits: Limits) -> bool | None:
-    """Tell whether a limit is kept, None where the statistic that it bounds is not known."""
-    limit = getattr(limits, name)
-    value_ms = getattr(getattr(latency_ms, name), limit.statistic)
-    return None if value_ms is None else bool(value_ms <= limit.seconds / MILLI)
-
-
-def _placed(lines: Sequence[CurveLine], taken: Callable[[CurveLine], bool]) -> _Placed:
-    found = [
-        ((number, index), point)
-        for number, line in enumerate(lines)
-        if taken(line)
-        for index, point in enumerate(line.points)
-    ]
-    return _Placed(
-        tuple(place for place, _ in found),
-        _array([point.x_ms for _, point in found]),
-        _array([point.requests_per_s_per_8_gpus for _, point in found]),
-        np.array([point.feasible for _, point in found], dtype=bool),
-    )
-
-
-def _array(values: Sequence[float | None]) -> NDArray[np.float64]:
-    return np.array([math.nan if value is None else value for value in values], dtype=float)
-
-
-def _knee(number: int, line: CurveLine) -> Iterator[Place]:
-    placed = _placed([line], lambda _: True)
-    index = curve.knee(placed.latency_ms, placed.throughput)
-    if index is not None:
-        yield number, index
-
-
-def _with_marks(number: int, line: CurveLine, marked: Mapping[str, set[Place]]) -> CurveLine:
-    def with_marks(index: int, point: CurvePoint) -> CurvePoint:
-        pareto, knee, chosen = ((number, index) in marked[name] for name in MARKS)
-        return point._replace(pareto=pareto, knee=knee, chosen=chosen)
-
-    return line._replace(points=tuple(with_marks(index, point) for index, point in enumerate(line.points)))
+# --- points with the keys of their line ----------------------------------------------------------------------------------
 
 
 def weights(precision: str) -> str:
@@ -159,7 +209,7 @@ def weights(precision: str) -> str:
     return precision.upper() or "weights not stated,"
 
 
-def shape(line: CurveLine) -> str:
+def shape(line: LineRecord) -> str:
     """Write what a line runs: a replica's layout, or both pools."""
     return shape_of(line._asdict())
 
@@ -167,72 +217,182 @@ def shape(line: CurveLine) -> str:
 def shape_of(labels: Mapping[str, Any]) -> str:
     """Write the same of a point with the keys of its line."""
     if labels["pools"] is not None:
+        from sizing.report.parts.pools import shape_words
+
         return shape_words(labels["pools"])
     return "separate pools" if labels["tp"] is None else layout_in(labels)
 
 
-def labels(line: CurveLine) -> dict[str, Any]:
-    """Return what a point of a line is of."""
+def _labels(line: LineRecord) -> dict[str, Any]:
+    """What a point of a line is of."""
     return {name: value for name, value in line._asdict().items() if name not in OF_LINES}
 
 
-def flat(line: CurveLine, point: CurvePoint) -> dict[str, Any]:
-    """Return a point's figures with the keys of its line."""
+def _with_labels(line: LineRecord, point: CurvePoint) -> dict[str, Any]:
     figures = {name: plain(value) for name, value in point._asdict().items() if name not in OF_POINTS}
-    return {**labels(line), **figures}
+    return {**_labels(line), **figures}
 
 
-def _flat(lines: Sequence[CurveLine], mark: str) -> tuple[dict[str, Any], ...]:
-    return tuple(flat(line, point) for line in lines for point in line.points if getattr(point, mark))
+def _flat(lines: tuple[LineRecord, ...], mark: str) -> tuple[dict[str, Any], ...]:
+    return tuple(_with_labels(line, point) for line in lines for point in line.points if getattr(point, mark))
 
 
-def _cache_full(line: CurveLine) -> dict[str, Any]:
+def _cache_full(line: LineRecord) -> dict[str, Any]:
     first = next((point for point in line.points if point.cache_full), None)
-    return {**labels(line), "concurrency": None if first is None else first.concurrency}
+    return {**_labels(line), "concurrency": None if first is None else first.concurrency}
 
 
-def limiting(lines: Sequence[CurveLine], limits: Limits) -> CurveLimiting:
+def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
     """Say why no point will do: nothing fits, nothing states what a limit bounds, or the limit that the nearest breaks."""
-    points = [(line, point) for line in lines for point in line.points if point.requests_per_s is not None]
+    points = [point for _, point in found.points if point.requests_per_s is not None]
     if not points:
-        reasons = [
-            f"{line.gpu} {weights(line.weight_precision)} {shape(line)}: {line.reason}" for line in lines if line.reason
-        ]
-        detail = f"no layout fits; {reasons[0]}" if reasons else "no point has a throughput"
-        return CurveLimiting(None, detail, None, None)
-    over = [
-        (_excess(point, limits), line, point)
-        for line, point in points
-        if all(v is not None for v in point.limits_met.values())
-    ]
-    if not over:
-        names = ", ".join(f"{_statistic(limits, name)} {name.upper()}" for name in METRICS if _unstated(points, name))
+        refused = next((line for line in lines if line.reason), None)
+        if refused is None:
+            return CurveLimiting(None, "no point has a throughput", None, None)
+        at = f"{refused.gpu} {weights(refused.weight_precision)} {shape(refused)}"
+        return CurveLimiting(None, f"no layout fits; {at}: {refused.reason}", None, None)
+    near = found.nearest
+    if near is None:
+        unstated = [name for name in METRICS if any(point.limits_met.get(name, True) is None for point in points)]
+        names = ", ".join(f"{getattr(found.limits, name).statistic} {name.upper()}" for name in unstated)
         return CurveLimiting(None, f"no point states all that the limits bound: {names}", None, None)
-    (name, excess), line, point = min(over, key=lambda entry: entry[0][1])
-    limit = getattr(limits, name)
-    value_ms = getattr(getattr(point.latency_ms, name), limit.statistic)
+    limit, point, line = getattr(found.limits, near.limit), near.point, lines[found.lines.index(near.line)]
     detail = (
-        f"no point keeps {limit.statistic} {name.upper()} <= {milliseconds(limit.seconds / MILLI)}; the nearest is "
+        f"no point keeps {limit.statistic} {near.limit.upper()} <= {milliseconds(limit.seconds / MILLI)}; the nearest is "
         f"{weights(line.weight_precision)} {shape(line)} on {line.gpu} with {point.concurrency:,} in flight: "
-        f"{milliseconds(value_ms)}"
+        f"{milliseconds(point.latency(near.limit, limit.statistic))}"
     )
-    return CurveLimiting(name, detail, excess, flat(line, point))
+    return CurveLimiting(near.limit, detail, near.excess, _with_labels(line, point))
 
 
-def _excess(point: CurvePoint, limits: Limits) -> tuple[str, float]:
-    """Return the limit that a point breaks by the largest factor, and how far it is over."""
-    found = {}
-    for name in METRICS:
-        limit = getattr(limits, name)
-        if limit is not None:
-            found[name] = getattr(getattr(point.latency_ms, name), limit.statistic) * MILLI / limit.seconds - 1
-    worst = max(found, key=lambda name: found[name])
-    return worst, found[worst]
+# --- lines by rate, of the page ------------------------------------------------------------------------------------------
 
 
-def _statistic(limits: Limits, name: str) -> str:
-    return str(getattr(limits, name).statistic)
+def rate_line(found: LineByRate) -> RateLine:
+    """The record of a line by rate; its chosen point is the load of the answer."""
+    line, layout = found.line, found.line.layout
+    assert layout is not None and line.gpus is not None
+    points = [
+        RatePoint(
+            requests_per_s_per_replica=point.requests_per_s,
+            requests_per_s_per_gpu=point.requests_per_s_per_gpu,
+            requests_per_s_per_8_gpus=point.requests_per_s_per_8_gpus,
+            share_of_stable=share,
+            in_flight=point.concurrency,
+            ttft_ms=point.latency_ms.ttft,
+            itl_ms=point.latency_ms.itl,
+            e2e_ms=point.latency_ms.e2e,
+            feasible=point.feasible,
+            is_answer=point.chosen,
+        )
+        for share, point in zip(found.shares, line.points, strict=True)
+    ]
+    return RateLine(
+        gpu=line.gpu, weight_precision=line.weight_precision, **sizes(layout), gpus=line.gpus, points=tuple(points)
+    )
 
 
-def _unstated(points: Sequence[tuple[CurveLine, CurvePoint]], name: str) -> bool:
-    return any(point.limits_met.get(name, True) is None for _, point in points)
+# --- what it is of, and rests on -----------------------------------------------------------------------------------------
+
+
+def _inputs(found: Curve, of: CurveInputs | None, measured: Measured | None) -> dict[str, Any]:
+    """Everything resolved: of predictions where there are any, else of what was measured."""
+    of_file = None
+    if measured is not None:
+        shape_ = {"model": measured.model, "isl": measured.isl, "osl": measured.osl}
+        of_file = {"file": measured.file, "rows": len(measured.rows), **shape_, "sources": list(measured.sources)}
+        if of is None:
+            return {**shape_, "measured": of_file}
+    assert of is not None
+    (asked, question, grid), service = of, of.question.service
+    tokens, simulated = asked.workload.tokens, grid.tokens is not None
+    singles = [line for line in found.lines if line.origin == "predicted" and line.pools is None]
+    return {
+        "workload": asked.workload_name,
+        "model": service.model.name,
+        "model_id": asked.model_id,
+        "gpus": [option.name for option in asked.options],
+        "weight_precisions": list(dict.fromkeys(line.weight_precision for line in singles)),
+        "kv_precision": service.kv_precision,
+        "engine": service.engine.name,
+        "engine_title": service.engine.title,
+        "engine_version": service.engine_version,
+        "isl": service.isl,
+        "task": service.task,
+        "osl": service.output_tokens,
+        "isl_max": tokens.isl_max or service.isl,
+        "osl_max": tokens.osl_max or service.osl,
+        "isl_std": tokens.isl_std,
+        "osl_std": tokens.osl_std,
+        "max_model_len": service.max_model_len,
+        "mode": asked.workload.mode,
+        "tp": list(grid.layouts.tp),
+        "pp": list(grid.layouts.pp),
+        "serving": service.serving.model_dump(exclude={"tp", "pp"}),
+        **conversation(question, placed=False),
+        "concurrency": list(grid.in_flight),
+        "arrivals": grid.arrivals,
+        "simulated": simulated,
+        "rounds": ROUNDS if simulated and grid.arrivals == "closed" else None,
+        "seed": grid.seed if simulated else None,
+        "optimisations": service.optimisations.asked(),
+        "pools": None if grid.pools is None else _inputs_of_pools(found),
+        "measured": of_file,
+    }
+
+
+def _inputs_of_pools(found: Curve) -> dict[str, Any]:
+    """What is fixed along lines of pools, and the loads of each in requests in flight over both pools."""
+    loads = [list(line.pools.in_flight) for line in found.lines if isinstance(line.pools, Pair)]
+    return {"fixed": _fixed().value, "concurrency": loads}
+
+
+def _fixed() -> Assumption:
+    """What does not change along a line of pools."""
+    from sizing.answers.pool_lines import BUDGET, MOST_LINES
+
+    fixed = (
+        "layouts and replicas of both pools. Those that --disaggregate leaves open are of the pair that serves the most within the "
+        f"limits on {BUDGET} GPUs (the fastest alone where none keeps them): its layouts, and the {MOST_LINES} ratios of prefill "
+        "to decode replicas nearest to its own"
+    )
+    return Assumption("fixed along a line of pools", fixed, "", "assumed", "both pools under Poisson arrivals")
+
+
+def _rests_on(found: Curve, of: CurveInputs | None, measured: Measured | None) -> Iterator[Assumption]:
+    """Yield what is assumed and read: of the chosen line, or else the first that fits, and how loads are driven."""
+    if measured is not None:
+        for source in measured.sources:
+            rows = sum((row.source or "not stated") == source for row in measured.rows)
+            yield Assumption("points of a closed loop", rows, "rows", "measured", source)
+    if of is None:
+        return
+    yield from assumptions.of_model(of.question, of.asked.notes)
+    yield _driven(of.grid)
+    yield from assumptions.of_limits(of.question)
+    lines = [found.chosen[0]] if found.chosen is not None else []
+    line = next((line for line in (*lines, *found.lines) if line.parts), None)
+    if line is None:
+        return
+    for replica, load in line.parts:
+        yield from assumptions.of_memory(of.question, replica)
+        yield from assumptions.of_time(of.question, replica, load.kernels)
+    if isinstance(line.pools, Pair):
+        from sizing.report.parts import pools
+
+        yield _fixed()
+        yield from pools.assumptions(line.pools.asked.facts)
+
+
+def _driven(grid: Grid) -> Assumption:
+    """How loads come about."""
+    if grid.arrivals == "poisson":
+        simulated = "simulated through the engine's scheduler, in the steady state"
+        how = simulated if grid.tokens is not None else "in closed form (--no-verify)"
+        what = "the rate that keeps so many in flight on average; nothing is said where no stable rate does"
+        return Assumption("load", what, "", "assumed", f"Poisson arrivals, {how}")
+    if grid.tokens is None:
+        what = "all requests start together, have equal lengths and stay grouped; nothing is said beyond the slots"
+        return Assumption("load", what, "", "assumed", "closed loop in closed form (--no-verify)")
+    what = f"an end brings the next request; each place is filled {ROUNDS} times"
+    return Assumption("load", what, "", "assumed", "closed loop, simulated through the engine's scheduler")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from sizing.report.curve import RateLine
 from sizing.report.documents import Estimate
-from sizing.report.parts.figures import Statistics
 
 
 class Sensitivity(NamedTuple):
@@ -24,39 +24,6 @@ class Sensitivity(NamedTuple):
     requests_per_s: float | None
     usd_per_hour: float | None
     reason: str | None
-
-
-class RatePoint(NamedTuple):
-    """One replica under Poisson arrivals at a rate; `share_of_stable` is of the highest rate at which queues end.
-
-    `is_answer` marks the load that the answer's replicas run at.
-    """
-
-    requests_per_s_per_replica: float
-    requests_per_s_per_gpu: float
-    requests_per_s_per_8_gpus: float
-    share_of_stable: float
-    in_flight: float
-    ttft_ms: Statistics
-    itl_ms: Statistics
-    e2e_ms: Statistics
-    feasible: bool
-    is_answer: bool
-
-
-class RateLine(NamedTuple):
-    """A layout with its points by rate; `gpus` are those of one replica."""
-
-    gpu: str
-    weight_precision: str
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
-    gpus: int
-    points: tuple[RatePoint, ...]
 
 
 class Report(NamedTuple):

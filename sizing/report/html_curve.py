@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
+from sizing.answers.points import METRICS, CurvePoint, Metric
 from sizing.formats.words import milliseconds, number, percent
-from sizing.report.curve import METRICS, shape
-from sizing.report.documents_curve import Curve, CurveLine, CurvePoint, Metric
-from sizing.report.documents_report import RateLine, RatePoint, Report
+from sizing.report.curve import CurveRecord, LineRecord, RateLine, RatePoint, shape
+from sizing.report.documents_report import Report
 from sizing.report.html_cells import Cell, Table, columns, figure, words
 from sizing.report.html_chart import Chart, Datum, Series, chart
 from sizing.report.parts.figures import Statistics
@@ -92,10 +92,10 @@ def note(report: Report) -> str:
     )
 
 
-def _lines(report: Report) -> Sequence[CurveLine | RateLine]:
+def _lines(report: Report) -> Sequence[LineRecord | RateLine]:
     if report.curve is None:
         return report.rates
-    curve: Curve = report.curve
+    curve: CurveRecord = report.curve
     return curve.lines
 
 
@@ -105,17 +105,17 @@ def _latency_ms(point: CurvePoint | RatePoint, metric: Metric) -> Statistics:
     return cast(Statistics, getattr(found, metric if isinstance(point, CurvePoint) else f"{metric}_ms"))
 
 
-def _name(line: CurveLine | RateLine) -> str:
-    runs = shape(line) if isinstance(line, CurveLine) else layout(line)
+def _name(line: LineRecord | RateLine) -> str:
+    runs = shape(line) if isinstance(line, LineRecord) else layout(line)
     parts = (line.gpu, (line.weight_precision or "").upper(), runs)
     return ", ".join(part for part in parts if part)
 
 
-def _series(line: CurveLine | RateLine, metric: Metric, statistic: str) -> Series:
+def _series(line: LineRecord | RateLine, metric: Metric, statistic: str) -> Series:
     return Series(_name(line), tuple(_data(line, metric, statistic)))
 
 
-def _data(line: CurveLine | RateLine, metric: Metric, statistic: str) -> Iterator[Datum]:
+def _data(line: LineRecord | RateLine, metric: Metric, statistic: str) -> Iterator[Datum]:
     for point in line.points:
         x = getattr(_latency_ms(point, metric), statistic)
         y = point.requests_per_s_per_8_gpus
@@ -127,7 +127,7 @@ def _marked(point: CurvePoint | RatePoint) -> bool:
     return point.chosen if isinstance(point, CurvePoint) else point.is_answer
 
 
-def _said(line: CurveLine | RateLine, point: CurvePoint | RatePoint, latency: str) -> str:
+def _said(line: LineRecord | RateLine, point: CurvePoint | RatePoint, latency: str) -> str:
     limits = "" if point.feasible else "; a limit is broken"
     if isinstance(point, CurvePoint):
         load = f"{point.concurrency:,} in flight"

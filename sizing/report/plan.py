@@ -1,250 +1,367 @@
-"""From the answers of a search to the document of `llmsize plan`: sizes, reserves, hours, growth and money."""
+"""`llmsize plan`: sizes, reserves, hours, growth, money, and how sure they are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sizing.answers.answer import Answer, Outcome
-from sizing.catalog.prices import usd_per_gpu_hour
-from sizing.planning import fleet as fleets
-from sizing.planning.cloud import HOURS_PER_MONTH
-from sizing.planning.fleet import Member, Pool
-from sizing.planning.growth import growing
-from sizing.planning.size import Rules, need_of, size_of
-from sizing.report import plan_assumptions, plan_cloud, plan_parts
+from sizing.formats.view import Assumption
+from sizing.planning.cloud import Cloud
+from sizing.planning.fleet import (
+    Availability,
+    FleetFigures,
+    GpuPool,
+    Hour,
+    Tenant,
+    availability,
+    hours_of_load,
+    together,
+    utilisation,
+)
+from sizing.planning.growth import Growing
+from sizing.planning.plan import Moved, Plan
+from sizing.planning.provision import PlanAnswer, Provision, peak_of, total
+from sizing.planning.uncertainty import Ranges
 from sizing.report.documents import Users
-from sizing.report.documents_plan import Growth, Hour, Move, Plan, PoolPlan, Uncertainty
-from sizing.report.parts.question import Asked, habits, inputs
-from sizing.report.plan_cloud import Rented
-from sizing.specs.demand import Scaling
+from sizing.report.parts import assumptions
+from sizing.report.parts.figures import Latency, latency
+from sizing.report.parts.limiting import unmet
+from sizing.report.parts.question import Asked, demand, habits, inputs
 
 
-class WorkloadAnswer(NamedTuple):
-    """What the search found for one workload, and how it is pooled."""
+class ReserveFigures(NamedTuple):
+    """Replicas on top of those that the peak takes: the larger of `spare` and `for_availability`, and `maintenance`."""
+
+    spare: int
+    for_availability: int
+    maintenance: int
+    replicas: int
+
+
+class WorkloadPlan(NamedTuple):
+    """One workload: its demand, what one replica serves of it (requests/s, or in flight), and its size.
+
+    Latencies are those of the replicas for the peak. `gpus` are replicas times GPUs of one; `nodes` are whole servers of
+    `gpus_per_node`, of this workload alone.
+    """
 
     name: str
-    asked: Asked
-    outcome: Outcome
-    pool: fleets.Sharing
-
-    @property
-    def best(self) -> Answer | None:
-        """The answer where there is one that holds."""
-        return self.outcome.confirmed
-
-
-class Asking(NamedTuple):
-    """What a plan is of, and by which rules; `is_fleet` where it is of a file of several workloads."""
-
-    title: str | None
-    is_fleet: bool
-    answers: tuple[WorkloadAnswer, ...]
-    rules: Rules
-    scaling: Scaling
-    provider: str | None
-    stated: dict[str, Any]
-
-
-def member_of(answer: WorkloadAnswer, rules: Rules) -> Member:
-    """Return the need and size of an answer, which there must be."""
-    best, request = answer.best, answer.outcome.question
-    assert best is not None
-    need = need_of(best, request)
-    if request.target.demanded is None:  # so many GPUs, whose spare ones serve nothing
-        need = need.without(rules.spare)
-    return Member(
-        answer.name, best.pool.replica.gpu_type.id, answer.pool, need, size_of(need, rules), request.target.demanded
-    )
-
-
-def build(
-    asking: Asking,
-    *,
-    problems: Sequence[str] = (),
-    suggestions: Sequence[str] = (),
-    moves: Sequence[Move] = (),
-    uncertainty: Uncertainty | None = None,
-) -> Plan:
-    """Return the document; with `problems`, as a workload without an answer, its totals are null."""
-    rules, answers = asking.rules, asking.answers
-    if problems or any(answer.best is None for answer in answers):
-        return _without_answer(asking, problems, suggestions)
-    members = tuple(member_of(answer, rules) for answer in answers)
-    pools = fleets.pools_of(members, rules)
-    hours = fleets.hours_of(members)
-    held = plan_cloud.rented(asking, pools)
-    priced = {m.gpu_id: price_of(a, held) for m, a in zip(members, answers, strict=True)}
-    workloads = tuple(plan_parts.workload(a.name, a, m, held) for a, m in zip(answers, members, strict=True))
-    cloud = plan_cloud.cloud(asking, members, pools, hours, held)
-    gpus, nodes = sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools)
-    usd = usd_per_month(pools, priced, held)
-    if cloud is not None and asking.provider is not None and hours > 1:
-        usd = cloud.usd_per_month
-    return Plan(
-        feasible=True,
-        inputs=_inputs(asking),
-        mean_requests_per_s=_sum(workload.mean_requests_per_s for workload in workloads),
-        peak_requests_per_s=plan_parts.peak_of_sums(members, hours) or sum(w.peak_requests_per_s for w in workloads),
-        gpus=gpus,
-        replicas=max(map(sum, zip(*(pool.replicas_by_hour for pool in pools), strict=True))),
-        nodes=nodes,
-        installed_gpus=sum(pool.nodes * pool.gpus_per_node for pool in pools),
-        usd_per_month=usd,
-        utilisation_mean=plan_cloud.utilisation(members, hours, gpus),
-        workloads=workloads,
-        pools=tuple(_pool(pool, asking, priced) for pool in pools),
-        hours=_hours(members, pools, hours) if any(m.hours > 1 for m in members) else (),
-        users=_users(answers[0], members[0]) if not asking.is_fleet else None,
-        fleet=plan_parts.together(members, pools, hours) if asking.is_fleet else None,
-        availability=plan_parts.availabilities(members, rules),
-        growth=_growth(members, rules),
-        cloud=cloud,
-        moves=tuple(moves),
-        uncertainty=uncertainty,
-        problems=(),
-        suggestions=(),
-        assumptions=tuple(plan_assumptions.of(asking, cloud, uncertainty, held)),
-    )
+    model: str
+    weight_precision: str
+    gpu: str
+    gpu_id: str
+    pool: str
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    gpus_per_replica: int
+    gpus_per_node: int
+    replicas_per_node: int
+    demand: dict[str, Any]
+    demand_unit: str
+    demand_at_peak: float
+    headroom: float
+    most_per_replica: float
+    base_replicas: int
+    reserve: ReserveFigures
+    replicas: int
+    gpus: int
+    nodes: int
+    mean_requests_per_s: float | None
+    peak_requests_per_s: float
+    usd_per_gpu_hour: float | None
+    price_source: str | None
+    latency: Latency
+    limit: str
+    verified: bool | None
 
 
-def _without_answer(asking: Asking, problems: Sequence[str], suggestions: Sequence[str]) -> Plan:
-    return Plan(
-        feasible=False,
-        inputs=_inputs(asking),
-        mean_requests_per_s=None,
-        peak_requests_per_s=None,
-        gpus=None,
-        replicas=None,
-        nodes=None,
-        installed_gpus=None,
-        usd_per_month=None,
-        utilisation_mean=None,
-        workloads=(),
-        pools=(),
-        hours=(),
-        users=None,
-        fleet=None,
-        availability=(),
-        growth=None,
-        cloud=None,
-        moves=(),
-        uncertainty=None,
-        problems=tuple(problems),
-        suggestions=tuple(suggestions),
-        assumptions=(),
-    )
+class PoolPlan(NamedTuple):
+    """GPUs of one type that some workloads run on; installed are those of its whole nodes.
 
-
-def _inputs(asking: Asking) -> dict[str, Any]:
-    def of(answer: WorkloadAnswer) -> dict[str, Any]:
-        best = answer.outcome.best
-        return inputs(answer.asked, answer.outcome.question, best.pool.replica if best is not None else None)
-
-    return {
-        "fleet" if asking.is_fleet else "workload": asking.title,
-        **asking.stated,
-        "workloads": {answer.name: of(answer) for answer in asking.answers},
-    }
-
-
-def price_of(answer: WorkloadAnswer, held: Rented) -> float | None:
-    """Return the price of an answer's GPU type, $ per GPU-hour: of the instances that are rented, else the one to plan with."""
-    assert answer.best is not None
-    option = answer.best.pool.replica.gpu_type
-    return usd_per_gpu_hour(held[option.id].offer) if option.id in held else option.usd_per_gpu_hour
-
-
-def usd_per_month(pools: Sequence[Pool], priced: Mapping[str, float | None], held: Rented) -> float | None:
-    """Return what all pools cost a month on demand around the clock, None where one has no price."""
-
-    def per_hour(gpu_id: str) -> float | None:
-        price = priced[gpu_id]
-        if gpu_id in held:
-            return held[gpu_id].usd_per_hour
-        return None if price is None else price * sum(pool.gpus for pool in pools if pool.gpu_id == gpu_id)
-
-    hourly = _sum(per_hour(gpu_id) for gpu_id in dict.fromkeys(pool.gpu_id for pool in pools))
-    return None if hourly is None else hourly * HOURS_PER_MONTH
-
-
-def _sum(values: Any) -> float | None:
-    found = list(values)
-    return None if None in found else float(sum(found))
-
-
-def _pool(pool: Pool, asking: Asking, priced: dict[str, float | None]) -> PoolPlan:
-    names = {
-        a.best.pool.replica.gpu_type.id: a.best.pool.replica.gpu_type.name for a in asking.answers if a.best is not None
-    }
-    return PoolPlan(
-        gpu=names[pool.gpu_id],
-        gpu_id=pool.gpu_id,
-        pool=pool.pool,
-        workloads=pool.workloads,
-        gpus=pool.gpus,
-        gpus_sum_of_peaks=pool.gpus_sum_of_peaks,
-        reserve_gpus=pool.reserve_gpus,
-        reserve_gpus_apart=pool.reserve_gpus_apart,
-        nodes=pool.nodes,
-        gpus_per_node=pool.gpus_per_node,
-        installed_gpus=pool.nodes * pool.gpus_per_node,
-        usd_per_gpu_hour=priced[pool.gpu_id],
-    )
-
-
-def _hours(members: Sequence[Member], pools: Sequence[Pool], hours: int) -> tuple[Hour, ...]:
-    """Return the load hour by hour, and the replicas and GPUs that follow it.
-
-    What replicas serve is of a single workload: requests of several differ.
+    `reserve_gpus` of them are in reserve, for all; `reserve_gpus_apart` would be where each workload had its own.
     """
-    rates = [member.rates_per_s(hours) for member in members]
-    known = [rate for rate in rates if rate is not None]
-    by_rate = len(known) == len(rates)
-    per_replica = members[0].need.per_replica if len(members) == 1 and by_rate else None
-    found = []
-    for hour in range(hours):
-        replicas = sum(pool.replicas_by_hour[hour] for pool in pools)
-        found.append(
-            Hour(
-                hour=hour,
-                requests_per_s=sum(rate[hour] for rate in known) if by_rate else None,
-                replicas=replicas,
-                gpus=sum(pool.gpus_by_hour[hour] for pool in pools),
-                capacity_requests_per_s=None if per_replica is None else replicas * per_replica,
-            )
-        )
-    return tuple(found)
+
+    gpu: str
+    gpu_id: str
+    pool: str
+    workloads: tuple[str, ...]
+    gpus: int
+    gpus_sum_of_peaks: int
+    reserve_gpus: int
+    reserve_gpus_apart: int
+    nodes: int
+    gpus_per_node: int
+    installed_gpus: int
+    usd_per_gpu_hour: float | None
 
 
-def _users(answer: WorkloadAnswer, member: Member) -> Users | None:
-    """Return the daily active users that the load is of; None of a closed loop, whose rate follows the answers."""
-    request, demand = answer.outcome.question, answer.asked.workload.demand
-    if member.need.in_flight:
-        return None
-    user = habits(answer.asked, request)
-    rate = member.need.demand if request.target.demanded is not None else member.need.per_replica * member.need.base
-    stated = demand is None or demand.daily_active_users is not None
-    return Users(user.users_of(rate), *user[:3], stated)
+class Move(NamedTuple):
+    """What changes where one workload runs on another type of GPU; GPUs and cost are those of the whole fleet."""
+
+    workload: str
+    gpu_from: str
+    gpu_to: str
+    feasible: bool
+    detail: str
+    workload_gpus: int | None
+    gpus: int | None
+    nodes: int | None
+    usd_per_month: float | None
+    usd_per_month_now: float | None
 
 
-def _growth(members: Sequence[Member], rules: Rules) -> Growth | None:
-    """Return how the fleet grows, every workload alike; None where no growth is stated."""
-    if rules.growth_per_month is None:
-        return None
+class PlanReport(NamedTuple):
+    """The record of `llmsize plan`; every total is null where a workload has no answer.
 
-    def size(times: float) -> tuple[int, int, int]:
-        later = members if times == 1 else [fleets.grown(member, times, rules) for member in members]
-        pools = fleets.pools_of(later, rules)
-        replicas = max(map(sum, zip(*(pool.replicas_by_hour for pool in pools), strict=True)))
-        return replicas, sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools)
+    `gpus` are those of all pools, `installed_gpus` those of their whole nodes. `utilisation_mean` is the mean load over what
+    `gpus` serve within the limits. `users` is of a single workload. `suggestions` are changes that make it feasible.
+    """
 
-    found = growing(rules.growth_per_month, rules.start, rules.until, size)
-    return Growth(
-        per_month=found.per_month,
-        start=rules.start.isoformat(),
-        until=found.until,
-        at_date=found.at_date,
-        next_node=found.next_node,
-        additions=found.additions,
+    feasible: bool
+    inputs: dict[str, Any]
+    mean_requests_per_s: float | None = None
+    peak_requests_per_s: float | None = None
+    gpus: int | None = None
+    replicas: int | None = None
+    nodes: int | None = None
+    installed_gpus: int | None = None
+    usd_per_month: float | None = None
+    utilisation_mean: float | None = None
+    workloads: tuple[WorkloadPlan, ...] = ()
+    pools: tuple[PoolPlan, ...] = ()
+    hours: tuple[Hour, ...] = ()
+    users: Users | None = None
+    fleet: FleetFigures | None = None
+    availability: tuple[Availability, ...] = ()
+    growth: Growing | None = None
+    cloud: Cloud | None = None
+    moves: tuple[Move, ...] = ()
+    uncertainty: Ranges | None = None
+    problems: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+    schema: str = "llmsize.plan/1"
+
+
+def record(plan: Plan, asked: Mapping[str, Asked], *, title: str | None, is_fleet: bool) -> PlanReport:
+    """The record of a plan; `asked` is what was written of each workload, `title` the name of the fleet or workload."""
+    stated = {"fleet" if is_fleet else "workload": title, **_rules(plan), "workloads": dict(_inputs(plan, asked))}
+    fleet = plan.fleet
+    if fleet is None:
+        return PlanReport(False, stated, problems=tuple(_problems(plan)), suggestions=tuple(_suggestions(plan)))
+    first, tenant = fleet.answers[0], fleet.tenants[0]
+    pools = tuple(_pool(pool, fleet) for pool in fleet.pools)
+    found = (availability(each, plan.rules) for each in fleet.tenants)
+    return PlanReport(
+        feasible=plan.feasible,
+        inputs=stated,
+        mean_requests_per_s=total(_mean_per_s(each) for each in fleet.tenants),
+        peak_requests_per_s=fleet.peak_requests_per_s,
+        gpus=fleet.gpus,
+        replicas=fleet.replicas,
+        nodes=fleet.nodes,
+        installed_gpus=sum(pool.installed_gpus for pool in pools),
+        usd_per_month=plan.usd_per_month,
+        utilisation_mean=utilisation(fleet.tenants, fleet.gpus),
+        workloads=tuple(
+            _workload(answer, each, fleet, asked) for answer, each in zip(fleet.answers, fleet.tenants, strict=True)
+        ),
+        pools=pools,
+        hours=hours_of_load(fleet.tenants, fleet.pools),
+        users=None if is_fleet else _users(first, tenant, asked[tenant.name]),
+        fleet=together(fleet.tenants, fleet.pools) if is_fleet else None,
+        availability=tuple(each for each in found if each is not None),
+        growth=plan.growth,
+        cloud=plan.cloud,
+        moves=tuple(_move(move, fleet) for move in plan.moves),
+        uncertainty=plan.draws,
+        problems=tuple(_problems(plan)),
+        assumptions=tuple(_assumptions(plan, fleet, asked)),
     )
+
+
+def _rules(plan: Plan) -> dict[str, Any]:
+    rules = plan.rules
+    return {
+        "spare": rules.spare,
+        "availability": rules.availability,
+        "node_availability": rules.unit_availability,
+        "mtbf_hours": rules.mtbf_hours,
+        "mttr_hours": rules.mttr_hours,
+        "failures": "node" if rules.by_node else "replica",
+        "maintenance": rules.maintenance,
+        "growth_per_month": rules.growth_per_month,
+        "from": rules.start.isoformat() if rules.growth_per_month is not None else None,
+        "until": rules.until.isoformat() if rules.until is not None else None,
+        "cloud": rules.provider,
+        "min_replicas": rules.min_replicas,
+        "spot": rules.spot_share,
+    }
+
+
+def _inputs(plan: Plan, asked: Mapping[str, Asked]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for answer in plan.answers:
+        name, outcome = answer.workload.name, answer.outcome
+        yield (
+            name,
+            inputs(asked[name], outcome.question, outcome.best.pool.replica if outcome.best is not None else None),
+        )
+
+
+def _problems(plan: Plan) -> Iterator[str]:
+    """What stands in the way of a plan: workloads without an answer, a target out of reach, the budget."""
+    if plan.unreachable is not None:
+        yield plan.unreachable
+    elif plan.fleet is None:
+        yield from (_problem(answer) for answer in plan.answers if answer.outcome.confirmed is None)
+    elif plan.gpus_over_budget:
+        gpus, over = plan.fleet.gpus, plan.gpus_over_budget
+        yield f"the plan takes {gpus:,} GPUs, {over:,} more than the budget of {gpus - over:,}"
+
+
+def _problem(answer: PlanAnswer) -> str:
+    return f"{answer.workload.name}: {unmet(answer.outcome, ()).detail}"
+
+
+def _suggestions(plan: Plan) -> Iterator[str]:
+    if plan.unreachable is not None:
+        yield "a lower --availability, or better nodes"
+    for name, change in plan.suggestions:
+        yield f"{name}: {change.change}: {change.gpus} x {change.gpu} ({change.layout})"
+
+
+def _mean_per_s(tenant: Tenant) -> float | None:
+    return tenant.demanded.mean_per_s if tenant.demanded is not None else None
+
+
+def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision, asked: Mapping[str, Asked]) -> WorkloadPlan:
+    best, question, need, size = answer.best, answer.outcome.question, tenant.need, tenant.size
+    chosen, price = best.pool.replica, fleet.price(tenant.gpu_id)
+    layout = chosen.layout
+    return WorkloadPlan(
+        name=tenant.name,
+        model=question.service.model.name,
+        weight_precision=chosen.plan.weight_format,
+        gpu=chosen.gpu_type.name,
+        gpu_id=tenant.gpu_id,
+        pool=tenant.pool,
+        tp=layout.tp,
+        pp=layout.pp,
+        ep=layout.ep,
+        dp=layout.dp,
+        cp=layout.cp,
+        dcp=layout.dcp,
+        gpus_per_replica=layout.gpus,
+        gpus_per_node=need.fit.gpus_per_node,
+        replicas_per_node=need.fit.replicas_per_node,
+        demand=demand(asked[tenant.name], question),
+        demand_unit="requests in flight" if need.in_flight else "requests/s",
+        demand_at_peak=need.demand,
+        headroom=need.headroom,
+        most_per_replica=need.per_replica,
+        base_replicas=size.base,
+        reserve=ReserveFigures(*size.reserve, size.reserve.replicas),
+        replicas=size.replicas,
+        gpus=size.gpus,
+        nodes=size.nodes,
+        mean_requests_per_s=_mean_per_s(tenant),
+        peak_requests_per_s=peak_of(answer, tenant),
+        usd_per_gpu_hour=price.usd_per_gpu_hour,
+        price_source=price.source,
+        latency=latency(best),
+        limit=best.pool.capacity.binding,
+        verified=answer.outcome.verified,
+    )
+
+
+def _pool(pool: GpuPool, fleet: Provision) -> PoolPlan:
+    return PoolPlan(
+        gpu=fleet.gpu_types[pool.gpu_id].name,
+        installed_gpus=pool.nodes * pool.gpus_per_node,
+        usd_per_gpu_hour=fleet.price(pool.gpu_id).usd_per_gpu_hour,
+        **{name: getattr(pool, name) for name in PoolPlan._fields if hasattr(pool, name)},
+    )
+
+
+def _users(answer: PlanAnswer, tenant: Tenant, asked: Asked) -> Users | None:
+    """The daily active users that the load is of; None of a closed loop, whose rate follows the answers."""
+    question, stated, need = answer.outcome.question, asked.workload.demand, tenant.need
+    if need.in_flight:
+        return None
+    user = habits(asked, question)
+    rate = need.demand if question.target.demanded is not None else need.per_replica * need.base
+    return Users(user.users_of(rate), *user[:3], stated is None or stated.daily_active_users is not None)
+
+
+def _move(move: Moved, now: Provision) -> Move:
+    name, query = move.answer.workload.name, move.answer.workload.query
+    source = next(answer.best.pool.replica.gpu_type.name for answer in now.answers if answer.workload.name == name)
+    if move.fleet is None:
+        target, why = ", ".join(gpu_type.name for gpu_type in query.gpu_types), _problem(move.answer)
+        return Move(name, source, target, False, why, None, None, None, None, now.usd_per_month)
+    replica = move.answer.best.pool.replica
+    size = next(tenant.size for tenant in move.fleet.tenants if tenant.name == name)
+    return Move(
+        workload=name,
+        gpu_from=source,
+        gpu_to=replica.gpu_type.name,
+        feasible=True,
+        detail=f"{size.replicas} replicas x {replica.layout}",
+        workload_gpus=size.gpus,
+        gpus=move.fleet.gpus,
+        nodes=move.fleet.nodes,
+        usd_per_month=move.fleet.usd_per_month,
+        usd_per_month_now=now.usd_per_month,
+    )
+
+
+def _assumptions(plan: Plan, fleet: Provision, asked: Mapping[str, Asked]) -> Iterator[Assumption]:
+    """Yield what a plan rests on, each once: how the peak came about, reserves, scaling, and how draws are made."""
+    yield from dict.fromkeys(
+        entry for answer in fleet.answers for entry in _of_answer(answer, fleet, asked[answer.workload.name])
+    )
+    rules = plan.rules
+    if rules.availability is not None and not rules.by_node:
+        how = "binomial; --failures node for whole nodes"
+        yield Assumption("failures", "each replica fails by itself", "", "assumed", how)
+    if rules.growth_per_month is not None:
+        yield Assumption("growth", "the same for every workload, at one size of a replica", "", "assumed", "as asked")
+    if plan.cloud is not None:
+        yield from _of_cloud(plan, plan.cloud)
+    if plan.draws is not None:
+        draws = f"{plan.draws.draws:,} of seed {plan.draws.seed}"
+        yield Assumption("draws", draws, "", "assumed", plan.draws.measure)
+
+
+def _of_answer(answer: PlanAnswer, fleet: Provision, asked: Asked) -> Iterator[Assumption]:
+    best, question = answer.best, answer.outcome.question
+    yield from assumptions.of_model(question, asked.notes)
+    yield from assumptions.of_memory(question, best.pool.replica)
+    yield from assumptions.of_time(question, best.pool.replica, best.pool.load.kernels)
+    yield from assumptions.of_limits(question)
+    if question.service.extras.cached.varies:
+        what = f"as over {best.pool.count:,} replicas, spare and later ones left out"
+        yield Assumption("what prefix caches find", what, "", "assumed", "the size that the peak takes")
+    gpu_type, price = best.pool.replica.gpu_type, fleet.price(best.pool.replica.gpu_type.id)
+    priced = replace(gpu_type, usd_per_gpu_hour=price.usd_per_gpu_hour, price_source=price.source)
+    yield from assumptions.of_planning(question, asked, replace(best.pool.replica, gpu_type=priced))
+
+
+def _of_cloud(plan: Plan, cloud: Cloud) -> Iterator[Assumption]:
+    rules = plan.scaling
+    for what, value, unit in (
+        ("weights over the network", rules.network_gb_per_s, "GB/s"),
+        ("weights from disk", rules.disk_gb_per_s, "GB/s"),
+        ("start of a node", rules.node_start_s, "s"),
+        ("start of the engine", rules.engine_start_s, "s"),
+    ):
+        yield Assumption(what, value, unit, "assumed", rules.source)
+    if cloud.mixes:
+        discount = rules.reserved_discount * 100
+        yield Assumption("reserved price", discount, "% below on demand unless known", "assumed", rules.source)
+    yield Assumption("load within an hour", "even; it changes at the full hour", "", "assumed", "scaling begins then")

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.answers.points import CurvePoint
 from sizing.formats.words import milliseconds, number
-from sizing.report.curve import shape
-from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
+from sizing.report.curve import CurveRecord as Curve
+from sizing.report.curve import LineRecord, shape
 from sizing.report.plots import BLACK, GREY, Style, figure, limit_line, log_ticks, rendered, style, title, words
 from sizing.report.table_curve import PER_8, axis_label, told_apart
 from sizing.report.table_curve import drawn as has_place
@@ -18,7 +19,7 @@ from sizing.report.table_curve import drawn as has_place
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_Drawn = tuple[CurveLine, Sequence[CurvePoint], Style]
+_Drawn = tuple[LineRecord, Sequence[CurvePoint], Style]
 
 WIDTH_INCHES, HEIGHT_INCHES = 10.0, 5.8
 TITLE_CHARACTERS = 100
@@ -124,7 +125,7 @@ def _coordinates(point: CurvePoint) -> tuple[float, float]:
 
 
 def _line(
-    axis: Axes, line: CurveLine, points: Sequence[CurvePoint], kind: Style, document: Curve, number_: int
+    axis: Axes, line: LineRecord, points: Sequence[CurvePoint], kind: Style, document: Curve, number_: int
 ) -> None:
     several = len({other.gpu for other in document.lines}) > 1
     text = told_apart(document.lines, several=several)[document.lines.index(line)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sizing.report.documents_plan import Hour, Plan
+from sizing.planning.fleet import Hour
+from sizing.report.plan import PlanReport
 from sizing.report.plots import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
 from sizing.report.table_plan_time import DAYS
 from sizing.specs.demand import HOURS_OF_DAY
@@ -18,7 +19,7 @@ WIDTH_INCHES, LOAD_INCHES, GPUS_INCHES = 10.0, 2.8, 2.0
 TICK_HOURS = 3
 
 
-def draw(document: Plan, form: str) -> bytes:
+def draw(document: PlanReport, form: str) -> bytes:
     """Draw a plan as svg, png or pdf; without a profile its load is the same all day. Raises InputError without matplotlib."""
     hours = document.hours or _flat(document)
     drawn, (upper, lower) = figure(WIDTH_INCHES, [LOAD_INCHES, GPUS_INCHES])
@@ -36,11 +37,11 @@ def draw(document: Plan, form: str) -> bytes:
     return rendered(drawn, form)
 
 
-def _name(document: Plan) -> str:
+def _name(document: PlanReport) -> str:
     return str(document.inputs.get("fleet") or document.inputs.get("workload") or document.workloads[0].name)
 
 
-def _flat(document: Plan) -> tuple[Hour, ...]:
+def _flat(document: PlanReport) -> tuple[Hour, ...]:
     """Return a day of the same load and size."""
     one = document.workloads[0]
     known = len(document.workloads) == 1 and one.demand_unit == "requests/s"
@@ -62,7 +63,7 @@ def _load(axis: Axes, hours: Sequence[Hour], edges: list[int]) -> None:
     axis.set_ylabel("requests/s")
 
 
-def _gpus(axis: Axes, hours: Sequence[Hour], edges: list[int], document: Plan) -> None:
+def _gpus(axis: Axes, hours: Sequence[Hour], edges: list[int], document: PlanReport) -> None:
     """GPUs that follow the load, their mean, and those of whole nodes for the peak."""
     from matplotlib.ticker import MaxNLocator
 

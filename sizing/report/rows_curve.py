@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from sizing.answers.points import METRICS, CurvePoint, Percentiles
 from sizing.formats.view import Row, Rows, plain
-from sizing.report.curve import METRICS, OF_POINTS
-from sizing.report.documents_curve import Curve, CurvePoint, Percentiles
+from sizing.report.curve import OF_POINTS
+from sizing.report.curve import CurveRecord as Curve
 from sizing.report.parts.pools import shape_words
 
 OF_LINE = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sizing.formats.view import Row, Rows, plain
-from sizing.report.documents_plan import Plan
+from sizing.report.plan import PlanReport
 
 COLUMNS = (
     "of", "name", "gpu", "pool", "hour", "requests_per_s", "mean_requests_per_s", "most_per_replica", "base_replicas",
@@ -13,7 +13,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def of(document: Plan) -> Rows:
+def of(document: PlanReport) -> Rows:
     """Return one row a workload, a pool and an hour; cells that do not apply are empty."""
     found = [
         _row(of="workload", name=w.name, gpu=w.gpu, pool=w.pool, requests_per_s=w.peak_requests_per_s,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from sizing.answers.points import CurvePoint
 from sizing.formats.charts import LIMIT, MARKS, SPECIAL, Dots, rows
 from sizing.formats.text import Block, blocks_of
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, number, percent, plural
-from sizing.report.curve import shape, shape_of, weights
-from sizing.report.documents_curve import Curve, CurveLine, CurvePoint
+from sizing.report.curve import CurveRecord as Curve
+from sizing.report.curve import LineRecord, shape, shape_of, weights
 from sizing.report.parts.assumptions import NO_ITL, assumed
 from sizing.report.parts.question import lengths
 
@@ -50,13 +51,13 @@ def blocks(document: Curve) -> Iterator[Block]:
     yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
-def name(line: CurveLine) -> str:
+def name(line: LineRecord) -> str:
     """Write what a line is: precision and layout, and whether it was measured."""
     told = f"{weights(line.weight_precision)} {shape(line)}"
     return f"{told}, measured" if line.origin == "measured" else told
 
 
-def told_apart(lines: Sequence[CurveLine], *, several: bool) -> list[str]:
+def told_apart(lines: Sequence[LineRecord], *, several: bool) -> list[str]:
     """Write what each line is, with its GPU where there are several, and its engine where that alone tells two apart."""
     short = [name(line) + (f" on {line.gpu}" if several else "") for line in lines]
     return [
@@ -65,7 +66,7 @@ def told_apart(lines: Sequence[CurveLine], *, several: bool) -> list[str]:
     ]
 
 
-def heading(line: CurveLine) -> str:
+def heading(line: LineRecord) -> str:
     """Write what a line is of, its engine included."""
     return f"{name(line)} on {line.gpu}, {line.engine} {line.engine_version or ''}".rstrip()
 
@@ -182,7 +183,7 @@ def _coordinates(points: Sequence[CurvePoint]) -> tuple[tuple[float, ...], tuple
     return tuple(x or 0.0 for x, _ in shown), tuple(y or 0.0 for _, y in shown)
 
 
-def _table(line: CurveLine, document: Curve) -> Block:
+def _table(line: LineRecord, document: Curve) -> Block:
     """One row a concurrency; columns that say nothing of this line are left out, and those that are spare give way."""
     axis, points = document.x, line.points
     limited = f"{axis.statistic} {axis.metric.upper()} ms" if axis.statistic != "mean" else ""

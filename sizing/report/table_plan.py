@@ -8,16 +8,16 @@ from sizing.formats.text import Block, blocks_of
 from sizing.formats.view import Line, labelled
 from sizing.formats.words import milliseconds, money, number, plural, rounded_usd, stated
 from sizing.report import table_plan_sure, table_plan_time
-from sizing.report.documents_plan import Plan, PoolPlan, WorkloadPlan
 from sizing.report.parts.assumptions import assumed
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.question import steps_line
+from sizing.report.plan import PlanReport, PoolPlan, WorkloadPlan
 from sizing.report.table_plan_time import share
 
 NO_HELP = ("no single change that was tried",)
 
 
-def blocks(document: Plan) -> Iterator[Block]:
+def blocks(document: PlanReport) -> Iterator[Block]:
     """Yield the blocks of a plan."""
     if document.gpus is None:
         yield Block((Line("Infeasible: no plan meets what is asked", style="bold"),))
@@ -45,7 +45,7 @@ def blocks(document: Plan) -> Iterator[Block]:
     yield from blocks_of(assumed(document.assumptions, sources=False))
 
 
-def _answer(document: Plan) -> Iterator[Line]:
+def _answer(document: PlanReport) -> Iterator[Line]:
     """The answer in words: GPUs, what they serve, with which reserve; nodes and money."""
     gpus = " and ".join(_by_type(document.pools))
     name = document.inputs.get("fleet") or document.inputs.get("workload")
@@ -66,7 +66,7 @@ def _answer(document: Plan) -> Iterator[Line]:
         yield Line(f"{rounded_usd(document.usd_per_month)} a month, {_how_paid(document)}")
 
 
-def _how_paid(document: Plan) -> str:
+def _how_paid(document: PlanReport) -> str:
     """Write how the GPUs of the month's cost are rented: by the GPU, or in whole instances of a provider's."""
     cloud = document.cloud
     if cloud is None or cloud.provider is None:
@@ -100,7 +100,7 @@ def _reserved(workloads: Sequence[WorkloadPlan]) -> str:
     return f", {' and '.join(parts)} of {plural(workloads[0].replicas, 'replica')}"
 
 
-def _of_one(document: Plan, one: WorkloadPlan) -> Iterator[Line]:
+def _of_one(document: PlanReport, one: WorkloadPlan) -> Iterator[Line]:
     """How the size of one workload came about, rounded up once to replicas and once to nodes."""
     yield Line(f"{one.model}, {one.weight_precision.upper()} weights, {layout(one)}", "Model")
     told = steps_line(one.demand, always=True)
@@ -172,7 +172,7 @@ def _workloads(found: Sequence[WorkloadPlan]) -> Block:
     return Block(columns=columns, right=(False, False, False, True, True, True, True), rows=rows)
 
 
-def _of_fleet(document: Plan) -> Iterator[Line]:
+def _of_fleet(document: PlanReport) -> Iterator[Line]:
     fleet = document.fleet
     assert fleet is not None
     if fleet.sum_of_peaks_requests_per_s is not None:
@@ -204,7 +204,7 @@ def _of_fleet(document: Plan) -> Iterator[Line]:
             yield Line(f"{one.name}: {number(one.demand_at_peak)} {one.demand_unit} (as stated)", "Demand")
 
 
-def _fewer(document: Plan) -> str:
+def _fewer(document: PlanReport) -> str:
     """Write what pooling saves, and of what: a reserve that is shared stands in for one workload at a time."""
     saved = sum(pool.gpus_sum_of_peaks - pool.gpus for pool in document.pools)
     of_reserve = sum(pool.reserve_gpus_apart - pool.reserve_gpus for pool in document.pools)

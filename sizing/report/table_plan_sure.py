@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from sizing.formats.text import Block
 from sizing.formats.view import Line, labelled
 from sizing.formats.words import rounded_usd
-from sizing.report.documents_plan import Availability, Move, Uncertainty
+from sizing.planning.fleet import Availability
+from sizing.planning.uncertainty import Ranges
+from sizing.report.plan import Move
 
 LEAST_MISSING = 1e-7  # per cent, of a probability: what is beyond is lost in sums and in what nodes are known to do
 
@@ -73,7 +75,7 @@ def moves(found: Sequence[Move]) -> Iterator[Block]:
     )
 
 
-def uncertainty(found: Uncertainty) -> Iterator[Block]:
+def uncertainty(found: Ranges) -> Iterator[Block]:
     """Yield GPUs and cost over the draws, and what moves them."""
     lines = [
         Line(

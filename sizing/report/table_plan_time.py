@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from sizing.formats.text import Block
 from sizing.formats.view import Line
 from sizing.formats.words import money, number, percent, plural, rounded_usd
-from sizing.planning.growth import Month
-from sizing.report.documents_plan import Cloud, Growth, Hour, Plan
+from sizing.planning.cloud import Cloud
+from sizing.planning.fleet import Hour
+from sizing.planning.growth import Growing, Month
+from sizing.report.plan import PlanReport
 from sizing.specs.demand import HOURS_OF_DAY
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -16,7 +18,7 @@ MOST_MONTHS_SHOWN = 12
 LEAST_WHOLE = 0.1  # of a whole, that is written without decimals
 
 
-def blocks(document: Plan) -> Iterator[Block]:
+def blocks(document: PlanReport) -> Iterator[Block]:
     """Yield growth, hours and the cloud, each where there is one."""
     if document.growth is not None:
         yield Block(tuple(_growth(document.growth, document)))
@@ -31,7 +33,7 @@ def share(value: float) -> str:
     return f"{number(value * 100, 2)} %" if value < LEAST_WHOLE else percent(value)
 
 
-def _growth(growth: Growth, document: Plan) -> Iterator[Line]:
+def _growth(growth: Growing, document: PlanReport) -> Iterator[Line]:
     yield Line(
         f"{growth.per_month * 100:g} % a month from {growth.start}: {plural(document.gpus or 0, 'GPU')} in "
         f"{plural(document.nodes or 0, 'node')} today",

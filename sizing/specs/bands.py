@@ -36,6 +36,14 @@ class Band(Spec):
     groups: PositiveInt
 
 
+class ErrorBand(NamedTuple):
+    """The range, in the number's own unit, into which 8 in 10 of `n` published measurements of its class put it."""
+
+    low: float
+    high: float
+    n: int
+
+
 class Bands(Spec):
     """The whole file: bands from the narrowest class to the widest, the first that holds wins."""
 

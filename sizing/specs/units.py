@@ -14,6 +14,7 @@ import math
 import re
 from functools import cache
 from statistics import NormalDist
+from typing import NamedTuple
 
 MEGA = 1e6
 GIGA = 1e9
@@ -31,7 +32,19 @@ _DURATION_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min":
 _DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]+)\s*$")
 # No step of a GPU is over in a microsecond, and no run that is simulated or limited takes longer than a year.
 LEAST_DURATION_S, MOST_DURATION_S = 1e-6, 8784 * SECONDS_PER_HOUR
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+class Statistics(NamedTuple):
+    """A latency in ms: its mean and percentiles; null where there is none."""
+
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+
+
+STATISTICS = Statistics._fields
 
 
 def parse_duration_s(text: str) -> float:

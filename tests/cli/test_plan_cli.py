@@ -446,9 +446,7 @@ def test_options_of_one_workload_are_refused_beside_a_fleet(capsys: pytest.Captu
 
 @pytest.mark.parametrize("width", [60, 80, 110])
 def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
-    from sizing.cli.collecting import Part
-    from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, _planned
-    from sizing.cli.planned import ask
+    from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, ask, planned
     from sizing.formats.text import render
     from sizing.report.unconverted import document_of
 
@@ -460,9 +458,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
         "uncertain": True,
         "move": "search=l40s",
     }
-    document = _planned(
-        ask(FLEET, WORKLOAD_OPTIONS, RULE_OPTIONS, values, Part(lambda: None)), 0, uncertain=True, verified=False
-    )
+    document = planned(ask(FLEET, values), 0, simulated=False)
     assert max(map(len, render(document_of(document), width).splitlines())) <= width
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from builders import ask, data, option, real_model
 
-from sizing.answers import pool_curve
-from sizing.answers.pool_curve import PoolLine
+from sizing.answers import pool_lines
+from sizing.answers.curve import evaluated
+from sizing.answers.lines import CurveLine, Grid, Layouts, Pair
 from sizing.answers.pools import Asked, Side
 from sizing.catalog import shelf as pools_data
 from sizing.cli.main import run
@@ -41,14 +42,23 @@ def ratio(line: dict[str, Any]) -> tuple[int, int]:
     return line["pools"]["prefill"]["replicas"], line["pools"]["decode"]["replicas"]
 
 
-@pytest.fixture(scope="module")
-def line() -> PoolLine:
+def grid(tokens: Tokens | None = None) -> Grid:
     """Two prefill replicas of 8 GPUs and one that decodes on 8, up to the most that they hold."""
     sides = (Pool(replicas=2, tp=4, pp=2), Pool(replicas=1, tp=8))
-    asked = Asked(*(Side((option("h100-sxm"),), side) for side in sides), pools_data.load_hand_over().spec)
-    (found,) = pool_curve.lines(_request(), asked, None, data(), None, None)
-    assert isinstance(found, PoolLine)
+    h100 = option("h100-sxm")
+    asked = Asked(*(Side((h100,), side) for side in sides), pools_data.load_hand_over().spec)
+    return Grid((h100,), (None,), Layouts((8,), (1,)), (1,), tokens, "poisson", pools=asked)
+
+
+@pytest.fixture(scope="module")
+def line() -> CurveLine:
+    (found,) = pool_lines.lines(_request(), grid(), data())
     return found
+
+
+def pair_of(line: CurveLine) -> Pair:
+    assert isinstance(line.pools, Pair)
+    return line.pools
 
 
 def _request() -> Any:
@@ -56,22 +66,24 @@ def _request() -> Any:
 
 
 @pytest.mark.parametrize("tokens", [None, Tokens(isl=2000, osl=300)])
-def test_pools_serve_no_more_than_the_smaller_of_them(line: PoolLine, tokens: Tokens | None) -> None:
+def test_pools_serve_no_more_than_the_smaller_of_them(line: CurveLine, tokens: Tokens | None) -> None:
     """And more the more are in flight; a simulation of some thousand requests is off by a per cent or two."""
-    (seen,) = pool_curve.seen([line], _request(), tokens)
-    rates = [one.requests_per_s for one in seen if one.requests_per_s is not None]
-    smaller = min(pool.replicas * pool.load.highest_per_s for pool in (line.pair.prefill, line.pair.decode))
+    (drawn,) = evaluated([line], _request(), grid(tokens))
+    rates = [point.requests_per_s for point in drawn.points if point.requests_per_s is not None]
+    smaller = min(pool.replicas * pool.load.highest_per_s for pool in pair_of(line).pair.parts.values())
     assert len(rates) >= 8 and rates == sorted(rates)
     assert smaller / 2 < rates[-1] <= smaller * (1 if tokens is None else 1.02)
 
 
-def test_the_heaviest_load_without_any_asked_is_nine_tenths_of_the_highest_rate(line: PoolLine) -> None:
+def test_the_heaviest_load_without_any_asked_is_nine_tenths_of_the_highest_rate(line: CurveLine) -> None:
     """In flight are doublings from 1 to that; the prefill pool is the one that ends it."""
-    (seen,) = pool_curve.seen([line], _request(), None)
-    *doublings, last = line.in_flight
+    (drawn,) = evaluated([line], _request(), grid())
+    *doublings, last = pair_of(line).in_flight
     assert doublings == [2**power for power in range(len(doublings))] and doublings[-1] < last <= 2 * doublings[-1]
-    highest = line.pair.prefill.replicas * line.pair.prefill.load.highest_per_s
-    assert seen[-1].requests_per_s == pytest.approx(0.9 * highest, rel=0.01)
+    prefill = pair_of(line).pair.prefill
+    assert drawn.points[-1].requests_per_s == pytest.approx(
+        0.9 * prefill.replicas * prefill.load.highest_per_s, rel=0.01
+    )
 
 
 @pytest.mark.parametrize(("closed_form", "tolerance"), [(True, 0.01), (False, 0.06)])

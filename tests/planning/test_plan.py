@@ -20,9 +20,10 @@ from sizing.catalog.gpus import load_gpu
 from sizing.planning import cloud, fleet, growth, uncertainty
 from sizing.planning import size as availability
 from sizing.planning import size as nodes
-from sizing.planning.cloud import instances
-from sizing.planning.fleet import Member, Sharing
-from sizing.planning.size import Fit, Need, Rules, reserve_of, size_of
+from sizing.planning.fleet import Sharing, Tenant
+from sizing.planning.instances import Contracts, instances
+from sizing.planning.rules import ProvisionRules, of_times
+from sizing.planning.size import Fit, Need, reserve_of, size_of
 from sizing.planning.uncertainty import Uncertain
 from sizing.question.demand import Demanded, Habits, Shape
 from sizing.specs.bands import Band
@@ -49,20 +50,20 @@ def need(demand: float, per_replica: float = 10.0, *, gpus: int = 1, headroom: f
     return replace(found, base=found.replicas())
 
 
-def member(
+def tenant(
     name: str,
     demand: float,
     weights: tuple[float, ...] = (),
     *,
     pool: Sharing = "shared",
     gpus: int = 1,
-    rules: Rules | None = None,
-) -> Member:
-    rules = rules or Rules()
+    rules: ProvisionRules | None = None,
+) -> Tenant:
+    rules = rules or ProvisionRules()
     shape = Shape("made up", weights, "made up", "assumed") if weights else None
     demanded = Demanded("requests_per_s", demand, demand, None, Habits(3, 24, 1), (), shape)
     own = need(demand, gpus=gpus)
-    return Member(name, "gpu", pool, own, size_of(own, rules), demanded)
+    return Tenant(name, "gpu", pool, own, size_of(own, rules), demanded)
 
 
 # --- availability ------------------------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ def test_a_target_that_is_met_exactly_is_met() -> None:
 
 def test_availability_of_times() -> None:
     """Eight hours of repair after 792 hours: 792 / 800 = 0.99."""
-    assert availability.of_times(792, 8) == pytest.approx(0.99)
+    assert of_times(792, 8) == pytest.approx(0.99)
 
 
 @given(st.integers(1, 300), st.integers(0, 30), st.floats(0.5, 1))
@@ -154,14 +155,14 @@ def test_nodes_hold_what_is_packed_and_no_more_than_apart(replicas: dict[int, in
 
 def test_rounding_up_is_done_once() -> None:
     """10 requests/s with 20 % headroom at 3 a replica: 12 / 3 = 4 replicas, of two GPUs on one node."""
-    size = size_of(need(10, 3, gpus=2, headroom=0.2), Rules())
+    size = size_of(need(10, 3, gpus=2, headroom=0.2), ProvisionRules())
     assert (size.base, size.replicas, size.gpus, size.nodes) == (4, 4, 8, 1)
 
 
 @given(st.floats(1, 1e5), st.integers(0, 50), st.sampled_from([1, 2, 4, 8, 16]))
 def test_spare_adds_exactly_as_many_replicas(demand: float, spare: int, gpus: int) -> None:
-    without = size_of(need(demand, gpus=gpus), Rules())
-    with_spare = size_of(need(demand, gpus=gpus), Rules(spare=spare))
+    without = size_of(need(demand, gpus=gpus), ProvisionRules())
+    with_spare = size_of(need(demand, gpus=gpus), ProvisionRules(spare=spare))
     assert with_spare.replicas == without.replicas + spare
     assert with_spare.gpus == without.gpus + spare * gpus
     assert with_spare.nodes >= without.nodes
@@ -169,30 +170,32 @@ def test_spare_adds_exactly_as_many_replicas(demand: float, spare: int, gpus: in
 
 @given(st.floats(1, 1e4), st.floats(1, 5), st.floats(0.9, 0.999))
 def test_more_demand_never_needs_fewer(demand: float, times: float, target: float) -> None:
-    rules = Rules(spare=1, availability=target, unit_availability=0.99, maintenance=True)
+    rules = ProvisionRules(spare=1, availability=target, unit_availability=0.99, maintenance=True)
     few, many = size_of(need(demand), rules), size_of(need(demand * times), rules)
     assert many.replicas >= few.replicas and many.gpus >= few.gpus and many.nodes >= few.nodes
 
 
 def test_reserves_for_failures_are_one_and_maintenance_comes_on_top() -> None:
     """Five of five need two more for 99.9 % at 99 %; three spare cover them; a node of eight is out for maintenance."""
-    rules = Rules(spare=3, availability=0.999, unit_availability=0.99, maintenance=True)
+    rules = ProvisionRules(spare=3, availability=0.999, unit_availability=0.99, maintenance=True)
     found = reserve_of(5, ONE_NODE, rules)
     assert (found.spare, found.for_availability, found.failures, found.maintenance) == (3, 2, 3, 8)
     assert found.replicas == 11
-    assert reserve_of(5, Fit(16, 8), Rules(maintenance=True)).replicas == 1  # a replica that spans two nodes is lost
+    assert (
+        reserve_of(5, Fit(16, 8), ProvisionRules(maintenance=True)).replicas == 1
+    )  # a replica that spans two nodes is lost
 
 
 def test_a_replica_over_two_nodes_needs_both() -> None:
     """0.99^2 = 0.9801: P(5 of 6) = 0.9801^6 + 6 * 0.9801^5 * 0.0199 = 0.88638 + 0.10799 = 0.99437."""
-    rules = Rules(availability=0.995, unit_availability=0.99)
+    rules = ProvisionRules(availability=0.995, unit_availability=0.99)
     assert reserve_of(5, Fit(16, 8), rules).for_availability == 2
     assert reserve_of(5, Fit(8, 8), rules).for_availability == 1
 
 
 def test_a_target_out_of_reach_is_said() -> None:
     with pytest.raises(availability.UnreachableError, match="no reserve of up to 2,000 replicas keeps 90,000 up"):
-        reserve_of(90_000, ONE_NODE, Rules(availability=0.999, unit_availability=0.5))
+        reserve_of(90_000, ONE_NODE, ProvisionRules(availability=0.999, unit_availability=0.5))
 
 
 # --- growth ----------------------------------------------------------------------------------------------------------
@@ -205,7 +208,7 @@ def test_growth_until_a_date_and_the_next_node() -> None:
     """
 
     def size(times: float) -> tuple[int, int, int]:
-        found = size_of(need(70 * times), Rules())
+        found = size_of(need(70 * times), ProvisionRules())
         return found.replicas, found.gpus, found.nodes
 
     found = growth.growing(0.05, date(2026, 11, 28), date(2027, 11, 1), size)
@@ -234,7 +237,7 @@ def test_a_node_that_only_the_rest_of_the_last_month_takes_is_not_yet_added() ->
     """From 79 requests/s at 5 % a month, 80 are reached after 0.26 months, 8 December, and not by 5 December."""
 
     def size(times: float) -> tuple[int, int, int]:
-        found = size_of(need(79 * times), Rules())
+        found = size_of(need(79 * times), ProvisionRules())
         return found.replicas, found.gpus, found.nodes
 
     early = growth.growing(0.05, date(2026, 12, 1), date(2026, 12, 5), size)
@@ -279,6 +282,10 @@ def test_a_share_at_risk_is_a_share(rates: list[float], delay_s: float) -> None:
     assert 0 <= cloud.at_risk(rates, replicas, 10.0, delay_s) <= 1
 
 
+def terms(reserved: float, on_demand: float, spot: float) -> Contracts:
+    return Contracts(on_demand, "", reserved, "", spot, "")
+
+
 def test_a_gpu_is_reserved_where_its_hours_are_worth_it() -> None:
     """At 6 against 10 $/h a GPU is reserved that is used in 60 % of the hours or more: two of four here.
 
@@ -286,8 +293,8 @@ def test_a_gpu_is_reserved_where_its_hours_are_worth_it() -> None:
     """
     gpus = [2, 2, 3, 4]
     assert cloud.reserved(gpus, 6.0, 10.0) == 2
-    found = cloud.mix(gpus, (6.0, 10.0, 4.0), 0.5)
-    assert found.on_demand_gpu_hours == found.spot_gpu_hours == pytest.approx(3 * 182.5 / 2)
+    found = cloud.mix("H100", gpus, terms(6.0, 10.0, 4.0), 0.5)
+    assert found.on_demand_gpu_hours_per_month == found.spot_gpu_hours_per_month == pytest.approx(3 * 182.5 / 2)
     assert found.usd_per_month == pytest.approx(2 * 6 * 730 + 3 * 182.5 * 7)
     assert found.usd_per_month_all_on_demand == pytest.approx(11 * 182.5 * 10)
     assert found.usd_per_month_peak_always_on == pytest.approx(4 * 730 * 10)
@@ -295,7 +302,7 @@ def test_a_gpu_is_reserved_where_its_hours_are_worth_it() -> None:
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=48), st.floats(0.1, 1))
 def test_the_mix_is_the_cheapest_base(gpus: list[int], price: float) -> None:
-    best = cloud.mix(gpus, (price, 1.0, None), 0.0)
+    best = cloud.mix("H100", gpus, terms(price, 1.0, 0.0), 0.0)
 
     def usd(base: int) -> float:
         above = sum(max(0, g - base) for g in gpus)
@@ -313,17 +320,17 @@ NIGHT = (0.0,) * 12 + (1.0,) * 12
 
 def test_loads_that_alternate_share_their_gpus() -> None:
     """Forty requests/s by day and thirty by night, ten each: 4 + 3 apart; together 4 + 1 that stays up, or 1 + 3."""
-    both = (member("day", 40, DAY), member("night", 30, NIGHT))
-    (pool,) = fleet.pools_of(both, Rules())
+    both = (tenant("day", 40, DAY), tenant("night", 30, NIGHT))
+    (pool,) = fleet.pools_of(both, ProvisionRules())
     assert (pool.gpus_sum_of_peaks, pool.gpus) == (7, 5)
     assert pool.gpus_by_hour == (5,) * 12 + (4,) * 12
-    apart = fleet.pools_of([one._replace(pool="separate") for one in both], Rules())
+    apart = fleet.pools_of([one._replace(pool="separate") for one in both], ProvisionRules())
     assert [one.gpus for one in apart] == [4, 3]
 
 
 def test_a_shared_pool_has_one_reserve() -> None:
-    rules = Rules(spare=2)
-    both = (member("a", 40, gpus=2, rules=rules), member("b", 30, rules=rules))
+    rules = ProvisionRules(spare=2)
+    both = (tenant("a", 40, gpus=2, rules=rules), tenant("b", 30, rules=rules))
     (pool,) = fleet.pools_of(both, rules)
     assert pool.gpus == 4 * 2 + 3 + 2 * 2
     assert pool.gpus_sum_of_peaks == 6 * 2 + 5
@@ -331,16 +338,16 @@ def test_a_shared_pool_has_one_reserve() -> None:
 
 def test_targets_of_workloads_in_one_pool_add_up() -> None:
     """Five of five need two more each for 99.9 % at 99 %; one reserve for both would be short of two at a time."""
-    rules = Rules(availability=0.999, unit_availability=0.99)
-    both = (member("a", 50, rules=rules), member("b", 50, rules=rules))
+    rules = ProvisionRules(availability=0.999, unit_availability=0.99)
+    both = (tenant("a", 50, rules=rules), tenant("b", 50, rules=rules))
     (pool,) = fleet.pools_of(both, rules)
     assert pool.gpus == pool.gpus_sum_of_peaks == 14
 
 
 def test_a_pool_says_what_its_one_reserve_saves() -> None:
     """One spare each of 2 GPUs and of 1: the pool keeps the larger, 2 of the 3 GPUs that they would have apart."""
-    rules = Rules(spare=1)
-    both = (member("a", 40, gpus=2, rules=rules), member("b", 30, rules=rules))
+    rules = ProvisionRules(spare=1)
+    both = (tenant("a", 40, gpus=2, rules=rules), tenant("b", 30, rules=rules))
     (pool,) = fleet.pools_of(both, rules)
     assert (pool.reserve_gpus, pool.reserve_gpus_apart) == (2, 3)
     assert pool.gpus_sum_of_peaks - pool.gpus == 1  # the spare GPU, no hour
@@ -364,7 +371,7 @@ def test_instances_hold_whole_replicas() -> None:
             source="made up",
         )
 
-    (pool,) = fleet.pools_of((member("a", 50, gpus=2),), Rules())
+    (pool,) = fleet.pools_of((tenant("a", 50, gpus=2),), ProvisionRules())
     priced = gpu.model_copy(update={"prices": (of(1, 0.1), of(2, 4.0), of(8, 2.0))})
     found = instances((pool,), priced, "p")
     assert (found.offer.sku, found.by_hour, found.gpus_by_hour, found.joined) == ("8x", (2,), (16,), True)
@@ -383,9 +390,9 @@ def test_draws_pay_for_whole_instances() -> None:
 
 def test_a_day_and_a_week_have_the_hours_of_a_week() -> None:
     week = (1.0,) * 120 + (0.5,) * 48
-    members = (member("day", 40, DAY), member("week", 30, week), member("even", 20))
+    members = (tenant("day", 40, DAY), tenant("week", 30, week), tenant("even", 20))
     assert fleet.hours_of(members) == 168
-    assert len(fleet.pools_of(members, Rules())[0].gpus_by_hour) == 168
+    assert len(fleet.pools_of(members, ProvisionRules())[0].gpus_by_hour) == 168
 
 
 weights = st.lists(st.floats(0, 1), min_size=24, max_size=24).map(lambda found: (*found[:23], 1.0))
@@ -398,8 +405,8 @@ weights = st.lists(st.floats(0, 1), min_size=24, max_size=24).map(lambda found: 
 def test_the_peak_of_sums_is_at_most_the_sum_of_peaks(
     loads: list[tuple[float, tuple[float, ...], int]], spare: int
 ) -> None:
-    rules = Rules(spare=spare)
-    members = [member(f"{i}", rate, shape, gpus=gpus, rules=rules) for i, (rate, shape, gpus) in enumerate(loads)]
+    rules = ProvisionRules(spare=spare)
+    members = [tenant(f"{i}", rate, shape, gpus=gpus, rules=rules) for i, (rate, shape, gpus) in enumerate(loads)]
     (pool,) = fleet.pools_of(members, rules)
     assert pool.gpus <= pool.gpus_sum_of_peaks == sum(one.size.gpus for one in members)
     assert pool.gpus >= max(one.size.gpus for one in members)
@@ -420,7 +427,7 @@ def uncertain(band: Band | None = None, price: float | None = 2.0, **planning: A
             "planning": {"requests_per_user_per_day": 10, "active_hours": 24, "peak_to_mean": 1, **planning},
         }
     )
-    return Uncertain(member("one", 100.0), stated, data().defaults, band, price)
+    return Uncertain(tenant("one", 100.0), stated, data().defaults, band, price)
 
 
 BAND = Band(metric="throughput", low=0.8, high=1.25, n=100, groups=10)
@@ -428,7 +435,7 @@ BAND = Band(metric="throughput", low=0.8, high=1.25, n=100, groups=10)
 
 def test_nothing_uncertain_gives_one_size() -> None:
     """100 requests/s at ten each: ten GPUs at 2 $/h, 730 h a month."""
-    found = uncertainty.simulate([uncertain()], Rules(spare=1), seed=1)
+    found = uncertainty.simulate([uncertain()], ProvisionRules(spare=1), seed=1)
     assert found.gpus == (11.0, 11.0, 11.0)
     assert found.usd_per_month is not None and found.usd_per_month.p50 == pytest.approx(11 * 2 * 730)
     assert found.influences == ()
@@ -436,23 +443,23 @@ def test_nothing_uncertain_gives_one_size() -> None:
 
 def test_a_range_of_demand_is_drawn_evenly() -> None:
     """Peaks of one to three times 100 requests/s: 1.2, 2 and 2.8 times at P10, P50 and P90, so 12, 20 and 28 GPUs."""
-    found = uncertainty.simulate([uncertain(peak_to_mean="1..3")], Rules(), seed=1)
+    found = uncertainty.simulate([uncertain(peak_to_mean="1..3")], ProvisionRules(), seed=1)
     assert found.gpus.p10 == pytest.approx(12, abs=1) and found.gpus.p90 == pytest.approx(28, abs=1)
     assert found.gpus.p50 == pytest.approx(20, abs=1)
 
 
 def test_the_models_error_has_the_bands_ends_as_p10_and_p90() -> None:
     """What a replica serves is 0.8 to 1.25 times as much: 100 / 12.5 = 8 to 100 / 8 = 12.5, so 13 GPUs."""
-    found = uncertainty.simulate([uncertain(BAND)], Rules(), seed=1, draws=40_000)
+    found = uncertainty.simulate([uncertain(BAND)], ProvisionRules(), seed=1, draws=40_000)
     assert found.gpus.p10 in (8, 9) and found.gpus.p90 in (12, 13)
     assert found.influences[0].rank_correlation < -0.95
 
 
 def test_equal_seeds_give_equal_draws_and_what_matters_most_comes_first() -> None:
     asked = [uncertain(BAND, peak_to_mean="1..5", requests_per_user_per_day="9..11", price_uncertainty=0.2)]
-    first, again = (uncertainty.simulate(asked, Rules(), seed=7) for _ in range(2))
+    first, again = (uncertainty.simulate(asked, ProvisionRules(), seed=7) for _ in range(2))
     assert first == again
-    assert first != uncertainty.simulate(asked, Rules(), seed=8)
+    assert first != uncertainty.simulate(asked, ProvisionRules(), seed=8)
     assert first.influences[0].input == "planning.peak_to_mean"
     strengths = [abs(one.rank_correlation) for one in first.influences]
     assert strengths == sorted(strengths, reverse=True)
@@ -462,22 +469,27 @@ def test_equal_seeds_give_equal_draws_and_what_matters_most_comes_first() -> Non
 
 
 @pytest.mark.parametrize(
-    "rules", [Rules(), Rules(spare=2), Rules(maintenance=True, availability=0.999, unit_availability=0.99)]
+    "rules",
+    [
+        ProvisionRules(),
+        ProvisionRules(spare=2),
+        ProvisionRules(maintenance=True, availability=0.999, unit_availability=0.99),
+    ],
 )
 @pytest.mark.parametrize("pool", ["shared", "separate"])
-def test_certain_draws_are_the_plan(rules: Rules, pool: Sharing) -> None:
+def test_certain_draws_are_the_plan(rules: ProvisionRules, pool: Sharing) -> None:
     """A fleet of which nothing is uncertain is sized by the draws as by the plan itself."""
     both = [
-        member("day", 40, DAY, gpus=2, pool=pool, rules=rules),
-        member("night", 90, NIGHT, pool=pool, rules=rules),
+        tenant("day", 40, DAY, gpus=2, pool=pool, rules=rules),
+        tenant("night", 90, NIGHT, pool=pool, rules=rules),
     ]
-    asked = [uncertain()._replace(member=one) for one in both]
+    asked = [uncertain()._replace(tenant=one) for one in both]
     found = uncertainty.simulate(asked, rules, seed=1, draws=10)
     assert found.gpus.p10 == found.gpus.p90 == sum(one.gpus for one in fleet.pools_of(both, rules))
 
 
 def test_without_a_price_there_is_no_cost() -> None:
-    assert uncertainty.simulate([uncertain(BAND, price=None)], Rules(), seed=1).usd_per_month is None
+    assert uncertainty.simulate([uncertain(BAND, price=None)], ProvisionRules(), seed=1).usd_per_month is None
 
 
 @given(st.lists(st.integers(0, 9), min_size=3, max_size=50), st.randoms(use_true_random=False))

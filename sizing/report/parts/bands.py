@@ -15,6 +15,7 @@ from sizing.report.parts import quantities
 from sizing.report.parts.figures import Latency, LoadFigures, Throughput
 from sizing.report.parts.quantities import KV_CACHE_GIB, REQUESTS_PER_S, WEIGHTS_GIB
 from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Situation, find, region
+from sizing.specs.bands import ErrorBand as ErrorBand
 
 if TYPE_CHECKING:
     from sizing.report.documents_simulation import SimulatedRun
@@ -35,14 +36,6 @@ STATISTICS = (
     "p95",
     "p99",
 )  # all of one class: percentiles were published too rarely for their own
-
-
-class ErrorBand(NamedTuple):
-    """The range, in the number's own unit, into which 8 in 10 of `n` published measurements of its class put it."""
-
-    low: float
-    high: float
-    n: int
 
 
 LABEL = "Error band"

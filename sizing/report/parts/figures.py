@@ -10,16 +10,7 @@ from sizing.question.question import Question
 from sizing.replica import step as step_model
 from sizing.replica.step import Batch, Step
 from sizing.specs.units import MILLI
-
-
-class Statistics(NamedTuple):
-    """A latency in ms: its mean and percentiles; null where the model has none."""
-
-    mean: float | None
-    p50: float | None
-    p90: float | None
-    p95: float | None
-    p99: float | None
+from sizing.specs.units import Statistics as Statistics
 
 
 class LoadFigures(NamedTuple):

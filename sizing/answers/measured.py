@@ -1,21 +1,20 @@
-"""Measured lines of a curve: the closed-loop rows of a benchmark file, under the same keys as predictions."""
+"""Measured lines of a curve: the closed-loop rows of a benchmark file, with the figures of predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
+from sizing.answers.lines import CurveLine
+from sizing.answers.points import CurvePoint, LoadSample, point_of
 from sizing.catalog import gpus, models, shelf
-from sizing.catalog.measured import MeasuredRow
+from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.evidence.notes import NoteFacts, facts_of
 from sizing.evidence.rows import layout_of
-from sizing.model.architecture import Layout
-from sizing.report.curve_predicted import GPUS_COMPARED, per_gpus
-from sizing.report.documents_curve import CurveLine, CurvePoint, Percentiles
-from sizing.report.parts.figures import Statistics
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import MILLI
 
 MODE = "closed_loop"
 MOST_LISTED = 12  # of what a file holds, in a fault that asks to choose
@@ -34,13 +33,15 @@ class Filter(NamedTuple):
     osl: float | None = None
 
 
-class Benchmark(NamedTuple):
-    """The rows of one model and shape: what the lines are of, and the rows."""
+class Measured(NamedTuple):
+    """The rows of one model and shape in a file, and their lines."""
 
+    file: str
     model: str
     isl: int
     osl: int
     rows: tuple[MeasuredRow, ...]
+    lines: tuple[CurveLine, ...]
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -54,22 +55,13 @@ class _Shape(NamedTuple):
     osl: float
 
 
-class _LineKey(NamedTuple):
-    gpu: str
-    weight_precision: str
-    kv_precision: str
-    layout: Layout
-    engine: str
-    engine_version: str
-    source: str
+def measured(file: str, wanted: Filter) -> Measured:
+    """The closed-loop rows of a file that a filter takes, all of one model and shape, and their lines.
 
-
-def select(rows: Iterable[MeasuredRow], file: str, wanted: Filter) -> Benchmark:
-    """Return the closed-loop rows that a filter takes, all of one model and shape.
-
-    Raises InputError where there are none, or where rows of several models or shapes are left.
+    Raises InputError for a file that can't be read, where no rows are left or rows of several models or shapes, and for
+    rows whose GPUs are no layout.
     """
-    closed = [row for row in rows if row.mode == MODE and row.concurrency is not None]
+    closed = [row for row in load_measured(file) if row.mode == MODE and row.concurrency is not None]
     if not closed:
         raise InputError(Fault(f"holds no rows of mode {MODE} with a concurrency", file, field="--measured"))
     taken = closed
@@ -91,7 +83,8 @@ def select(rows: Iterable[MeasuredRow], file: str, wanted: Filter) -> Benchmark:
                 allowed="one of them, by --model, --isl and --osl",
             )
         )
-    return Benchmark(taken[0].model, round(_mean(taken, "isl")), round(_mean(taken, "osl")), tuple(taken))
+    isl, osl = (round(_mean(taken, name)) for name in ("isl", "osl"))
+    return Measured(file, taken[0].model, isl, osl, tuple(taken), _lines(taken, file))
 
 
 def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRow], bool]]]:
@@ -167,99 +160,55 @@ def gpu_name(name: str) -> str:
         return name
 
 
-def lines(benchmark: Benchmark, file: str) -> tuple[CurveLine, ...]:
-    """Return a line for each GPU type, precision, layout, engine version and source, its points by concurrency.
-
-    Raises InputError for rows whose GPUs are no layout.
-    """
-    found: dict[_LineKey, list[CurvePoint]] = {}
+def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
+    """A line for each GPU type, precision, layout, engine version and source, its points by concurrency."""
+    found: dict[CurveLine, list[CurvePoint]] = {}
     faults: list[Fault] = []
     rules = shelf.load_conventions().spec.notes
-    for row in benchmark.rows:
+    for row in rows:
         try:
             facts = facts_of(row.notes, rules)
             layout, replicas = layout_of(row, facts)
         except InputError as error:
             faults += [replace(fault, file=file, message=f"row {row.id}: {fault.message}") for fault in error.faults]
             continue
-        key = _LineKey(
+        line = CurveLine(
+            "measured",
             gpu_name(row.gpu),
             row.weight_precision.lower(),
-            row.kv_precision.lower(),
-            layout,
             row.engine,
-            row.engine_version,
-            row.source,
+            row.engine_version or None,
+            kv_precision=row.kv_precision.lower() or None,
+            layout=layout,
+            gpus=layout.gpus,
+            source=row.source or None,
         )
-        found.setdefault(key, []).append(_point(row, facts, layout, replicas))
+        found.setdefault(line, []).append(_point(row, facts, layout.gpus, replicas))
     if faults:
         raise InputError(faults)
-    ordered = sorted(found, key=lambda key: (key.gpu, key.weight_precision, key.layout.gpus, str(key.layout)))
-    return tuple(_line(key, found[key]) for key in ordered)
-
-
-def _line(key: _LineKey, points: Sequence[CurvePoint]) -> CurveLine:
-    layout = key.layout
-    return CurveLine(
-        origin="measured",
-        gpu=key.gpu,
-        weight_precision=key.weight_precision,
-        kv_precision=key.kv_precision or None,
-        tp=layout.tp,
-        pp=layout.pp,
-        ep=layout.ep,
-        dp=layout.dp,
-        cp=layout.cp,
-        dcp=layout.dcp,
-        gpus=layout.gpus,
-        engine=key.engine,
-        engine_version=key.engine_version or None,
-        fits=True,
-        reason=None,
-        slots=None,
-        slots_bound=None,
-        cache_holds=None,
-        source=key.source or None,
-        points=tuple(sorted(points, key=lambda one: one.concurrency)),
+    with_points = [
+        replace(line, points=tuple(sorted(points, key=lambda point: point.concurrency)))
+        for line, points in found.items()
+    ]
+    return tuple(
+        sorted(with_points, key=lambda line: (line.gpu, line.weight_precision, line.gpus or 0, str(line.layout)))
     )
 
 
-def _point(row: MeasuredRow, facts: NoteFacts, layout: Layout, replicas: int) -> CurvePoint:
-    """Return a row's figures of one replica: a row counts requests in flight and rates over all its GPUs."""
+def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> CurvePoint:
+    """The figures of one replica of a row, which counts requests in flight and rates over all its GPUs."""
     rate = row.req_per_s if row.req_per_s is not None else _per_request(row)
-    each = None if rate is None else rate / replicas
-    itl_ms = None if facts.itl_definition == "e2e_per_token" else row.itl_ms  # that one counts the first token in
-    latencies = {
-        "ttft": _statistics(row.ttft_ms, facts, row.ttft_p99_ms),
-        "itl": _statistics(itl_ms, facts),
-        "e2e": _statistics(row.e2e_ms, facts),
-    }
     tokens = row.output_tok_per_s if row.output_tok_per_s is not None else None if rate is None else rate * row.osl
-    gpus_ = layout.gpus * replicas
-    return CurvePoint(
-        concurrency=in_flight(row.concurrency or 1, replicas),
-        ttft_ms=latencies["ttft"].mean,
-        itl_ms=latencies["itl"].mean,
-        e2e_ms=latencies["e2e"].mean,
-        x_ms=None,
-        requests_per_s=each,
-        requests_per_s_per_gpu=per_gpus(each, layout.gpus, 1),
-        requests_per_s_per_8_gpus=per_gpus(each, layout.gpus, GPUS_COMPARED),
-        output_tokens_per_s_per_gpu=None if tokens is None else tokens / gpus_,
-        output_tokens_per_s_per_user=None if tokens is None else tokens / (row.concurrency or 1),
-        mbu=None,
-        mfu=None,
-        kv_cache_utilisation=None,
-        memory_used_gib=None,
-        waiting=None,
-        beyond_slots=None,
-        cache_full=None,
-        limits_met={},
-        feasible=True,
-        latency_ms=Percentiles(**latencies),
-        bands={},
-        row=row.id,
+    itl_ms = None if facts.itl_definition == "e2e_per_token" else row.itl_ms  # that one counts the first token in
+    latencies_ms = {"ttft": row.ttft_ms, "itl": itl_ms, "e2e": row.e2e_ms}
+    statistic = facts.statistic or "mean"  # that of all its latencies: the mean unless its notes say another
+    latencies_s = {name: {statistic: ms * MILLI} for name, ms in latencies_ms.items() if ms is not None}
+    if row.ttft_p99_ms is not None:
+        latencies_s["ttft"] = {"p99": row.ttft_p99_ms * MILLI} | latencies_s.get("ttft", {})
+    sample = LoadSample(
+        in_flight(row.concurrency or 1, replicas), latencies_s, None if rate is None else rate / replicas
     )
+    return point_of(sample, gpus, None if tokens is None else tokens / replicas)._replace(row=row.id)
 
 
 def in_flight(concurrency: float, replicas: int) -> float:
@@ -270,9 +219,3 @@ def in_flight(concurrency: float, replicas: int) -> float:
 
 def _per_request(row: MeasuredRow) -> float | None:
     return None if row.output_tok_per_s is None else row.output_tok_per_s / row.osl
-
-
-def _statistics(value_ms: float | None, facts: NoteFacts, p99_ms: float | None = None) -> Statistics:
-    """Return a latency in the statistic that the source states: the mean unless its notes say another."""
-    stated: Mapping[str, float | None] = {"p99": p99_ms, facts.statistic or "mean": value_ms}
-    return Statistics(*(stated.get(name) for name in Statistics._fields))

@@ -1,0 +1,427 @@
+"""Lines of latency against throughput: a deployment under one load after another.
+
+A deployment is one replica of a layout, or separate pools for prefill and decode (`pool_lines`). Its load is a number of requests
+in flight: held fixed in a closed loop, as benchmark tools do, or the mean of Poisson arrivals at a rate. A point is simulated
+through the engine's scheduler, or taken from the closed form, which knows nothing of what waits for a slot. `by_rate` has shares
+of the highest stable rate as loads instead, simulated as `verify` simulates an answer: an answer's own load is a point of its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from sizing.answers.answer import Answer, Outcome
+from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged, past_first, point_of
+from sizing.answers.search import Timed
+from sizing.answers.verify import FEWEST_REQUESTS, deployed_as, lengths_of, limits_of, simulated, steady
+from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
+from sizing.model import memory
+from sizing.model.architecture import Layout
+from sizing.model.extras import NOTHING
+from sizing.question.question import Data, GpuType, Question, situation_of
+from sizing.replica import batching
+from sizing.replica import step as step_model
+from sizing.replica.capacity import Capacity, Load, Timing
+from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.replica.step import Batch
+from sizing.specs.bands import Band, BandMetric, ErrorBand, find, region
+from sizing.specs.errors import UntimedError
+from sizing.specs.workload import Tokens
+
+if TYPE_CHECKING:  # loaded where separate pools are drawn
+    from sizing.answers.pools import Asked
+
+Origin = Literal["predicted", "measured"]
+Arrivals = Literal["closed", "poisson"]
+Progress = Callable[[int, int], None]  # called with the points that are done, and all points
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+
+ARRIVALS: tuple[Arrivals, ...] = ("closed", "poisson")
+BANDED: dict[str, BandMetric] = {"ttft_ms": "ttft", "itl_ms": "itl", "requests_per_s": "throughput"}
+# Shares of the highest stable rate; queues have no end at 1.
+SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+LOADS_TRIED, LIGHTEST = 400, 1e-4  # from which the rate is found that keeps a number in flight
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two pools as they were asked for, and the requests in flight over both that they are put under."""
+
+    asked: Asked
+    pair: Answer
+    in_flight: tuple[int, ...]
+
+
+class Unpaired(NamedTuple):
+    """Pools of which no pair of layouts can be drawn, and what a search said of them."""
+
+    found: Outcome
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class CurveLine:
+    """A deployment with its points by load; one that cannot be drawn has a `reason` (or `pools` that say it) and no points.
+
+    `parts` are the replicas of a prediction: one, or a prefill and a decode replica of `pools`. `gpus` are those of one
+    replica, or of both pools; `cache_holds` are the requests of mean length that a replica's cache holds at once. `source`
+    is where a measured line is from, whose weight precision may be empty: not stated.
+    """
+
+    origin: Origin
+    gpu: str
+    weight_precision: str
+    engine: str
+    engine_version: str | None
+    kv_precision: str | None = None
+    layout: Layout | None = None
+    gpus: int | None = None
+    reason: str | None = None
+    cache_holds: float | None = None
+    source: str | None = None
+    parts: tuple[Timed, ...] = ()
+    pools: Pair | Unpaired | None = None
+    points: tuple[CurvePoint, ...] = ()
+
+    @property
+    def load(self) -> Load | None:
+        """What one replica serves, where the line is of one."""
+        return self.parts[0].load if len(self.parts) == 1 else None
+
+
+class Layouts(NamedTuple):
+    """The sizes of tensor and pipeline parallelism to draw lines of; the question states any others."""
+
+    tp: tuple[int, ...]
+    pp: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The lines to draw and the loads to put each under; points are simulated with `tokens`, in closed form without.
+
+    `in_flight_of_pools` without numbers is from one to the most that both pools hold. `metric` is the latency to draw against:
+    without, TTFT, or ITL or E2E where that alone is limited.
+    """
+
+    gpu_types: tuple[GpuType, ...]
+    precisions: tuple[str | None, ...]
+    layouts: Layouts
+    in_flight: tuple[int, ...]
+    tokens: Tokens | None
+    arrivals: Arrivals = "closed"
+    seed: int = 0
+    pools: Asked | None = None
+    in_flight_of_pools: tuple[int, ...] | None = None
+    metric: Metric | None = None
+
+
+# --- which lines ---------------------------------------------------------------------------------------------------------
+
+
+def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
+    """Yield a line without points for each GPU type, precision and layout; what does not fit or can't be timed has its reason."""
+    timing = Timing(question, data)
+    for gpu_type in grid.gpu_types:
+        for precision in grid.precisions:
+            for tp in grid.layouts.tp:
+                for pp in grid.layouts.pp:
+                    serving = question.service.serving.model_copy(update={"tp": tp, "pp": pp})
+                    for entry in candidates(question.with_(serving=serving), gpu_type, precision, data):
+                        yield _line(entry, question, timing)
+
+
+def _line(entry: Replica | Refusal, question: Question, timing: Timing) -> CurveLine:
+    if isinstance(entry, Refusal):
+        return _refused(entry.gpu_type, entry.precision, entry.layout, entry.detail, question)
+    try:
+        timed = Timed(entry, timing.of(entry))
+    except UntimedError as error:
+        detail = "; ".join(fault.message for fault in error.faults)
+        return _refused(entry.gpu_type, entry.plan.weight_format, entry.layout, detail, question)
+    mean_length = memory.use(
+        question.service.model,
+        entry.gpu_type.gpu,
+        entry.layout,
+        entry.plan,
+        entry.settings,
+        max_model_len=question.service.isl + question.service.output_tokens,
+        cuda_graphs_gib=question.service.serving.cuda_graphs_gib,
+        extras=question.service.extras,
+    )
+    return predicted(
+        (timed,), question, layout=entry.layout, gpus=entry.layout.gpus, cache_holds=mean_length.max_concurrency
+    )
+
+
+def _refused(gpu_type: GpuType, precision: str, layout: Layout, reason: str, question: Question) -> CurveLine:
+    engine = (question.service.engine.title, question.service.engine_version)
+    return CurveLine("predicted", gpu_type.name, precision, *engine, layout=layout, gpus=layout.gpus, reason=reason)
+
+
+def predicted(
+    parts: tuple[Timed, ...],
+    question: Question,
+    *,
+    gpus: int,
+    layout: Layout | None = None,
+    cache_holds: float | None = None,
+    pools: Pair | None = None,
+) -> CurveLine:
+    """A line of these replicas without points."""
+    replicas = [part.replica for part in parts]
+    return CurveLine(
+        "predicted",
+        joined(replica.gpu_type.name for replica in replicas),
+        joined(replica.plan.weight_format for replica in replicas),
+        question.service.engine.title,
+        question.service.engine_version,
+        kv_precision=joined(replica.plan.kv_format for replica in replicas),
+        layout=layout,
+        gpus=gpus,
+        cache_holds=cache_holds,
+        parts=parts,
+        pools=pools,
+    )
+
+
+def joined(names: Iterable[str]) -> str:
+    """Write names with a plus, each once."""
+    return " + ".join(dict.fromkeys(names))
+
+
+# --- what a load does ----------------------------------------------------------------------------------------------------
+
+
+def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -> list[LoadSample]:
+    """What the closed form says of equal lengths: of requests that start together, or of Poisson arrivals.
+
+    Beyond the slots, or where the queue would have no end, some wait, of which it knows nothing: such a number in flight has
+    no latencies and no rate.
+    """
+    load, holds = line.load, line.cache_holds
+    assert load is not None and holds is not None
+    if arrivals == "poisson":
+        decoding = {n: _decoding_of(load, n) for n in in_flight}
+    else:
+        decoding = {n: float(n) if n <= load.slots else None for n in in_flight}
+    within = {n: held for n, held in decoding.items() if held is not None}
+    if not within:
+        return [LoadSample.unknown(n) for n in in_flight]
+    evaluate = batching.open_loop if arrivals == "poisson" else batching.closed_loop
+    point = evaluate(load.curves, load.service, np.array([*within.values()]))
+    names: list[str] = [name for name in METRICS if load.service.osl > 1 or name != "itl"]
+    samples = {
+        n: LoadSample(
+            n,
+            {
+                str(name): {key: float(values[i]) for key, values in getattr(point, f"{name}_s").items()}
+                for name in names
+            },
+            float(point.requests_per_s[i]),
+            float(point.decoding[i]),
+            cache_used=min(1.0, n / holds),
+            waiting=0.0,
+        )
+        for i, n in enumerate(within)
+    }
+    return [samples.get(n) or LoadSample.unknown(n) for n in in_flight]
+
+
+def _decoding_of(load: Load, in_flight: int) -> float | None:
+    """The mean number that decode where Poisson arrivals keep `in_flight` on average; None where no stable rate does."""
+    ceiling = batching.decoding_limit(load.service, load.slots)
+    tried = np.geomspace(LIGHTEST * min(1.0, ceiling), ceiling, LOADS_TRIED)
+    point = batching.open_loop(load.curves, load.service, tried, {})
+    ok = point.stable & (point.running <= load.slots)
+    last = int(np.argmin(ok)) if not ok.all() else ok.size
+    if last == 0 or in_flight > point.running[last - 1]:
+        return None
+    return float(np.interp(in_flight, point.running[:last], tried[:last]))
+
+
+class Job(Protocol):
+    """A load to simulate, in another process if need be."""
+
+    @property
+    def requests(self) -> float:
+        """Requests to simulate."""
+
+    def run(self) -> LoadSample:
+        """Simulate the load."""
+
+
+def run(job: Job) -> LoadSample:
+    """Run a job, by a function that can be sent to another process."""
+    return job.run()
+
+
+class ReplicaJob(NamedTuple):
+    """One load of one replica to simulate; no traffic where none of its kind keeps `in_flight`."""
+
+    deployed: Deployed
+    in_flight: int
+    traffic: Traffic | None
+
+    @property
+    def requests(self) -> int:
+        """Requests to simulate."""
+        return self.traffic.count if self.traffic is not None else 0
+
+    def run(self) -> LoadSample:
+        """Simulate the load; nothing is known of one under which a queue keeps growing."""
+        if self.traffic is None:
+            return LoadSample.unknown(self.in_flight)
+        served = simulate(self.deployed, self.traffic, routing="round-robin")
+        if not served.completed or not (served.stable or self.traffic.in_flight):
+            return LoadSample.unknown(self.in_flight)
+        return LoadSample(
+            self.in_flight,
+            served.latencies_s,
+            served.requests_per_s,
+            past_first(served.requests_per_s, served.latencies_s),
+            served.cache_max,
+            served.queue_mean,
+            served.preemptions,
+        )
+
+
+def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
+    """The simulations of a replica's line.
+
+    Each place of a closed loop is filled `ROUNDS` times, as benchmark tools do; lengths that spread take some hundred requests
+    at least, so that a few drawn ones do not decide. Poisson arrivals come at the rate that keeps a number in flight by the
+    closed form, and are measured in the steady state; where no stable rate does, nothing is known.
+    """
+    assert grid.tokens is not None
+    (part,) = line.parts
+    load = part.load
+    traffic = Traffic(*lengths_of(grid.tokens), 0, longest=question.service.max_model_len, seed=grid.seed)
+    fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else FEWEST_REQUESTS
+
+    def of(in_flight: int) -> Traffic | None:
+        if grid.arrivals == "closed":
+            return replace(traffic, count=max(fewest, ROUNDS * in_flight), in_flight=in_flight)
+        decoding = _decoding_of(load, in_flight)
+        if decoding is None:
+            return None
+        rate = float(batching.requests_per_s(load.curves, load.service, np.array([decoding]))[0])
+        return steady(traffic, rate, in_flight, load.service.chunks)
+
+    return [ReplicaJob(deployed_as(part.replica, load, question), n, of(n)) for n in grid.in_flight]
+
+
+def highest_stable(load: Load) -> Capacity:
+    """What a replica serves with all slots taken, or where prefill alone fills the time, whatever the latencies."""
+    rate = load.highest_per_s
+    return Capacity(rate, rate, batching.decoding_limit(load.service, load.slots), "utilisation")
+
+
+class LineByRate(NamedTuple):
+    """A line of one replica by rate, and of each of its points the share of the highest stable rate."""
+
+    line: CurveLine
+    shares: tuple[float, ...]
+
+
+def by_rate(best: Answer, question: Question, tokens: Tokens | None, *, is_answer: bool) -> LineByRate:
+    """Put one replica of a layout under shares of its highest stable rate, simulated with `tokens`, in closed form without.
+
+    Rates at which the queue keeps growing are left out: their latencies depend on how long one looks. The load of `best`
+    itself is one of the points, and chosen, where it `is_answer`. Limits are kept at the band's edge that `best` is sized on.
+    """
+    most, limits = highest_stable(best.pool.load), limits_of(best, question.with_(limits=applying(question)))
+    own = best.requests_per_s / best.pool.count / most.requests_per_s
+    found = [(own, best)] if is_answer else []
+    for share in SHARES:
+        rate = share * most.requests_per_s
+        pool = replace(best.pool, count=1, point=best.pool.load.at_rate(rate, most))
+        size = Answer((pool,))
+        if not bool(pool.point.stable[0]) or float(pool.point.running[0]) > pool.load.slots:
+            continue
+        if tokens is not None:
+            size = simulated(size, question, tokens)
+        if size.run is None or size.run.stable:
+            found.append((share, size))
+    found.sort(key=lambda entry: entry[1].requests_per_s / entry[1].pool.count)
+    points = [judged(_of_size(size, question), limits)._replace(chosen=size is best) for _, size in found]
+    layout = best.pool.replica.layout
+    line = predicted((Timed(best.pool.replica, best.pool.load),), question, layout=layout, gpus=layout.gpus)
+    return LineByRate(replace(line, points=tuple(points)), tuple(share for share, _ in found))
+
+
+def _of_size(size: Answer, question: Question) -> CurvePoint:
+    rate = size.requests_per_s / size.pool.count
+    names: list[str] = [name for name in METRICS if question.service.osl > 1 or name != "itl"]
+    latencies_s = {name: size.latency_s(name) for name in names}
+    sample = LoadSample(rate * latencies_s["e2e"]["mean"], latencies_s, rate)
+    return point_of(sample, size.pool.replica.layout.gpus, rate * question.service.output_tokens)
+
+
+# --- its figures ---------------------------------------------------------------------------------------------------------
+
+
+def with_points(line: CurveLine, samples: Iterable[LoadSample], question: Question, bands: Sequence[Band]) -> CurveLine:
+    """A predicted line with the figures of each load."""
+    return replace(line, points=tuple(_point(line, sample, question, bands) for sample in samples))
+
+
+def _point(line: CurveLine, sample: LoadSample, question: Question, bands: Sequence[Band]) -> CurvePoint:
+    assert line.gpus is not None
+    rate, load = sample.requests_per_s, line.load
+    found = point_of(sample, line.gpus, None if rate is None else rate * question.service.output_tokens)
+    mbu, mfu = _decode_share(line, sample, question)
+    found = found._replace(mbu=mbu, mfu=mfu, beyond_slots=rate is None)
+    if load is None:
+        return found
+    found = found._replace(
+        memory_used_gib=_memory_used_gib(line, sample),
+        beyond_slots=sample.in_flight > load.slots,
+        cache_full=_is_full(line, sample),
+    )
+    return found._replace(bands=_bands(found, line, question, bands))
+
+
+def _is_full(line: CurveLine, sample: LoadSample) -> bool | None:
+    """Whether a cache was so full that no further request of mean length had room, or that some were thrown out."""
+    if sample.cache_used is None or line.cache_holds is None:
+        return None
+    return sample.preemptions > 0 or sample.cache_used + 1 / line.cache_holds > 1
+
+
+def _memory_used_gib(line: CurveLine, sample: LoadSample) -> float | None:
+    """GiB of one GPU: all but the cache, and of the cache what was in use at most."""
+    if sample.cache_used is None:
+        return None
+    used = line.parts[0].replica.memory
+    fixed = used.weights_gib + used.activation_gib + used.non_torch_gib + used.cuda_graphs_gib
+    return fixed + sample.cache_used * used.kv_cache_gib
+
+
+def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tuple[float | None, float | None]:
+    """MBU and MFU of a step in which the sequences that decode on a replica do so at their mean context."""
+    if sample.decoding is None or question.service.osl <= 1:
+        return None, None
+    replica, load = line.parts[-1]
+    replicas = line.pools.pair.decode.count if isinstance(line.pools, Pair) else 1
+    micro = max(1.0, sample.decoding / replicas / load.service.pp)
+    batch = Batch(decode_sequences=micro, decode_context_tokens=question.service.isl + question.service.osl / 2)
+    timed = step_model.step(question.service.model, replica.layout, load.kernels, batch)
+    return timed.mbu, timed.mfu
+
+
+def _bands(found: CurvePoint, line: CurveLine, question: Question, bands: Sequence[Band]) -> dict[str, ErrorBand]:
+    """The error bands of a point; none of what published runs were not: they had no optimisations, and generated."""
+    if question.service.extras != NOTHING or question.service.model.pooled:
+        return {}
+    situation = situation_of(question, line.parts[0].replica.gpu_type.gpu, region(found.concurrency))
+    bounds: dict[str, ErrorBand] = {}
+    for name, metric in BANDED.items():
+        band, value = find(bands, metric, situation), getattr(found, name)
+        if band is not None and value is not None:
+            bounds[name] = ErrorBand(value * band.low, value * band.high, band.n)
+    return bounds

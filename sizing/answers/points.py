@@ -1,0 +1,138 @@
+"""A load of a deployment and what it serves: a point of a curve, from what was simulated, evaluated or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from sizing.question.question import Question
+from sizing.specs.bands import ErrorBand
+from sizing.specs.units import MILLI, Statistics
+from sizing.specs.workload import Limits
+
+Metric = Literal["ttft", "itl", "e2e"]
+METRICS: tuple[Metric, ...] = ("ttft", "itl", "e2e")
+GPUS_COMPARED = 8  # the usual server: throughput is compared per 8 GPUs
+Latencies = Mapping[str, Mapping[str, float]]  # of ttft, itl and e2e in s: {mean, p50, ...}, empty where not known
+
+
+class LoadSample(NamedTuple):
+    """What one load did: `cache_used` is the highest share of the KV cache in use, `waiting` the mean number in no slot."""
+
+    in_flight: float
+    latencies_s: Latencies
+    requests_per_s: float | None
+    decoding: float | None = None
+    cache_used: float | None = None
+    waiting: float | None = None
+    preemptions: int = 0
+
+    @classmethod
+    def unknown(cls, in_flight: float) -> LoadSample:
+        """A load of which nothing is known."""
+        return cls(in_flight, {}, None)
+
+
+def past_first(requests_per_s: float, latencies_s: Latencies) -> float:
+    """The mean number of requests past their first token, by Little's law."""
+    return requests_per_s * (latencies_s["e2e"]["mean"] - latencies_s["ttft"]["mean"])
+
+
+class Percentiles(NamedTuple):
+    """The latencies of a point in ms, each with its mean and percentiles; null what is not known."""
+
+    ttft: Statistics
+    itl: Statistics
+    e2e: Statistics
+
+
+class CurvePoint(NamedTuple):
+    """One number of requests in flight on one replica (instance), and what it serves; null what is not known.
+
+    Latencies are means, `latency_ms` has the percentiles, `x_ms` is the one that the axis shows. `mbu` and `mfu` are of the
+    decode step at this load; `kv_cache_utilisation` is the highest share of the cache in use, `memory_used_gib` what one
+    GPU then uses. `waiting` requests are in no slot on average; `beyond_slots` is set where more are in flight than the
+    engine runs at once. `limits_met` is null where a point does not state the statistic that a limit bounds, and then it is
+    not `feasible`. `bands` hold ttft_ms, itl_ms and requests_per_s where their error is known.
+    """
+
+    concurrency: float
+    ttft_ms: float | None
+    itl_ms: float | None
+    e2e_ms: float | None
+    x_ms: float | None
+    requests_per_s: float | None
+    requests_per_s_per_gpu: float | None
+    requests_per_s_per_8_gpus: float | None
+    output_tokens_per_s_per_gpu: float | None
+    output_tokens_per_s_per_user: float | None
+    mbu: float | None
+    mfu: float | None
+    kv_cache_utilisation: float | None
+    memory_used_gib: float | None
+    waiting: float | None
+    beyond_slots: bool | None
+    cache_full: bool | None
+    limits_met: dict[str, bool | None]
+    feasible: bool
+    latency_ms: Percentiles
+    bands: dict[str, ErrorBand]
+    row: str | None = None
+    pareto: bool = False
+    knee: bool = False
+    chosen: bool = False
+
+    def latency(self, metric: str, statistic: str) -> float | None:
+        """A statistic of `ttft`, `itl` or `e2e` in ms."""
+        found: float | None = getattr(getattr(self.latency_ms, metric), statistic)
+        return found
+
+
+def applying(question: Question) -> Limits:
+    """The limits that apply: where one token is all of an output, nothing is between tokens."""
+    limits = question.target.limits
+    return limits if question.service.osl > 1 else limits.model_copy(update={"itl": None})
+
+
+def judged(point: CurvePoint, limits: Limits) -> CurvePoint:
+    """A point with the limits that it keeps; None where the statistic that one bounds is not known."""
+    met: dict[str, bool | None] = {}
+    for name in METRICS:
+        if (limit := getattr(limits, name)) is not None:
+            value_ms = point.latency(name, limit.statistic)
+            met[name] = None if value_ms is None else value_ms <= limit.seconds / MILLI
+    return point._replace(limits_met=met, feasible=point.requests_per_s is not None and all(met.values()))
+
+
+def point_of(sample: LoadSample, gpus: int, output_tokens_per_s: float | None) -> CurvePoint:
+    """The figures that any deployment of `gpus` GPUs has of a load."""
+    means = {name: sample.latencies_s.get(name, {}).get("mean") for name in METRICS}
+    ttft_ms, itl_ms, e2e_ms = (None if mean is None else mean / MILLI for mean in means.values())
+    rate, tokens = sample.requests_per_s, output_tokens_per_s
+    return CurvePoint(
+        concurrency=sample.in_flight,
+        ttft_ms=ttft_ms,
+        itl_ms=itl_ms,
+        e2e_ms=e2e_ms,
+        x_ms=None,
+        requests_per_s=rate,
+        requests_per_s_per_gpu=None if rate is None else rate / gpus,
+        requests_per_s_per_8_gpus=None if rate is None else rate / gpus * GPUS_COMPARED,
+        output_tokens_per_s_per_gpu=None if tokens is None else tokens / gpus,
+        output_tokens_per_s_per_user=None if tokens is None else tokens / sample.in_flight,
+        mbu=None,
+        mfu=None,
+        kv_cache_utilisation=sample.cache_used,
+        memory_used_gib=None,
+        waiting=sample.waiting,
+        beyond_slots=None,
+        cache_full=None,
+        limits_met={},
+        feasible=True,
+        latency_ms=Percentiles(*(_statistics(sample.latencies_s.get(name, {})) for name in METRICS)),
+        bands={},
+    )
+
+
+def _statistics(seconds: Mapping[str, float]) -> Statistics:
+    return Statistics(*(seconds[name] / MILLI if name in seconds else None for name in Statistics._fields))

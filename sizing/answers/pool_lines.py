@@ -1,0 +1,199 @@
+"""Lines of separate pools: layouts and replicas of both stay as they are while the load grows.
+
+What is not given of them is taken from the pair that serves the most within the limits on many GPUs: its layouts, and the
+ratios of prefill to decode replicas around its own, a line each, so that the best points of all are the frontier over ratios.
+Requests come as Poisson arrivals at the rate that keeps a number in flight over both pools by the closed form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sizing.answers import pools
+from sizing.answers.answer import Answer, Pool
+from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, highest_stable, joined, predicted
+from sizing.answers.points import METRICS, LoadSample, past_first
+from sizing.answers.pools import Asked, by_type, fits_node
+from sizing.answers.search import Timed
+from sizing.answers.verify import REQUESTS, driven, part_of, verify
+from sizing.question.question import Data, Question
+from sizing.specs.errors import UntimedError
+from sizing.specs.workload import Limits, Tokens
+
+BUDGET = 128  # GPUs on which pairs are compared, for each replica that is given: so that whole replicas round little
+RATIOS = (
+    (8, 1), (6, 1), (5, 1), (4, 1), (3, 1), (2, 1), (3, 2), (1, 1), (2, 3), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (1, 8),
+)  # fmt: skip
+MOST_LINES = 4  # ratios drawn of a pair of layouts
+FULLEST = 0.9  # of the highest rate: the heaviest load where none is asked for; queues grow without end towards 1
+# Rates tried, as shares of the highest, from which the one is found that keeps a number in flight.
+LIGHTEST, HEAVIEST, RATES_TRIED = 1e-5, 0.999, 96
+
+
+def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
+    """Yield lines of pools without points: for each GPU type, or the types that they name, each precision and ratio of replicas.
+
+    With `grid.tokens` the pair of layouts is one that a simulation confirms.
+    """
+    assert grid.pools is not None
+    for asked in by_type(grid.pools, grid.gpu_types):
+        for precision in grid.precisions:
+            yield from _lines(question, asked, precision, grid, data)
+
+
+def _lines(question: Question, asked: Asked, precision: str | None, grid: Grid, data: Data) -> Iterator[CurveLine]:
+    of_budget = question.with_(gpu_budget=BUDGET * max(count or 1 for count in asked.given))
+    found = pools.search(of_budget, asked, (precision,), data)
+    checked = found if grid.tokens is None else verify(found, grid.tokens, data, asked=asked, seed=grid.seed)
+    best = checked.confirmed or found.best
+    if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
+        anyhow = pools.search(of_budget.with_(limits=Limits()), asked, (precision,), data)
+        best = min(anyhow.answers, key=lambda pair: _alone_s(pair, question), default=None)
+    pairs = [] if best is None else list(_ratios(best, question, asked))
+    for pair in pairs:
+        parts = tuple(Timed(pool.replica, pool.load) for pool in pair.pools)
+        drawn = Pair(asked, pair, grid.in_flight_of_pools or _loads(pair, question))
+        yield predicted(parts, question, gpus=pair.gpus, pools=drawn)
+    if not pairs:
+        names = joined(side.options[0].name for side in (asked.prefill, asked.decode))
+        service = question.service
+        weights = precision or service.model.quantisation.precision
+        engine = (service.engine.title, service.engine_version)
+        yield CurveLine("predicted", names, weights, *engine, pools=Unpaired(found, asked))
+
+
+def _alone_s(pair: Answer, question: Question) -> float:
+    """Seconds of a request that is alone."""
+    return pair.prefill.load.solo_ttft_s + (question.service.osl - 1) * pair.decode.load.solo_itl_s
+
+
+def _ratios(best: Answer, question: Question, asked: Asked) -> Iterator[Answer]:
+    """Yield a pair with its numbers of replicas as given, or in the ratios nearest to its own, those with most prefill first."""
+    own = best.prefill.count / best.decode.count
+    given = asked.given
+    counts = dict.fromkeys((given[0] or prefills, given[1] or decodes) for prefills, decodes in RATIOS)
+    near = sorted(counts, key=lambda pair: abs(math.log(pair[0] / pair[1] / own)))[:MOST_LINES]
+    for prefills, decodes in sorted(near, key=lambda pair: -pair[0] / pair[1]):
+        counted = zip(best.pools, (prefills, decodes), strict=True)
+        sized = replace(best, pools=tuple(replace(pool, count=count, run=None) for pool, count in counted), run=None)
+        try:
+            yield pools.joined(sized, question, asked, within_node=fits_node(sized))
+        except UntimedError:  # no network between nodes
+            continue
+
+
+def _highest_per_s(pair: Answer, prompt_tokens: int) -> float:
+    """Requests/s at which one of the pools, or its links, has no time left; no limit asked."""
+    assert pair.transfer is not None
+    linked_s = float(pair.transfer.seconds(prompt_tokens))
+    return min(pool.count * min(pool.load.highest_per_s, pool.replica.layout.dp / linked_s) for pool in pair.pools)
+
+
+def _at_rate(pair: Answer, requests_per_s: float) -> Answer | None:
+    """The same pools at a rate; None where one of them could not keep up or has too few slots."""
+
+    def at(pool: Pool) -> Pool:
+        point = pool.load.at_rate(requests_per_s / pool.count, highest_stable(pool.load))
+        return replace(pool, point=point, run=None)
+
+    found = replace(pair, pools=tuple(map(at, pair.pools)), run=None)
+    ok = all(bool(pool.point.stable[0]) and float(pool.point.running[0]) <= pool.load.slots for pool in found.pools)
+    return found if ok else None
+
+
+def _in_flight(pair: Answer) -> float:
+    """Requests in flight over both pools, by Little's law; those on the way between them too."""
+    return pair.requests_per_s * pair.latency_s("e2e")["mean"]
+
+
+def _loads(pair: Answer, question: Question) -> tuple[int, ...]:
+    """Doublings from one in flight to the most at which queues have an end, and that."""
+    highest = _highest_per_s(pair, question.service.isl)
+    shares = [share for share in reversed(SHARES) if share <= FULLEST]
+    heaviest = next((at for share in shares if (at := _at_rate(pair, share * highest)) is not None), None)
+    most = 1 if heaviest is None else max(1, int(_in_flight(heaviest)))
+    return (*(2**power for power in range(most.bit_length()) if 2**power < most), most)
+
+
+def _at_loads(drawn: Pair, question: Question) -> list[Answer | None]:
+    """The pools at each of their loads, None where no stable rate keeps a number in flight."""
+    rates = np.geomspace(LIGHTEST, HEAVIEST, RATES_TRIED) * _highest_per_s(drawn.pair, question.service.isl)
+    tried = []
+    for rate in rates:
+        at = _at_rate(drawn.pair, float(rate))
+        if at is None:
+            break
+        tried.append(_in_flight(at))
+    if not tried:
+        return [None] * len(drawn.in_flight)
+    held, of = np.log(tried), np.log(rates[: len(tried)])
+    return [
+        _at_rate(drawn.pair, float(np.exp(np.interp(np.log(n), held, of))))
+        if held[0] <= np.log(n) <= held[-1]
+        else None
+        for n in drawn.in_flight
+    ]
+
+
+def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:
+    """What the closed form says of each load."""
+    return [
+        LoadSample.unknown(n)
+        if pair is None
+        else LoadSample(
+            n,
+            {name: pair.latency_s(name) for name in METRICS},
+            pair.requests_per_s,
+            float(pair.decode.point.decoding[0]) * pair.decode.count,
+        )
+        for n, pair in zip(drawn.in_flight, _at_loads(drawn, question), strict=True)
+    ]
+
+
+class PairJob(NamedTuple):
+    """One load of a pair to simulate, as `verify` does; no pair where no stable rate keeps `in_flight`."""
+
+    pair: Answer | None
+    in_flight: int
+    question: Question
+    tokens: Tokens
+    seed: int
+
+    @property
+    def requests(self) -> float:
+        """Requests to simulate: more than of any replica."""
+        return math.inf
+
+    def run(self) -> LoadSample:
+        """Simulate the load; nothing is known of one under which a queue keeps growing."""
+        pair = self.pair
+        if pair is None:
+            return LoadSample.unknown(self.in_flight)
+        pair = driven(pair, self.question, self.tokens, REQUESTS, self.seed)
+        whole, decode = pair.run, pair.decode.run
+        assert whole is not None and decode is not None
+        if not whole.completed or not whole.stable:
+            return LoadSample.unknown(self.in_flight)
+        *_, share = part_of(pair.prefill.count, pair.decode.count)
+        rate = whole.requests_per_s / share
+        return LoadSample(
+            self.in_flight,
+            whole.latencies_s,
+            rate,
+            past_first(rate, whole.latencies_s),
+            decode.cache_max,
+            whole.queue_mean / share,
+            whole.preemptions,
+        )
+
+
+def jobs(drawn: Pair, question: Question, grid: Grid) -> list[PairJob]:
+    """The simulations of a pair's line."""
+    assert grid.tokens is not None
+    loads = zip(_at_loads(drawn, question), drawn.in_flight, strict=True)
+    return [PairJob(pair, n, question, grid.tokens, grid.seed) for pair, n in loads]

@@ -1,0 +1,79 @@
+"""What a provider rents: the offer whose whole instances hold the pools of a type of GPU, and its price by contract.
+
+Usual discounts stand in for prices that are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sizing.catalog.prices import offers, offers_of, source_of, usd_per_gpu_hour
+from sizing.planning.fleet import GpuPool
+from sizing.specs.demand import Scaling
+from sizing.specs.gpu import Gpu, Price
+
+RESERVED, SPOT = "reserved", "spot"
+
+
+class Contracts(NamedTuple):
+    """$ per GPU-hour by contract, each with where it is from."""
+
+    on_demand: float
+    on_demand_source: str
+    reserved: float
+    reserved_source: str
+    spot: float
+    spot_source: str
+
+
+def contracts(gpu: Gpu, on_demand: tuple[float, str], rules: Scaling, offer: Price | None = None) -> Contracts:
+    """Return the prices of all contracts, from a price on demand and usual discounts.
+
+    Of an offer its provider's other prices for as many GPUs count, where there are any.
+    """
+
+    def of(kind: str, discount: float) -> tuple[float, str]:
+        alike = [] if offer is None else [o for o in offers(gpu, offer.provider, kind) if o.gpus == offer.gpus]
+        if alike:
+            cheapest = min(alike, key=usd_per_gpu_hour)
+            return usd_per_gpu_hour(cheapest), source_of(cheapest)
+        why = f"{discount * 100:g} % below on demand, assumed: no {kind} price is known"
+        return on_demand[0] * (1 - discount), why
+
+    return Contracts(*on_demand, *of(RESERVED, rules.reserved_discount), *of(SPOT, rules.spot_discount))
+
+
+class Instances(NamedTuple):
+    """Instances of one offer, by hour; `joined` says that one of them holds the largest replica, or a node's part of it."""
+
+    offer: Price
+    by_hour: tuple[int, ...]
+    joined: bool
+
+    @property
+    def gpus_by_hour(self) -> tuple[int, ...]:
+        """GPUs paid for at each hour."""
+        return tuple(count * self.offer.gpus for count in self.by_hour)
+
+    @property
+    def usd_per_hour(self) -> float:
+        """What the busiest hour costs, and so all of it around the clock."""
+        return max(self.gpus_by_hour) * usd_per_gpu_hour(self.offer)
+
+
+def instances(pools: Sequence[GpuPool], gpu: Gpu, provider: str) -> Instances:
+    """Return the provider's cheapest offer for pools of one type of GPU, each on instances of its own.
+
+    An offer counts that holds a replica in one instance; where none does, GPUs count as if instances were joined. Raises
+    InputError where the provider has no price of the type.
+    """
+    largest = max(size for pool in pools for held in pool.held_by_hour for size, _ in held)
+    found = offers_of(gpu, provider)
+    holding = [offer for offer in found if offer.gpus >= min(largest, gpu.datasheet.node.gpus)]
+
+    def held(offer: Price) -> Instances:
+        hours = zip(*(pool.units_by_hour(offer.gpus) for pool in pools), strict=True)
+        return Instances(offer, tuple(map(sum, hours)), bool(holding))
+
+    return min(map(held, holding or found), key=lambda one: one.usd_per_hour)

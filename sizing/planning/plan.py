@@ -1,0 +1,131 @@
+"""A plan: GPUs and nodes for the peak of a fleet with reserves, as demand grows, in a cloud that follows the load, and how sure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sizing.answers.advice import Suggestion
+from sizing.catalog.shelf import load_scaling
+from sizing.planning import uncertainty
+from sizing.planning.cloud import Cloud, cloud_of
+from sizing.planning.fleet import grown, pools_of
+from sizing.planning.growth import Growing, growing
+from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, replicas_of
+from sizing.planning.query import Query, answer, suggestions
+from sizing.planning.rules import ProvisionRules
+from sizing.planning.size import UnreachableError, order_with
+from sizing.planning.uncertainty import Ranges
+from sizing.specs.demand import Scaling
+
+
+class Moved(NamedTuple):
+    """A workload on another type of GPU; `fleet` is the whole fleet then, None where the workload has no answer there."""
+
+    answer: PlanAnswer
+    fleet: Provision | None
+
+
+class Plan(NamedTuple):
+    """What `plan` finds. Without a `fleet` there is no plan: a workload has no answer, or `unreachable` says why.
+
+    `suggestions` are, by workload, single changes that would let it be served. `draws` are None unless asked for.
+    """
+
+    answers: tuple[PlanAnswer, ...]
+    rules: ProvisionRules
+    scaling: Scaling
+    fleet: Provision | None = None
+    growth: Growing | None = None
+    cloud: Cloud | None = None
+    moves: tuple[Moved, ...] = ()
+    draws: Ranges | None = None
+    unreachable: str | None = None
+    suggestions: tuple[tuple[str, Suggestion], ...] = ()
+
+    @property
+    def gpus_over_budget(self) -> int:
+        """GPUs that the plan takes beyond the budget of its first question, 0 within it or without one."""
+        budget = self.answers[0].outcome.question.rules.gpu_budget
+        return 0 if budget is None or self.fleet is None else max(0, self.fleet.gpus - budget)
+
+    @property
+    def feasible(self) -> bool:
+        """There is a plan, within the budget."""
+        return self.fleet is not None and not self.gpus_over_budget
+
+    @property
+    def usd_per_month(self) -> float | None:
+        """The cost of a month: on demand around the clock, or following the load in instances of a provider."""
+        if self.fleet is None:
+            return None
+        if self.cloud is not None and self.rules.provider is not None and self.fleet.hours > 1:
+            return self.cloud.usd_per_month
+        return self.fleet.usd_per_month
+
+
+def plan(
+    workloads: Sequence[FleetWorkload],
+    rules: ProvisionRules,
+    *,
+    moves: Sequence[tuple[str, Query]] = (),
+    seed: int | None = None,
+    simulated: bool = True,
+) -> Plan:
+    """Size a fleet of workloads, each answered as `estimate` does but for the fewest GPUs with its reserve.
+
+    `moves` are names of workloads with their question on other GPU types. With a `seed`, GPUs and cost are found over draws
+    of what is uncertain. Raises InputError for more spare replicas than there are.
+    """
+    answers = tuple(_answer(workload, rules, simulated=simulated) for workload in workloads)
+    found = Plan(answers, rules, load_scaling().spec)
+    unmet = [each for each in answers if each.outcome.confirmed is None]
+    if unmet:
+        helps = tuple((each.workload.name, change) for each in unmet for change in _suggestions(each, simulated))
+        return found._replace(suggestions=helps)
+    try:
+        fleet = provision(answers, rules)
+        return found._replace(
+            draws=None if seed is None else uncertainty.simulate(uncertainty.of_fleet(fleet), rules, seed=seed),
+            moves=tuple(_moved(fleet, name, query, simulated=simulated) for name, query in moves),
+            growth=_growth(fleet),
+            fleet=fleet,
+            cloud=cloud_of(fleet, found.scaling),
+        )
+    except UnreachableError as error:
+        return found._replace(unreachable=str(error))
+
+
+def _answer(workload: FleetWorkload, rules: ProvisionRules, *, simulated: bool) -> PlanAnswer:
+    """The layout that takes the fewest GPUs with its reserve.
+
+    That is so in a shared pool too, which has one reserve for all, as large as the largest of them.
+    """
+    return PlanAnswer(workload, answer(workload.query, simulated=simulated, order=order_with(rules)))
+
+
+def _suggestions(unmet: PlanAnswer, simulated: bool) -> Sequence[Suggestion]:
+    return suggestions(unmet.workload.query, unmet.outcome, simulated=simulated)
+
+
+def _moved(fleet: Provision, name: str, query: Query, *, simulated: bool) -> Moved:
+    now = next(each for each in fleet.answers if each.workload.name == name)
+    moved = _answer(now.workload._replace(query=query), fleet.rules, simulated=simulated)
+    if moved.outcome.confirmed is None:
+        return Moved(moved, None)
+    return Moved(moved, provision([moved if each is now else each for each in fleet.answers], fleet.rules))
+
+
+def _growth(fleet: Provision) -> Growing | None:
+    """How the fleet grows, every workload alike; None where no growth is stated."""
+    rules = fleet.rules
+    if rules.growth_per_month is None:
+        return None
+
+    def size(times: float) -> tuple[int, int, int]:
+        pools = fleet.pools
+        if times != 1:
+            pools = pools_of([grown(tenant, times, rules) for tenant in fleet.tenants], rules)
+        return replicas_of(pools), sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools)
+
+    return growing(rules.growth_per_month, rules.start, rules.until, size)

@@ -1,0 +1,158 @@
+"""A fleet sized: the answer of each workload with its reserve, the pools of GPUs that they make, and what is rented for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from sizing.answers.answer import Answer, Outcome
+from sizing.catalog.prices import source_of, usd_per_gpu_hour
+from sizing.planning.fleet import GpuPool, Sharing, Tenant, hours_of, peak_of_sums, pools_of
+from sizing.planning.instances import Instances, instances
+from sizing.planning.query import Query
+from sizing.planning.rules import ProvisionRules
+from sizing.planning.size import need_of, size_of
+from sizing.question.question import GpuType
+from sizing.specs.demand import HOURS_OF_DAY
+
+DAYS_PER_MONTH = 365 / 12
+HOURS_PER_MONTH = HOURS_OF_DAY * DAYS_PER_MONTH
+
+Rented = Mapping[str, Instances]  # by id of the GPU type; empty without a provider
+
+
+class FleetWorkload(NamedTuple):
+    """A workload to plan for: its question, and how its GPUs are pooled."""
+
+    name: str
+    query: Query
+    pool: Sharing = "separate"
+
+
+class PlanAnswer(NamedTuple):
+    """What the search found for a workload."""
+
+    workload: FleetWorkload
+    outcome: Outcome
+
+    @property
+    def best(self) -> Answer:
+        """The answer. Raises ValueError where there is none."""
+        if self.outcome.confirmed is None:
+            raise ValueError(f"{self.workload.name} has no answer")
+        return self.outcome.confirmed
+
+
+class UnitPrice(NamedTuple):
+    """$ per GPU-hour on demand, and whose price it is; None where none is known."""
+
+    usd_per_gpu_hour: float | None
+    source: str | None
+
+
+class Provision(NamedTuple):
+    """A fleet sized: a tenant for each answer, pools in their order, instances of a provider by GPU type."""
+
+    answers: tuple[PlanAnswer, ...]
+    rules: ProvisionRules
+    tenants: tuple[Tenant, ...]
+    pools: tuple[GpuPool, ...]
+    rented: Rented
+
+    @property
+    def hours(self) -> int:
+        """Hours that the profiles of all workloads have in common."""
+        return hours_of(self.tenants)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all pools."""
+        return sum(pool.gpus for pool in self.pools)
+
+    @property
+    def nodes(self) -> int:
+        """Whole nodes of all pools."""
+        return sum(pool.nodes for pool in self.pools)
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the busiest hour."""
+        return replicas_of(self.pools)
+
+    @property
+    def gpu_types(self) -> dict[str, GpuType]:
+        """The GPU types by id."""
+        return {answer.best.pool.replica.gpu_type.id: answer.best.pool.replica.gpu_type for answer in self.answers}
+
+    @property
+    def peak_requests_per_s(self) -> float:
+        """The busiest hour of all workloads together; the sum of their peaks where one states no rate."""
+        return peak_of_sums(self.tenants) or sum(map(peak_of, self.answers, self.tenants))
+
+    def price(self, gpu_id: str) -> UnitPrice:
+        """The price of a GPU type: of the instances that are rented, else the one to plan with."""
+        if gpu_id in self.rented:
+            offer = self.rented[gpu_id].offer
+            return UnitPrice(usd_per_gpu_hour(offer), source_of(offer))
+        gpu_type = self.gpu_types[gpu_id]
+        return UnitPrice(gpu_type.usd_per_gpu_hour, gpu_type.price_source)
+
+    @property
+    def usd_per_month(self) -> float | None:
+        """The cost of all pools on demand around the clock, None where a GPU type has no price."""
+        hourly = total(self._usd_per_hour(gpu_id) for gpu_id in self.gpus_by_type)
+        return None if hourly is None else hourly * HOURS_PER_MONTH
+
+    @property
+    def gpus_by_type(self) -> dict[str, int]:
+        """GPUs of all pools by id of their type."""
+        ids = dict.fromkeys(pool.gpu_id for pool in self.pools)
+        return {gpu_id: sum(pool.gpus for pool in self.pools if pool.gpu_id == gpu_id) for gpu_id in ids}
+
+    def _usd_per_hour(self, gpu_id: str) -> float | None:
+        if gpu_id in self.rented:
+            return self.rented[gpu_id].usd_per_hour
+        price = self.price(gpu_id).usd_per_gpu_hour
+        return None if price is None else price * self.gpus_by_type[gpu_id]
+
+
+def provision(answers: Sequence[PlanAnswer], rules: ProvisionRules) -> Provision:
+    """Size a fleet whose workloads all have an answer.
+
+    Raises UnreachableError where no reserve keeps the availability, InputError for more spare replicas than there are.
+    """
+    tenants = tuple(_tenant(answer, rules) for answer in answers)
+    sized = Provision(tuple(answers), rules, tenants, pools_of(tenants, rules), {})
+    if rules.provider is None:
+        return sized
+    rented = {}
+    for gpu_id, gpu_type in sized.gpu_types.items():
+        pools = [pool for pool in sized.pools if pool.gpu_id == gpu_id]
+        rented[gpu_id] = instances(pools, gpu_type.gpu, rules.provider)
+    return sized._replace(rented=rented)
+
+
+def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
+    best, target = answer.best, answer.outcome.question.target
+    need = need_of(best, answer.outcome.question)
+    if target.demanded is None:  # so many GPUs, whose spare ones serve nothing
+        need = need.without(rules.spare)
+    size, workload = size_of(need, rules), answer.workload
+    return Tenant(workload.name, best.pool.replica.gpu_type.id, workload.pool, need, size, target.demanded)
+
+
+def peak_of(answer: PlanAnswer, tenant: Tenant) -> float:
+    """Requests/s of a workload at its peak: as answered where requests in flight are the demand."""
+    return answer.best.requests_per_s if tenant.need.in_flight else tenant.need.demand
+
+
+def replicas_of(pools: Sequence[GpuPool]) -> int:
+    """Replicas of pools in the busiest hour."""
+    return max(map(sum, zip(*(pool.replicas_by_hour for pool in pools), strict=True)))
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum of values, None where one is not known."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return float(sum(known)) if len(known) == len(found) else None

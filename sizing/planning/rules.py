@@ -1,0 +1,103 @@
+"""The rules of a plan: reserves, growth and how a cloud is used; what does not go together, and what is assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+
+from sizing.planning import growth
+from sizing.specs.demand import Scaling
+from sizing.specs.errors import Fault
+from sizing.specs.fleet import PlanRules
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionRules:
+    """What is added to the size of the peak, and what the load does over time; nothing of it unless asked for.
+
+    `unit_availability` is that of a node, and `mtbf_hours` and `mttr_hours` what it is from, where they are stated.
+    `provider` is whose prices and instances count.
+    """
+
+    spare: int = 0
+    availability: float | None = None
+    unit_availability: float | None = None
+    mtbf_hours: float | None = None
+    mttr_hours: float | None = None
+    by_node: bool = False
+    maintenance: bool = False
+    growth_per_month: float | None = None
+    start: date = date(2000, 1, 1)
+    until: date | None = None
+    min_replicas: int = 1
+    spot_share: float = 0.0
+    provider: str | None = None
+
+
+def rules_of(stated: PlanRules, scaling: Scaling) -> ProvisionRules:
+    """The rules that a plan goes by, with what is assumed where the stated ones are silent."""
+    return ProvisionRules(
+        spare=stated.spare or 0,
+        availability=stated.availability,
+        unit_availability=_node_availability(stated),
+        mtbf_hours=stated.mtbf,
+        mttr_hours=stated.mttr,
+        by_node=stated.failures == "node",
+        maintenance=bool(stated.maintenance),
+        growth_per_month=stated.growth,
+        start=stated.start or date.today(),
+        until=stated.until,
+        min_replicas=stated.min_replicas or scaling.min_replicas,
+        spot_share=stated.spot or 0.0,
+        provider=stated.cloud,
+    )
+
+
+def _node_availability(stated: PlanRules) -> float | None:
+    """The availability of a node: from its times, or as stated; None where neither is."""
+    if stated.mtbf is not None and stated.mttr is not None:
+        return of_times(stated.mtbf, stated.mttr)
+    return stated.node_availability
+
+
+def of_times(mtbf_hours: float, mttr_hours: float) -> float:
+    """The share of time that something is up which runs `mtbf_hours` between failures and is repaired in `mttr_hours`."""
+    return mtbf_hours / (mtbf_hours + mttr_hours)
+
+
+def contradictions(stated: PlanRules) -> Iterator[tuple[str, Fault]]:
+    """Yield what does not go together, each with the name of the rule that is to blame."""
+    times = (stated.mtbf, stated.mttr)
+    if times.count(None) == 1:
+        name = "mtbf" if stated.mtbf is not None else "mttr"
+        yield name, Fault("one of the two is missing", None, None, "--mtbf, --mttr", "both, or --node-availability")
+    if stated.node_availability is not None and times != (None, None):
+        message = "says what --mtbf and --mttr say"
+        yield "node_availability", Fault(message, field="--node-availability", allowed="one of them")
+    if stated.availability is not None and _node_availability(stated) is None and times.count(None) != 1:
+        allowed = "with --node-availability, or --mtbf and --mttr"
+        yield "availability", Fault("nothing says how often a node is up", None, None, "--availability", allowed)
+    if stated.failures is not None and stated.availability is None:
+        yield "failures", Fault("has no meaning without --availability", field="--failures")
+    if stated.growth is None:
+        for name, flag in (("until", "--until"), ("start", "--from")):
+            if getattr(stated, name) is not None:
+                yield name, Fault("has no meaning without growth", field=flag, allowed="with --growth")
+    elif stated.until is not None:
+        for fault in _of_until(stated.until, stated.start or date.today(), stated.growth):
+            yield "until", fault
+
+
+def _of_until(until: date, start: date, per_month: float) -> list[Fault]:
+    """What is wrong with a date: it is past, too far ahead, or the demand has grown beyond all bounds by then."""
+    months = (until.year - start.year) * growth.MONTHS_PER_YEAR + until.month - start.month
+    if until <= start:
+        return [Fault(f"{until} is not after the day of the plan, {start}", field="--until")]
+    if months > growth.MOST_MONTHS:
+        allowed = f"at most {growth.MOST_MONTHS} months"
+        return [Fault(f"{until} is {months:,} months ahead", field="--until", allowed=allowed)]
+    if (1 + per_month) ** growth.months_between(start, until) > growth.MOST_TIMES:
+        message = f"{per_month * 100:g} % a month is more than {growth.MOST_TIMES:,.0f} times the demand by {until}"
+        return [Fault(message, field="--growth, --until", allowed="less growth, or an earlier month")]
+    return []
