@@ -189,7 +189,10 @@ def outcome_of(results: Sequence[Pool | Refusal], question: Question) -> Outcome
 
 def with_extras_found(outcome: Outcome) -> Outcome:
     """The outcome with a question that says what the replicas of its answer find in their caches."""
-    return outcome if outcome.best is None else replace(outcome, question=outcome.best.pool.question(outcome.question))
+    best, question = outcome.best, outcome.question
+    if best is None or best.pool.load.kernels.extras == question.service.extras:
+        return outcome
+    return replace(outcome, question=best.pool.question(question))
 
 
 def search(question: Question, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data) -> Outcome:

@@ -17,7 +17,7 @@ from sizing.answers.lines import CurveLine, Grid, Layouts, Pair
 from sizing.answers.pools import Asked, Side
 from sizing.catalog import shelf as pools_data
 from sizing.cli.main import run
-from sizing.specs.optimisations import Pool
+from sizing.specs.optimisations import PoolSpec
 from sizing.specs.workload import Tokens
 
 Capsys = pytest.CaptureFixture[str]
@@ -44,7 +44,7 @@ def ratio(line: dict[str, Any]) -> tuple[int, int]:
 
 def grid(tokens: Tokens | None = None) -> Grid:
     """Two prefill replicas of 8 GPUs and one that decodes on 8, up to the most that they hold."""
-    sides = (Pool(replicas=2, tp=4, pp=2), Pool(replicas=1, tp=8))
+    sides = (PoolSpec(replicas=2, tp=4, pp=2), PoolSpec(replicas=1, tp=8))
     h100 = option("h100-sxm")
     asked = Asked(*(Side((h100,), side) for side in sides), pools_data.load_hand_over().spec)
     return Grid((h100,), (None,), Layouts((8,), (1,)), (1,), tokens, "poisson", pools=asked)
@@ -70,7 +70,7 @@ def test_pools_serve_no_more_than_the_smaller_of_them(line: CurveLine, tokens: T
     """And more the more are in flight; a simulation of some thousand requests is off by a per cent or two."""
     (drawn,) = evaluated([line], _request(), grid(tokens))
     rates = [point.requests_per_s for point in drawn.points if point.requests_per_s is not None]
-    smaller = min(pool.replicas * pool.load.highest_per_s for pool in pair_of(line).pair.parts.values())
+    smaller = min(pool.count * pool.load.highest_per_s for pool in pair_of(line).pair.pools)
     assert len(rates) >= 8 and rates == sorted(rates)
     assert smaller / 2 < rates[-1] <= smaller * (1 if tokens is None else 1.02)
 
@@ -81,9 +81,7 @@ def test_the_heaviest_load_without_any_asked_is_nine_tenths_of_the_highest_rate(
     *doublings, last = pair_of(line).in_flight
     assert doublings == [2**power for power in range(len(doublings))] and doublings[-1] < last <= 2 * doublings[-1]
     prefill = pair_of(line).pair.prefill
-    assert drawn.points[-1].requests_per_s == pytest.approx(
-        0.9 * prefill.replicas * prefill.load.highest_per_s, rel=0.01
-    )
+    assert drawn.points[-1].requests_per_s == pytest.approx(0.9 * prefill.count * prefill.load.highest_per_s, rel=0.01)
 
 
 @pytest.mark.parametrize(("closed_form", "tolerance"), [(True, 0.01), (False, 0.06)])

@@ -371,6 +371,6 @@ def test_latencies_of_an_answer_add_up(demand: dict[str, float]) -> None:
     asked = ask(real_model("llama-3.1-8b"), isl=2000, osl=200, demand=demand)
     best = search.search(asked, [option("h100-sxm")], [None], data()).best
     assert best is not None
-    ttft, itl, e2e = (float(getattr(best.point, f"{n}_s")["mean"][0]) for n in ("ttft", "itl", "e2e"))
+    ttft, itl, e2e = (float(getattr(best.pool.point, f"{n}_s")["mean"][0]) for n in ("ttft", "itl", "e2e"))
     assert e2e == pytest.approx(ttft + 199 * itl)
-    assert float(best.point.running[0]) == pytest.approx(float(best.point.requests_per_s[0]) * e2e)
+    assert float(best.pool.point.running[0]) == pytest.approx(float(best.pool.point.requests_per_s[0]) * e2e)

@@ -14,7 +14,7 @@ import pytest
 
 from sizing import __version__
 from sizing.answers import advice
-from sizing.answers.search import search, within_budget
+from sizing.answers.search import search
 from sizing.catalog import gpus, models
 from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.main import run
@@ -79,7 +79,7 @@ def document(name: str, explained: bool = False) -> Estimate:
     values = {option.name: None for option in WORKLOAD_OPTIONS} | CASES[name]
     asked = question(None, WORKLOAD_OPTIONS, values)
     outcome = search(asked.question, asked.options, asked.precisions, asked.data)
-    feasible = within_budget(outcome)
+    feasible = outcome.within_budget
     found = (
         ()
         if feasible
