@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sizing.catalog import shelf
-from sizing.catalog.shelf import Found
 from sizing.specs.bands import Band, Bands
 
 METRICS = ("ttft", "itl", "e2e", "throughput", "weights", "kv_cache")
@@ -27,5 +25,5 @@ def every(low: float, high: float, **conditions: Any) -> tuple[Band, ...]:
 
 def use(monkeypatch: pytest.MonkeyPatch, bands: Iterable[Band]) -> None:
     """Let the catalogue say these bands."""
-    found = Found(Bands(bands=tuple(bands), source="a test", date="2026-01-01"), "_bands", Path("_bands.yaml"))
-    monkeypatch.setattr(shelf, "load_bands", lambda: found)
+    found, only = Bands(bands=tuple(bands), source="a test", date="2026-01-01"), shelf.only
+    monkeypatch.setattr(shelf, "only", lambda spec_type: found if spec_type is Bands else only(spec_type))

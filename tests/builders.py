@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sizing.catalog import engines, gpus, models, workloads
+from sizing.catalog import engines, gpus, models, shelf
 from sizing.model import architecture, memory, precision
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
@@ -17,15 +17,15 @@ from sizing.question.question import Data, GpuType, Question
 from sizing.replica import replica
 from sizing.replica.kernels import Kernels
 from sizing.specs.engine import Engine, EngineSettings
-from sizing.specs.gpu import Gpu
+from sizing.specs.gpu import Assumptions, Gpu
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Mlp, Model, Quantisation
-from sizing.specs.workload import Workload
+from sizing.specs.workload import Defaults, Formats, Workload
 
 
 @cache
 def data() -> Data:
     """The data files that every evaluation reads."""
-    return Data(gpus.load_assumptions().spec, gpus.borrowed, gpus.load_formats().spec, workloads.load_defaults().spec)
+    return Data(shelf.only(Assumptions), gpus.borrowed, shelf.only(Formats), shelf.only(Defaults))
 
 
 @cache

@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-from sizing.answers.answer import Answer, Outcome, objective_key
-from sizing.question.question import GpuType
+from sizing.answers.answer import Answer, objective_key
 from sizing.specs.workload import Objective
-
-if TYPE_CHECKING:
-    from sizing.answers.pools import Asked
-
-
-class Compared(NamedTuple):
-    """What was found of one GPU type and one weight precision, or of separate pools, of which each has one GPU type."""
-
-    gpu_type: GpuType
-    precision: str | None
-    outcome: Outcome
-    pools: Asked | None = None
 
 
 def place(answer: Answer | None, sort: Objective) -> tuple[float, ...]:

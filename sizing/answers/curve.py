@@ -18,6 +18,7 @@ from sizing.answers.lines import CurveLine, Each, Grid, Pair, Progress, with_poi
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged
 from sizing.catalog import shelf
 from sizing.question.question import Data, Question
+from sizing.specs.bands import Bands
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits
 
@@ -126,7 +127,7 @@ def evaluated(
         if grid.tokens is None
         else _simulated(drawn, question, grid, each, progress)
     )
-    bands = shelf.load_bands().spec.bands
+    bands = shelf.only(Bands).bands
     return [with_points(line, next(samples), question, bands) if line.parts else line for line in found]
 
 

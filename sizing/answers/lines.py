@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
 from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
-from sizing.question.question import Data, GpuType, Question, situation_of
+from sizing.question.question import Data, GpuType, Question, SeparatePools, situation_of
 from sizing.replica import batching
 from sizing.replica import step as step_model
 from sizing.replica.capacity import Capacity, Load, Timing
@@ -31,9 +31,6 @@ from sizing.replica.step import Batch
 from sizing.specs.bands import Band, BandMetric, ErrorBand, find, region
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Tokens
-
-if TYPE_CHECKING:  # loaded where separate pools are drawn
-    from sizing.answers.pools import Asked
 
 Origin = Literal["predicted", "measured"]
 Arrivals = Literal["closed", "poisson"]
@@ -51,7 +48,7 @@ LOADS_TRIED, LIGHTEST = 400, 1e-4  # from which the rate is found that keeps a n
 class Pair:
     """Two pools as they were asked for, and the requests in flight over both that they are put under."""
 
-    asked: Asked
+    asked: SeparatePools
     pair: Answer
     in_flight: tuple[int, ...]
 
@@ -60,7 +57,6 @@ class Unpaired(NamedTuple):
     """Pools of which no pair of layouts can be drawn, and what a search said of them."""
 
     found: Outcome
-    asked: Asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +111,7 @@ class Grid:
     tokens: Tokens | None
     arrivals: Arrivals = "closed"
     seed: int = 0
-    pools: Asked | None = None
+    pools: SeparatePools | None = None
     in_flight_of_pools: tuple[int, ...] | None = None
     metric: Metric | None = None
 

@@ -14,6 +14,7 @@ from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.evidence.notes import NoteFacts, facts_of
 from sizing.evidence.rows import layout_of
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.measurements import Conventions
 from sizing.specs.units import MILLI
 
 MODE = "closed_loop"
@@ -164,7 +165,7 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     """A line for each GPU type, precision, layout, engine version and source, its points by concurrency."""
     found: dict[CurveLine, list[CurvePoint]] = {}
     faults: list[Fault] = []
-    rules = shelf.load_conventions().spec.notes
+    rules = shelf.only(Conventions).notes
     for row in rows:
         try:
             facts = facts_of(row.notes, rules)

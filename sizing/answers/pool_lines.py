@@ -18,10 +18,10 @@ from sizing.answers import pools
 from sizing.answers.answer import Answer, Pool
 from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, highest_stable, joined, predicted
 from sizing.answers.points import METRICS, LoadSample, past_first
-from sizing.answers.pools import Asked, by_type, fits_node
+from sizing.answers.pools import fits_node
 from sizing.answers.search import Timed
 from sizing.answers.verify import REQUESTS, driven, part_of, verify
-from sizing.question.question import Data, Question
+from sizing.question.question import Data, Question, SeparatePools
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
 
@@ -41,18 +41,21 @@ def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     With `grid.tokens` the pair of layouts is one that a simulation confirms.
     """
     assert grid.pools is not None
-    for asked in by_type(grid.pools, grid.gpu_types):
+    for asked in grid.pools.by_type(grid.gpu_types):
         for precision in grid.precisions:
             yield from _lines(question, asked, precision, grid, data)
 
 
-def _lines(question: Question, asked: Asked, precision: str | None, grid: Grid, data: Data) -> Iterator[CurveLine]:
-    of_budget = question.with_(gpu_budget=BUDGET * max(count or 1 for count in asked.given))
-    found = pools.search(of_budget, asked, (precision,), data)
-    checked = found if grid.tokens is None else verify(found, grid.tokens, data, asked=asked, seed=grid.seed)
+def _lines(
+    question: Question, asked: SeparatePools, precision: str | None, grid: Grid, data: Data
+) -> Iterator[CurveLine]:
+    budget = BUDGET * max(count or 1 for count in asked.given)
+    of_budget = question.with_(gpu_budget=budget, pools=asked, precisions=(precision,))
+    found = pools.search(of_budget, data)
+    checked = found if grid.tokens is None else verify(found, grid.tokens, data, seed=grid.seed)
     best = checked.confirmed or found.best
     if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
-        anyhow = pools.search(of_budget.with_(limits=Limits()), asked, (precision,), data)
+        anyhow = pools.search(of_budget.with_(limits=Limits()), data)
         best = min(anyhow.answers, key=lambda pair: _alone_s(pair, question), default=None)
     pairs = [] if best is None else list(_ratios(best, question, asked))
     for pair in pairs:
@@ -60,11 +63,11 @@ def _lines(question: Question, asked: Asked, precision: str | None, grid: Grid, 
         drawn = Pair(asked, pair, grid.in_flight_of_pools or _loads(pair, question))
         yield predicted(parts, question, gpus=pair.gpus, pools=drawn)
     if not pairs:
-        names = joined(side.options[0].name for side in (asked.prefill, asked.decode))
+        names = joined(side.gpu_types[0].name for side in (asked.prefill, asked.decode))
         service = question.service
         weights = precision or service.model.quantisation.precision
         engine = (service.engine.title, service.engine_version)
-        yield CurveLine("predicted", names, weights, *engine, pools=Unpaired(found, asked))
+        yield CurveLine("predicted", names, weights, *engine, pools=Unpaired(found))
 
 
 def _alone_s(pair: Answer, question: Question) -> float:
@@ -72,7 +75,7 @@ def _alone_s(pair: Answer, question: Question) -> float:
     return pair.prefill.load.solo_ttft_s + (question.service.osl - 1) * pair.decode.load.solo_itl_s
 
 
-def _ratios(best: Answer, question: Question, asked: Asked) -> Iterator[Answer]:
+def _ratios(best: Answer, question: Question, asked: SeparatePools) -> Iterator[Answer]:
     """Yield a pair with its numbers of replicas as given, or in the ratios nearest to its own, those with most prefill first."""
     own = best.prefill.count / best.decode.count
     given = asked.given

@@ -12,7 +12,7 @@ GPUs = rate * seconds of a prompt / utilisation, and rate * OSL * ITL(b) / (b * 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -21,15 +21,13 @@ from sizing.answers import search as searching
 from sizing.answers.answer import Answer, Outcome, Pairing, Pool, preference
 from sizing.answers.search import Timed, alone, evaluate, resized, with_count
 from sizing.engine.transfer import Transfer, transfer_of
-from sizing.model.architecture import SIZES
 from sizing.model.precision import PrecisionPlan
-from sizing.question.question import Data, GpuType, Phase, Question
+from sizing.question.question import Data, GpuType, Phase, Question, SeparatePools
 from sizing.replica.capacity import Capacity, Load, Timing
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.specs import demand
 from sizing.specs.errors import UntimedError
-from sizing.specs.optimisations import HandOver, PoolSpec
-from sizing.specs.workload import Limit, Limits, Serving
+from sizing.specs.workload import Limit, Limits
 
 # What lets one pool take the caches of the other.
 ALIKE = "GPU types of one vendor, and a --kv-precision that both have"
@@ -47,34 +45,7 @@ class HasCache(Protocol):
         """The formats of weights and cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """What is asked of one pool: the GPU types to consider, and sizes that are given."""
-
-    options: tuple[GpuType, ...]
-    pool: PoolSpec
-
-    def serving(self, of: Serving) -> Serving:
-        """Return how this pool's engine is run: in the layout given for it, else in that of the workload."""
-        sizes = {name: getattr(self.pool, name) for name in SIZES}
-        return of.model_copy(update=sizes) if any(sizes.values()) else of
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Both pools as they are asked for, and what is assumed of the hand-over."""
-
-    prefill: Side
-    decode: Side
-    facts: HandOver
-
-    @property
-    def given(self) -> tuple[int | None, int | None]:
-        """Replicas of each pool where they are given."""
-        return self.prefill.pool.replicas, self.decode.pool.replicas
-
-
-def phase_requests(question: Question, asked: Asked, ttft_share: Limit | None) -> tuple[Question, Question]:
+def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit | None) -> tuple[Question, Question]:
     """Return what is asked of each pool. `ttft_share` is what prefill may take of a limit on E2E, None without such a limit."""
     limits, after_first = question.target.limits, question.service.osl - 1
     # The decode pool's ITL runs from the arrival of the cache, so a limit on it bounds the whole time there.
@@ -115,20 +86,7 @@ def delayed(load: Load, transfer: Transfer, prompt_tokens: int) -> Load:
     return replace(load, curves=replace(load.curves, front_end_s=load.curves.front_end_s + more_s))
 
 
-def by_type(asked: Asked, options: Iterable[GpuType]) -> tuple[Asked, ...]:
-    """Return the same for each GPU type, which both pools are of unless they name their own; once where both do."""
-    found: dict[tuple[str, str], Asked] = {}
-    for option in options:
-        prefill, decode = (
-            side if side.pool.gpu is not None else replace(side, options=(option,))
-            for side in (asked.prefill, asked.decode)
-        )
-        of_both = (prefill.options[0].id, decode.options[0].id)
-        found.setdefault(of_both, replace(asked, prefill=prefill, decode=decode))
-    return tuple(found.values())
-
-
-def joined(pair: Answer, question: Question, asked: Asked, *, within_node: bool) -> Answer:
+def joined(pair: Answer, question: Question, asked: SeparatePools, *, within_node: bool) -> Answer:
     """The pair with caches that go over the link in a node, or over the network.
 
     Raises UntimedError where a profile states no network.
@@ -190,17 +148,19 @@ class _Paired(NamedTuple):
     unpaired: list[Refusal]
 
 
-def search(question: Question, asked: Asked, precisions: Sequence[str | None], data: Data) -> Outcome:
+def search(question: Question, data: Data) -> Outcome:
     """Find pairs of layouts that meet the demand, those with the fewest GPUs (or best by another objective) first."""
+    asked = question.space.pools
+    assert asked is not None
     refusals: dict[Phase, tuple[Refusal, ...]] = {"prefill": (), "decode": ()}
     found: list[Answer] = []
     short: list[Answer] = []
     unpaired: list[Refusal] = []
     able: set[Phase] = set()
-    for precision in precisions:
+    for precision in question.space.precisions:
         prefill_request, _ = phase_requests(question, asked, None)
         loads = Timing(prefill_request, data)
-        prefills, refused = _tabulated(prefill_request, asked.prefill.options, precision, loads)
+        prefills, refused = _tabulated(prefill_request, asked.prefill.gpu_types, precision, loads)
         shares = list(_ttft_shares(question, prefills))
         if not shares:  # a prompt alone takes all of a limit on E2E
             whole, _ = phase_requests(question, asked, question.target.limits.e2e)
@@ -253,7 +213,7 @@ def _ttft_shares(question: Question, prefills: Sequence[Timed]) -> Iterator[Limi
 
 def _paired(
     question: Question,
-    asked: Asked,
+    asked: SeparatePools,
     ttft_share: Limit | None,
     precision: str | None,
     prefills: Sequence[Timed],
@@ -261,7 +221,7 @@ def _paired(
 ) -> _Paired:
     """Return every prefill pool with the best decode pool of each kind that a transfer can tell apart."""
     prefill_request, decode_request = phase_requests(question, asked, ttft_share)
-    decoded = searching.search(decode_request, asked.decode.options, (precision,), data)
+    decoded = searching.search(decode_request, asked.decode.gpu_types, (precision,), data)
     prefills, refused = _best_alone(prefills, prefill_request)
     phases = prefill_request, decode_request
     turned_down: dict[Phase, list[Refusal]] = {"prefill": refused, "decode": list(decoded.refusals)}
@@ -308,7 +268,7 @@ def _kinds(ranked: Iterable[Answer]) -> list[Pool]:
 
 
 def _prefills(
-    question: Question, prefills: Sequence[Timed], decode: Pool, asked: Asked, *, within_node: bool
+    question: Question, prefills: Sequence[Timed], decode: Pool, asked: SeparatePools, *, within_node: bool
 ) -> tuple[list[tuple[Pool, Transfer]], list[Refusal]]:
     """Return every prefill pool that can hand over to a decode pool, with the transfer."""
     ready: list[tuple[Timed, Transfer, Load]] = []
@@ -341,7 +301,7 @@ def _prefills(
 
 
 def _transfer(
-    question: Question, replica: Replica, load: Load, decode: Pool, asked: Asked, *, within_node: bool
+    question: Question, replica: Replica, load: Load, decode: Pool, asked: SeparatePools, *, within_node: bool
 ) -> Transfer:
     return transfer_of(
         question.service.model,
@@ -364,7 +324,7 @@ def _linked(pair: Answer, phases: tuple[Question, Question], data: Data) -> Answ
     return replace(pair, pools=tuple(pools))
 
 
-def _sized(pair: Answer, phases: tuple[Question, Question], asked: Asked, data: Data) -> Answer | None:
+def _sized(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools, data: Data) -> Answer | None:
     """Return a pair with the replicas that are asked for or needed, None where fewer are given or fit the budget."""
     if phases[0].target.requests_per_s is None:
         return _most_within(pair, phases, asked, data)
@@ -384,7 +344,7 @@ def _capped(pool: Pool, linked_s: float, question: Question, data: Data) -> Pool
     return resized(pool, Capacity(most, most, decoding, "link"), question, data)
 
 
-def _most_within(pair: Answer, phases: tuple[Question, Question], asked: Asked, data: Data) -> Answer | None:
+def _most_within(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools, data: Data) -> Answer | None:
     """Return the numbers of replicas that serve the most within the budget of GPUs, at that rate."""
     budget = phases[0].rules.gpu_budget or 0
     each = [pool.replica.layout.gpus for pool in pair.pools]

@@ -10,21 +10,17 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference
 from sizing.answers.search import at_share, replicas, with_count, with_extras_found
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.simulation import ROUNDS, Deployed, Served, Traffic, simulate
-from sizing.question.question import Data, Question
+from sizing.question.question import Data, Question, SeparatePools
 from sizing.replica.capacity import Load
 from sizing.replica.replica import Replica
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
-
-if TYPE_CHECKING:  # what pairs pools is loaded where they are asked for
-    from sizing.answers.pools import Asked
 
 REQUESTS = 1000  # measured at first: means within a few per cent, a rough 99th percentile, some hundredths of a second
 # A limit no further than this share from what was measured is decided by so many times as many: a percentile of the first
@@ -49,7 +45,6 @@ def verify(
     tokens: Tokens,
     data: Data,
     *,
-    asked: Asked | None = None,
     seed: int = 0,
     tries: int = MOST_TRIES,
     order: Order = preference,
@@ -57,8 +52,7 @@ def verify(
     """The outcome with the best size that the simulator confirms first, or the last one tried (`passed` False).
 
     Sizes are tried in their `order`. One that fails comes back with more replicas of the pool that missed its limit, or,
-    where only a budget of GPUs is given, at less load, and waits for its turn among the others. `asked` says what is given
-    of separate pools.
+    where only a budget of GPUs is given, at less load, and waits for its turn among the others.
     """
     question = outcome.question
     heap = [(order(answer, question), number, answer) for number, answer in enumerate(outcome.answers)]
@@ -72,7 +66,7 @@ def verify(
         passed = (
             last.run is not None and meets(last.run, limits_of(last, question)) and keeps_headroom(checked, question)
         )
-        following = None if passed or tried == tries else _following(last, question, data, asked)
+        following = None if passed or tried == tries else _following(last, question, data)
         if following is not None:
             heapq.heappush(heap, (order(following, question), number, following))
     if checked is None:
@@ -101,10 +95,11 @@ def limits_of(answer: Answer, question: Question) -> Limits:
 # --- the next size ---------------------------------------------------------------------------------------------------
 
 
-def _following(failed: Answer, question: Question, data: Data, asked: Asked | None) -> Answer | None:
+def _following(failed: Answer, question: Question, data: Data) -> Answer | None:
     """The size to try after one that failed; None where no other is allowed."""
     scales = question.target.requests_per_s is not None or question.target.concurrency is not None
     if failed.separate:
+        asked = question.space.pools
         assert asked is not None
         return (_larger if scales else _lighter)(failed, question, data, asked)
     pool = failed.pool
@@ -124,7 +119,7 @@ def next_size(pool: Pool, run: Served, question: Question) -> int:
     return pool.count + max(1, (needed - pool.count) // 2)
 
 
-def _larger(pair: Answer, question: Question, data: Data, asked: Asked) -> Answer | None:
+def _larger(pair: Answer, question: Question, data: Data, asked: SeparatePools) -> Answer | None:
     """The pair with the replicas that the closed form asks for when corrected by the simulation; None where they are given.
 
     Where it outgrows its node the cache takes the network.
@@ -161,7 +156,7 @@ def _runs_of_phases(pair: Answer) -> tuple[Served, Served]:
     )
 
 
-def _lighter(pair: Answer, question: Question, data: Data, asked: Asked) -> Answer:
+def _lighter(pair: Answer, question: Question, data: Data, asked: SeparatePools) -> Answer:
     from sizing.answers.pools import phase_requests, with_counts
 
     at = question.with_(requests_per_s=LESS_LOAD * pair.requests_per_s)

@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the engine profiles")
     options = parser.parse_args()
     console = Console(width=120, highlight=False)
-    calibration = shelf.load_calibration().spec
+    calibration = shelf.only(Calibration)
     rows = sample([row for file in options.files for row in load_measured(file)], calibration)
     console.print(f"{len(rows)} rows of {len({group_of(row) for row in rows})} groups")
     found = calibrated(rows, calibration, options.jobs, console)

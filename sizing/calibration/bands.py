@@ -23,7 +23,7 @@ from sizing.catalog.files import data_folder
 from sizing.catalog.measured import load_measured
 from sizing.evidence.errors import BAND_METRICS, is_driven, situation_of
 from sizing.evidence.predict import Result, predict_rows
-from sizing.specs.bands import Band, BandMetric, Situation, find
+from sizing.specs.bands import Band, BandMetric, Bands, Situation, find
 from sizing.specs.calibration import BandRules, Calibration
 from sizing.specs.errors import Fault, InputError
 
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=processes, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="write hardware_profiles/_bands.yaml")
     options = parser.parse_args()
-    calibration = shelf.load_calibration().spec
+    calibration = shelf.only(Calibration)
     ruled_out = [rule for rule in calibration.not_fitted if rule.gpu is None]  # an AMD row tells of AMD's cards
     rows = [row for file in options.files for row in load_measured(file)]
     kept = [row for row in rows if not any(rules_out(rule, row) for rule in ruled_out)]
@@ -74,7 +74,7 @@ def main() -> None:
         raise InputError(Fault(f"no class has the {least} that a band takes", field="rows"))
     if options.write:
         path = data_folder("hardware_profiles") / "_bands.yaml"
-        memory = [band for band in shelf.load_bands().spec.bands if band.metric not in BAND_METRICS.values()]
+        memory = [band for band in shelf.only(Bands).bands if band.metric not in BAND_METRICS.values()]
         path.write_text(rendered([*bands, *memory]), encoding="utf-8")
 
 

@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="tables of measured kernels (aic_*.csv)")
     parser.add_argument("--write", action="store_true", help="write the GPU profiles")
     options = parser.parse_args()
-    calibration = shelf.load_calibration().spec
+    calibration = shelf.only(Calibration)
     tables = load_tables(options.folder)
     found = refits(tables, calibration)
     if not found.refitted and not found.compared:

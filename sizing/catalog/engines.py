@@ -1,6 +1,6 @@
-"""What stands in the rows of an engine profile, held against the settings that it must resolve to, before any is resolved.
+"""Engine profiles by name, with or without a version (`vllm`, `vllm:0.19.0`), and the check of their rows.
 
-Engine profiles, by name with or without a version: `vllm`, `vllm:0.19.0`.
+The rows of a user's own profile are validated as the settings that they resolve to, before any is resolved.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from sizing.catalog.faults import faults_of
-from sizing.catalog.files import Document, FieldPath, read_yaml, validate
-from sizing.catalog.paths import expanded
-from sizing.catalog.shelf import Found, Shelf, find, ids, is_path, matched_from
+from sizing.catalog.files import Document, FieldPath
+from sizing.catalog.shelf import Found, Shelf, load
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import parse_version
@@ -65,32 +64,19 @@ def _faults_of_rows(chosen: dict[str, int], engine: Engine, document: Document) 
     return []
 
 
-SHELF = Shelf("engine", "hardware_profiles", "engines", "llmsize engines")
+SHELF = Shelf(Engine, "engine", "hardware_profiles", "engines", "llmsize engines", check_settings)
 
 # The version follows the last colon; a drive letter's colon is followed by a separator and is none.
 _VERSIONED = re.compile(r"(?P<name>.+?)(?::(?P<version>[^:/\\]*))?\Z", re.DOTALL)
 
 
-def engine_names() -> tuple[str, ...]:
-    """Return the names (file stems) of all engine profiles, sorted."""
-    return ids(SHELF)
-
-
 def load_engine(text: str) -> tuple[Found[Engine], str | None]:
-    """Return the profile of an engine and the version asked for, as written (None: the profile's newest).
+    """The profile of an engine and the version asked for, as written (None: the profile's newest).
 
     Raises InputError for an unknown or ambiguous name, an empty version, and for every fault of the file.
     """
     name, version = _split(text)
-    if is_path(name):
-        path = expanded(name)
-        document = read_yaml(path)
-        spec = validate(Engine, document)
-        check_settings(spec, document)
-        return Found(spec, path.stem, path), version
-    entry = find(name, SHELF)
-    spec = validate(Engine, read_yaml(entry.path))
-    return Found(spec, entry.id, entry.path, matched_from(name, entry)), version
+    return load(SHELF, name), version
 
 
 def _split(text: str) -> tuple[str, str | None]:

@@ -12,13 +12,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from sizing.catalog.config.model import read_model
-from sizing.catalog.files import Document, data_folder, read_json, read_yaml, validate
+from sizing.catalog.files import Document, read_json, read_yaml, validate
 from sizing.catalog.paths import exists, expanded, is_file, is_folder, resolved
 from sizing.catalog.shelf import (
     YAML_SUFFIXES,
@@ -31,14 +30,14 @@ from sizing.catalog.shelf import (
     entries,
     equal,
     hyphenated,
-    ids,
     is_path,
     matched_from,
+    only,
     unknown,
 )
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import CheckpointRules, Model, ModelFile
-from sizing.specs.values import Spec, Text
+from sizing.specs.values import OneFile, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
 
 
@@ -52,8 +51,10 @@ class NamedQuantisation(Spec):
     says: Text
 
 
-class NameRules(Spec):
-    """The file workloads/models/_suffixes.yaml."""
+class NameRules(OneFile):
+    """The vocabulary of checkpoint names."""
+
+    FILE = "workloads/models/_suffixes.yaml"
 
     name: Text
     prefixes: tuple[Text, ...]
@@ -73,12 +74,6 @@ class Parsed(NamedTuple):
     quantisation: NamedQuantisation | None
 
 
-@cache
-def load_rules() -> NameRules:
-    """Return the vocabulary of checkpoint names."""
-    return validate(NameRules, read_yaml(data_folder("workloads") / "models" / "_suffixes.yaml"))
-
-
 def without_organisation(name: str) -> str:
     """Drop the organisation of a Hub id: `meta-llama/Llama-3.1-8B` is `Llama-3.1-8B`."""
     return name.rstrip("/").rpartition("/")[2]
@@ -92,7 +87,7 @@ def parsed(name: str, rules: NameRules) -> Parsed:
     return Parsed(full, unquantised, _bare(unquantised, rules), quantisation)
 
 
-def candidates(name: str, known: Sequence[Entry], shelf: Shelf, rules: NameRules) -> Sequence[Entry]:
+def candidates(name: str, known: Sequence[Entry], shelf: Shelf[ModelFile], rules: NameRules) -> Sequence[Entry]:
     """Return the profiles that a checkpoint's name may mean: one where it is clear, none where it is unknown.
 
     From close to loose, the first step that finds anything decides: the name; the name without quantisation;
@@ -137,7 +132,7 @@ def _bare(name: str, rules: NameRules) -> str:
     return "-".join((first, *(word for word in rest if word not in rules.stages)))
 
 
-SHELF = Shelf("model", "workloads", "models", "llmsize models", dots_matter=True)
+SHELF = Shelf(ModelFile, "model", "workloads", "models", "llmsize models", dots_matter=True)
 
 CONFIG_FILE = "config.json"
 QUANTISATION_FILE = "hf_quant_config.json"
@@ -162,14 +157,9 @@ class FoundModel(Found[Model]):
     precision_note: str | None = None
 
 
-def model_names() -> tuple[str, ...]:
-    """Return the names (file stems) of all model profiles, sorted."""
-    return ids(SHELF)
-
-
 def with_modules() -> tuple[str, ...]:
     """Return the names of the profiles whose config states modules for multi-token prediction. Reads all of them."""
-    return tuple(name for name in model_names() if (mtp := load_model(name).spec.mtp) is not None and mtp.modules)
+    return tuple(name for name in SHELF.ids if (mtp := load_model(name).spec.mtp) is not None and mtp.modules)
 
 
 def load_model(text: str) -> FoundModel:
@@ -186,7 +176,7 @@ def load_model(text: str) -> FoundModel:
     if direct is not None:
         return _from_profile(text, direct)
     known = entries(SHELF)
-    hits = candidates(text, known, SHELF, load_rules())
+    hits = candidates(text, known, SHELF, only(NameRules))
     if hits:
         return _from_profile(text, chosen(text, hits, known, SHELF))
     if is_file(path / CONFIG_FILE):
@@ -202,7 +192,7 @@ def by_part(text: str) -> Entry | None:
 
     What `candidates` finds too, for every name of the catalogue; only quicker, as no other file is looked at.
     """
-    parts = parsed(text, load_rules())
+    parts = parsed(text, only(NameRules))
     return by_stem(parts.unquantised, SHELF) or by_stem(parts.bare, SHELF)
 
 
@@ -259,15 +249,9 @@ def _read_config(config: Document, folder: Path, name: str) -> Model:
         )
     if not is_file(index):
         return model
-    ratio = load_checkpoint_rules().largest_ratio
+    ratio = only(CheckpointRules).largest_ratio
     size = _checkpoint_bytes(index)
     return replace(model, checkpoint_bytes=size, checkpoint_index=str(index), checkpoint_ratio=ratio)
-
-
-@cache
-def load_checkpoint_rules() -> CheckpointRules:
-    """Return how far a checkpoint's index may be from the config beside it."""
-    return validate(CheckpointRules, read_yaml(SHELF.path / "_checkpoints.yaml"))
 
 
 @contextmanager
@@ -302,7 +286,7 @@ def _checkpoint_bytes(index: Path) -> int:
 def _from_profile(text: str, entry: Entry) -> FoundModel:
     name = without_organisation(text)
     own = hyphenated(name) in map(hyphenated, (entry.id, without_organisation(entry.name)))
-    quantisation = None if own else parsed(text, load_rules()).quantisation
+    quantisation = None if own else parsed(text, only(NameRules)).quantisation
     return _from_model_file(entry.path, entry.id, matched_from(text, entry), quantisation)
 
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from sizing.catalog.files import read_yaml, validate
 from sizing.catalog.gpus import load_gpu
 from sizing.catalog.paths import expanded
-from sizing.catalog.shelf import Found, Shelf, find, ids, is_path
+from sizing.catalog.shelf import Shelf, is_path, named
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.server import NUMBERS, OF_THE_SIZE, Basis, Server
 
-SHELF = Shelf("server", "hardware_profiles", "servers", "llmsize cost --help")
+SHELF = Shelf(Server, "server", "hardware_profiles", "servers", "llmsize cost --help")
 
 
 # What a server costs per GPU, in $: beyond these its price is in thousands or in cents, or is that of a server of another size.
@@ -55,11 +55,6 @@ class Resolved(NamedTuple):
         return self.numbers[name].value
 
 
-def server_names() -> tuple[str, ...]:
-    """Return the names (file stems) of all ready servers, sorted."""
-    return ids(SHELF)
-
-
 def load_server(name_or_path: str) -> OwnFile:
     """Return a ready server by name (`hgx-h100`, `HGX H100`) or a user's own by the path of its file.
 
@@ -80,19 +75,18 @@ def load_server(name_or_path: str) -> OwnFile:
                 Fault(fault.message, file, line, name, fault.allowed, fault.nearest) for fault in error.faults
             ) from None
         return OwnFile(spec.model_copy(update={"gpu": gpu_id}), path.stem, path, lines)
-    entry = find(name_or_path, SHELF)
-    return OwnFile(validate(Server, read_yaml(entry.path)), entry.id, entry.path, {})
+    found = named(SHELF, name_or_path)
+    return OwnFile(found.spec, found.id, found.path, {})
 
 
-def load_defaults() -> Found[Server]:
-    """Return what stands in for numbers that nothing else states."""
-    path = SHELF.path / "_defaults.yaml"
-    return Found(validate(Server, read_yaml(path)), path.stem, path)
+def load_defaults() -> Server:
+    """The numbers of a server that nothing else states."""
+    return validate(Server, read_yaml(SHELF.path / "_defaults.yaml"))
 
 
 def ready_for(gpu_id: str) -> OwnFile | None:
     """Return the ready server with GPUs of a type, that of the newest price where there are several; None for none."""
-    fitting = [found for found in map(load_server, server_names()) if found.spec.gpu == gpu_id]
+    fitting = [found for found in map(load_server, SHELF.ids) if found.spec.gpu == gpu_id]
     return max(fitting, key=lambda found: found.spec.sources["price_usd"].date, default=None)
 
 
@@ -113,7 +107,7 @@ def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> Resolved:
             float(sheet.node.gpus), Basis(kind="datasheet", source="; ".join(sheet.sources), date=sheet.date)
         )
     if "price_usd" not in numbers:
-        known = ", ".join(server_names())
+        known = ", ".join(SHELF.ids)
         message = f"no price of a server with {numbers['gpus'].value:.0f} x {gpu.name} is known"
         raise InputError(Fault(message, file, field="price_usd", allowed=f"price_usd: in the file; known are {known}"))
     _check_price(own, numbers)
@@ -127,7 +121,7 @@ def _numbers(own: OwnFile, ready: OwnFile | None) -> dict[str, Stated]:
     numbers = {}
     for name in NUMBERS:
         apart = ready is None or (other_size and name in OF_THE_SIZE)
-        sheets = [own.spec, *([ready.spec] if ready is not None and not apart else []), defaults.spec]
+        sheets = [own.spec, *([ready.spec] if ready is not None and not apart else []), defaults]
         stated = next((sheet for sheet in sheets if getattr(sheet, name) is not None), None)
         if stated is None:
             continue

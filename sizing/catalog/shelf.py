@@ -1,17 +1,10 @@
-"""Names: what users call a GPU, an engine, a model or a workload, and which file of the catalogue is meant.
+"""Names and files of the catalogue: which file a name means, and one loader for every kind of file.
+
+`load(SHELF, "H100 SXM")` reads an entry of a folder by one of its names, or a user's own file by its path;
+`only(Bands)` reads the one file of a kind, once.
 
 A name is compared without case, spaces, hyphens and underscores. The stem of a file is opened directly; any
 other name costs a look at the first two lines (name and aliases) of each file of one folder, never more.
-
-What is known from published benchmarks: how they were run, how constants are refitted from them, how far off they are.
-
-What is published of optimisations, and the methods of speculative decoding by name.
-
-Pages on optimisations, by name.
-
-What is assumed of the hand-over between the pools of a disaggregated deployment.
-
-How load and replicas go over time: profiles by hour, ready ones by name or a user's own by path, and how scaling goes.
 """
 
 from __future__ import annotations
@@ -22,19 +15,16 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from sizing.catalog.files import data_folder, read_yaml, validate
+from sizing.catalog.files import Document, SpecT, data_folder, read_yaml, validate
 from sizing.catalog.paths import expanded
-from sizing.specs.bands import Bands
-from sizing.specs.calibration import Calibration
-from sizing.specs.demand import Profile, Scaling
 from sizing.specs.errors import Fault, InputError, nearest
-from sizing.specs.facts import Facts, Method, Topic
-from sizing.specs.measurements import Conventions
-from sizing.specs.optimisations import HandOver
+from sizing.specs.facts import Topic
+from sizing.specs.values import OneFile
 
 T_co = TypeVar("T_co", covariant=True)
+OneFileT = TypeVar("OneFileT", bound=OneFile)
 
 _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}\Z")
 _LISTED = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)"|([^,\[\]]+))""")
@@ -44,7 +34,7 @@ YAML_SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class Found(Generic[T_co]):
-    """A spec and its file. `id` is the file's stem, `matched_from` what was asked for where it differs."""
+    """A spec and its file. `id` is the file's stem, `matched_from` the name asked for where it differs."""
 
     spec: T_co
     id: str
@@ -66,16 +56,20 @@ class Entry(NamedTuple):
         return (self.id, self.name, *self.aliases)
 
 
-class Shelf(NamedTuple):
-    """One folder of the catalogue: what its files describe, where it lies, and the command that lists it.
+@dataclass(frozen=True)
+class Shelf(Generic[SpecT]):
+    """One folder of the catalogue: what its files describe, where it is, and the command that lists it.
 
-    `dots_matter` keeps dots in comparisons: Llama 3.1 is not Llama 31, but a GPU has no such names.
+    `check` raises InputError for what a user's own file lacks beyond its spec. `dots_matter` keeps dots in comparisons:
+    Llama 3.1 is not Llama 31, but a GPU has no such names.
     """
 
+    spec: type[SpecT]
     label: str
     kind: str
     folder: str
     listing: str
+    check: Callable[[SpecT, Document], None] | None = None
     dots_matter: bool = False
 
     @property
@@ -83,10 +77,51 @@ class Shelf(NamedTuple):
         """The folder itself."""
         return data_folder(self.kind) / self.folder
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The stems of the files, sorted; a file that begins with an underscore is no entry."""
+        return tuple(sorted(path.stem for path in self.path.glob("*.yaml") if not path.name.startswith("_")))
+
     def key(self, name: str) -> str:
         """Reduce a name to what counts in a comparison."""
         dropped = "-" if self.dots_matter else "-."
         return hyphenated(name).translate(str.maketrans("", "", dropped))
+
+
+TOPICS = Shelf(Topic, "topic", "workloads", "topics", "llmsize explain")
+
+
+@cache
+def _read(spec_type: type[OneFile]) -> Any:
+    kind, _, name = spec_type.FILE.partition("/")
+    return validate(spec_type, read_yaml(data_folder(kind) / name))
+
+
+def only(spec_type: type[OneFileT]) -> OneFileT:
+    """The one file of a kind, read once in a process. Raises InputError for every fault of the file."""
+    spec: OneFileT = _read(spec_type)
+    return spec
+
+
+def load(shelf: Shelf[SpecT], name_or_path: str) -> Found[SpecT]:
+    """Read the entry of a name, or a user's own file by its path.
+
+    Raises InputError for an unknown or ambiguous name, and for every fault of the file.
+    """
+    if not is_path(name_or_path):
+        return named(shelf, name_or_path)
+    path = expanded(name_or_path)
+    document = read_yaml(path)
+    spec = validate(shelf.spec, document)
+    if shelf.check is not None:
+        shelf.check(spec, document)
+    return Found(spec, path.stem, path)
+
+
+def named(shelf: Shelf[SpecT], name: str) -> Found[SpecT]:
+    """Read the entry of a name. Raises InputError for an unknown or ambiguous one."""
+    entry = find(name, shelf)
+    return Found(validate(shelf.spec, read_yaml(entry.path)), entry.id, entry.path, matched_from(name, entry))
 
 
 def hyphenated(name: str) -> str:
@@ -95,28 +130,22 @@ def hyphenated(name: str) -> str:
 
 
 def is_path(text: str) -> bool:
-    """Tell whether a user means a file: the text has a separator or a YAML suffix."""
+    """Whether a user means a file: the text has a separator or a YAML suffix."""
     return "/" in text or "\\" in text or text.lower().endswith(YAML_SUFFIXES)
 
 
-def ids(shelf: Shelf) -> tuple[str, ...]:
-    """Return the stems of a folder, sorted; files that begin with an underscore are no entries."""
-    return tuple(sorted(path.stem for path in shelf.path.glob("*.yaml") if not path.name.startswith("_")))
-
-
-def entries(shelf: Shelf) -> tuple[Entry, ...]:
+def entries(shelf: Shelf[Any]) -> tuple[Entry, ...]:
     """Read the head lines of every file of a folder."""
-    return tuple(_entry(shelf.path / f"{stem}.yaml") for stem in ids(shelf))
+    return tuple(_entry(shelf.path / f"{stem}.yaml") for stem in shelf.ids)
 
 
-def find(query: str, shelf: Shelf) -> Entry:
-    """Return the file that a name means; raises InputError when it means none or several."""
-    direct = by_stem(query, shelf)
-    return direct or match(query, entries(shelf), shelf)
+def find(query: str, shelf: Shelf[Any]) -> Entry:
+    """The file that a name means. Raises InputError when it means none or several."""
+    return by_stem(query, shelf) or match(query, entries(shelf), shelf)
 
 
-def by_stem(query: str, shelf: Shelf) -> Entry | None:
-    """Return the file whose stem is the name, without looking at the others."""
+def by_stem(query: str, shelf: Shelf[Any]) -> Entry | None:
+    """The file whose stem is the name, found without looking at the others."""
     for stem in (query.strip().lower(), hyphenated(query)):
         path = shelf.path / f"{stem}.yaml"
         if _STEM.match(stem) and path.is_file():
@@ -124,11 +153,10 @@ def by_stem(query: str, shelf: Shelf) -> Entry | None:
     return None
 
 
-def match(query: str, known: Sequence[Entry], shelf: Shelf) -> Entry:
-    """Return the one entry that a name means: one of its names exactly, or else the beginning of one.
+def match(query: str, known: Sequence[Entry], shelf: Shelf[Any]) -> Entry:
+    """The one entry that a name means: one of its names exactly, or else the beginning of one.
 
-    Raises InputError that lists the candidates when there are several, or the nearest name when there is
-    none.
+    Raises InputError that lists the candidates when there are several, or the nearest name when there is none.
     """
     key = shelf.key(query)
     hits = equal(key, known, shelf.key) or beginning(key, known, shelf.key)
@@ -136,17 +164,17 @@ def match(query: str, known: Sequence[Entry], shelf: Shelf) -> Entry:
 
 
 def equal(key: str, known: Sequence[Entry], reduce: Callable[[str], str]) -> tuple[Entry, ...]:
-    """Return the entries one of whose names reduces to the key."""
+    """The entries of which a name reduces to the key."""
     return tuple(entry for entry in known if key in map(reduce, entry.names))
 
 
 def beginning(key: str, known: Sequence[Entry], reduce: Callable[[str], str]) -> tuple[Entry, ...]:
-    """Return the entries one of whose names begins with the key."""
+    """The entries of which a reduced name begins with the key."""
     return tuple(entry for entry in known if key and any(reduce(name).startswith(key) for name in entry.names))
 
 
-def chosen(query: str, hits: Sequence[Entry], known: Sequence[Entry], shelf: Shelf) -> Entry:
-    """Return the only hit; raises InputError for none or several."""
+def chosen(query: str, hits: Sequence[Entry], known: Sequence[Entry], shelf: Shelf[Any]) -> Entry:
+    """The only hit. Raises InputError for none or several."""
     if len(hits) == 1:
         return hits[0]
     if hits:
@@ -156,7 +184,7 @@ def chosen(query: str, hits: Sequence[Entry], known: Sequence[Entry], shelf: She
 
 
 def closest(query: str, hits: Sequence[Entry]) -> str | None:
-    """Return the id of the entry one of whose names is most like the query, None where two are equally so."""
+    """The id of the entry of which a name is most like the query; None where two are equally so."""
     word = hyphenated(query)
 
     def likeness(entry: Entry) -> float:
@@ -166,8 +194,8 @@ def closest(query: str, hits: Sequence[Entry]) -> str | None:
     return best[1] if best[0] > second[0] else None
 
 
-def unknown(query: str, known: Sequence[Entry], shelf: Shelf) -> Fault:
-    """Say that no entry has a name, with the nearest one and the command that lists them all."""
+def unknown(query: str, known: Sequence[Entry], shelf: Shelf[Any]) -> Fault:
+    """The fault of a name that no entry has, with the nearest one and the command that lists them all."""
     names = [name for entry in known for name in entry.names]
     return Fault(
         f"unknown {shelf.label} {query!r}",
@@ -177,7 +205,7 @@ def unknown(query: str, known: Sequence[Entry], shelf: Shelf) -> Fault:
 
 
 def matched_from(query: str, entry: Entry) -> str | None:
-    """Return what was asked for when it is not simply the entry's own name."""
+    """The name asked for, where it is not simply the entry's own."""
     return None if hyphenated(query) in map(hyphenated, (entry.id, entry.name)) else query
 
 
@@ -199,105 +227,3 @@ def _listed(text: str) -> Iterator[str]:
         word = "".join(groups).strip()
         if word:
             yield word
-
-
-@cache
-def load_conventions() -> Found[Conventions]:
-    """Return how benchmarks were run where their rows leave it unsaid."""
-    path = data_folder("workloads") / "_benchmarks.yaml"
-    return Found(validate(Conventions, read_yaml(path)), path.stem, path)
-
-
-@cache
-def load_calibration() -> Found[Calibration]:
-    """Return what a calibration may change and which rows it learns from."""
-    path = data_folder("hardware_profiles") / "_calibration.yaml"
-    return Found(validate(Calibration, read_yaml(path)), path.stem, path)
-
-
-@cache
-def load_bands() -> Found[Bands]:
-    """Return how far measurements lie from predictions."""
-    path = data_folder("hardware_profiles") / "_bands.yaml"
-    return Found(validate(Bands, read_yaml(path)), path.stem, path)
-
-
-@cache
-def load_facts() -> Found[Facts]:
-    """Return the facts of all optimisations. Read only where one is on."""
-    path = data_folder("hardware_profiles") / "_optimisations.yaml"
-    return Found(validate(Facts, read_yaml(path)), path.stem, path)
-
-
-def method_of(name: str, facts: Facts) -> Method:
-    """Return a method of speculative decoding by its name or an alias. Raises InputError for an unknown one."""
-    for known, method in facts.speculative.items():
-        if name in (known, *method.aliases):
-            return method
-    names = list(facts.speculative)
-    raise InputError(
-        Fault(
-            f"{name!r} is no method of speculative decoding",
-            field="optimisations.speculative",
-            allowed=", ".join(names),
-            nearest=nearest(name, names),
-        )
-    )
-
-
-SHELF = Shelf("topic", "workloads", "topics", "llmsize explain")
-
-
-def topic_names() -> tuple[str, ...]:
-    """Return the names of all topics, sorted."""
-    return ids(SHELF)
-
-
-def load_topic(name: str) -> Found[Topic]:
-    """Return a topic by name or alias. Raises InputError for an unknown one."""
-    entry = find(name, SHELF)
-    return Found(validate(Topic, read_yaml(entry.path)), entry.id, entry.path, matched_from(name, entry))
-
-
-@cache
-def load_hand_over() -> Found[HandOver]:
-    """Return how a cache goes from one pool to the other. Read only where pools are asked for."""
-    path = data_folder("hardware_profiles") / "_disaggregation.yaml"
-    return Found(validate(HandOver, read_yaml(path)), path.stem, path)
-
-
-def profile_names() -> tuple[str, ...]:
-    """Return the names (file stems) of all ready profiles, sorted."""
-    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
-
-
-def load_profile(path_or_name: str) -> Found[Profile]:
-    """Return the profile in a file, or the ready one of that name.
-
-    Raises InputError for an unknown name and for every fault of the file.
-    """
-    if is_path(path_or_name):
-        path = expanded(path_or_name)
-        return Found(validate(Profile, read_yaml(path)), path.stem, path)
-    known, name = profile_names(), hyphenated(path_or_name)
-    if name not in known:
-        raise InputError(
-            Fault(
-                f"unknown load profile {path_or_name!r}",
-                field="planning.profile",
-                allowed=f"{', '.join(known)}, or the path of a file",
-                nearest=nearest(name, known),
-            )
-        )
-    path = _folder() / f"{name}.yaml"
-    return Found(validate(Profile, read_yaml(path)), name, path)
-
-
-def load_scaling() -> Found[Scaling]:
-    """Return how a service follows its load where nothing else is stated."""
-    path = data_folder("workloads") / "_scaling.yaml"
-    return Found(validate(Scaling, read_yaml(path)), path.stem, path)
-
-
-def _folder() -> Path:
-    return data_folder("workloads") / "profiles"

@@ -16,25 +16,22 @@ from pydantic import ValidationError
 from sizing.catalog.files import Document, FieldPath, SpecT, data_folder, read_yaml, validate
 from sizing.catalog.gpus import load_gpu
 from sizing.catalog.paths import exists, expanded
-from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, find, ids, is_path, load_profile, matched_from
-from sizing.specs.errors import Fault, InputError
+from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
+from sizing.specs.demand import Profile
+from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.fleet import Fleet, Member
-from sizing.specs.workload import REPLACED_BY_PROFILE, Defaults, Workload
+from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
 
 # Fields that say the same in two ways: an option for one takes the place of the file's other, too.
 RIVALS: dict[str, tuple[str, ...]] = {
     "planning.profile": tuple(f"planning.{name}" for name in REPLACED_BY_PROFILE),
     **{f"planning.{name}": ("planning.profile",) for name in REPLACED_BY_PROFILE},
 }
-SHELF = Shelf("workload", "workloads", "traffic", "llmsize workloads")
-FLEETS = Shelf("fleet", "workloads", "fleets", "llmsize workloads")
+SHELF = Shelf(Workload, "workload", "workloads", "traffic", "llmsize workloads")
+FLEETS = Shelf(Fleet, "fleet", "workloads", "fleets", "llmsize workloads")
+_PROFILES = data_folder("workloads") / "profiles"
 
 IS_FLEET = "is a fleet of several workloads"
-
-
-def workload_names() -> tuple[str, ...]:
-    """Return the names (file stems) of all ready workloads, sorted."""
-    return ids(SHELF)
 
 
 def load_workload(path_or_name: str) -> Found[Workload]:
@@ -46,7 +43,7 @@ def load_workload(path_or_name: str) -> Found[Workload]:
     path = expanded(path_or_name)
     ready = SHELF.path / f"{path.stem}.yaml"
     bare = path.name == path_or_name and path.suffix.lower() in YAML_SUFFIXES
-    if bare and not exists(path) and path.stem in ids(SHELF):
+    if bare and not exists(path) and path.stem in SHELF.ids:
         return Found(validate(Workload, read_yaml(ready)), ready.stem, ready, None)
     if is_path(path_or_name):
         document = read_yaml(path)
@@ -56,8 +53,7 @@ def load_workload(path_or_name: str) -> Found[Workload]:
         return Found(with_paths(validate(Workload, document), path.parent), path.stem, path)
     if by_stem(path_or_name, FLEETS) is not None and by_stem(path_or_name, SHELF) is None:
         raise InputError(Fault(f"{path_or_name!r} {IS_FLEET}", allowed="llmsize plan"))
-    entry = find(path_or_name, SHELF)
-    return Found(validate(Workload, read_yaml(entry.path)), entry.id, entry.path, matched_from(path_or_name, entry))
+    return named(SHELF, path_or_name)
 
 
 def with_paths(workload: Workload, folder: Path) -> Workload:
@@ -78,10 +74,31 @@ def _beside(name: str, folder: Path) -> str:
     return str(path) if exists(path) else name
 
 
-def load_defaults() -> Found[Defaults]:
-    """Return the planning rules that hold where a workload is silent."""
-    path = data_folder("workloads") / "_defaults.yaml"
-    return Found(validate(Defaults, read_yaml(path)), path.stem, path)
+def profile_names() -> tuple[str, ...]:
+    """The names (file stems) of all ready load profiles, sorted."""
+    return tuple(sorted(path.stem for path in _PROFILES.glob("*.yaml")))
+
+
+def load_profile(path_or_name: str) -> Found[Profile]:
+    """The load profile in a file, or the ready one of that name.
+
+    Raises InputError for an unknown name and for every fault of the file.
+    """
+    if is_path(path_or_name):
+        path = expanded(path_or_name)
+        return Found(validate(Profile, read_yaml(path)), path.stem, path)
+    known, name = profile_names(), hyphenated(path_or_name)
+    if name not in known:
+        raise InputError(
+            Fault(
+                f"unknown load profile {path_or_name!r}",
+                field="planning.profile",
+                allowed=f"{', '.join(known)}, or the path of a file",
+                nearest=nearest(name, known),
+            )
+        )
+    path = _PROFILES / f"{name}.yaml"
+    return Found(validate(Profile, read_yaml(path)), name, path)
 
 
 def override(workload: Workload | None, overrides: Mapping[str, Any], options: Mapping[str, str]) -> Workload:
@@ -178,11 +195,6 @@ class FoundFleet(NamedTuple):
     members: tuple[FoundMember, ...]
 
 
-def fleet_names() -> tuple[str, ...]:
-    """Return the names (file stems) of all ready fleets, sorted."""
-    return ids(FLEETS)
-
-
 def find_fleet(path_or_name: str) -> FoundFleet | None:
     """Return the fleet that a path or a name means, None where it means something else, as a workload.
 
@@ -214,7 +226,7 @@ def _path_of(path_or_name: str) -> Path | None:
     if is_path(path_or_name) and path.suffix.lower() in YAML_SUFFIXES and exists(path):
         return path
     stem = path.stem if path.suffix.lower() in YAML_SUFFIXES else path_or_name.strip().lower()
-    return FLEETS.path / f"{stem}.yaml" if path.name == path_or_name and stem in fleet_names() else None
+    return FLEETS.path / f"{stem}.yaml" if path.name == path_or_name and stem in FLEETS.ids else None
 
 
 def _member(index: int, member: Member, document: Document, path: Path) -> FoundMember:

@@ -7,12 +7,12 @@ from typing import Any
 
 from sizing.answers.sweep import Axis, size
 from sizing.catalog import shelf, workloads
-from sizing.catalog.shelf import load_facts, method_of
 from sizing.cli.named import ALL, Catalog, checked_price, precisions_of
 from sizing.cli.options import NUMBER, WHOLE, Opt, comma_separated
 from sizing.cli.ranges import ALLOWED, numbers
 from sizing.cli.resolve import positive
 from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.facts import Facts
 from sizing.specs.workload import Workload
 
 MOST_ROWS = 1_000_000
@@ -98,7 +98,7 @@ def _wrong(option: Opt, values: Sequence[Any], catalog: Catalog) -> Iterator[Fau
         "gpu": lambda name: None if name.lower() == ALL else catalog.gpu(name),
         "engine": catalog.engine,
         "precision": lambda name: precisions_of({"precision": name}),
-        "profile": shelf.load_profile,
+        "profile": workloads.load_profile,
         "price": checked_price,
         "gpus": lambda count: positive(count, field_of(option)),
     }
@@ -128,7 +128,7 @@ def _check_method(stated: Workload) -> None:
     """Raise InputError for a method of speculative decoding that is not known."""
     speculative = stated.optimisations.speculative
     if speculative is not None:
-        method_of(speculative.method, load_facts().spec)
+        shelf.only(Facts).method(speculative.method)
 
 
 def _named(fault: Fault, option: Opt) -> Fault:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from sizing.answers.answer import Outcome
-from sizing.answers.compare import Compared
 from sizing.catalog import workloads
 from sizing.catalog.shelf import Found
 from sizing.cli.collecting import Part
@@ -17,16 +15,13 @@ from sizing.cli.options import PEAK_OPTIONS
 from sizing.cli.output import chosen_format
 from sizing.cli.progress import Bar
 from sizing.cli.reading import Reader
-from sizing.cli.resolve import Prepared, question
+from sizing.cli.resolve import question
 from sizing.cli.workers import cores, ordered
-from sizing.question.question import GpuType
+from sizing.question.question import GpuType, Question, SeparatePools, load_data
 from sizing.report import compare as report
 from sizing.report.compare import Compare, Ranked, Replaced
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Objective, Workload
-
-if TYPE_CHECKING:  # what sizes pools, and the simulator, are loaded where they are asked for
-    from sizing.answers.pools import Asked as Pools
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if (option.field or "").startswith("demand."))
@@ -50,7 +45,7 @@ class Replacing(NamedTuple):
 class Asking(NamedTuple):
     """What to compare, in which order, and how to write it."""
 
-    question: Prepared
+    question: Question
     values: Mapping[str, Any]
     sort: Objective
     replaced: Replaced | None
@@ -63,29 +58,29 @@ class Candidate(NamedTuple):
 
     gpu_type: GpuType
     precision: str | None
-    pools: Pools | None = None
+    pools: SeparatePools | None = None
 
 
 @dataclass(frozen=True)
 class Candidates:
     """What a process does with one candidate: answers the question with this alone."""
 
-    question: Prepared
+    question: Question
     values: Mapping[str, Any]
     sort: Objective
     replaced: int | None
 
     def __call__(self, one: Candidate) -> Ranked:
         """Return the line of one candidate."""
-        alone = self.question._replace(options=(one.gpu_type,), precisions=(one.precision,), pools=one.pools)
+        alone = self.question.with_(gpu_types=(one.gpu_type,), precisions=(one.precision,), pools=one.pools)
+        request, data = to_size(alone, self.values), load_data()
         if one.pools is None:
-            outcome = _answer(alone, self.values)
+            outcome = answer(request, data, to_simulate(alone, self.values))
         else:
             from sizing.cli.pools import searched
 
-            outcome = searched(alone, to_size(alone, self.values), to_simulate(alone, self.values))
-        found = Compared(one.gpu_type, one.precision, outcome, one.pools)
-        return report.ranked(found, self.question.asked, self.sort, self.replaced)
+            outcome = searched(request, data, to_simulate(alone, self.values))
+        return report.ranked(outcome, self.sort, self.replaced)
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
@@ -107,7 +102,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
             "headroom": values["headroom"] or "0",
         }  # growth, if any, as asked here
         asked = question(rest, OPTIONS, {**values, **served}, pooled=True)
-    order = sort.value or asked.question.rules.objective
+    order = sort.value or asked.rules.objective
     return Asking(asked, values, order, replaced, output.value, values["jobs"] or cores())
 
 
@@ -121,23 +116,19 @@ def compared(asking: Asking) -> Compare:
         for line in ordered(work, candidates, min(asking.jobs, len(candidates))):
             lines.append(line)
             bar(len(lines))
-    return report.record(lines, asked.asked, asked.question, asking.sort, replaced)
+    return report.record(lines, asked, asking.sort, replaced)
 
 
-def _candidates(asked: Prepared) -> list[Candidate]:
+def _candidates(asked: Question) -> list[Candidate]:
     """Return each GPU type and precision, and with each the pools, once where these name their own types."""
-    whole = [Candidate(option, name) for option in asked.options for name in asked.precisions]
-    if asked.pools is None:
+    whole = [Candidate(option, name) for option in asked.space.gpu_types for name in asked.space.precisions]
+    if asked.space.pools is None:
         return whole
-    from sizing.answers.pools import by_type
-
-    both = by_type(asked.pools, asked.options)
-    return [*whole, *(Candidate(one.prefill.options[0], name, one) for one in both for name in asked.precisions)]
-
-
-def _answer(alone: Prepared, values: Mapping[str, Any]) -> Outcome:
-    """Return what `estimate` finds of one GPU type and precision."""
-    return answer(to_size(alone, values), alone, to_simulate(alone, values))
+    both = asked.space.pools.by_type(asked.space.gpu_types)
+    return [
+        *whole,
+        *(Candidate(one.prefill.gpu_types[0], name, one) for one in both for name in asked.space.precisions),
+    ]
 
 
 def _sort(values: Mapping[str, Any]) -> Objective | None:
@@ -186,13 +177,12 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
         asked = question(found, OPTIONS, of_these, pooled=True)  # what is there serves as one
     except InputError as error:  # all else was looked up before
         raise InputError([replace(fault, field="--replace") for fault in error.faults]) from None
-    outcome = _answer(asked, values)
-    both = Compared(asked.options[0], None, outcome)
-    served = report.replaced(both, replacing.gpus)
+    outcome = answer(to_size(asked, values), load_data(), to_simulate(asked, values))
+    served = report.replaced(outcome, replacing.gpus)
     if served is None:
         from sizing.report.parts.limiting import unmet
 
         reason = unmet(outcome, ()).detail
-        message = f"{replacing.gpus} x {asked.options[0].name} serve nothing within the limits: {reason}"
+        message = f"{replacing.gpus} x {asked.space.gpu_types[0].name} serve nothing within the limits: {reason}"
         raise InputError(Fault(message, field="--replace"))
     return served

@@ -17,10 +17,10 @@ from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
     from sizing.catalog.servers import OwnFile
-    from sizing.cli.resolve import Prepared
     from sizing.planning.bill import Ways
     from sizing.planning.offers import ApiPrices
     from sizing.planning.usage import Split
+    from sizing.question.question import Question
 
 LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION = 1e-4, 100_000.0
 LEAST_RATIO, MOST_RATIO = 1e-3, 1_000.0
@@ -45,6 +45,7 @@ def command(
     from sizing.cli.resolve import question
     from sizing.planning.bill import cost
     from sizing.planning.query import Query
+    from sizing.question.question import load_data
     from sizing.report.cost import record
 
     output, plot, ways = (
@@ -54,8 +55,8 @@ def command(
     )
     asked = question(workload, WORKLOAD_OPTIONS, values, output, plot, ways)
     _check_gpu(asked)
-    query = Query(to_size(asked, values), asked.asked.workload, asked.options, asked.precisions, asked.data)
-    document = record(cost(query, ways.value, simulated=not values["no_verify"]), asked.asked)
+    query = Query(to_size(asked, values), load_data())
+    document = record(cost(query, ways.value, simulated=not values["no_verify"]))
     write(document, output.value)
     if plot.value is not None and document.options:
         from sizing.report.plot_cost import draw
@@ -67,8 +68,8 @@ def command(
         raise typer.Exit(1)
 
 
-def _check_gpu(asked: Prepared) -> None:
-    if not asked.asked.workload.gpu:
+def _check_gpu(asked: Question) -> None:
+    if not asked.origin.workload.gpu:
         allowed = "a name (llmsize gpus), or several"
         raise InputError(Fault("is needed: money is of one type of GPU", field="--gpu", allowed=allowed))
 

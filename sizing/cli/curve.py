@@ -32,10 +32,9 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.answers.lines import Arrivals, Layouts
     from sizing.answers.measured import Measured
     from sizing.answers.points import Metric
-    from sizing.answers.pools import Asked as Pools
     from sizing.catalog.shelf import Found
     from sizing.cli.named import Named
-    from sizing.question.question import Data, Question
+    from sizing.question.question import Data, Question, SeparatePools
     from sizing.report.curve import CurveInputs
     from sizing.specs.workload import Limits, Workload
 
@@ -148,7 +147,7 @@ def _drawn(asked: _Asking) -> Curve:
         return marked(lines, asked.limits, asked.metric)
     with Bar("Simulating") as bar:
         each = partial(ordered, jobs=asked.jobs)
-        _, question, grid = asked.predicted
+        question, grid = asked.predicted
         return curve(question, grid, asked.data, measured=lines, each=each, progress=bar)
 
 
@@ -182,8 +181,8 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
     from sizing.answers.curve import metric_of
     from sizing.answers.points import applying
     from sizing.catalog import workloads
-    from sizing.cli.resolve import data
     from sizing.cli.workers import cores
+    from sizing.question.question import load_data
 
     output, own = Part(lambda: chosen_format(values)), Part(lambda: _own(values))
     found = Part(lambda: workloads.load_workload(workload) if workload is not None else None)
@@ -191,9 +190,9 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
     parts = (output, own, found, measured)
     read = predicted = None
     if not values["measured_only"] and (workload or values["model"] is not None or values["measured"] is None):
-        read = data()
+        read = load_data()
         predicted = _predicted(found, values, own, measured, read, parts)
-        limits, mode = applying(predicted.question), predicted.asked.workload.mode
+        limits, mode = applying(predicted.question), predicted.question.origin.workload.mode
     else:
         stated, idle = Part(lambda: _limits(values)), Part(lambda: _check_idle(values))
         check(*parts, stated, idle)
@@ -336,7 +335,7 @@ def _predicted(
     """What to predict; beside measurements, what is not stated is as they have it."""
     from sizing.answers.lines import Grid
     from sizing.cli.named import named
-    from sizing.cli.resolve import asked_of
+    from sizing.cli.resolve import with_origin
     from sizing.report.curve import CurveInputs
 
     if measured.faults and values["measured"] is not None:  # it would fill in what then seems to be missing
@@ -349,19 +348,19 @@ def _predicted(
     pools = Part(lambda: _pools(names), names.origin.at(("optimisations", "disaggregate")))
     arrivals = Part(lambda: _arrivals(own.value, pooled=pools.value is not None))
     check(*parts, gpu, *names.parts, question, pools, arrivals)
-    asked = asked_of(names, read, question.value.service.extras)
+    resolved = with_origin(question.value, names, read, pools.value)
     grid = Grid(
-        asked.options,
-        asked.precisions,
-        _layouts(own.value, question.value, known),
+        resolved.space.gpu_types,
+        resolved.space.precisions,
+        _layouts(own.value, resolved, known),
         own.value.loads or _loads(known),
-        None if values["no_verify"] else asked.workload.tokens,
+        None if values["no_verify"] else resolved.origin.workload.tokens,
         arrivals.value,
         own.value.seed,
         pools.value,
         own.value.loads,
     )
-    return CurveInputs(asked, question.value, grid)
+    return CurveInputs(resolved, grid)
 
 
 def _spec(found: Part[Found[Workload] | None]) -> Workload | None:
@@ -385,7 +384,7 @@ def _question(names: Named, read: Data) -> Question:
     return request_of(names, read, gpu_budget=1, demanded=False).with_(gpu_budget=None)
 
 
-def _pools(names: Named) -> Pools | None:
+def _pools(names: Named) -> SeparatePools | None:
     """What is asked of separate pools; what draws them is loaded only where they are asked for."""
     if names.workload.value.optimisations.disaggregate is None:
         return None

@@ -12,7 +12,6 @@ from sizing.cli.resolve import (
     check_asked,
     check_images,
     check_prefix,
-    data,
     extras_of,
     notes_of,
     with_cache_of,
@@ -20,7 +19,7 @@ from sizing.cli.resolve import (
 )
 from sizing.model.architecture import SIZES, Layout
 from sizing.question import question as requests
-from sizing.question.question import Data, GpuType, Question
+from sizing.question.question import Data, GpuType, Question, load_data
 from sizing.replica.replica import Resolved, resolve
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Serving
@@ -37,7 +36,7 @@ def deployment(options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Pa
 
     Raises InputError with all faults that can be known, those of `besides` too.
     """
-    names, read = named_alone(options, values), data()
+    names, read = named_alone(options, values), load_data()
     layout = Part(lambda: layout_of(names.workload.value.serving), names.origin.by_field)
     request = Part(lambda: request_alone(names, read), names.origin.by_field)
     check(*besides, *names.parts, layout, request)

@@ -26,7 +26,6 @@ from sizing.cli.options import (
 if TYPE_CHECKING:
     from sizing.answers.advice import Suggestion
     from sizing.answers.answer import Outcome
-    from sizing.cli.resolve import Prepared
     from sizing.question.question import Data, Question
     from sizing.report.documents import Estimate
     from sizing.report.estimate import Hopeful
@@ -59,14 +58,16 @@ def command(
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, complain, print_text, write
     from sizing.cli.resolve import question
+    from sizing.question.question import load_data
 
     output = Part(lambda: chosen_format(values))
     asked = question(workload, OPTIONS, values, output, pooled=True)
-    found = estimated(asked, values, relaxed=not values["quiet"], explained=values["explain"])
+    data = load_data()
+    found = estimated(asked, data, values, relaxed=not values["quiet"], explained=values["explain"])
     document, feasible = found.document, found.document.feasible
-    if asked.pools is not None:
+    if asked.space.pools is not None:
         aggregated = found.outcome if feasible else None
-        document = _with_pools(document, asked, to_size(asked, values), to_simulate(asked, values), aggregated)
+        document = _with_pools(document, to_size(asked, values), data, to_simulate(asked, values), aggregated)
         feasible = document.disaggregated is not None and document.disaggregated.feasible
     if values["quiet"] and document.disaggregated is not None:
         if document.disaggregated.feasible:
@@ -91,7 +92,9 @@ class Answered(NamedTuple):
     outcome: Outcome
 
 
-def estimated(asked: Prepared, values: Mapping[str, Any], *, relaxed: bool = True, explained: bool = False) -> Answered:
+def estimated(
+    asked: Question, data: Data, values: Mapping[str, Any], *, relaxed: bool = True, explained: bool = False
+) -> Answered:
     """Answer a question, simulated and on the edge of the error bands as the options say.
 
     `relaxed` looks for the limit that takes fewer GPUs; `explained` adds how each number came about.
@@ -100,54 +103,53 @@ def estimated(asked: Prepared, values: Mapping[str, Any], *, relaxed: bool = Tru
     from sizing.report.estimate import build
 
     tokens, request = to_simulate(asked, values), to_size(asked, values)
-    outcome = answer(request, asked, tokens)
+    outcome = answer(request, data, tokens)
 
-    confirm = _confirming(tokens, asked)
+    confirm = _confirming(tokens, data)
     feasible = outcome.answer is not None
-    searched = (asked.options, asked.precisions, asked.data)
+    searched = (asked.space.gpu_types, asked.space.precisions, data)
     document = build(
         outcome,
-        asked.asked,
         relaxation=advice.relaxation(outcome, *searched, confirm) if feasible and relaxed else None,
         suggestions=() if feasible else advice.suggestions(outcome, *searched, confirm),
-        hopeful=_hopeful(asked, tokens, outcome if feasible else None) if values["conservative"] else None,
+        hopeful=_hopeful(asked, data, tokens, outcome if feasible else None) if values["conservative"] else None,
         explained=explained,
     )
     return Answered(document, outcome)
 
 
-def suggested(outcome: Outcome, asked: Prepared, values: Mapping[str, Any]) -> tuple[Suggestion, ...]:
+def suggested(outcome: Outcome, asked: Question, data: Data, values: Mapping[str, Any]) -> tuple[Suggestion, ...]:
     """Return the single changes that would make an infeasible question feasible, each searched and confirmed as its answer is."""
     from sizing.answers import advice
 
-    confirm = _confirming(to_simulate(asked, values), asked)
-    return advice.suggestions(outcome, asked.options, asked.precisions, asked.data, confirm)
+    confirm = _confirming(to_simulate(asked, values), data)
+    return advice.suggestions(outcome, asked.space.gpu_types, asked.space.precisions, data, confirm)
 
 
-def _confirming(tokens: Tokens | None, asked: Prepared) -> Callable[[Outcome], Outcome | None]:
+def _confirming(tokens: Tokens | None, data: Data) -> Callable[[Outcome], Outcome | None]:
     """Return what confirms an outcome by simulation, or takes it as it is where there are no `tokens` to simulate with."""
 
     def confirm(other: Outcome) -> Outcome | None:
         if tokens is None:
             return other if other.best is not None else None
-        tried = simulated(other, tokens, asked.data, tries=CONFIRMING_TRIES)
+        tried = simulated(other, tokens, data, tries=CONFIRMING_TRIES)
         return tried if tried.confirmed is not None else None
 
     return confirm
 
 
-def to_simulate(asked: Prepared, values: Mapping[str, Any]) -> Tokens | None:
+def to_simulate(asked: Question, values: Mapping[str, Any]) -> Tokens | None:
     """Return the lengths to simulate with, None where the answer is not to be simulated."""
-    return None if values["no_verify"] else asked.asked.workload.tokens
+    return None if values["no_verify"] else asked.origin.workload.tokens
 
 
-def to_size(asked: Prepared, values: Mapping[str, Any]) -> Question:
+def to_size(asked: Question, values: Mapping[str, Any]) -> Question:
     """Return the request to search for: as asked, or on the worse edges of the error bands."""
-    return _cautious(asked.question) if values["conservative"] else asked.question
+    return _cautious(asked) if values["conservative"] else asked
 
 
 def _with_pools(
-    document: Estimate, asked: Prepared, question: Question, tokens: Tokens | None, aggregated: Outcome | None
+    document: Estimate, question: Question, data: Data, tokens: Tokens | None, aggregated: Outcome | None
 ) -> Estimate:
     """Return the document with what separate pools take for the same; `aggregated` is None where nothing serves it as one."""
     from sizing.cli.pools import searched
@@ -155,19 +157,20 @@ def _with_pools(
     from sizing.report.check_command import simulate_pools
     from sizing.report.parts.pools import assumptions, of_turns
 
-    assert asked.pools is not None
-    found = searched(asked, question, tokens)
+    asked = question.space.pools
+    assert asked is not None
+    found = searched(question, data, tokens)
     beside = aggregated.best if aggregated is not None else None
     best = found.confirmed
-    built = pools.build(found, asked.pools, beside)
+    built = pools.build(found, beside)
     if built.feasible and best is not None:
-        built = built._replace(simulate_command=simulate_pools(best, question, asked.asked, asked.pools))
+        built = built._replace(simulate_command=simulate_pools(best, question, asked))
     return document._replace(
         disaggregated=built,
         assumptions=(
             *document.assumptions,
-            *assumptions(asked.pools.facts),
-            *of_turns(asked.question, asked.pools.facts),
+            *assumptions(asked.facts),
+            *of_turns(question, asked.facts),
         ),
     )
 
@@ -176,6 +179,7 @@ def _cautious(question: Question) -> Question:
     """Return a request to be sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
 
     from sizing.catalog import shelf
+    from sizing.specs.bands import Bands
     from sizing.specs.errors import Fault, InputError
 
     if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
@@ -186,25 +190,25 @@ def _cautious(question: Question) -> Question:
                 allowed="with --rps, --concurrency or --dau, or another --mode",
             )
         )
-    return question.with_(pessimistic=shelf.load_bands().spec.bands)
+    return question.with_(pessimistic=shelf.only(Bands).bands)
 
 
-def _hopeful(asked: Prepared, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
+def _hopeful(asked: Question, data: Data, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
     """Return the answer as predicted, to compare with; a size found with caution keeps the limits without it too."""
     from sizing.answers.answer import preference
     from sizing.report.estimate import Hopeful
 
-    outcome = answer(asked.question, asked, tokens)
+    outcome = answer(asked, data, tokens)
     found = [one.answer for one in (outcome, cautious) if one is not None and one.answer is not None]
-    return Hopeful(min(found, key=lambda one: preference(one, asked.question), default=None))
+    return Hopeful(min(found, key=lambda one: preference(one, asked), default=None))
 
 
-def answer(question: Question, asked: Prepared, tokens: Tokens | None) -> Outcome:
+def answer(question: Question, data: Data, tokens: Tokens | None) -> Outcome:
     """Return what a search finds, its best answer confirmed by simulation unless there are no `tokens` to simulate with."""
     from sizing.answers.search import search
 
-    outcome = search(question, asked.options, asked.precisions, asked.data)
-    return outcome if tokens is None else simulated(outcome, tokens, asked.data)
+    outcome = search(question, question.space.gpu_types, question.space.precisions, data)
+    return outcome if tokens is None else simulated(outcome, tokens, data)
 
 
 def simulated(outcome: Outcome, tokens: Tokens, data: Data, *, tries: int | None = None) -> Outcome:

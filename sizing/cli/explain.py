@@ -14,7 +14,7 @@ def command(
     topic: Annotated[str | None, typer.Argument(help="A topic; all are listed without it.")] = None, **values: Any
 ) -> None:
     """Explain an optimisation: what it does, its formula and sources, when it helps and when it does not."""
-    from sizing.catalog.shelf import load_topic, topic_names
+    from sizing.catalog.shelf import TOPICS, named
     from sizing.cli.collecting import Part, check
     from sizing.cli.output import chosen_format, write
     from sizing.report.listings import Listing, TopicReport, document_of_list, document_of_topic
@@ -22,10 +22,10 @@ def command(
     output = Part(lambda: chosen_format(values))
     if topic is None:
         check(output)
-        rows = tuple((name, load_topic(name).spec.name) for name in topic_names())
+        rows = tuple((name, named(TOPICS, name).spec.name) for name in TOPICS.ids)
         write(document_of_list(Listing("topics", ("topic", "about"), rows)), output.value)
         return
-    found = Part(lambda: load_topic(topic))
+    found = Part(lambda: named(TOPICS, topic))
     check(output, found)
     stated = found.value.spec.model_dump(exclude={"aliases"})
     write(document_of_topic(TopicReport(topic=found.value.id, **stated)), output.value)

@@ -52,7 +52,7 @@ def gpus(name: Name = None, json: AsJson = False) -> None:
         "aliases",
     )
     rows = []
-    for id_ in catalogue.gpu_names():
+    for id_ in catalogue.SHELF.ids:
         gpu = catalogue.load_gpu(id_).spec
         sheet = gpu.datasheet
         link = f"{sheet.link.kind} x{sheet.link.domain_gpus}" if sheet.link else "PCIe"
@@ -74,7 +74,7 @@ def models(name: Name = None, json: AsJson = False) -> None:
         return
     columns = ("name", "parameters_b", "active_parameters_b", "model", "aliases")
     rows = []
-    for id_ in catalogue.model_names():
+    for id_ in catalogue.SHELF.ids:
         facts_ = catalogue.load_model(id_).facts
         if facts_ is not None:
             rows.append((id_, facts_.parameters_b, facts_.active_parameters_b, facts_.name, ", ".join(facts_.aliases)))
@@ -90,7 +90,7 @@ def engines(name: Name = None, json: AsJson = False) -> None:
         _show(found.id, found.path.name, _stated(found.spec), json)
         return
     rows = []
-    for id_ in catalogue.engine_names():
+    for id_ in catalogue.SHELF.ids:
         engine = catalogue.load_engine(id_)[0].spec
         rows.append((id_, engine.oldest, engine.newest, ", ".join(engine.aliases)))
     _list("engines", ("name", "oldest", "newest", "aliases"), rows, json)
@@ -101,7 +101,7 @@ def workloads(name: Name = None, json: AsJson = False) -> None:
     from sizing.catalog import workloads as catalogue
     from sizing.catalog import workloads as fleets
 
-    if name in fleets.fleet_names() and (fleet := fleets.find_fleet(name)) is not None:
+    if name in fleets.FLEETS.ids and (fleet := fleets.find_fleet(name)) is not None:
         _show(fleet.id, f"{fleet.id}.yaml", _stated(fleet.spec), json)
         return
     if name:
@@ -109,10 +109,10 @@ def workloads(name: Name = None, json: AsJson = False) -> None:
         _show(found.id, found.path.name, _stated(found.spec), json)
         return
     rows: list[tuple[Any, ...]] = []
-    for id_ in catalogue.workload_names():
+    for id_ in catalogue.SHELF.ids:
         spec = catalogue.load_workload(id_).spec
         rows.append((id_, spec.model, spec.tokens.isl, spec.tokens.osl, spec.mode, spec.description or ""))
-    for id_ in fleets.fleet_names():
+    for id_ in fleets.FLEETS.ids:
         fleet = fleets.find_fleet(id_)
         if fleet is not None:
             count = f"{len(fleet.members)} workloads"

@@ -198,7 +198,7 @@ def _gpus(wanted: tuple[str, ...], origin: Origin, catalog: Catalog, *, single: 
 
 
 def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catalog) -> tuple[Part[Found[Gpu]], ...]:
-    names = gpus.gpu_names() if name.strip().lower() == ALL else (name,)
+    names = gpus.SHELF.ids if name.strip().lower() == ALL else (name,)
     return tuple(Part(partial(catalog.gpu, each), placed) for each in names)
 
 

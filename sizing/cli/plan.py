@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from sizing.catalog.shelf import Found
     from sizing.catalog.workloads import FoundFleet, FoundMember
     from sizing.cli.collecting import Part
-    from sizing.cli.resolve import Prepared
     from sizing.planning.fleet import Sharing
     from sizing.planning.query import Query
     from sizing.planning.rules import ProvisionRules
+    from sizing.question.question import Question
     from sizing.report.plan import PlanReport
     from sizing.specs.fleet import PlanRules
     from sizing.specs.workload import Workload
@@ -107,7 +107,7 @@ class PlanWorkload(NamedTuple):
     """One workload with its question, and how it is pooled."""
 
     name: str
-    prepared: Prepared
+    question: Question
     pool: Sharing = "separate"
 
 
@@ -118,7 +118,7 @@ class PlanQuestion(NamedTuple):
     is_fleet: bool
     workloads: tuple[PlanWorkload, ...]
     rules: ProvisionRules
-    moves: tuple[tuple[str, Prepared], ...]
+    moves: tuple[tuple[str, Question], ...]
 
 
 def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
@@ -127,26 +127,26 @@ def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanRe
     from sizing.planning.provision import FleetWorkload
     from sizing.report.plan import record
 
-    workloads = [FleetWorkload(each.name, _query(each.prepared), each.pool) for each in asked.workloads]
-    moves = [(name, _query(prepared)) for name, prepared in asked.moves]
+    workloads = [FleetWorkload(each.name, _query(each.question), each.pool) for each in asked.workloads]
+    moves = [(name, _query(question)) for name, question in asked.moves]
     found = plan(workloads, asked.rules, moves=moves, seed=seed, simulated=simulated)
-    stated = {each.name: each.prepared.asked for each in asked.workloads}
-    return record(found, stated, title=asked.title, is_fleet=asked.is_fleet)
+    return record(found, title=asked.title, is_fleet=asked.is_fleet)
 
 
-def _query(prepared: Prepared) -> Query:
+def _query(question: Question) -> Query:
     from sizing.planning.query import Query
+    from sizing.question.question import load_data
 
-    asked = prepared.asked
-    return Query(prepared.question, asked.workload, prepared.options, prepared.precisions, prepared.data)
+    return Query(question, load_data())
 
 
 def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) -> PlanQuestion:
     """Read options and files. Raises InputError with all faults that can be known, those of `besides` too."""
-    from sizing.catalog.shelf import load_scaling
+    from sizing.catalog.shelf import only
     from sizing.catalog.workloads import find_fleet
     from sizing.cli.collecting import Part, check
     from sizing.planning.rules import rules_of
+    from sizing.specs.demand import Scaling
 
     fleet = Part(lambda: None if workload is None else find_fleet(workload))
     own = Part(lambda: _own_rules(values))
@@ -160,16 +160,16 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     if values["headroom"] is None and stated.headroom is not None:  # a fleet's, written as options are
         values = {**values, "headroom": repr(stated.headroom)}
     if found is None:
-        prepared = _prepared(workload, values, stated)
-        workloads = [PlanWorkload(prepared.asked.workload_name or "workload", prepared)]
+        question = _priced(workload, values, stated)
+        workloads = [PlanWorkload(question.origin.workload_name or "workload", question)]
     else:
         workloads = _members(found, values, stated)
     _refuse_idle(workloads, own.value, stated, uncertain=values["uncertain"])
     return PlanQuestion(
-        title=found.id if found is not None else workloads[0].prepared.asked.workload_name,
+        title=found.id if found is not None else workloads[0].question.origin.workload_name,
         is_fleet=found is not None,
         workloads=tuple(workloads),
-        rules=rules_of(stated, load_scaling().spec),
+        rules=rules_of(stated, only(Scaling)),
         moves=tuple(_moves([each.name for each in workloads], workload if found is None else found, values, stated)),
     )
 
@@ -247,7 +247,7 @@ def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
 
 def _refuse_idle(workloads: list[PlanWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:
     """Refuse options on what follows the load where nothing says how the load goes, and on a demand where there is none."""
-    asked = [each.prepared.asked.workload for each in workloads]
+    asked = [each.question.origin.workload for each in workloads]
     given: dict[str, Any] = {"--min-replicas": own.min_replicas, "--spot": own.spot}
     why, allowed = "at the same load all day", "with --profile, or --cloud"
     if rules.cloud is not None or any(workload.planning.profile is not None for workload in asked):
@@ -275,7 +275,7 @@ def _refuse(options: Mapping[str, Any], why: str, allowed: str) -> None:
         raise InputError(faults)
 
 
-def _prepared(workload: str | Found[Workload] | None, values: Mapping[str, Any], rules: PlanRules) -> Prepared:
+def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], rules: PlanRules) -> Question:
     """A workload's question, at a provider's prices where one is named: of several GPU types over those that it offers.
 
     Raises InputError where it offers none of them.
@@ -287,7 +287,7 @@ def _prepared(workload: str | Found[Workload] | None, values: Mapping[str, Any],
     asked = question(workload, WORKLOAD_OPTIONS, values)
     if rules.cloud is None:
         return asked
-    parts = [(option, Part(partial(price_of, option.gpu, rules.cloud))) for option in asked.options]
+    parts = [(option, Part(partial(price_of, option.gpu, rules.cloud))) for option in asked.space.gpu_types]
     offered = tuple(
         replace(option, usd_per_gpu_hour=part.value[0], price_source=part.value[1])
         for option, part in parts
@@ -295,7 +295,7 @@ def _prepared(workload: str | Found[Workload] | None, values: Mapping[str, Any],
     )
     if not offered:
         raise InputError(parts[0][1].faults)
-    return asked._replace(options=offered, asked=asked.asked._replace(options=offered))
+    return asked.with_(gpu_types=offered)
 
 
 def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> list[PlanWorkload]:
@@ -316,13 +316,13 @@ def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> 
     return [part.value for part in parts]
 
 
-def _of_member(member: FoundMember, values: Mapping[str, Any], gpu: str | None, rules: PlanRules) -> Prepared:
-    return _prepared(member.workload, {**values, "gpu": gpu, "profile": member.member.profile}, rules)
+def _of_member(member: FoundMember, values: Mapping[str, Any], gpu: str | None, rules: PlanRules) -> Question:
+    return _priced(member.workload, {**values, "gpu": gpu, "profile": member.member.profile}, rules)
 
 
 def _moves(
     names: list[str], source: FoundFleet | str | None, values: Mapping[str, Any], rules: PlanRules
-) -> Iterator[tuple[str, Prepared]]:
+) -> Iterator[tuple[str, Question]]:
     """Yield the workloads to move, each with its question on another GPU type; `source` is the fleet or the one workload."""
     from sizing.cli.collecting import Part, check
 
@@ -344,9 +344,9 @@ def _moves(
 
 def _moved(
     name: str, gpu: str, source: FoundFleet | str | None, values: Mapping[str, Any], rules: PlanRules
-) -> Prepared:
+) -> Question:
     if source is None or isinstance(source, str):
-        return _prepared(source, {**values, "gpu": gpu}, rules)
+        return _priced(source, {**values, "gpu": gpu}, rules)
     member = next(member for member in source.members if member.name == name)
     return _of_member(member, values, gpu, rules)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sizing.answers.answer import Outcome
-from sizing.answers.pools import ALIKE, Asked, Side, unlike
+from sizing.answers.pools import ALIKE, unlike
 from sizing.catalog import gpus, shelf
 from sizing.catalog.prices import typical_price
 from sizing.cli.collecting import Part, check
@@ -14,28 +14,24 @@ from sizing.cli.deploy import layout_of, named_alone, request_alone, resolved
 from sizing.cli.driving import OWN, Driving
 from sizing.cli.named import Named
 from sizing.cli.options import Opt
-from sizing.cli.resolve import data
 from sizing.engine.rules import of_engine
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.architecture import Layout
-from sizing.question.question import GpuType, Question
+from sizing.question.question import Data, GpuType, PoolSpace, Question, SeparatePools, load_data
 from sizing.replica import replica
 from sizing.replica.replica import Resolved
 from sizing.report.simulation import Split
 from sizing.report.step import Both
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.optimisations import PHASES, Disaggregate, read_pools
+from sizing.specs.optimisations import PHASES, Disaggregate, HandOver, read_pools
 from sizing.specs.workload import Serving, Tokens, Workload
-
-if TYPE_CHECKING:
-    from sizing.cli.resolve import Prepared
 
 FIELD = "optimisations.disaggregate"
 Check = Callable[[Workload], Fault | None]
 
 
-def asked_of(names: Named, checks: Sequence[Check]) -> Asked | None:
+def asked_of(names: Named, checks: Sequence[Check]) -> SeparatePools | None:
     """Return what is asked of each pool, None where a deployment serves as one.
 
     Raises InputError for an unknown GPU type, and for work that the checks find cannot be split.
@@ -50,12 +46,12 @@ def asked_of(names: Named, checks: Sequence[Check]) -> Asked | None:
     sides = {}
     for phase, pool in (("prefill", wanted.prefill), ("decode", wanted.decode)):
         try:
-            sides[phase] = Side(considered if pool.gpu is None else _named(pool.gpu, names), pool)
+            sides[phase] = PoolSpace(considered if pool.gpu is None else _named(pool.gpu, names), pool)
         except InputError as error:
             faults += error.faults
     if faults:
         raise InputError(faults)
-    return Asked(sides["prefill"], sides["decode"], shelf.load_hand_over().spec)
+    return SeparatePools(sides["prefill"], sides["decode"], shelf.only(HandOver))
 
 
 def _of_turns(workload: Workload) -> Sequence[Fault]:
@@ -92,14 +88,13 @@ def rated(workload: Workload) -> Fault | None:
     return None
 
 
-def searched(asked: Prepared, question: Question, tokens: Tokens | None) -> Outcome:
+def searched(question: Question, data: Data, tokens: Tokens | None) -> Outcome:
     """Return what a search of the pools that a question asks for finds, its best answer simulated where there are `tokens`."""
-    from sizing.answers import pools as disaggregation
+    from sizing.answers import pools
     from sizing.answers.verify import verify
 
-    assert asked.pools is not None
-    found = disaggregation.search(question, asked.pools, asked.precisions, asked.data)
-    return found if tokens is None else verify(found, tokens, asked.data, asked=asked.pools)
+    found = pools.search(question, data)
+    return found if tokens is None else verify(found, tokens, data)
 
 
 # --- a deployment that is given, to be simulated ---------------------------------------------------------------------
@@ -114,7 +109,7 @@ def named_in(text: str | None) -> str | None:
     return wanted.decode.gpu if wanted is not None and wanted.prefill.gpu is not None else None
 
 
-def contradicted(asked: Asked | None, driven: Driving, values: Mapping[str, Any]) -> None:
+def contradicted(asked: SeparatePools | None, driven: Driving, values: Mapping[str, Any]) -> None:
     """Raise InputError for what contradicts the simulation of two pools."""
     if asked is None:
         return
@@ -131,25 +126,27 @@ def contradicted(asked: Asked | None, driven: Driving, values: Mapping[str, Any]
         raise InputError(faults)
 
 
-def decode_serving(names: Named, asked: Asked | None) -> Serving:
+def decode_serving(names: Named, asked: SeparatePools | None) -> Serving:
     """Return how the engine is run that decodes: the only one, or that of the decode pool."""
     serving = names.workload.value.serving
     return serving if asked is None else asked.decode.serving(serving)
 
 
-def of_decode(driven: Driving, asked: Asked | None) -> Driving:
+def of_decode(driven: Driving, asked: SeparatePools | None) -> Driving:
     """Return what drives the replicas that decode: as many as are there, or as the decode pool has."""
     return driven if asked is None else driven._replace(stated_replicas=asked.decode.pool.replicas or 1)
 
 
-def routed(driven: Driving, asked: Asked | None) -> Driving:
+def routed(driven: Driving, asked: SeparatePools | None) -> Driving:
     """Return the same with as many replicas as a router may choose among."""
     if asked is None:
         return driven
     return driven._replace(stated_replicas=max(asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1))
 
 
-def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deployed], traffic: Traffic) -> Split | None:
+def split_of(
+    asked: SeparatePools | None, decode: Resolved, policies: Mapping[str, Deployed], traffic: Traffic
+) -> Split | None:
     """Return the prefill pool before a decode pool, None where there is none.
 
     Raises InputError for requests in flight, and for pools whose caches differ or that nothing joins.
@@ -162,7 +159,7 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
     side, request = asked.prefill, decode.question
     layout = layout_of(side.serving(request.service.serving))
     precision = decode.plan.weight_format
-    prefill = replica.resolve(request, side.options[0], layout, precision, decode.data, notes=decode.notes)
+    prefill = replica.resolve(request, side.gpu_types[0], layout, precision, decode.data, notes=decode.notes)
     transfer = way_between(asked, prefill, decode)
     deployed = Deployed(
         request.service.model,
@@ -176,7 +173,7 @@ def split_of(asked: Asked | None, decode: Resolved, policies: Mapping[str, Deplo
     return Split(prefill, deployed, transfer, asked.facts)
 
 
-def way_between(asked: Asked, prefill: Resolved, decode: Resolved) -> Transfer:
+def way_between(asked: SeparatePools, prefill: Resolved, decode: Resolved) -> Transfer:
     """Return how caches go from one pool to the other.
 
     Raises InputError for pools whose caches differ or that nothing joins.
@@ -205,11 +202,14 @@ def both(options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Part[Any
 
     Raises InputError with all faults that can be known, those of `besides` too.
     """
-    names, read = named_alone(options, {**values, "gpu": values["gpu"] or named_in(values["disaggregate"])}), data()
+    names, read = (
+        named_alone(options, {**values, "gpu": values["gpu"] or named_in(values["disaggregate"])}),
+        load_data(),
+    )
     pools = Part(lambda: asked_of(names, ()), names.origin.at(("optimisations", "disaggregate")))
 
     def layout(phase: str) -> Layout:
-        side: Side = getattr(pools.value, phase)
+        side: PoolSpace = getattr(pools.value, phase)
         return layout_of(side.serving(names.workload.value.serving))
 
     prefill, decode = (Part(lambda phase=phase: layout(phase), names.origin.by_field) for phase in PHASES)  # type: ignore[misc]
@@ -218,7 +218,7 @@ def both(options: tuple[Opt, ...], values: Mapping[str, Any], *besides: Part[Any
     asked = pools.value
     assert asked is not None
     one, other = (
-        resolved(names, request.value, side.options[0], each.value, read)
+        resolved(names, request.value, side.gpu_types[0], each.value, read)
         for side, each in ((asked.prefill, prefill), (asked.decode, decode))
     )
     way = Part(lambda: way_between(asked, one, other), names.origin.by_field)

@@ -15,9 +15,8 @@ from sizing.answers.whatif import Effect, Sized
 from sizing.cli.compared import Asking, compared
 from sizing.cli.estimate import Answered, answer, estimated, to_simulate, to_size
 from sizing.cli.progress import Bar
-from sizing.cli.resolve import Prepared
 from sizing.cli.workers import cores, ordered
-from sizing.question.question import Question
+from sizing.question.question import Question, load_data
 from sizing.report.compare import Compare
 from sizing.report.curve import CurveInputs, CurveRecord, RateLine, rate_line, record
 from sizing.report.documents_report import Report, Sensitivity
@@ -30,9 +29,9 @@ LOADS = tuple(2**power for power in range(9))  # requests in flight on one repli
 SEED = 0
 
 
-def report(asked: Prepared, values: Mapping[str, Any], command: str) -> Report:
+def report(asked: Question, values: Mapping[str, Any], command: str) -> Report:
     """Return the document of a question; everything in it is sized and simulated as the options say."""
-    answered = estimated(asked, values)
+    answered = estimated(asked, load_data(), values)
     i = answered.document.inputs
     return Report(
         title=f"GPU sizing of {i['workload'] or i['model']}",
@@ -46,15 +45,15 @@ def report(asked: Prepared, values: Mapping[str, Any], command: str) -> Report:
     )
 
 
-def _sensitivity(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Iterator[Sensitivity]:
+def _sensitivity(asked: Question, values: Mapping[str, Any], answered: Answered) -> Iterator[Sensitivity]:
     """Yield what each changed input makes of the answer, sized as the answer itself was."""
-    simulates = to_simulate(asked, values) is not None
+    data, simulates = load_data(), to_simulate(asked, values) is not None
 
     def size(question: Question, tokens: Tokens) -> Sized:
-        outcome = answer(question, asked, tokens if simulates else None)
+        outcome = answer(question, data, tokens if simulates else None)
         return Sized(outcome.answer, None if outcome.answer is not None else unmet(outcome, ()).detail)
 
-    changes = list(whatif.changes(to_size(asked, values), asked.asked.workload, asked.data.defaults))
+    changes = list(whatif.changes(to_size(asked, values), asked.origin.workload, data.defaults))
     found = answered.document.deployment
     with Bar("Changing inputs", len(changes)) as bar:
         for done, effect in enumerate(whatif.effects(changes, size), start=1):
@@ -81,22 +80,22 @@ def _effect(effect: Effect, gpus: int | None) -> Sensitivity:
     )
 
 
-def _comparison(asked: Prepared, values: Mapping[str, Any]) -> Compare | None:
+def _comparison(asked: Question, values: Mapping[str, Any]) -> Compare | None:
     """Return each GPU type and precision at its best; None where there is one alone, or no demand to serve."""
-    request = asked.question
+    request = asked
     demanded = request.target.requests_per_s is not None or request.target.concurrency is not None
-    if not demanded or len(asked.options) * len(asked.precisions) < 2:
+    if not demanded or len(asked.space.gpu_types) * len(asked.space.precisions) < 2:
         return None
     return compared(Asking(asked, values, request.rules.objective, None, "html", cores()))
 
 
-def _is_closed(asked: Prepared) -> bool:
+def _is_closed(asked: Question) -> bool:
     """Tell whether the demand is a closed loop: requests in flight, or offline work with every slot kept full."""
-    request = asked.question
-    return request.target.concurrency is not None or (request.target.offline and request.target.requests_per_s is None)
+    target = asked.target
+    return target.concurrency is not None or (target.offline and target.requests_per_s is None)
 
 
-def _rates(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> Iterator[RateLine]:
+def _rates(asked: Question, values: Mapping[str, Any], answered: Answered) -> Iterator[RateLine]:
     """Yield latency by rate of the best layout of each GPU type and precision, the answer's with its own load."""
     request, tokens, best = to_size(asked, values), to_simulate(asked, values), answered.outcome.best
     layouts = _best(answered.outcome.answers)
@@ -107,26 +106,26 @@ def _rates(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> It
             bar(done)
 
 
-def _curve(asked: Prepared, values: Mapping[str, Any], answered: Answered) -> CurveRecord | None:
+def _curve(asked: Question, values: Mapping[str, Any], answered: Answered) -> CurveRecord | None:
     """Return the curve of the best layout of each GPU type and precision; None where none serves the demand."""
-    request = asked.question.with_(requests_per_s=None, concurrency=None, gpu_budget=None)
-    found = [line for best in _best(answered.outcome.answers) for line in _lines(best, request, asked)]
+    request = asked.with_(requests_per_s=None, concurrency=None, gpu_budget=None)
+    found = [line for best in _best(answered.outcome.answers) for line in _lines(best, request)]
     if not found:
         return None
     layouts = [line.layout for line in found if line.layout is not None]
     grid = Grid(
-        asked.options,
-        asked.precisions,
+        asked.space.gpu_types,
+        asked.space.precisions,
         Layouts(*(tuple(sorted({getattr(layout, name) for layout in layouts})) for name in Layouts._fields)),
         LOADS,
-        None if values["no_verify"] else asked.asked.workload.tokens,
+        None if values["no_verify"] else asked.origin.workload.tokens,
         seed=SEED,
     )
     with Bar("Simulating") as bar:
         drawn = evaluated(found, request, grid, each=partial(ordered, jobs=cores()), progress=bar)
     limits = applying(request)
-    curve = marked(drawn, limits, first_metric(limits, asked.asked.workload.mode))
-    return record(curve, CurveInputs(asked.asked, request, grid), None)
+    curve = marked(drawn, limits, first_metric(limits, asked.origin.workload.mode))
+    return record(curve, CurveInputs(request, grid), None)
 
 
 def _best(ranked: Sequence[Answer]) -> list[Answer]:
@@ -137,10 +136,10 @@ def _best(ranked: Sequence[Answer]) -> list[Answer]:
     return list(firsts.values())[:MOST_LINES]
 
 
-def _lines(best: Answer, question: Question, asked: Prepared) -> Iterator[CurveLine]:
+def _lines(best: Answer, question: Question) -> Iterator[CurveLine]:
     """Yield the line of a layout that the search found."""
     chosen = best.pool.replica
     sizes = Layouts((chosen.layout.tp,), (chosen.layout.pp,))
-    for line in lines(question, Grid((chosen.gpu_type,), (chosen.precision,), sizes, LOADS, None), asked.data):
+    for line in lines(question, Grid((chosen.gpu_type,), (chosen.precision,), sizes, LOADS, None), load_data()):
         if line.parts and line.layout == chosen.layout:
             yield line

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from sizing.catalog import gpus, models, workloads
+from sizing.catalog import models, shelf
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.cli.collecting import Part, check
@@ -18,34 +18,16 @@ from sizing.model.extras import NOTHING, Extras, drafts, images
 from sizing.model.extras.drafts import Speculation
 from sizing.model.extras.prefixes import Conversation
 from sizing.question import question as requests
-from sizing.question.question import Data, GpuType, Question
-from sizing.report.parts.question import Asked
+from sizing.question.question import Data, GpuType, Origin, Question, SeparatePools, Space, load_data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import RESULTS, Workload
 
-if TYPE_CHECKING:  # what pools need is loaded where they are asked for
-    from sizing.answers.pools import Asked as Pools
+if TYPE_CHECKING:
     from sizing.specs.facts import Facts
 
 OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of experts, beside their number of ranks
-
-
-class Prepared(NamedTuple):
-    """A request with the options to search over and the data to read."""
-
-    asked: Asked
-    question: Question
-    options: tuple[GpuType, ...]
-    precisions: tuple[str | None, ...]
-    data: Data
-    pools: Pools | None = None
-
-
-def data() -> Data:
-    """Return the data files that every evaluation reads."""
-    return Data(gpus.load_assumptions().spec, gpus.borrowed, gpus.load_formats().spec, workloads.load_defaults().spec)
 
 
 def question(
@@ -56,7 +38,7 @@ def question(
     catalog: Catalog = FILES,
     read: Data | None = None,
     pooled: bool = False,
-) -> Prepared:
+) -> Question:
     """Look up everything that a workload and options name, and resolve the request.
 
     A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does. Raises InputError
@@ -64,36 +46,37 @@ def question(
     `pooled` says that separate pools for prefill and decode may be asked for.
     """
     names = named(workload, options, values, catalog=catalog)
-    read = data() if read is None else read
+    read = load_data() if read is None else read
     budget = Part(lambda: positive(values.get("gpus"), "--gpus"))
     growth = Part(lambda: _check_headroom(names.workload.value, values))
     request = Part(lambda: request_of(names, read, gpu_budget=budget.value), names.origin.by_field)
     pools = Part(lambda: _pools(names, pooled), names.origin.at(("optimisations", "disaggregate")))
     check(*besides, *names.parts, budget, growth, request, pools)
-    asked = asked_of(names, read, request.value.service.extras)
-    return Prepared(asked, request.value, asked.options, asked.precisions, read, pools.value)
+    return with_origin(request.value, names, read, pools.value)
 
 
-def asked_of(names: Named, read: Data, extra: Extras = NOTHING) -> Asked:
-    """Return what the user wrote beside what it was resolved to; every part of it must have been read."""
+def with_origin(question: Question, names: Named, read: Data, pools: SeparatePools | None = None) -> Question:
+    """A question with the space to search and the origin of its values; every part of the names must have been read."""
     model, stated = names.model.value, names.workload.value
     precisions = names.precisions.value
     if precisions == (None,):
         precisions = (stated.precision or model.precision,)
-    return Asked(
-        workload=as_served(stated, extra),
-        workload_name=names.name,
-        model_id=model.id,
-        model_matched_from=model.matched_from,
-        options=told_apart(names.options),
-        gpus_matched_from=names.gpus_matched,
-        precisions=precisions,
-        defaults=read.defaults,
-        notes=notes_of(model),
+    return replace(
+        question,
+        space=Space(told_apart(names.options), precisions, pools),
+        origin=Origin(
+            workload=as_served(stated, question.service.extras),
+            defaults=read.defaults,
+            workload_name=names.name,
+            model_id=model.id,
+            model_matched_from=model.matched_from,
+            gpus_matched_from=names.gpus_matched,
+            notes=notes_of(model),
+        ),
     )
 
 
-def _pools(names: Named, pooled: bool) -> Pools | None:
+def _pools(names: Named, pooled: bool) -> SeparatePools | None:
     """Return what is asked of separate pools; what sizes them is loaded only where they are asked for."""
     if names.workload.value.optimisations.disaggregate is None:
         return None
@@ -171,9 +154,9 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     asked = workload.optimisations
     if asked == NOTHING_ASKED:
         return NOTHING
-    from sizing.catalog.shelf import load_facts  # read where an optimisation is on
+    from sizing.specs.facts import Facts
 
-    facts = load_facts().spec
+    facts = shelf.only(Facts)  # read where an optimisation is on
     spoken = asked.speculative
     encoder = images.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None
     return Extras(
@@ -284,9 +267,7 @@ def check_images(workload: Workload, extras: Extras, model: Model) -> None:
 
 
 def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
-    from sizing.catalog.shelf import method_of
-
-    method = method_of(asked.method, facts)
+    method = facts.method(asked.method)
     drafting = None if asked.model is None else _draft_model(asked.model)
     if drafting is None and method.head is None and not method.free:
         raise InputError(

@@ -28,7 +28,6 @@ from sizing.cli.resolve import (
     check_asked,
     check_images,
     check_prefix,
-    data,
     extras_of,
     notes_of,
     with_cache_of,
@@ -39,7 +38,7 @@ from sizing.engine.rules import of_engine, with_policy
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.model.architecture import Layout
 from sizing.question import question as requests
-from sizing.question.question import Data, Question
+from sizing.question.question import Data, Question, load_data
 from sizing.replica import replica
 from sizing.replica.replica import Resolved
 from sizing.report.parts.question import candidate_of
@@ -74,7 +73,7 @@ def question(
     serving = Part(lambda: decode_serving(names, pools.value))
     layout = Part(lambda: layout_of(serving.value), names.origin.by_field)
     rows = Part(lambda: _results_alone(read_rows.value, names.model.value))
-    read = data()
+    read = load_data()
     request = Part(lambda: _request(names, layout.value, drive.value, rows.value, read), names.origin.by_field)
     idle = Part(
         lambda: meaning.check(options, values, names.workload.value, _file(names), routed(drive.value, pools.value))
@@ -83,7 +82,7 @@ def question(
     driven, trace, model = of_decode(drive.value, pools.value), rows.value, names.model.value
     asked = as_served(names.workload.value, request.value.service.extras)
     precision = names.precisions.value[0] or asked.precision or model.precision
-    option = names.options[0] if pools.value is None else pools.value.decode.options[0]
+    option = names.options[0] if pools.value is None else pools.value.decode.gpu_types[0]
     resolved = replica.resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
     resolved = _keeping(resolved, driven.replicas)
     policies = _deployed(resolved, driven)

@@ -11,7 +11,7 @@ from sizing.cli.options import FORMAT_OPTIONS, takes
 
 if TYPE_CHECKING:
     from sizing.cli.swept import Sweeping
-    from sizing.report.documents_sweep import SweepRow
+    from sizing.report.sweep import SweepRow
 
 FORMATS = (
     FORMAT_OPTIONS[0]._replace(help="table, csv, jsonl, json or markdown; csv and jsonl stream."),
@@ -53,18 +53,17 @@ def command(
 def _written(asked: Sweeping) -> int:
     """Write all rows, those of CSV and JSON lines as they come; return how many are feasible."""
     from sizing.cli.output import print_text, write
-    from sizing.cli.swept import document, swept
+    from sizing.cli.swept import record, swept
     from sizing.formats.tables import csv_lines, json_line
-    from sizing.report import rows_sweep
-    from sizing.report.documents_sweep import SCHEMA, flat
+    from sizing.report.sweep import SCHEMA, cells, columns, document, flat
 
     streams = {
-        "csv": lambda rows: csv_lines(map(rows_sweep.cells, rows)),
+        "csv": lambda rows: csv_lines(map(cells, rows)),
         "jsonl": lambda rows: "\n".join(json_line({"schema": SCHEMA, **flat(row)}) for row in rows),
     }
     stream = streams.get(asked.format)
     if asked.format == "csv":
-        print_text(csv_lines([rows_sweep.columns(axis.name for axis in asked.axes)]))
+        print_text(csv_lines([columns(axis.name for axis in asked.axes)]))
     feasible = 0
     kept: list[SweepRow] = []
     for rows in swept(asked, streams=stream is not None):
@@ -74,5 +73,5 @@ def _written(asked: Sweeping) -> int:
         else:
             kept += rows
     if stream is None:
-        write(document(asked, kept), asked.format)
+        write(document(record(asked, kept)), asked.format)
     return feasible

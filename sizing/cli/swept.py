@@ -18,14 +18,11 @@ from sizing.cli.named import FILES, Catalog
 from sizing.cli.options import Opt
 from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
-from sizing.cli.resolve import Prepared, data, question
+from sizing.cli.resolve import question
 from sizing.cli.workers import collect, cores, ordered
-from sizing.formats.view import Assumption
-from sizing.question.question import Data
-from sizing.report.documents_sweep import Sweep, SweepRow, flat
-from sizing.report.parts import assumptions
-from sizing.report.parts.question import inputs
-from sizing.report.sweep import invalid, row, shared
+from sizing.question.question import Data, Question, load_data
+from sizing.report import sweep as report
+from sizing.report.sweep import Sweep, SweepRow
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Workload
 
@@ -60,9 +57,9 @@ class Resolver:
         """Read the data that all combinations share."""
         self.workload, self.options = workload, options
         self.catalog = Catalog(cache(FILES.model), cache(FILES.gpu), cache(FILES.engine))
-        self.data: Data = data()
+        self.data: Data = load_data()
 
-    def question(self, values: Mapping[str, Any]) -> Prepared:
+    def question(self, values: Mapping[str, Any]) -> Question:
         """Return the question of some values. Raises InputError where they are wrong."""
         return question(self.workload, self.options, values, catalog=self.catalog, read=self.data, pooled=True)
 
@@ -93,17 +90,14 @@ class Rows:
             asked = resolver.question(values)
             request = to_size(asked, values)
         except InputError as error:
-            return invalid(varied, error)
-        if asked.pools is not None:
+            return report.row_of_faults(varied, error)
+        tokens = asked.origin.workload.tokens if self.asking.verified else None
+        if asked.space.pools is not None:
             from sizing.cli.pools import searched
-            from sizing.report import sweep_pools
 
-            tokens = asked.asked.workload.tokens if self.asking.verified else None
-            return sweep_pools.row(varied, searched(asked, request, tokens), asked.pools)
-        outcome = searches.search(request, asked.options, asked.precisions)
-        if self.asking.verified:
-            outcome = simulated(outcome, asked.asked.workload.tokens, asked.data)
-        return row(varied, outcome, asked.asked)
+            return report.row(varied, searched(request, resolver.data, tokens))
+        outcome = searches.search(request, asked.space.gpu_types, asked.space.precisions)
+        return report.row(varied, outcome if tokens is None else simulated(outcome, tokens, resolver.data))
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
@@ -154,29 +148,14 @@ def swept(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
                 bar(done)
 
 
-def document(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
-    """Return the document of all rows."""
-    feasible = sum(row.feasible for row in rows)
-    asked = list(_each_varied(asking))
-    found = [inputs(one.asked, one.question, None) for one in asked]
-    rests_on = [tuple(_rests_on(one)) for one in asked]
-    return Sweep(
-        feasible=feasible > 0,
-        inputs=shared(found),
-        varied={axis.name: axis.values for axis in asking.axes},
-        verified=asking.verified,
-        feasible_rows=feasible,
-        rows=tuple(map(flat, rows)),
-        assumptions=tuple(entry for entry in rests_on[0] if all(entry in other for other in rests_on)) if asked else (),
-    )
+def record(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
+    """Return the record of all rows."""
+    questions = list(_each_varied(asking))
+    varied = {axis.name: axis.values for axis in asking.axes}
+    return report.record(rows, varied, questions, verified=asking.verified)
 
 
-def _rests_on(one: Prepared) -> Iterator[Assumption]:
-    yield from assumptions.of_model(one.question, one.asked.notes)
-    yield from assumptions.of_limits(one.question)
-
-
-def _each_varied(asking: Sweeping) -> Iterator[Prepared]:
+def _each_varied(asking: Sweeping) -> Iterator[Question]:
     """Yield the first combination and, of each input, every other value in it (of numbers the last): what changes, changes here."""
     resolver = _resolver(asking.workload, asking.axes)
     first = {axis.name: axis.values[0] for axis in asking.axes}

@@ -12,7 +12,7 @@ from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 if TYPE_CHECKING:
     from sizing.answers.answer import Answer
     from sizing.answers.whatif import Options, Solved
-    from sizing.cli.resolve import Prepared
+    from sizing.question.question import Question
     from sizing.report.whatif import Answered
 
 NOT_TAKEN = ("conservative",)  # sizes are compared as predicted
@@ -31,17 +31,18 @@ def command(
     Exit codes: 0 feasible, with optimisations or without, 1 infeasible either way, 2 bad input.
     """
     from sizing.answers import whatif
-    from sizing.catalog.shelf import load_facts
+    from sizing.catalog.shelf import only
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, write
     from sizing.cli.resolve import question
     from sizing.report.whatif import Answered, Bases, build
+    from sizing.specs.facts import Facts
 
     output = Part(lambda: chosen_format(values))
     asked = question(workload, OPTIONS, values, output, pooled=True)
-    request, base = asked.question, _solved(asked).best
+    base = _solved(asked).best
 
-    def asking(options: Options) -> Prepared:
+    def asking(options: Options) -> Question:
         return question(workload, OPTIONS, {**values, **options}, pooled=True)
 
     def solve(options: Options) -> Solved:
@@ -50,60 +51,63 @@ def command(
     weight_bits, kv_bits = _bits(asked, base)
     trials = [
         (name, trial)
-        for name, trial in load_facts().spec.trials.items()
-        if whatif.applicable(trial, request, weight_bits, kv_bits)
+        for name, trial in only(Facts).trials.items()
+        if whatif.applicable(trial, asked, weight_bits, kv_bits)
     ]
-    tried = whatif.ranked((whatif.alone(name, trial, solve) for name, trial in trials), request)
-    best = whatif.combined(base, tried, request, solve)
+    tried = whatif.ranked((whatif.alone(name, trial, solve) for name, trial in trials), asked)
+    best = whatif.combined(base, tried, asked, solve)
     simulated = not values["no_verify"]
     before = _checked(asked) if simulated else Answered(base, False)
     after = _checked(asking(best.options)) if simulated and best.names else Answered(best.best, False)
     flags = {option.name: option.flags[0] for option in OPTIONS}
-    document = build(asked.asked, request, Bases(base, before), tried, best, after, flags)
+    document = build(asked, Bases(base, before), tried, best, after, flags)
     write(document, output.value)
     if document.base is None and document.best is None:
         raise typer.Exit(1)
 
 
-def _solved(asked: Prepared) -> Solved:
+def _solved(asked: Question) -> Solved:
     """Return what the closed form answers, of separate pools where they are asked for."""
     from sizing.answers.whatif import Solved, solved
+    from sizing.question.question import load_data
 
-    if asked.pools is None:
+    if asked.space.pools is None:
         from sizing.answers.search import search
 
-        return solved(search(asked.question, asked.options, asked.precisions, asked.data))
+        return solved(search(asked, asked.space.gpu_types, asked.space.precisions, load_data()))
     from sizing.cli.pools import searched
     from sizing.report.parts.pools import why_not
 
-    found = searched(asked, asked.question, None)
-    return Solved(found.best, None if found.best is not None else why_not(found, asked.pools))
+    found = searched(asked, load_data(), None)
+    return Solved(found.best, None if found.best is not None else why_not(found))
 
 
-def _checked(asked: Prepared) -> Answered:
+def _checked(asked: Question) -> Answered:
     """Return the answer as simulated; without one there is none, and where all sizes fail the last one stays."""
+    from sizing.question.question import load_data
     from sizing.report.whatif import Answered
 
-    tokens = asked.asked.workload.tokens
-    if asked.pools is None:
-        outcome = estimate.answer(asked.question, asked, tokens)
+    tokens = asked.origin.workload.tokens
+    if asked.space.pools is None:
+        outcome = estimate.answer(asked, load_data(), tokens)
     else:
         from sizing.cli.pools import searched
 
-        outcome = searched(asked, asked.question, tokens)
+        outcome = searched(asked, load_data(), tokens)
     return Answered(outcome.best, outcome.verified is True)
 
 
-def _bits(asked: Prepared, base: Answer | None) -> tuple[float, float]:
+def _bits(asked: Question, base: Answer | None) -> tuple[float, float]:
     """Return the bits of a weight and of a cached value that the answer has; of the checkpoint where there is none."""
     from sizing.model import precision
+    from sizing.question.question import load_data
 
     if base is not None:
         plan = base.pools[0].replica.plan
         return plan.weight_bits, plan.kv_bits
-    quantisation = asked.question.service.model.quantisation
-    formats = asked.data.formats
-    weights = asked.precisions[0] or quantisation.precision
-    kv = asked.question.service.kv_precision
-    cached = quantisation.kv_precision or asked.question.service.model.activation_precision if kv == "auto" else kv
+    quantisation = asked.service.model.quantisation
+    formats = load_data().formats
+    weights = asked.space.precisions[0] or quantisation.precision
+    kv = asked.service.kv_precision
+    cached = quantisation.kv_precision or asked.service.model.activation_precision if kv == "auto" else kv
     return precision.stored_as(weights, formats).bits, precision.stored_as(cached, formats).bits

@@ -33,10 +33,11 @@ from sizing.model.precision import PrecisionPlan
 from sizing.replica.kernels import Kernels
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.gpu import Gpu
+from sizing.specs.gpu import Assumptions, Gpu
 from sizing.specs.measurements import Conventions, OfEngine, RoundingStep, SizeHeuristic
 from sizing.specs.model import DenseMlp, Model, MoeMlp
 from sizing.specs.units import GIB, MIB
+from sizing.specs.workload import Formats
 
 
 class Sizes(NamedTuple):
@@ -153,8 +154,6 @@ WHOLE_POOL = 1.0  # a static session allocates what its batch needs, not a share
 _gpu = cache(gpus.load_gpu)
 _model = cache(models.load_model)
 _engine = cache(engines.load_engine)
-_assumptions = cache(gpus.load_assumptions)
-_formats = cache(gpus.load_formats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,7 @@ class Case:
 
 def resolve(row: MeasuredRow) -> Case:
     """Look a row's names up and resolve its run. Raises InputError with the reason why it can't be predicted."""
-    conventions = shelf.load_conventions().spec
+    conventions = shelf.only(Conventions)
     facts = facts_of(row.notes, conventions.notes)
     check_stated(row, facts)
     found, gpu = _model(row.model), _gpu(row.gpu)
@@ -190,11 +189,11 @@ def resolve(row: MeasuredRow) -> Case:
     version, version_note = version_of(engine, row.engine_version, row.source, conventions)
     layout, replicas = layout_of(row, facts)
     run = Run(engine, version, found.id, model, layout, row.isl, row.osl)
-    weights, kv, kv_note = formats_of(row, engine, found, _formats().spec.formats, conventions)
+    weights, kv, kv_note = formats_of(row, engine, found, shelf.only(Formats).formats, conventions)
     resolved = as_run(
         settings.resolve(engine, version, deployment_of(gpu.spec, model, layout)), row, run, gpu.spec, conventions
     )
-    plan = precision.plan(model, gpu.spec, resolved, _formats().spec, precision=weights, kv_precision=kv)
+    plan = precision.plan(model, gpu.spec, resolved, shelf.only(Formats), precision=weights, kv_precision=kv)
     refused = architecture.why_not(model, layout, resolved)
     if refused:
         raise InputError(Fault(f"{found.id} as {layout}: {refused}"))
@@ -207,7 +206,7 @@ def resolve(row: MeasuredRow) -> Case:
     traffic = traffic_of(row, facts, requests_of(row, run, conventions), longest)
     if facts.policy == "static":  # one batch, the largest that the cache holds
         traffic = replace(traffic, count=max(1, min(rules.slots, int(used.max_concurrency))))
-    kernels = Kernels(gpu.spec, _assumptions().spec, gpus.borrowed, engine.name, resolved, plan)
+    kernels = Kernels(gpu.spec, shelf.only(Assumptions), gpus.borrowed, engine.name, resolved, plan)
     notes = (version_note, length_note, kv_note, size_note, rules_note)
     return Case(
         row=row,

@@ -23,7 +23,7 @@ from sizing.planning.query import Query, answer, suggestions
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
 from sizing.question.question import GpuType, Question, situation_of
 from sizing.specs import demand
-from sizing.specs.bands import AS_PREDICTED, Band, find, region
+from sizing.specs.bands import AS_PREDICTED, Band, Bands, find, region
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu, Price
 
@@ -76,7 +76,7 @@ class Priced(NamedTuple):
     @property
     def gpu_type(self) -> GpuType:
         """The type of GPU."""
-        return self.query.gpu_types[0]
+        return self.query.question.space.gpu_types[0]
 
     @property
     def best(self) -> Answer | None:
@@ -155,12 +155,12 @@ def cost(query: Query, ways: Ways, *, simulated: bool = True) -> Bill:
 
     Raises InputError where no type has such prices, or where own servers are too small for a replica on every type.
     """
-    prices, unpriced = _each(query.gpu_types, partial(prices_of, ways))
+    prices, unpriced = _each(query.question.space.gpu_types, partial(prices_of, ways))
     if not prices:
         raise unpriced[0][1]
     priced = []
     for gpu_type, found in prices:
-        alone = query._replace(gpu_types=(gpu_type,))
+        alone = query._replace(question=query.question.with_(gpu_types=(gpu_type,)))
         priced.append(Priced(alone, answer(alone, simulated=simulated), found))
     feasible = [each for each in priced if each.best is not None]
     helps: tuple[Suggestion, ...] = ()
@@ -258,7 +258,7 @@ def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
     """One type of GPU with its ways to pay; of several types their names say which."""
     best, question = priced.best, priced.outcome.question
     assert best is not None
-    usage = usage_of(best, question, priced.query.workload.planning, split)
+    usage = usage_of(best, question, question.origin.workload.planning, split)
     mark = f" ({usage.gpu})" if several else ""
     options = tuple(
         option._replace(name=option.name + mark)
@@ -288,7 +288,7 @@ def _band(best: Answer, question: Question) -> Band | None:
         return None
     heaviest = best.pool.capacity.amount if question.target.concurrency is not None else best.pool.capacity.decoding
     situation = situation_of(question, best.pool.replica.gpu_type.gpu, region(heaviest))
-    return find(shelf.load_bands().spec.bands, "throughput", situation)
+    return find(shelf.only(Bands).bands, "throughput", situation)
 
 
 def compared(options: Sequence[CostOption]) -> Iterator[BreakEven]:
@@ -359,7 +359,7 @@ def _energy(option: CostOption, deployed: Deployed) -> Energy | None:
         full_w = option.units * own_server(server, gpu).power_w
         source = (stated or server.numbers["server_factor"]).basis.source
     else:
-        defaults = servers.load_defaults().spec
+        defaults = servers.load_defaults()
         found = (defaults.server_factor, defaults.idle_share, defaults.pue, defaults.uptime)
         factor, idle, pue, uptime = (1.0 if value is None else value for value in found)
         full_w, source = option.gpus * gpu.datasheet.tdp_w * factor, defaults.sources["server_factor"].source

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sizing.answers.advice import Suggestion
-from sizing.catalog.shelf import load_scaling
+from sizing.catalog import shelf
 from sizing.planning import uncertainty
 from sizing.planning.cloud import Cloud, cloud_of
 from sizing.planning.fleet import grown, pools_of
@@ -78,7 +78,7 @@ def plan(
     of what is uncertain. Raises InputError for more spare replicas than there are.
     """
     answers = tuple(_answer(workload, rules, simulated=simulated) for workload in workloads)
-    found = Plan(answers, rules, load_scaling().spec)
+    found = Plan(answers, rules, shelf.only(Scaling))
     unmet = [each for each in answers if each.outcome.confirmed is None]
     if unmet:
         helps = tuple((each.workload.name, change) for each in unmet for change in _suggestions(each, simulated))

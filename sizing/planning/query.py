@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.answers.answer import Order, Outcome, preference
 from sizing.answers.search import search
-from sizing.question.question import Data, GpuType, Question
-from sizing.specs.workload import Workload
+from sizing.question.question import Data, Question
 
 if TYPE_CHECKING:  # the simulator is loaded where an answer is simulated
     from sizing.answers.advice import Suggestion
@@ -17,18 +16,16 @@ CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not b
 
 
 class Query(NamedTuple):
-    """A question, the GPU types and precisions to search, the data to read, and the workload as stated."""
+    """A question, and the data to read for its answer."""
 
     question: Question
-    workload: Workload
-    gpu_types: tuple[GpuType, ...]
-    precisions: tuple[str | None, ...]
     data: Data
 
 
 def answer(query: Query, *, simulated: bool, order: Order = preference) -> Outcome:
     """Search for the answer that comes first in `order`; `simulated` confirms it."""
-    outcome = search(query.question, query.gpu_types, query.precisions, query.data)
+    space = query.question.space
+    outcome = search(query.question, space.gpu_types, space.precisions, query.data)
     if order is not preference:
         ranked = sorted(outcome.answers, key=lambda found: order(found, outcome.question))
         outcome = replace(outcome, answers=tuple(ranked))
@@ -36,7 +33,7 @@ def answer(query: Query, *, simulated: bool, order: Order = preference) -> Outco
         return outcome
     from sizing.answers.verify import verify
 
-    return verify(outcome, query.workload.tokens, query.data, order=order)
+    return verify(outcome, query.question.origin.workload.tokens, query.data, order=order)
 
 
 def suggestions(query: Query, outcome: Outcome, *, simulated: bool) -> tuple[Suggestion, ...]:
@@ -47,7 +44,8 @@ def suggestions(query: Query, outcome: Outcome, *, simulated: bool) -> tuple[Sug
         if simulated:
             from sizing.answers.verify import verify
 
-            changed = verify(changed, query.workload.tokens, query.data, tries=CONFIRMING_TRIES)
+            changed = verify(changed, query.question.origin.workload.tokens, query.data, tries=CONFIRMING_TRIES)
         return changed if changed.confirmed is not None else None
 
-    return advice.suggestions(outcome, query.gpu_types, query.precisions, query.data, confirm)
+    space = query.question.space
+    return advice.suggestions(outcome, space.gpu_types, space.precisions, query.data, confirm)

@@ -18,7 +18,7 @@ from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import ROUNDING, Fit, reserve_of
 from sizing.question import demand as demands
 from sizing.question.question import situation_of
-from sizing.specs.bands import Band, find, region
+from sizing.specs.bands import Band, Bands, find, region
 from sizing.specs.values import replaced
 from sizing.specs.workload import Defaults, Workload
 
@@ -129,7 +129,7 @@ def of_fleet(fleet: Provision) -> list[Uncertain]:
 
 def _uncertain(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> Uncertain:
     best, question, query = answer.best, answer.outcome.question, answer.workload.query
-    workload, defaults, gpu_type = query.workload, query.data.defaults, best.pool.replica.gpu_type
+    workload, defaults, gpu_type = question.origin.workload, query.data.defaults, best.pool.replica.gpu_type
     in_flight = question.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
     situation = situation_of(question, gpu_type.gpu, region(in_flight / best.pool.count))
     arrivals = None
@@ -140,7 +140,7 @@ def _uncertain(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> Uncertai
         tenant,
         workload,
         defaults,
-        find(shelf.load_bands().spec.bands, "throughput", situation),
+        find(shelf.only(Bands).bands, "throughput", situation),
         fleet.price(gpu_type.id).usd_per_gpu_hour,
         fleet.rented[gpu_type.id].offer.gpus if gpu_type.id in fleet.rented else 1,
         arrivals,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
-from sizing.catalog import shelf, traces
+from sizing.catalog import gpus, shelf, traces, workloads
 from sizing.catalog.paths import expanded
 from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
@@ -19,7 +19,7 @@ from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu
 from sizing.specs.model import Model
-from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
+from sizing.specs.optimisations import NOTHING_ASKED, HandOver, Optimisations, PoolSpec
 from sizing.specs.workload import GENERATE, Defaults, Formats, Limits, Objective, Serving, Task, Workload
 
 MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
@@ -101,12 +101,82 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolSpace:
+    """The GPU types to consider for one of two separate pools, and the sizes that are given for it."""
+
+    gpu_types: tuple[GpuType, ...]
+    pool: PoolSpec
+
+    def serving(self, whole: Serving) -> Serving:
+        """How this pool's engine is run: in the layout given for it, else in that of `whole`."""
+        sizes = {name: getattr(self.pool, name) for name in architecture.SIZES}
+        return whole.model_copy(update=sizes) if any(sizes.values()) else whole
+
+
+@dataclass(frozen=True, slots=True)
+class SeparatePools:
+    """The prefill and decode pools to consider, and what is assumed of the hand-over between them."""
+
+    prefill: PoolSpace
+    decode: PoolSpace
+    facts: HandOver
+
+    @property
+    def given(self) -> tuple[int | None, int | None]:
+        """Replicas of each pool where they are given."""
+        return self.prefill.pool.replicas, self.decode.pool.replicas
+
+    def by_type(self, gpu_types: Iterable[GpuType]) -> tuple[SeparatePools, ...]:
+        """These pools on each GPU type, which both are of unless they name their own; once where both do."""
+        found: dict[tuple[str, str], SeparatePools] = {}
+        for gpu_type in gpu_types:
+            prefill, decode = (
+                pool if pool.pool.gpu is not None else replace(pool, gpu_types=(gpu_type,))
+                for pool in (self.prefill, self.decode)
+            )
+            of_both = (prefill.gpu_types[0].id, decode.gpu_types[0].id)
+            found.setdefault(of_both, replace(self, prefill=prefill, decode=decode))
+        return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What an answer is searched among: GPU types, weight precisions (None: the checkpoint's own), separate pools."""
+
+    gpu_types: tuple[GpuType, ...] = ()
+    precisions: tuple[str | None, ...] = (None,)
+    pools: SeparatePools | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the values of a question came from: the workload as served, the names that were written, the defaults.
+
+    `model_matched_from` and `gpus_matched_from` (by profile id) are what was written where it is not the name itself.
+    `notes` are of the model's name.
+    """
+
+    workload: Workload
+    defaults: Defaults
+    workload_name: str | None = None
+    model_id: str = ""
+    model_matched_from: str | None = None
+    gpus_matched_from: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
-    """Everything that is asked, resolved: what a replica runs, how much and how fast, and what decides."""
+    """Everything that is asked, resolved: what a replica runs, how much and how fast, what decides, and among what.
+
+    Questions are equal that ask the same, whatever the origin of their values.
+    """
 
     service: Service
     target: Target
     rules: Rules
+    space: Space
+    origin: Origin = field(compare=False)
 
     def with_(self, **changes: Any) -> Question:
         """This question with some fields changed, each in the part that it belongs to. Raises TypeError for an unknown one."""
@@ -129,7 +199,7 @@ class Part(NamedTuple):
 
 PARTS = tuple(
     Part(name, frozenset(field.name for field in fields(kind)))
-    for name, kind in (("service", Service), ("target", Target), ("rules", Rules))
+    for name, kind in (("service", Service), ("target", Target), ("rules", Rules), ("space", Space))
 )
 
 
@@ -152,13 +222,18 @@ class Data:
     defaults: Defaults
 
 
+def load_data() -> Data:
+    """Read the data files that every evaluation reads."""
+    return Data(shelf.only(Assumptions), gpus.borrowed, shelf.only(Formats), shelf.only(Defaults))
+
+
 def shape_of(workload: Workload) -> Shape | None:
     """Return the load by hour that a workload's planning states: weights of its own, or a profile that is looked up."""
     stated = workload.planning.profile
     if stated is None:
         return None
     if isinstance(stated, str):
-        found = shelf.load_profile(stated)
+        found = workloads.load_profile(stated)
         return Shape(found.id, found.spec.weights, found.spec.source, found.spec.kind)
     return Shape("of its own", stated, "as asked", "assumed")
 
@@ -208,6 +283,8 @@ def resolve(
     *,
     gpu_budget: int | None = None,
     extras: Extras = NOTHING,
+    space: Space = Space(),
+    origin: Origin | None = None,
 ) -> Question:
     """Fill a workload's gaps from the defaults.
 
@@ -253,6 +330,8 @@ def resolve(
             gpu_budget=gpu_budget,
             headroom=defaults.headroom if planning.headroom is None else planning.headroom,
         ),
+        space,
+        origin or Origin(workload, defaults),
     )
 
 
@@ -264,6 +343,8 @@ def without_demand(
     defaults: Defaults,
     *,
     extras: Extras = NOTHING,
+    space: Space = Space(),
+    origin: Origin | None = None,
 ) -> Question:
     """Return a request that asks nothing of a layout but what it holds: at the model's maximum length unless stated."""
     length = workload.serving.max_model_len or model.max_position
@@ -294,6 +375,8 @@ def without_demand(
             gpu_budget=None,
             headroom=defaults.headroom,
         ),
+        space,
+        origin or Origin(workload, defaults),
     )
 
 

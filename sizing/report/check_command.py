@@ -5,28 +5,23 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from sizing.answers.answer import Answer, Pool
 from sizing.catalog.paths import expanded
 from sizing.catalog.shelf import is_path
 from sizing.model.architecture import SIZES
-from sizing.question.question import GpuType, Question
-from sizing.report.parts.question import Asked
+from sizing.question.question import GpuType, Question, SeparatePools
 from sizing.specs.units import MILLI
-
-if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
-    from sizing.answers.pools import Asked as Sides
 
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
 
 
-def simulate(best: Answer, question: Question, asked: Asked) -> str:
+def simulate(best: Answer, question: Question) -> str:
     """Return the command line, quoted for a shell; its limits are those asked for, so its exit code says whether they hold."""
     chosen = best.pool.replica
     options = {
-        "-m": asked.workload.model,
-        "-g": gpu_argument(chosen.gpu_type, asked),
+        "-m": question.origin.workload.model,
+        "-g": gpu_argument(chosen.gpu_type, question),
         "--precision": chosen.precision,
         "--kv-precision": question.service.kv_precision if question.service.kv_precision != "auto" else None,
         "--engine": f"{question.service.engine.name}:{question.service.engine_version}",
@@ -34,7 +29,7 @@ def simulate(best: Answer, question: Question, asked: Asked) -> str:
         **_serving(question),
         "--task": question.service.task if question.service.model.pooled else None,
         **_optimised(question),
-        **_lengths(question, asked),
+        **_lengths(question),
         **_load(best, question),
         **dict(_limits(question)),
     }
@@ -42,20 +37,20 @@ def simulate(best: Answer, question: Question, asked: Asked) -> str:
     return shlex.join(("llmsize", "simulate", *words))
 
 
-def simulate_pools(pooled: Answer, question: Question, asked: Asked, sides: Sides) -> str:
+def simulate_pools(pooled: Answer, question: Question, sides: SeparatePools) -> str:
     """Return the command line that drives the demand through both pools of a disaggregated answer."""
     pools = {"prefill": (pooled.prefill, sides.prefill), "decode": (pooled.decode, sides.decode)}
-    text = ",".join(f"{name}={_pool(pool, side.pool.gpu, asked)}" for name, (pool, side) in pools.items())
+    text = ",".join(f"{name}={_pool(pool, side.pool.gpu, question)}" for name, (pool, side) in pools.items())
     chosen = pooled.decode.replica
     options = {
-        "-m": asked.workload.model,
+        "-m": question.origin.workload.model,
         "--precision": chosen.precision,
         "--kv-precision": question.service.kv_precision if question.service.kv_precision != "auto" else None,
         "--engine": f"{question.service.engine.name}:{question.service.engine_version}",
         "--disaggregate": text,
         **_serving(question),
         **_optimised(question),
-        **_lengths(question, asked),
+        **_lengths(question),
         "--rps": f"{pooled.requests_per_s:.6g}",
         **dict(_limits(question)),
     }
@@ -63,15 +58,15 @@ def simulate_pools(pooled: Answer, question: Question, asked: Asked, sides: Side
     return shlex.join(("llmsize", "simulate", *words))
 
 
-def _pool(pool: Pool, named: str | None, asked: Asked) -> str:
+def _pool(pool: Pool, named: str | None, question: Question) -> str:
     layout = "".join(f"{name}{size}" for name, size in _layout(pool).items() if size > 1 or name == "tp")
-    return f"{pool.count}x{named or gpu_argument(pool.replica.gpu_type, asked)}:{layout}"
+    return f"{pool.count}x{named or gpu_argument(pool.replica.gpu_type, question)}:{layout}"
 
 
-def gpu_argument(gpu_type: GpuType, asked: Asked) -> str:
+def gpu_argument(gpu_type: GpuType, question: Question) -> str:
     """Return what names a GPU type on the command line: the path that was given for a user's own file, else its id."""
-    ids = {known.id for known in asked.options}
-    for text in asked.workload.gpu:
+    ids = {known.id for known in question.space.gpu_types}
+    for text in question.origin.workload.gpu:
         path = expanded(text)
         if is_path(text) and (str(path) == gpu_type.id or (path.stem == gpu_type.id and str(path) not in ids)):
             return text
@@ -118,16 +113,17 @@ def _optimised(question: Question) -> dict[str, str | int | None]:
     }
 
 
-def _lengths(question: Question, asked: Asked) -> dict[str, float | None]:
+def _lengths(question: Question) -> dict[str, float | None]:
     """Return the lengths, with the longest where they are spread, and room for the longest where that is said elsewhere."""
-    tokens, encoder = asked.workload.tokens, question.service.extras.encoder
+    workload, encoder = question.origin.workload, question.service.extras.encoder
+    tokens = workload.tokens
     of_images = {"isl": encoder.tokens if encoder else 0, "osl": 0}  # which --images adds
     first = tokens.prompts[0] if tokens.prompts else tokens.isl  # of turns, which --turns makes of it again
     found: dict[str, float | None] = {
         "--isl": first - of_images["isl"],
         "--osl": question.service.output_tokens or None,
     }
-    longest = asked.workload.longest - tokens.longest  # what pools has no output
+    longest = workload.longest - tokens.longest  # what pools has no output
     for name in ("isl", "osl"):
         std, most = getattr(tokens, f"{name}_std"), getattr(tokens, f"{name}_max")
         found |= {f"--{name}-std": std, f"--{name}-max": most - of_images[name] if std is not None else None}

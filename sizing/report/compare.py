@@ -6,10 +6,10 @@ Every figure is that of `estimate`. Where prefill and decode have pools of their
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
-from sizing.answers.compare import Compared, place
+from sizing.answers.compare import place
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -24,20 +24,28 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import between, milliseconds, money, number, percent, plural
-from sizing.planning import cost
 from sizing.question.question import GpuType, Question
-from sizing.report.parts import assumptions, bands, quantities
+from sizing.report.parts import assumptions, bands, pools, quantities
+from sizing.report.parts.answers import (
+    as_one,
+    kwh_per_million_output_tokens,
+    usd_per_million_output_tokens,
+    usd_per_million_tokens,
+)
 from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
 from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import unmet
-from sizing.report.parts.question import LABELS, Asked, demand, inputs, lengths, limits, limits_in_words, steps_line
+from sizing.report.parts.pools import PoolShapes, shape_words
+from sizing.report.parts.question import LABELS, demand, inputs, lengths, limits, limits_in_words, steps_line
 from sizing.specs.workload import Objective
 
-if TYPE_CHECKING:  # loaded where pools are asked for
-    from sizing.report.parts.pools import PoolShapes
-
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
+NUMBERS = (  # what is null where nothing serves the demand, besides the layout
+    "gpus", "gpus_per_replaced_gpu", "requests_per_s", "requests_per_s_per_gpu", "concurrency", "max_requests_per_s", "headroom",
+    *LATENCIES, "usd_per_hour", "usd_per_million_output_tokens", "usd_per_million_tokens", "power_w",
+    "kwh_per_million_output_tokens", "assumed",
+)  # fmt: skip
 BANDS = (*LATENCIES, "requests_per_s", "max_requests_per_s")
 SORTED = {"gpus": "fewest GPUs", "cost": "lowest cost an hour", "energy": "lowest power"}
 
@@ -149,79 +157,80 @@ class Ranked(NamedTuple):
     assumptions: tuple[Assumption, ...]
 
 
-def ranked(found: Compared, asked: Asked, sort: Objective, replaced: int | None = None) -> Ranked:
-    """Return a candidate from what was found of it; `replaced` is how many GPUs it is to take the place of."""
-    best, request = found.outcome.answer, found.outcome.question
-    rests_on = () if best is None else tuple(dict.fromkeys(_rests_on(found, best, asked)))
-    return Ranked(place(best, sort), _candidate(found, best, request, replaced, rests_on), rests_on)
+def ranked(outcome: Outcome, sort: Objective, replaced: int | None = None) -> Ranked:
+    """Return a candidate from its outcome; `replaced` is how many GPUs it is to take the place of."""
+    best, candidate = outcome.answer, _unserved(outcome)
+    if best is None:
+        return Ranked(place(None, sort), candidate, ())
+    rests_on = tuple(dict.fromkeys(_rests_on(outcome, best)))
+    candidate = _served(candidate, outcome, best)._replace(
+        gpus_per_replaced_gpu=best.gpus / replaced if replaced else None,
+        assumed=sum(entry.kind == "assumed" for entry in rests_on),
+    )
+    return Ranked(place(best, sort), candidate, rests_on)
 
 
-def _candidate(
-    found: Compared,
-    best: Answer | None,
-    question: Question,
-    replaced: int | None,
-    rests_on: Sequence[Assumption],
-) -> CompareCandidate:
-    options = _options(found)
-    limit, reason = _limit(found)
-    in_flight, most, headroom = _load(found)
-    ttft_ms, itl_ms, e2e_ms = (None if best is None else mean_ms(best, name, question) for name in LATENCIES)
-    pools = () if best is None else best.pools
-    per_s = None if best is None else best.requests_per_s
-    output_per_s = None if per_s is None or question.service.model.pooled else per_s * question.service.output_tokens
-    usd = None if best is None else best.usd_per_hour
+def _unserved(outcome: Outcome) -> CompareCandidate:
+    """Return a candidate with what is known of it without an answer, and its layout where it has one."""
+    question, gpu_types = outcome.question, _gpu_types(outcome)
+    limit, reason = _limit(outcome)
     return CompareCandidate(
-        gpu=" + ".join(dict.fromkeys(option.name for option in options)),
-        gpu_id=_common(option.id for option in options),
-        weight_precision=(
-            pools[-1].replica.plan.weight_format
-            if pools
-            else found.precision or question.service.model.quantisation.precision
-        ),
-        feasible=best is not None,
-        gpus=None if best is None else best.gpus,
-        **_replica(found),
-        gpus_per_replaced_gpu=best.gpus / replaced if best is not None and replaced else None,
-        requests_per_s=per_s,
-        requests_per_s_per_gpu=None if best is None else best.requests_per_s / best.gpus,
-        concurrency=in_flight,
-        max_requests_per_s=most,
-        headroom=headroom,
-        ttft_ms=ttft_ms,
-        itl_ms=itl_ms,
-        e2e_ms=e2e_ms,
-        limited=dict(_limited(best, question)),
-        bands={} if best is None or best.separate else dict(_bands(best, found.outcome)),
-        usd_per_hour=usd,
-        usd_per_million_output_tokens=_usd_per_million(usd, output_per_s),
-        usd_per_million_tokens=_usd_per_million(
-            usd, None if per_s is None else per_s * (question.service.isl + question.service.output_tokens)
-        ),
-        price_source=None if best is None else _common(option.price_source for option in options),
-        power_w=None if best is None else best.power_w,
-        kwh_per_million_output_tokens=(
-            None if best is None or output_per_s is None else cost.kwh_per_million_tokens(best.power_w, output_per_s)
-        ),
+        gpu=" + ".join(dict.fromkeys(gpu_type.name for gpu_type in gpu_types)),
+        gpu_id=_common(gpu_type.id for gpu_type in gpu_types),
+        weight_precision=question.space.precisions[0] or question.service.model.quantisation.precision,
+        feasible=False,
+        gpus_per_replica=None,
+        **as_one(outcome.answer),
+        **dict.fromkeys(NUMBERS),
+        limited=dict(_limited(outcome.answer, question)),
+        bands={},
+        price_source=None,
         limit=limit,
         reason=reason,
-        verified=best is not None and found.outcome.tries > 0,
-        assumed=None if best is None else sum(entry.kind == "assumed" for entry in rests_on),
-        borrowed_kernels=(
-            None
-            if best is None
-            else any(choice.borrowed_from for pool in pools for choice in pool.load.kernels.used.values())
-        ),
-        notes=tuple(dict.fromkeys(note for pool in pools for note in pool.replica.plan.notes)),
-        disaggregated=found.pools is not None,
-        pools=_pools(found),
+        verified=False,
+        borrowed_kernels=None,
+        notes=(),
+        disaggregated=question.space.pools is not None,
+        pools=None,
     )
 
 
-def _options(found: Compared) -> tuple[GpuType, ...]:
-    if found.pools is None:
-        return (found.gpu_type,)
-    return found.pools.prefill.options[0], found.pools.decode.options[0]
+def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> CompareCandidate:
+    """Return a candidate with the figures of its answer."""
+    question = outcome.question
+    in_flight, most, headroom = _load(best, outcome)
+    return candidate._replace(
+        weight_precision=best.decode.replica.plan.weight_format,
+        feasible=True,
+        gpus=best.gpus,
+        gpus_per_replica=None if best.separate else best.pool.replica.layout.gpus,
+        requests_per_s=best.requests_per_s,
+        requests_per_s_per_gpu=best.requests_per_s / best.gpus,
+        concurrency=in_flight,
+        max_requests_per_s=most,
+        headroom=headroom,
+        ttft_ms=mean_ms(best, "ttft_ms", question),
+        itl_ms=mean_ms(best, "itl_ms", question),
+        e2e_ms=mean_ms(best, "e2e_ms", question),
+        bands={} if best.separate else dict(_bands(best, outcome)),
+        usd_per_hour=best.usd_per_hour,
+        usd_per_million_output_tokens=usd_per_million_output_tokens(best, question),
+        usd_per_million_tokens=usd_per_million_tokens(best, question),
+        price_source=_common(gpu_type.price_source for gpu_type in _gpu_types(outcome)),
+        power_w=best.power_w,
+        kwh_per_million_output_tokens=kwh_per_million_output_tokens(best, question),
+        verified=outcome.tries > 0,
+        borrowed_kernels=any(choice.borrowed_from for pool in best.pools for choice in pool.load.kernels.used.values()),
+        notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
+        pools=pools.shapes(best) if best.separate else None,
+    )
+
+
+def _gpu_types(outcome: Outcome) -> tuple[GpuType, ...]:
+    space = outcome.question.space
+    if space.pools is None:
+        return space.gpu_types
+    return space.pools.prefill.gpu_types[0], space.pools.decode.gpu_types[0]
 
 
 def _common(values: Iterable[str | None]) -> str | None:
@@ -230,25 +239,12 @@ def _common(values: Iterable[str | None]) -> str | None:
     return distinct.pop() if len(distinct) == 1 else None
 
 
-def _replica(found: Compared) -> dict[str, int | None]:
-    """Return replicas and the layout of one where one layout does all of a request."""
-    names = ("replicas", "gpus_per_replica", "tp", "pp", "ep", "dp", "cp", "dcp")
-    best = found.outcome.answer
-    if best is None or best.separate:
-        return dict.fromkeys(names)
-    shape = best.pool.replica.layout
-    return {"replicas": best.pool.count, "gpus_per_replica": shape.gpus, **sizes(shape)}
-
-
-def _load(found: Compared) -> tuple[float | None, float | None, float | None]:
+def _load(best: Answer, outcome: Outcome) -> tuple[float, float, float]:
     """Return requests in flight by Little's law, the most requests/s within the limits and the headroom up to these."""
-    best = found.outcome.answer
-    if best is None:
-        return None, None, None
     if not best.separate:
-        load = load_figures(best, found.outcome)
+        load = load_figures(best, outcome)
         return load.concurrency, load.max_requests_per_s, load.headroom
-    per_s, most = best.requests_per_s, best.most_requests_per_s
+    per_s, most = best.requests_per_s, best.pool.capacity.requests_per_s
     return per_s * best.latency_s("e2e")["mean"], most, max(0.0, most / per_s - 1)
 
 
@@ -274,45 +270,26 @@ def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
     yield from ((name, known[path]) for name, path in paths.items() if path in known)
 
 
-def _usd_per_million(usd_per_hour: float | None, tokens_per_s: float | None) -> float | None:
-    if usd_per_hour is None or tokens_per_s is None:
-        return None
-    return cost.usd_per_million_tokens(usd_per_hour, tokens_per_s)
-
-
-def _limit(found: Compared) -> tuple[str, str | None]:
+def _limit(outcome: Outcome) -> tuple[str, str | None]:
     """Return what ends the load, and without an answer why there is none."""
-    best = found.outcome.answer
-    if found.pools is None:
-        if best is not None:
-            return best.pool.capacity.binding, None
-        nearest = unmet(found.outcome, ())
-        return nearest.limit, nearest.detail
-    from sizing.report.parts.pools import binding_limit, unserved
-
-    return binding_limit(best), unserved(found.outcome, found.pools)
+    best = outcome.answer
+    if outcome.question.space.pools is not None:
+        return pools.binding_limit(best), pools.unserved(outcome)
+    if best is not None:
+        return best.pool.capacity.binding, None
+    nearest = unmet(outcome, ())
+    return nearest.limit, nearest.detail
 
 
-def _pools(found: Compared) -> PoolShapes | None:
-    best = found.outcome.answer
-    if best is None or not best.separate:
-        return None
-    from sizing.report.parts.pools import shapes
-
-    return shapes(best)
+def _rests_on(outcome: Outcome, best: Answer) -> Iterator[Assumption]:
+    yield from assumptions.of_answer(best, outcome.question)
+    if outcome.question.space.pools is not None:
+        yield from pools.assumptions(outcome.question.space.pools.facts)
 
 
-def _rests_on(found: Compared, best: Answer, asked: Asked) -> Iterator[Assumption]:
-    yield from assumptions.of_answer(best, found.outcome.question, asked)
-    if found.pools is not None:
-        from sizing.report.parts.pools import assumptions as of_hand_over
-
-        yield from of_hand_over(found.pools.facts)
-
-
-def replaced(found: Compared, gpus: int) -> Replaced | None:
+def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
     """Return the most that `gpus` GPUs serve within the limits; None where that is nothing."""
-    best = found.outcome.answer
+    best = outcome.answer
     if best is None:
         return None
     return Replaced(
@@ -324,20 +301,18 @@ def replaced(found: Compared, gpus: int) -> Replaced | None:
         replicas=best.pool.count,
         **sizes(best.pool.replica.layout),
         requests_per_s=best.requests_per_s,
-        verified=found.outcome.tries > 0,
+        verified=outcome.tries > 0,
     )
 
 
-def record(
-    found: Sequence[Ranked], asked: Asked, question: Question, sort: str, replaces: Replaced | None = None
-) -> Compare:
+def record(found: Sequence[Ranked], question: Question, sort: str, replaces: Replaced | None = None) -> Compare:
     """Return the record of all candidates, in order."""
     candidates = tuple(entry.candidate for entry in sorted(found, key=lambda entry: entry.place))
     best = next((candidate for candidate in candidates if candidate.feasible), None)
     return Compare(
         feasible=best is not None,
-        inputs=inputs(asked, question, None),
-        demand=demand(asked, question),
+        inputs=inputs(question, None),
+        demand=demand(question),
         sort=sort,
         replaces=replaces,
         best=best,
@@ -368,8 +343,8 @@ def rows(record: Compare) -> Rows:
     at_limit = [_at_limit(name, limit["statistic"]) for name, limit in _percentiles(record)]
     edges = [_edge(name, edge) for name in BANDS for edge in ("low", "high")]
     notes = Quantity("notes", of=lambda c: "; ".join(c.notes))
-    pools = Quantity("pools", of=lambda c: None if c.pools is None else _shape(c))
-    return rows_of(record.candidates, (*FIGURES, *at_limit, *edges, "limit", "reason", notes, pools), labels)
+    in_pools = Quantity("pools", of=lambda c: None if c.pools is None else _shape(c))
+    return rows_of(record.candidates, (*FIGURES, *at_limit, *edges, "limit", "reason", notes, in_pools), labels)
 
 
 def _percentiles(record: Compare) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -412,8 +387,6 @@ def called(c: CompareCandidate) -> str:
 
 def _shape(c: CompareCandidate) -> str | None:
     if c.pools is not None:
-        from sizing.report.parts.pools import shape_words
-
         return shape_words(c.pools)
     return None if c.replicas is None else f"{c.replicas:,} x {layout(c)}"
 

@@ -19,7 +19,7 @@ from sizing.report.documents import Deployment
 from sizing.report.parts import assumptions
 from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.limiting import unmet
-from sizing.report.parts.question import Asked, inputs
+from sizing.report.parts.question import inputs
 from sizing.specs.errors import Fault
 from sizing.specs.server import NUMBERS
 
@@ -69,13 +69,12 @@ class CostReport(NamedTuple):
     schema: str = "llmsize.cost/1"
 
 
-def record(bill: Bill, asked: Asked) -> CostReport:
+def record(bill: Bill) -> CostReport:
     """The record of a bill: its figures at the top are those of the first option, the cheapest type of GPU's."""
     first = bill.deployed[0].priced if bill.deployed else bill.priced[0]
     question = first.outcome.question
-    of_type = asked._replace(options=first.query.gpu_types)
     replica = bill.deployed[0].best.pool.replica if bill.deployed else None
-    stated = {**inputs(of_type, question, replica), **_inputs(bill, first)}
+    stated = {**inputs(question, replica), **_inputs(bill, first)}
     if not bill.deployed:
         nearest = min(bill.priced, key=lambda priced: priced.shortfall)
         return CostReport(
@@ -83,7 +82,7 @@ def record(bill: Bill, asked: Asked) -> CostReport:
             inputs=stated,
             problems=tuple(_problems(bill)),
             suggestions=unmet(nearest.outcome, bill.suggestions).suggestions,
-            assumptions=tuple(assumptions.of_model(question, asked.notes)),
+            assumptions=tuple(assumptions.of_model(question, question.origin.notes)),
         )
     usage, top, found = bill.deployed[0].usage, bill.options[0], question.target.demanded
     return CostReport(
@@ -110,7 +109,7 @@ def record(bill: Bill, asked: Asked) -> CostReport:
         energy=bill.energy,
         bands=dict(_bands(bill)),
         problems=tuple(_problems(bill)),
-        assumptions=tuple(dict.fromkeys(_assumptions(bill, asked))),
+        assumptions=tuple(dict.fromkeys(_assumptions(bill))),
     )
 
 
@@ -166,11 +165,11 @@ def _bands(bill: Bill) -> Iterator[tuple[str, ErrorBand]]:
             yield f"options.{index}.{FULL_USE}", error
 
 
-def _assumptions(bill: Bill, asked: Asked) -> Iterator[Assumption]:
+def _assumptions(bill: Bill) -> Iterator[Assumption]:
     yield Assumption("money", "US dollars, without taxes", "", "assumed", "prices as their sources state them")
     yield Assumption("hours", "8,760 a year, 730 a month", "", "assumed", "a year of 365 days")
     for deployed in bill.deployed:
-        yield from _of_deployed(deployed, asked)
+        yield from _of_deployed(deployed)
     for option in bill.options:
         if option.kind == "cloud":
             price = option.usd_per_gpu_hour or 0.0
@@ -181,17 +180,17 @@ def _assumptions(bill: Bill, asked: Asked) -> Iterator[Assumption]:
         yield Assumption("API prices", value, "$ per million tokens", "assumed", prices.source)
 
 
-def _of_deployed(deployed: Deployed, asked: Asked) -> Iterator[Assumption]:
+def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
     question, chosen, load = deployed.priced.outcome.question, deployed.best.pool.replica, deployed.usage.load
     if load != "mean_load":
         around = LOADS[load] if load == "stated_demand" else f"{LOADS[load]}, around the clock"
         yield Assumption("load", around, "", "assumed", "nothing says how far the mean is below it")
-    yield from assumptions.of_model(question, asked.notes)
+    yield from assumptions.of_model(question, question.origin.notes)
     yield from assumptions.of_memory(question, chosen)
     yield from assumptions.of_time(question, chosen, deployed.best.pool.load.kernels)
     yield from assumptions.of_limits(question)
     unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
-    yield from assumptions.of_planning(question, asked._replace(options=deployed.priced.query.gpu_types), unpriced)
+    yield from assumptions.of_planning(question, unpriced)
     if deployed.priced.prices.own is not None:
         yield from _of_server(deployed.priced.prices.own)
 

@@ -16,7 +16,7 @@ from sizing.model.architecture import SIZES
 from sizing.question.question import Question
 from sizing.report.parts import assumptions
 from sizing.report.parts.layouts import layout_in, sizes
-from sizing.report.parts.question import Asked, conversation
+from sizing.report.parts.question import conversation
 from sizing.specs.units import MILLI, Statistics
 from sizing.specs.workload import Limits
 
@@ -129,7 +129,6 @@ class RateLine(NamedTuple):
 class CurveInputs(NamedTuple):
     """What predicted lines are of."""
 
-    asked: Asked
     question: Question
     grid: Grid
 
@@ -181,7 +180,7 @@ def _reason(line: CurveLine) -> str | None:
         return line.reason
     from sizing.report.parts.pools import why_not
 
-    return why_not(line.pools.found, line.pools.asked)
+    return why_not(line.pools.found)
 
 
 def _shapes(line: CurveLine) -> PoolShapes | None:
@@ -304,14 +303,14 @@ def _inputs(found: Curve, of: CurveInputs | None, measured: Measured | None) -> 
         if of is None:
             return {**shape_, "measured": of_file}
     assert of is not None
-    (asked, question, grid), service = of, of.question.service
-    tokens, simulated = asked.workload.tokens, grid.tokens is not None
+    (question, grid), origin, service = of, of.question.origin, of.question.service
+    tokens, simulated = origin.workload.tokens, grid.tokens is not None
     singles = [line for line in found.lines if line.origin == "predicted" and line.pools is None]
     return {
-        "workload": asked.workload_name,
+        "workload": origin.workload_name,
         "model": service.model.name,
-        "model_id": asked.model_id,
-        "gpus": [option.name for option in asked.options],
+        "model_id": origin.model_id,
+        "gpus": [gpu_type.name for gpu_type in question.space.gpu_types],
         "weight_precisions": list(dict.fromkeys(line.weight_precision for line in singles)),
         "kv_precision": service.kv_precision,
         "engine": service.engine.name,
@@ -325,7 +324,7 @@ def _inputs(found: Curve, of: CurveInputs | None, measured: Measured | None) -> 
         "isl_std": tokens.isl_std,
         "osl_std": tokens.osl_std,
         "max_model_len": service.max_model_len,
-        "mode": asked.workload.mode,
+        "mode": origin.workload.mode,
         "tp": list(grid.layouts.tp),
         "pp": list(grid.layouts.pp),
         "serving": service.serving.model_dump(exclude={"tp", "pp"}),
@@ -367,7 +366,7 @@ def _rests_on(found: Curve, of: CurveInputs | None, measured: Measured | None) -
             yield Assumption("points of a closed loop", rows, "rows", "measured", source)
     if of is None:
         return
-    yield from assumptions.of_model(of.question, of.asked.notes)
+    yield from assumptions.of_model(of.question, of.question.origin.notes)
     yield _driven(of.grid)
     yield from assumptions.of_limits(of.question)
     lines = [found.chosen[0]] if found.chosen is not None else []

@@ -31,7 +31,7 @@ from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.figures import latency, load_figures, phase_steps, throughput, utilisation
 from sizing.report.parts.limiting import limiting, unmet
 from sizing.report.parts.memory import MemoryFigures, memory_figures
-from sizing.report.parts.question import Asked, habits, inputs
+from sizing.report.parts.question import habits, inputs
 from sizing.specs.units import MILLI
 
 
@@ -43,7 +43,6 @@ class Hopeful(NamedTuple):
 
 def build(
     outcome: Outcome,
-    asked: Asked,
     *,
     relaxation: Relaxation | None = None,
     suggestions: Sequence[Suggestion] = (),
@@ -61,7 +60,7 @@ def build(
         lacking, lacking_bands = _lacking(outcome)
         return Estimate(
             feasible=False,
-            inputs=inputs(asked, request, None),
+            inputs=inputs(request, None),
             deployment=None,
             load=None,
             throughput=None,
@@ -76,7 +75,7 @@ def build(
             conservative=_conservative(None, hopeful),
             alternatives=tuple(map(_alternative, outcome.answers)),
             rejected=turned_down,
-            assumptions=(*assumptions.of_model(request, asked.notes), *assumptions.of_limits(request)),
+            assumptions=(*assumptions.of_model(request, request.origin.notes), *assumptions.of_limits(request)),
         )
     chosen = best.pool.replica
     prefill, decode = phase_steps(best, outcome)
@@ -85,7 +84,7 @@ def build(
     predicted = tuple(bands.of_estimate(best, outcome, load, rates, times, held))
     document = Estimate(
         feasible=True,
-        inputs=inputs(asked, request, chosen),
+        inputs=inputs(request, chosen),
         deployment=deployment(best),
         load=load,
         throughput=rates,
@@ -93,20 +92,20 @@ def build(
         simulation=_simulation(best, outcome),
         memory=held,
         utilisation=utilisation(prefill, decode),
-        users=_users(best, outcome, asked),
-        cost=cost_figures(best, outcome, asked),
+        users=_users(best, outcome),
+        cost=cost_figures(best, outcome),
         limiting=limiting(best, request, relaxation),
         bands=bands.bounds(predicted),
         conservative=_conservative(best, hopeful),
         alternatives=tuple(map(_alternative, outcome.answers[1:])),
         rejected=turned_down,
-        assumptions=_assumptions(best, outcome, asked),
-        simulate_command=check_command.simulate(best, outcome.question, asked),
+        assumptions=_assumptions(best, outcome),
+        simulate_command=check_command.simulate(best, outcome.question),
         idle_conversations=talks.idle(best, request),
     )
     if not explained:
         return document
-    document = explain.with_explanations(document, best, outcome, asked, prefill, decode)
+    document = explain.with_explanations(document, best, outcome, prefill, decode)
     return document._replace(
         explanations=(*document.explanations, *talks.explanations(best), *bands.explanations(predicted))
     )
@@ -130,14 +129,14 @@ def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
     )
 
 
-def _assumptions(best: Answer, outcome: Outcome, asked: Asked) -> tuple[Assumption, ...]:
+def _assumptions(best: Answer, outcome: Outcome) -> tuple[Assumption, ...]:
     request, chosen = outcome.question, best.pool.replica
     return (
-        *assumptions.of_model(request, asked.notes),
+        *assumptions.of_model(request, request.origin.notes),
         *assumptions.of_memory(request, chosen),
         *assumptions.of_time(request, chosen, best.pool.load.kernels),
         *assumptions.of_limits(request),
-        *assumptions.of_planning(request, asked, chosen),
+        *assumptions.of_planning(request, chosen),
     )
 
 
@@ -196,10 +195,11 @@ def _longest(chosen: Replica, outcome: Outcome) -> int:
     )
 
 
-def _users(best: Answer, outcome: Outcome, asked: Asked) -> Users:
+def _users(best: Answer, outcome: Outcome) -> Users:
     """Return the users that the load is of; stated where the demand counts them, or planning says what they do."""
-    user = habits(asked, outcome.question)
-    demand, planning = asked.workload.demand, asked.workload.planning
+    user = habits(outcome.question)
+    workload = outcome.question.origin.workload
+    demand, planning = workload.demand, workload.planning
     own = (planning.requests_per_user_per_day, planning.active_hours, planning.peak_to_mean)
     by_rate = demand is None or demand.kind in ("requests_per_s", "concurrency")
     stated = (demand is not None and demand.daily_active_users is not None) or (
@@ -208,14 +208,14 @@ def _users(best: Answer, outcome: Outcome, asked: Asked) -> Users:
     return Users(user.users_of(best.requests_per_s), *user[:3], stated)
 
 
-def cost_figures(best: Answer, outcome: Outcome, asked: Asked) -> Cost:
+def cost_figures(best: Answer, outcome: Outcome) -> Cost:
     """Return what an answer costs, and the energy it takes."""
     request, usd = outcome.question, best.usd_per_hour
     pooled = request.service.model.pooled  # whose tokens are those of its prompts
     tokens_per_s = best.requests_per_s * (request.service.isl if pooled else request.service.output_tokens)
     per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
     energy = cost.kwh_per_million_tokens(best.power_w, tokens_per_s)
-    stated, found = asked.workload.demand, outcome.question.target.demanded
+    stated, found = outcome.question.origin.workload.demand, outcome.question.target.demanded
     by_users = stated is not None and stated.daily_active_users is not None
     mean_per_s = found.mean_per_s if found is not None and by_users else None
     at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s

@@ -12,13 +12,12 @@ from sizing.replica import batching
 from sizing.replica.step import Step
 from sizing.report.documents import Estimate
 from sizing.report.parts.explain import of_memory
-from sizing.report.parts.question import Asked
 from sizing.specs.bands import AS_PREDICTED
 from sizing.specs.units import MILLI
 
 
 def with_explanations(
-    document: Estimate, best: Answer, outcome: Outcome, asked: Asked, prefill: Step, decode: Step | None
+    document: Estimate, best: Answer, outcome: Outcome, prefill: Step, decode: Step | None
 ) -> Estimate:
     """Return the document with an explanation for each of its numbers."""
     memory = document.memory
@@ -27,7 +26,7 @@ def with_explanations(
         *_of_deployment(document, best, outcome),
         *of_memory(memory, best.pool.replica.settings, best.pool.replica.plan.kv_format),
         *_of_latency(document, best, outcome, prefill, decode),
-        *_of_money(document, best, outcome, asked),
+        *_of_money(document, best, outcome),
     )
     return document._replace(explanations=found)
 
@@ -130,7 +129,7 @@ def _largest(step: Step, most: int = 4) -> str:
     return f"largest, in ms: {', '.join(parts)}; host {step.host_s / MILLI:.3g}; MFU {step.mfu:.3f}, MBU {step.mbu:.3f}"
 
 
-def _of_money(document: Estimate, best: Answer, outcome: Outcome, asked: Asked) -> Iterator[Explanation]:
+def _of_money(document: Estimate, best: Answer, outcome: Outcome) -> Iterator[Explanation]:
     users, cost = document.users, document.cost
     assert users is not None
     assert cost is not None
@@ -139,7 +138,7 @@ def _of_money(document: Estimate, best: Answer, outcome: Outcome, asked: Asked) 
         "requests/s * 3600 * active hours / (requests per user and day * peak to mean)",
         f"{best.requests_per_s:.4g} requests/s, {users.active_hours:g} h, {users.requests_per_user_per_day:g} requests, "
         f"peak {users.peak_to_mean:g} x mean",
-        asked.defaults.source,
+        outcome.question.origin.defaults.source,
     )  # fmt: skip
     if cost.usd_per_hour is not None and cost.usd_per_million_output_tokens is not None:
         yield Explanation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from sizing.report.documents import Users
 from sizing.report.parts import assumptions
 from sizing.report.parts.figures import Latency, latency
 from sizing.report.parts.limiting import unmet
-from sizing.report.parts.question import Asked, demand, habits, inputs
+from sizing.report.parts.question import demand, habits, inputs
 
 
 class ReserveFigures(NamedTuple):
@@ -148,9 +148,9 @@ class PlanReport(NamedTuple):
     schema: str = "llmsize.plan/1"
 
 
-def record(plan: Plan, asked: Mapping[str, Asked], *, title: str | None, is_fleet: bool) -> PlanReport:
-    """The record of a plan; `asked` is what was written of each workload, `title` the name of the fleet or workload."""
-    stated = {"fleet" if is_fleet else "workload": title, **_rules(plan), "workloads": dict(_inputs(plan, asked))}
+def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
+    """The record of a plan; `title` is the name of the fleet or workload."""
+    stated = {"fleet" if is_fleet else "workload": title, **_rules(plan), "workloads": dict(_inputs(plan))}
     fleet = plan.fleet
     if fleet is None:
         return PlanReport(False, stated, problems=tuple(_problems(plan)), suggestions=tuple(_suggestions(plan)))
@@ -169,11 +169,11 @@ def record(plan: Plan, asked: Mapping[str, Asked], *, title: str | None, is_flee
         usd_per_month=plan.usd_per_month,
         utilisation_mean=utilisation(fleet.tenants, fleet.gpus),
         workloads=tuple(
-            _workload(answer, each, fleet, asked) for answer, each in zip(fleet.answers, fleet.tenants, strict=True)
+            _workload(answer, each, fleet) for answer, each in zip(fleet.answers, fleet.tenants, strict=True)
         ),
         pools=pools,
         hours=hours_of_load(fleet.tenants, fleet.pools),
-        users=None if is_fleet else _users(first, tenant, asked[tenant.name]),
+        users=None if is_fleet else _users(first, tenant),
         fleet=together(fleet.tenants, fleet.pools) if is_fleet else None,
         availability=tuple(each for each in found if each is not None),
         growth=plan.growth,
@@ -181,7 +181,7 @@ def record(plan: Plan, asked: Mapping[str, Asked], *, title: str | None, is_flee
         moves=tuple(_move(move, fleet) for move in plan.moves),
         uncertainty=plan.draws,
         problems=tuple(_problems(plan)),
-        assumptions=tuple(_assumptions(plan, fleet, asked)),
+        assumptions=tuple(_assumptions(plan, fleet)),
     )
 
 
@@ -204,13 +204,10 @@ def _rules(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _inputs(plan: Plan, asked: Mapping[str, Asked]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _inputs(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     for answer in plan.answers:
         name, outcome = answer.workload.name, answer.outcome
-        yield (
-            name,
-            inputs(asked[name], outcome.question, outcome.best.pool.replica if outcome.best is not None else None),
-        )
+        yield name, inputs(outcome.question, outcome.best.pool.replica if outcome.best is not None else None)
 
 
 def _problems(plan: Plan) -> Iterator[str]:
@@ -239,7 +236,7 @@ def _mean_per_s(tenant: Tenant) -> float | None:
     return tenant.demanded.mean_per_s if tenant.demanded is not None else None
 
 
-def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision, asked: Mapping[str, Asked]) -> WorkloadPlan:
+def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadPlan:
     best, question, need, size = answer.best, answer.outcome.question, tenant.need, tenant.size
     chosen, price = best.pool.replica, fleet.price(tenant.gpu_id)
     layout = chosen.layout
@@ -259,7 +256,7 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision, asked: Mappi
         gpus_per_replica=layout.gpus,
         gpus_per_node=need.fit.gpus_per_node,
         replicas_per_node=need.fit.replicas_per_node,
-        demand=demand(asked[tenant.name], question),
+        demand=demand(question),
         demand_unit="requests in flight" if need.in_flight else "requests/s",
         demand_at_peak=need.demand,
         headroom=need.headroom,
@@ -288,12 +285,13 @@ def _pool(pool: GpuPool, fleet: Provision) -> PoolPlan:
     )
 
 
-def _users(answer: PlanAnswer, tenant: Tenant, asked: Asked) -> Users | None:
+def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
     """The daily active users that the load is of; None of a closed loop, whose rate follows the answers."""
-    question, stated, need = answer.outcome.question, asked.workload.demand, tenant.need
+    question, need = answer.outcome.question, tenant.need
+    stated = question.origin.workload.demand
     if need.in_flight:
         return None
-    user = habits(asked, question)
+    user = habits(question)
     rate = need.demand if question.target.demanded is not None else need.per_replica * need.base
     return Users(user.users_of(rate), *user[:3], stated is None or stated.daily_active_users is not None)
 
@@ -302,7 +300,7 @@ def _move(move: Moved, now: Provision) -> Move:
     name, query = move.answer.workload.name, move.answer.workload.query
     source = next(answer.best.pool.replica.gpu_type.name for answer in now.answers if answer.workload.name == name)
     if move.fleet is None:
-        target, why = ", ".join(gpu_type.name for gpu_type in query.gpu_types), _problem(move.answer)
+        target, why = ", ".join(gpu_type.name for gpu_type in query.question.space.gpu_types), _problem(move.answer)
         return Move(name, source, target, False, why, None, None, None, None, now.usd_per_month)
     replica = move.answer.best.pool.replica
     size = next(tenant.size for tenant in move.fleet.tenants if tenant.name == name)
@@ -320,11 +318,9 @@ def _move(move: Moved, now: Provision) -> Move:
     )
 
 
-def _assumptions(plan: Plan, fleet: Provision, asked: Mapping[str, Asked]) -> Iterator[Assumption]:
+def _assumptions(plan: Plan, fleet: Provision) -> Iterator[Assumption]:
     """Yield what a plan rests on, each once: how the peak came about, reserves, scaling, and how draws are made."""
-    yield from dict.fromkeys(
-        entry for answer in fleet.answers for entry in _of_answer(answer, fleet, asked[answer.workload.name])
-    )
+    yield from dict.fromkeys(entry for answer in fleet.answers for entry in _of_answer(answer, fleet))
     rules = plan.rules
     if rules.availability is not None and not rules.by_node:
         how = "binomial; --failures node for whole nodes"
@@ -338,9 +334,9 @@ def _assumptions(plan: Plan, fleet: Provision, asked: Mapping[str, Asked]) -> It
         yield Assumption("draws", draws, "", "assumed", plan.draws.measure)
 
 
-def _of_answer(answer: PlanAnswer, fleet: Provision, asked: Asked) -> Iterator[Assumption]:
+def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
     best, question = answer.best, answer.outcome.question
-    yield from assumptions.of_model(question, asked.notes)
+    yield from assumptions.of_model(question, question.origin.notes)
     yield from assumptions.of_memory(question, best.pool.replica)
     yield from assumptions.of_time(question, best.pool.replica, best.pool.load.kernels)
     yield from assumptions.of_limits(question)
@@ -349,7 +345,7 @@ def _of_answer(answer: PlanAnswer, fleet: Provision, asked: Asked) -> Iterator[A
         yield Assumption("what prefix caches find", what, "", "assumed", "the size that the peak takes")
     gpu_type, price = best.pool.replica.gpu_type, fleet.price(best.pool.replica.gpu_type.id)
     priced = replace(gpu_type, usd_per_gpu_hour=price.usd_per_gpu_hour, price_source=price.source)
-    yield from assumptions.of_planning(question, asked, replace(best.pool.replica, gpu_type=priced))
+    yield from assumptions.of_planning(question, replace(best.pool.replica, gpu_type=priced))
 
 
 def _of_cloud(plan: Plan, cloud: Cloud) -> Iterator[Assumption]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sizing.answers.answer import Answer, Outcome, Pool, spent
-from sizing.answers.pools import Asked
 from sizing.formats.words import number, percent, plural
 from sizing.question.question import Question
 from sizing.report import estimate
@@ -20,13 +19,14 @@ IDLE = 0.6  # of what a pool serves within the limits: one less used than that i
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
 
 
-def build(found: Outcome, asked: Asked, aggregated: Answer | None) -> Disaggregated:
+def build(found: Outcome, aggregated: Answer | None) -> Disaggregated:
     """Return what is to be said of the pools.
 
     `aggregated` is the confirmed answer that serves as one, None where there is none.
     """
-    request = found.question
-    why = unserved(found, asked)
+    request, asked = found.question, found.question.space.pools
+    assert asked is not None
+    why = unserved(found)
     best = found.confirmed if why is None else None
     beside = None if aggregated is None else _aggregated(aggregated)
     assert found.pairing is not None

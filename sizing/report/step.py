@@ -10,7 +10,8 @@ from sizing.formats.words import milliseconds, number, percent
 from sizing.replica import step as step_model
 from sizing.replica.replica import Resolved
 from sizing.replica.step import Batch, TimedOperation
-from sizing.report.parts import assumptions, quantities
+from sizing.report.parts import assumptions, pools, quantities
+from sizing.report.parts.pools import Transfer, transfer_words
 from sizing.report.parts.question import candidate_of, inputs_of_layout, setup
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.specs.errors import Fault, InputError
@@ -141,8 +142,6 @@ def record_of_pools(both: Both, work: StepLoad) -> StepPools:
 
     Raises InputError with what keeps either from being run.
     """
-    from sizing.report.parts import pools
-
     faults: list[Fault] = []
 
     def timed(pool: Resolved, part: StepLoad) -> StepReport | None:
@@ -225,8 +224,6 @@ def sections(record: StepReport) -> Iterator[Section]:
 
 def sections_of_pools(record: StepPools) -> Iterator[Section]:
     """Yield both steps, each under the name of its pool, and the way of a prompt's cache between them."""
-    from sizing.report.parts.pools import transfer_words
-
     if record.prefill is not None:
         yield from _step(record.prefill, "Prefill pool: ")
     if record.kv_transfer is not None:

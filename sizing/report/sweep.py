@@ -1,71 +1,256 @@
-"""From the outcomes of many searches to the rows of `llmsize sweep`: figures are those of `estimate`."""
+"""`llmsize sweep`: a row for each combination of varied inputs, of serving as one or of separate pools; figures are `estimate`'s."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
-from sizing.report.documents_sweep import NUMBERS, SweepRow
-from sizing.report.estimate import cost_figures
-from sizing.report.parts.figures import throughput
+from sizing.formats.view import (
+    Assumption,
+    Document,
+    Facts,
+    Line,
+    Quantity,
+    Rows,
+    Section,
+    Table,
+    in_words,
+    labelled,
+    plain,
+)
+from sizing.formats.words import plural, stated
+from sizing.question.question import Question
+from sizing.report.parts import assumptions, quantities
+from sizing.report.parts.answers import as_one, gpus_called, shape, usd_per_million_output_tokens, weights_called
+from sizing.report.parts.figures import mean_ms
+from sizing.report.parts.layouts import layout_in
 from sizing.report.parts.limiting import unmet
-from sizing.report.parts.question import Asked
+from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
+from sizing.report.parts.question import inputs
 from sizing.specs.errors import InputError
-from sizing.specs.units import MILLI
 
+SCHEMA = "llmsize.sweep/1"
 INPUT = "input"
+MOST_ROWS = 200
+MOST_REASONS = 6
 
 
-def row(varied: dict[str, Any], outcome: Outcome, asked: Asked) -> SweepRow:
+class SweepRow(NamedTuple):
+    """One combination: the values varied, and what `estimate` finds for them; figures are null where nothing serves it.
+
+    Latencies are means. `limit` is what ends a replica's load; where nothing serves it, what stands in the way (`input`: the
+    combination itself), with the `detail`. Of separate `pools` the layouts are text, and that of one replica is null; `limit` is
+    then what ends the load of the pool nearer to its most, `pools` where nothing serves it.
+    """
+
+    varied: dict[str, Any]
+    feasible: bool
+    gpu: str | None
+    weight_precision: str | None
+    gpus: int | None
+    replicas: int | None
+    tp: int | None
+    pp: int | None
+    ep: int | None
+    dp: int | None
+    cp: int | None
+    dcp: int | None
+    pools: str | None
+    requests_per_s: float | None
+    requests_per_s_per_gpu: float | None
+    ttft_ms: float | None
+    itl_ms: float | None
+    e2e_ms: float | None
+    usd_per_hour: float | None
+    usd_per_million_output_tokens: float | None
+    power_w: float | None
+    limit: str
+    detail: str
+
+
+FIGURES = SweepRow._fields[1:]
+NUMBERS = FIGURES[1:-2]  # what is null where nothing serves a combination
+
+
+class Sweep(NamedTuple):
+    """The record of `llmsize sweep`: `inputs` and `assumptions` are those that all rows share; `feasible` if one row is."""
+
+    feasible: bool
+    inputs: dict[str, Any]
+    varied: dict[str, tuple[Any, ...]]
+    verified: bool
+    feasible_rows: int
+    rows: tuple[dict[str, Any], ...]
+    assumptions: tuple[Assumption, ...]
+    schema: str = SCHEMA
+
+
+def row(varied: dict[str, Any], outcome: Outcome) -> SweepRow:
     """Return the row of a combination that was searched for."""
-    best = outcome.answer
+    best, question = outcome.answer, outcome.question
+    if question.space.pools is not None:
+        if best is None:
+            return _unserved(varied, UNSERVED, unserved(outcome) or "")
+        return _served(varied, best, question, binding_limit(best), shape(best))
     if best is None:
         nearest = unmet(outcome, ())
-        return without_answer(varied, nearest.limit, nearest.detail)
-    layout, rates, money = best.pool.replica.layout, throughput(best, outcome), cost_figures(best, outcome, asked)
+        return _unserved(varied, nearest.limit, nearest.detail)
+    return _served(varied, best, question, best.pool.capacity.binding)
+
+
+def row_of_faults(varied: dict[str, Any], error: InputError) -> SweepRow:
+    """Return the row of a combination that is wrong in itself, with what is wrong."""
+    return _unserved(varied, INPUT, "; ".join(map(str, error.faults)))
+
+
+def _unserved(varied: dict[str, Any], limit: str, detail: str) -> SweepRow:
+    return SweepRow(varied, False, **dict.fromkeys(NUMBERS), limit=limit, detail=detail)
+
+
+def _served(varied: dict[str, Any], best: Answer, question: Question, limit: str, pools: str | None = None) -> SweepRow:
+    ttft_ms, itl_ms, e2e_ms = (mean_ms(best, name, question) for name in ("ttft_ms", "itl_ms", "e2e_ms"))
     return SweepRow(
         varied=varied,
         feasible=True,
-        gpu=best.pool.replica.gpu_type.name,
-        weight_precision=best.pool.replica.plan.weight_format,
+        gpu=gpus_called(best),
+        weight_precision=weights_called(best),
         gpus=best.gpus,
-        replicas=best.pool.count,
-        tp=layout.tp,
-        pp=layout.pp,
-        ep=layout.ep,
-        dp=layout.dp,
-        cp=layout.cp,
-        dcp=layout.dcp,
-        pools=None,
+        **as_one(best),
+        pools=pools,
         requests_per_s=best.requests_per_s,
-        requests_per_s_per_gpu=rates.requests_per_s_per_gpu,
-        ttft_ms=_mean_ms(best, "ttft"),
-        itl_ms=_mean_ms(best, "itl") if best.pool.load.service.osl > 1 else None,
-        e2e_ms=_mean_ms(best, "e2e"),
-        usd_per_hour=money.usd_per_hour,
-        usd_per_million_output_tokens=money.usd_per_million_output_tokens,
-        power_w=money.power_w,
-        limit=best.pool.capacity.binding,
+        requests_per_s_per_gpu=best.requests_per_s / best.gpus,
+        ttft_ms=ttft_ms,
+        itl_ms=itl_ms,
+        e2e_ms=e2e_ms,
+        usd_per_hour=best.usd_per_hour,
+        usd_per_million_output_tokens=usd_per_million_output_tokens(best, question),
+        power_w=best.power_w,
+        limit=limit,
         detail="",
     )
 
 
-def invalid(varied: dict[str, Any], error: InputError) -> SweepRow:
-    """Return the row of a combination that is wrong in itself, with what is wrong."""
-    return without_answer(varied, INPUT, "; ".join(map(str, error.faults)))
+def record(
+    found: Sequence[SweepRow],
+    varied: Mapping[str, tuple[Any, ...]],
+    questions: Sequence[Question],
+    *,
+    verified: bool,
+) -> Sweep:
+    """Return the record of all rows; `questions` are combinations in which each input differs once."""
+    feasible = sum(row.feasible for row in found)
+    rests_on = [tuple(_rests_on(question)) for question in questions]
+    return Sweep(
+        feasible=feasible > 0,
+        inputs=_shared([inputs(question, None) for question in questions]),
+        varied=dict(varied),
+        verified=verified,
+        feasible_rows=feasible,
+        rows=tuple(map(flat, found)),
+        assumptions=tuple(entry for entry in rests_on[0] if all(entry in other for other in rests_on))
+        if rests_on
+        else (),
+    )
 
 
-def without_answer(varied: dict[str, Any], limit: str, detail: str) -> SweepRow:
-    """Return the row of a combination that nothing serves, with what stands in the way."""
-    return SweepRow(varied, False, **dict.fromkeys(NUMBERS), limit=limit, detail=detail)
+def _rests_on(question: Question) -> Iterator[Assumption]:
+    yield from assumptions.of_model(question, question.origin.notes)
+    yield from assumptions.of_limits(question)
 
 
-def _mean_ms(best: Answer, name: str) -> float:
-    return best.latency_s(name)["mean"] / MILLI
-
-
-def shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the entries that are the same in all of some inputs."""
     first, *others = found or [{}]
     return {name: value for name, value in first.items() if all(other[name] == value for other in others)}
+
+
+def _column(name: str) -> str:
+    """Return what a varied input is called beside the figures: `asked_gpu` where a figure has its name."""
+    return f"asked_{name}" if name in FIGURES else name
+
+
+def flat(row: SweepRow) -> dict[str, Any]:
+    """Return a row as one level of names: what is varied, then the figures."""
+    return {_column(name): value for name, value in row.varied.items()} | dict(zip(FIGURES, row[1:], strict=True))
+
+
+def columns(varied: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of CSV of a sweep over some inputs."""
+    return (*map(_column, varied), *FIGURES)
+
+
+def cells(row: SweepRow) -> tuple[Any, ...]:
+    """Return one row of CSV."""
+    return tuple(plain([*row.varied.values(), *row[1:]]))
+
+
+def document(record: Sweep) -> Document[Sweep]:
+    """Return the document of a sweep."""
+    return Document(record, sections, rows)
+
+
+def rows(record: Sweep) -> Rows:
+    """Return a row for each combination, in order."""
+    return Rows(columns(record.varied), [tuple(plain(list(row.values()))) for row in record.rows])
+
+
+def _of_row(quantity: Quantity, heading: str = "") -> Quantity:
+    return quantity._replace(of=itemgetter(quantity.key), heading=heading or quantity.heading, shown="always")
+
+
+def _shape(row: dict[str, Any]) -> str | None:
+    if row["pools"] is not None:
+        return str(row["pools"])
+    return f"{row['replicas']:,} x {layout_in(row)}" if row["feasible"] else None
+
+
+ANSWER = (
+    _of_row(quantities.GPUS),
+    _of_row(quantities.GPU)._replace(shown="differs"),
+    _of_row(quantities.WEIGHTS)._replace(shown="differs"),
+    in_words("layout", "layout", _shape, shown="always"),
+    _of_row(quantities.TTFT),
+    _of_row(quantities.ITL),
+    _of_row(quantities.REQUESTS_PER_S_PER_GPU, "req/s per GPU"),
+    _of_row(quantities.USD_PER_HOUR),
+    in_words("limit", "limit", lambda row: row["limit"] if row["feasible"] else f"no: {row['limit']}"),
+)
+
+
+def sections(record: Sweep) -> Iterator[Section]:
+    """Yield how many combinations can be served, a row for each, and why others can't."""
+    served = f"{record.feasible_rows:,} of {plural(len(record.rows), 'combination')} can be served"
+    yield Facts(tuple(_asked(record)), served)
+    shown = record.rows[:MOST_ROWS]
+    more = len(record.rows) - len(shown)
+    notes = (Line(f"{plural(more, 'more row')}: --format csv", style="dim"),) if more else ()
+    varied = (_varied(name, not isinstance(values[0], str)) for name, values in record.varied.items())
+    yield Table((*varied, *ANSWER), shown, "/rows", notes=notes)
+    yield Facts(tuple(_reasons(record)))
+    yield assumptions.assumed(record.assumptions)
+
+
+def _varied(name: str, is_number: bool) -> Quantity:
+    def write(value: Any) -> str:
+        return f"{value:,}" if isinstance(value, int) else stated(value)
+
+    return Quantity(_column(name), name, write, itemgetter(_column(name)), is_number=is_number, shown="always")
+
+
+def _asked(record: Sweep) -> Iterator[Line]:
+    i = record.inputs
+    for name, label in {"model": "Model", "workload": "Workload", "gpu": "GPU", "engine_version": "Engine"}.items():
+        if i.get(name) is not None:
+            engine = f"{i.get('engine_title', '')} " if name == "engine_version" else ""
+            yield Line(f"{engine}{i[name]}".strip(), label)
+    yield Line("each size" if record.verified else "no: figures are the closed form's (--verify)", "Simulated")
+
+
+def _reasons(record: Sweep) -> Iterator[Line]:
+    """Yield the first few reasons why combinations can't be served."""
+    reasons = list(dict.fromkeys(row["detail"] for row in record.rows if not row["feasible"]))
+    more = len(reasons) - MOST_REASONS
+    rest = [f"and {more:,} more reasons: --format csv"] if more > 0 else []
+    yield from labelled("Not possible", (*reasons[:MOST_REASONS], *rest))

@@ -13,6 +13,7 @@ from sizing.evidence.errors import Comparison, ErrorFigures, Group, by_metric, c
 from sizing.evidence.predict import Result
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words, plain, rows_of
 from sizing.formats.words import plural
+from sizing.specs.bands import Bands
 
 PER_ROW = ("id", "metric", "measured", "predicted", "low", "high")
 TITLES = {
@@ -68,7 +69,7 @@ def record(
     results: Sequence[Result], files: Sequence[str], by: Sequence[str]
 ) -> tuple[ValidationReport, tuple[Comparison, ...]]:
     """Return the record, and the comparisons that it sums up."""
-    compared = compare(results, by, shelf.load_bands().spec.bands)
+    compared = compare(results, by, shelf.only(Bands).bands)
     taken = Counter(note for result in results if result.resolution for note in result.resolution.notes)
     report = ValidationReport(
         inputs={"files": list(files), "by": list(by)},

@@ -13,7 +13,7 @@ from sizing.question.question import Question
 from sizing.report.documents_whatif import NotTried, OptionReport, Sensitivity, Sized, Together, WhatIfReport
 from sizing.report.parts import assumptions
 from sizing.report.parts.answers import cache_called, gpus_called, shape, weights_called
-from sizing.report.parts.question import Asked, inputs
+from sizing.report.parts.question import inputs
 from sizing.specs.units import MILLI
 
 
@@ -32,7 +32,6 @@ class Bases(NamedTuple):
 
 
 def build(
-    asked: Asked,
     question: Question,
     base: Bases,
     tried: Sequence[Tried],
@@ -45,9 +44,7 @@ def build(
     rests_on = before if before is not None else after.best
     whole = None if before is None or before.separate else before.pool  # whose layout is that of the question
     return WhatIfReport(
-        inputs=inputs(asked, question, None)
-        if whole is None
-        else inputs(asked, whole.question(question), whole.replica),
+        inputs=inputs(question, None) if whole is None else inputs(whole.question(question), whole.replica),
         base=None if before is None else _sized(before, question.service.output_tokens, base.shown.verified),
         base_closed_form=None
         if base.compared is None or not base.shown.verified
@@ -62,14 +59,14 @@ def build(
             gpus_saved=None if before is None else before.gpus - after.best.gpus,
         ),
         not_possible=tuple(NotTried(one.name, one.why_not or "") for one in tried if one.best is None),
-        assumptions=tuple(dict.fromkeys(_assumptions(rests_on, question, asked))),
+        assumptions=tuple(dict.fromkeys(_assumptions(rests_on, question))),
     )
 
 
-def _assumptions(found: Answer | None, question: Question, asked: Asked) -> Iterator[Assumption]:
-    yield from assumptions.of_model(question, asked.notes)
+def _assumptions(found: Answer | None, question: Question) -> Iterator[Assumption]:
+    yield from assumptions.of_model(question, question.origin.notes)
     for pool in found.pools if found is not None else ():
-        yield from assumptions.of_part(question, asked, pool)
+        yield from assumptions.of_part(question, pool)
 
 
 def _spelled(options: Mapping[str, Any], flags: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from sizing.specs.values import Positive, PositiveInt, Spec, Text
+from sizing.specs.values import OneFile, Positive, PositiveInt, Spec, Text
 from sizing.specs.workload import Limit, Limits
 
 BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]
@@ -44,8 +44,10 @@ class ErrorBand(NamedTuple):
     n: int
 
 
-class Bands(Spec):
+class Bands(OneFile):
     """The whole file: bands from the narrowest class to the widest, the first that holds wins."""
+
+    FILE = "hardware_profiles/_bands.yaml"
 
     bands: tuple[Band, ...]
     source: Text

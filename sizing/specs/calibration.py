@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sizing.specs.values import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, PositiveInt, Spec, Text
 
 
 class Fitted(Spec):
@@ -86,8 +86,10 @@ class KernelRules(Spec):
     kept: tuple[KeptKernels, ...]
 
 
-class Calibration(Spec):
+class Calibration(OneFile):
     """The whole file."""
+
+    FILE = "hardware_profiles/_calibration.yaml"
 
     fields: tuple[Fitted, ...]
     not_fitted: tuple[NotFitted, ...]

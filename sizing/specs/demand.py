@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR, parse_duration_s
-from sizing.specs.values import Kind, NonNegative, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Kind, NonNegative, OneFile, Positive, PositiveInt, Spec, Text
 
 ROUNDING_SLACK = 1e-9  # 12/3 is 4 replicas, whatever floating point says
 
@@ -96,8 +96,10 @@ def _listed(value: Any) -> Any:
 Discount = Annotated[float, Field(ge=0, lt=1, strict=True)]
 
 
-class Scaling(Spec):
+class Scaling(OneFile):
     """What passes until a new replica serves, the fewest replicas, and usual discounts of contracts; all assumed."""
+
+    FILE = "workloads/_scaling.yaml"
 
     network_gb_per_s: Positive
     disk_gb_per_s: Positive

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sizing.specs.values import Fraction, NonNegativeInt, Positive, PositiveInt, Spec, Text
+from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.values import Fraction, NonNegativeInt, OneFile, Positive, PositiveInt, Spec, Text
 
 Evidence = Literal["read", "from memory", "derived", "assumed"]
 
@@ -162,8 +163,10 @@ class Trial(Spec):
         }
 
 
-class Facts(Spec):
+class Facts(OneFile):
     """Everything published that optimisations rest on; `image_rules` by the field of a config that says which one holds."""
+
+    FILE = "hardware_profiles/_optimisations.yaml"
 
     speculative: dict[str, Method]
     sparsity: SparsityFacts
@@ -171,6 +174,21 @@ class Facts(Spec):
     encoder: EncoderFacts
     image_rules: dict[str, ImageRule]
     trials: dict[str, Trial]
+
+    def method(self, name: str) -> Method:
+        """The method of speculative decoding that a name or an alias means. Raises InputError for an unknown one."""
+        for known, method in self.speculative.items():
+            if name in (known, *method.aliases):
+                return method
+        names = list(self.speculative)
+        raise InputError(
+            Fault(
+                f"{name!r} is no method of speculative decoding",
+                field="optimisations.speculative",
+                allowed=", ".join(names),
+                nearest=nearest(name, names),
+            )
+        )
 
 
 class Topic(Spec):

@@ -15,6 +15,7 @@ from sizing.specs.values import (
     Mebibytes,
     NetworkRate,
     NonNegative,
+    OneFile,
     PcieBandwidth,
     Positive,
     PositiveInt,
@@ -289,16 +290,20 @@ class SmallKernels(Spec):
     date: Text
 
 
-class AssumedEfficiencies(Spec):
+class AssumedEfficiencies(OneFile):
     """The file hardware_profiles/_assumed.yaml: what stands in where a GPU has nothing measured."""
+
+    FILE = "hardware_profiles/_assumed.yaml"
 
     architectures: tuple[AssumedEfficiency, ...]
     source: Text
     date: Text
 
 
-class Assumptions(Spec):
+class Assumptions(OneFile):
     """The file hardware_profiles/_general.yaml: what holds for every GPU, measured on some."""
+
+    FILE = "hardware_profiles/_general.yaml"
 
     small_kernels: SmallKernels
     link_efficiency: Efficiency

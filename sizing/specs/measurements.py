@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sizing.specs.values import Fraction, NonNegative, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, PositiveInt, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
 
 
@@ -136,8 +136,10 @@ class Stretch(Spec):
     source: Text
 
 
-class Conventions(Spec):
+class Conventions(OneFile):
     """The whole file."""
+
+    FILE = "workloads/_benchmarks.yaml"
 
     versions: tuple[VersionSpelling, ...]
     weights: dict[str, Precision]

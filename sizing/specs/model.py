@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sizing.specs.values import Positive, Spec, Text
+from sizing.specs.values import OneFile, Positive, Spec, Text
 
 # What a weight matrix belongs to; quantised checkpoints name the ones that stay in 16 bit.
 Role = Literal["attention", "dense_mlp", "shared_expert", "expert", "router", "embedding", "lm_head", "norm"]
@@ -216,8 +216,10 @@ class Model:
     notes: tuple[str, ...] = field(default=())
 
 
-class CheckpointRules(Spec):
+class CheckpointRules(OneFile):
     """The file workloads/models/_checkpoints.yaml: how far an index may be from the config beside it."""
+
+    FILE = "workloads/models/_checkpoints.yaml"
 
     largest_ratio: Annotated[float, Field(gt=1, le=100, strict=True)]
     source: Text

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from sizing.specs.errors import nearest
 from sizing.specs.units import MOST_DURATION_S, parse_duration_s, parse_share, plain_float
-from sizing.specs.values import MOST_GROUP, GroupSize, PositiveInt, Spec, Text
+from sizing.specs.values import MOST_GROUP, GroupSize, OneFile, PositiveInt, Spec, Text
 
 SEARCHED = "auto"  # both pools as the search finds them
 POOLS_FORM = (
@@ -97,12 +97,14 @@ class Disaggregate(Spec):
 Pools = Annotated[Disaggregate, BeforeValidator(read_pools)]
 
 
-class HandOver(Spec):
+class HandOver(OneFile):
     """The file hardware_profiles/_disaggregation.yaml: how a prompt's cache goes from one pool to the other.
 
     `by_layer`: a layer's cache is sent while later ones are computed, so only what that does not hide delays the first token;
     otherwise all of it is sent when prefill is over. `needs` says what engines must have.
     """
+
+    FILE = "hardware_profiles/_disaggregation.yaml"
 
     by_layer: Annotated[bool, Field(strict=True)]
     needs: Text

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -33,6 +33,12 @@ class Spec(BaseModel):
 
     # Validators are built when first used: most commands read a few of these types.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+class OneFile(Spec):
+    """Base of a spec that one file of the catalogue holds: `FILE`, from the folder of all data on."""
+
+    FILE: ClassVar[str]
 
 
 # Bounds that any GPU of these years keeps with room to spare; what lies outside is in another unit.

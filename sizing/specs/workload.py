@@ -11,7 +11,7 @@ from sizing.specs.demand import Demand, RequestsEach, StatedProfile
 from sizing.specs.engine import All2All, Imbalance
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import lognormal_mean_below, parse_duration_s, parse_growth, parse_limit, parse_share
-from sizing.specs.values import Fraction, GroupSize, NonNegative, Positive, PositiveInt, Range, Spec, Text
+from sizing.specs.values import Fraction, GroupSize, NonNegative, OneFile, Positive, PositiveInt, Range, Spec, Text
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", "nvfp4", "mxfp4"]
 KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
@@ -276,8 +276,10 @@ class Workload(Spec):
         return self
 
 
-class Defaults(Spec):
+class Defaults(OneFile):
     """The file workloads/_defaults.yaml: planning rules that hold where a workload is silent, with their reasons."""
+
+    FILE = "workloads/_defaults.yaml"
 
     max_utilisation: Fraction
     requests_per_user_per_day: Positive
@@ -305,8 +307,10 @@ class PrecisionFormat(Spec):
     source: Text
 
 
-class Formats(Spec):
+class Formats(OneFile):
     """The file hardware_profiles/_formats.yaml."""
+
+    FILE = "hardware_profiles/_formats.yaml"
 
     formats: dict[str, PrecisionFormat]
     date: Text

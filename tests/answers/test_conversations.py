@@ -21,11 +21,12 @@ from sizing.answers.search import search, with_count
 from sizing.answers.verify import simulated
 from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.main import run
-from sizing.cli.resolve import Prepared, question
+from sizing.cli.resolve import question
 from sizing.engine.requests import Lengths
 from sizing.model.extras import Cached
 from sizing.model.extras import prefixes as reuse
 from sizing.model.extras.prefixes import Conversation, Finding
+from sizing.question.question import Question, load_data
 from sizing.specs.units import GIB
 
 TALK = Conversation(turns=8, first=500, shared=0, osl=300)
@@ -49,14 +50,14 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
     return found
 
 
-def asked(**values: Any) -> Prepared:
+def asked(**values: Any) -> Question:
     """What `llmsize estimate` is asked: Llama-3.1-8B, TP1 on H100, a first prompt of 500 tokens, 300 of output."""
     given = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "tp": 1, "isl": 500, "osl": 300, **values}
     return question(None, WORKLOAD_OPTIONS, {**{option.name: None for option in WORKLOAD_OPTIONS}, **given})
 
 
-def best(asking: Prepared) -> Pool:
-    found = search(asking.question, asking.options, asking.precisions, asking.data).best
+def best(asking: Question) -> Pool:
+    found = search(asking, asking.space.gpu_types, asking.space.precisions, load_data()).best
     assert found is not None
     return found.pool
 
@@ -189,7 +190,7 @@ def test_the_answer_is_consistent_with_its_own_number_of_replicas() -> None:
     assert cached.engines == found.count > 1
     assert cached.hit == pytest.approx(reuse.share(TALK, Finding(found.count, 16)))
     assert found.capacity.amount * found.count >= 40
-    fewer = with_count(found, found.count - 1, asking.question, asking.data)
+    fewer = with_count(found, found.count - 1, asking, load_data())
     assert fewer.load.kernels.extras.cached.hit > cached.hit
     assert fewer.capacity.amount * fewer.count < 40
 
@@ -225,7 +226,7 @@ def test_prefixes_that_no_single_replica_holds_fit_where_each_has_its_part() -> 
     """400 prefixes are 78 GiB, more than a card has; under affinity enough replicas hold them between themselves."""
     plain = {"isl": 3000, "rps": 60.0, "prefix_hit": "0.6", "prefix_shared": 1600, "prefix_distinct": 400}
     alone = asked(**plain)
-    assert search(alone.question, alone.options, alone.precisions, alone.data).best is None
+    assert search(alone, alone.space.gpu_types, alone.space.precisions, load_data()).best is None
     together = best(asked(**plain, prefix_routing="affinity"))
     assert together.load.kernels.extras.cached.distinct == math.ceil(400 / together.count)
 
@@ -263,7 +264,7 @@ def test_longer_thinking_never_finds_more() -> None:
 def test_no_more_is_taken_as_kept_than_the_answer_has_room_for() -> None:
     asking = asked(turns=8, rps=24.0, prefix_routing="affinity", think_time="2min")
     found = best(asking)
-    alive = counts.alive(found.replica, found.question(asking.question), found.point, found.count)
+    alive = counts.alive(found.replica, found.question(asking), found.point, found.count)
     kept = found.load.kernels.extras.cached.kept
     assert alive is not None
     assert kept < 1
@@ -287,7 +288,7 @@ def test_closed_form_and_simulator_agree_about_conversations(routing: str, ttft:
     which the closed form's mean knows less well."""
     asking = asked(turns=8, rps=20.0, prefix_routing=routing, max_utilisation="0.5")
     found = best(asking)
-    served = simulated(Answer((found,)), asking.question, asking.asked.workload.tokens).run
+    served = simulated(Answer((found,)), asking, asking.origin.workload.tokens).run
     assert served is not None
     assert served.latencies_s["itl"]["mean"] == pytest.approx(float(found.point.itl_s["mean"][0]), rel=0.07)
     assert served.latencies_s["ttft"]["mean"] == pytest.approx(float(found.point.ttft_s["mean"][0]), rel=ttft)

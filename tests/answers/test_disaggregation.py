@@ -18,9 +18,7 @@ from sizing.answers import pools as disaggregation
 from sizing.answers import pools as pooled
 from sizing.answers import verify
 from sizing.answers.answer import Answer
-from sizing.answers.pools import Asked, Side
 from sizing.catalog import shelf
-from sizing.catalog import shelf as pools_data
 from sizing.cli.main import run
 from sizing.cli.options import with_values
 from sizing.engine import transfer
@@ -30,9 +28,11 @@ from sizing.engine.simulation import Deployed, Traffic, simulate
 from sizing.engine.transfer import Handed, Link, Transfer
 from sizing.model import memory
 from sizing.model.architecture import Layout
+from sizing.question.question import PoolSpace, SeparatePools
 from sizing.replica import batching, roofline
 from sizing.replica.batching import Service
-from sizing.specs.optimisations import Disaggregate, PoolSpec
+from sizing.specs.bands import Bands
+from sizing.specs.optimisations import Disaggregate, HandOver, PoolSpec
 from sizing.specs.workload import Serving, Tokens, Workload
 
 NO_TIME = Link("none", math.inf, 0.0)
@@ -42,11 +42,11 @@ BASE = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "300"]
 
 def asked(
     prefill: str = "h100-sxm", decode: str = "h100-sxm", *, of: tuple[PoolSpec, PoolSpec] = (PoolSpec(), PoolSpec())
-) -> Asked:
-    return Asked(
-        Side((option(prefill),), of[0]),
-        Side((option(decode),), of[1]),
-        pools_data.load_hand_over().spec,
+) -> SeparatePools:
+    return SeparatePools(
+        PoolSpace((option(prefill),), of[0]),
+        PoolSpace((option(decode),), of[1]),
+        shelf.only(HandOver),
     )
 
 
@@ -113,7 +113,7 @@ def test_layer_by_layer_only_what_prefill_does_not_hide_is_left() -> None:
 @pytest.fixture(scope="module")
 def pair() -> Answer:
     """Llama-3.1-70B at 20 requests/s with a tight limit on ITL."""
-    found = disaggregation.search(tight(), asked(), (None,), data())
+    found = disaggregation.search(tight().with_(pools=asked()), data())
     assert found.best is not None
     return found.best
 
@@ -220,34 +220,34 @@ def test_the_transfer_counts_to_ttft_and_nothing_else(pair: Answer) -> None:
 
 def test_an_e2e_limit_is_split_between_the_pools() -> None:
     request = tight(limits={"e2e": "7s"})
-    found = disaggregation.search(request, asked(), (None,), data()).best
+    found = disaggregation.search(request.with_(pools=asked()), data()).best
     assert found is not None
     assert found.latency_s("e2e")["mean"] <= 7.0
-    loose = disaggregation.search(tight(limits={"e2e": "20s"}), asked(), (None,), data()).best
+    loose = disaggregation.search(tight(limits={"e2e": "20s"}).with_(pools=asked()), data()).best
     assert loose is not None and loose.gpus <= found.gpus
 
 
 def test_different_gpu_types_and_given_layouts() -> None:
     sides = asked("h100-sxm", "h200-sxm", of=(PoolSpec(tp=2), PoolSpec(tp=4)))
-    found = disaggregation.search(tight(), sides, (None,), data()).best
+    found = disaggregation.search(tight().with_(pools=sides), data()).best
     assert found is not None
     assert (found.prefill.replica.gpu_type.id, found.decode.replica.gpu_type.id) == ("h100-sxm", "h200-sxm")
     assert (found.prefill.replica.layout.tp, found.decode.replica.layout.tp) == (2, 4)
     assert found.transfer is not None and not found.transfer.link.within_node  # two types stand in two nodes
-    mixed = disaggregation.search(tight(), asked("h100-sxm", "mi300x"), (None,), data())
+    mixed = disaggregation.search(tight().with_(pools=asked("h100-sxm", "mi300x")), data())
     assert mixed.best is None and mixed.pairing is not None
     assert any("no cache connector" in entry.detail for entry in mixed.pairing.refusals["prefill"])
 
 
 def test_replicas_that_are_given_are_not_exceeded() -> None:
     few = asked(of=(PoolSpec(tp=4, replicas=1), PoolSpec()))
-    assert disaggregation.search(tight(), few, (None,), data()).best is None
-    many = disaggregation.search(tight(), asked(of=(PoolSpec(tp=4, replicas=9), PoolSpec())), (None,), data()).best
+    assert disaggregation.search(tight().with_(pools=few), data()).best is None
+    many = disaggregation.search(tight().with_(pools=asked(of=(PoolSpec(tp=4, replicas=9), PoolSpec()))), data()).best
     assert many is not None and many.prefill.count == 9
 
 
 def test_a_budget_of_gpus_serves_the_most_that_both_pools_pass(pair: Answer) -> None:
-    found = disaggregation.search(tight(demand=None, gpu_budget=24), asked(), (None,), data()).best
+    found = disaggregation.search(tight(demand=None, gpu_budget=24).with_(pools=asked()), data()).best
     assert found is not None and found.gpus <= 24
     assert found.prefill.requests_per_s == pytest.approx(found.decode.requests_per_s)
     assert found.requests_per_s >= 20  # 24 GPUs or fewer carry 20/s
@@ -353,8 +353,8 @@ def test_the_closed_form_of_both_pools_is_near_the_simulation(pair: Answer) -> N
 
 def test_verified_pools_keep_the_limits() -> None:
     request = tight()
-    found = disaggregation.search(request, asked(), (None,), data())
-    checked = verify.verify(found, Tokens(isl=2000, osl=300), data(), asked=asked())
+    found = disaggregation.search(request.with_(pools=asked()), data())
+    checked = verify.verify(found, Tokens(isl=2000, osl=300), data())
     assert checked.verified and checked.best is not None
     assert checked.best.latency_s("ttft")["p95"] <= 0.8
     assert checked.best.latency_s("itl")["mean"] <= 0.025
@@ -363,8 +363,8 @@ def test_verified_pools_keep_the_limits() -> None:
 
 def test_pools_sized_with_caution_are_checked_at_the_same_edges() -> None:
     """Each limit is divided by its own factor once, though both pools have edges."""
-    cautious = tight().with_(pessimistic=shelf.load_bands().spec.bands)
-    found = disaggregation.search(cautious, asked(), (None,), data()).best
+    cautious = tight().with_(pessimistic=shelf.only(Bands).bands)
+    found = disaggregation.search(cautious.with_(pools=asked()), data()).best
     assert found is not None
     limits, prefill, decode = verify.limits_of(found, cautious), found.prefill.load.edge, found.decode.load.edge
     assert decode.itl > 1 and prefill.ttft > 1
@@ -612,6 +612,6 @@ def test_one_turn_over_pools_is_none(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_pool_with_a_layout_takes_none_of_the_others_sizes() -> None:
     """Its own TP4 is not TP4 CP2 because those that serve as one are."""
-    pool = Side((), PoolSpec(tp=4)).serving(Serving(tp=8, cp=2))
+    pool = PoolSpace((), PoolSpec(tp=4)).serving(Serving(tp=8, cp=2))
     assert (pool.tp, pool.cp) == (4, None)
-    assert Side((), PoolSpec()).serving(Serving(tp=8, cp=2)).cp == 2
+    assert PoolSpace((), PoolSpec()).serving(Serving(tp=8, cp=2)).cp == 2

@@ -21,7 +21,7 @@ from laws.test_memory_cases import CASES, _use, _value
 from sizing.calibration.bands import rendered
 from sizing.catalog import shelf
 from sizing.catalog.files import data_folder
-from sizing.specs.bands import Band
+from sizing.specs.bands import Band, Bands
 from sizing.specs.errors import InputError
 
 QUANTITIES = {"weights": ("weights_gib",), "kv_cache": ("kv_cache_gib", "kv_cache_tokens")}
@@ -38,7 +38,7 @@ def main() -> None:
         print(f"{band.metric}: {band.low} to {band.high}, {band.n} logged values of {band.groups} cases")
     if write:
         path = data_folder("hardware_profiles") / "_bands.yaml"
-        others = [band for band in shelf.load_bands().spec.bands if band.metric not in QUANTITIES]
+        others = [band for band in shelf.only(Bands).bands if band.metric not in QUANTITIES]
         path.write_text(rendered([*others, *bands]), encoding="utf-8")
 
 

@@ -24,7 +24,7 @@ FRONT = Constant("vllm", "front_end", 0, "per_request_ms")
 
 
 def calibration(**changes: float) -> Calibration:
-    return shelf.load_calibration().spec.model_copy(update=changes)
+    return shelf.only(Calibration).model_copy(update=changes)
 
 
 def rule(constant: Constant, most: float = 1000.0) -> Fitted:
@@ -165,7 +165,7 @@ def test_a_class_of_few_groups_falls_back() -> None:
 def test_the_tail_covers_groups_left_out() -> None:
     tail, covered = tail_of(ratios(np.random.default_rng(7), 0.2), calibration())
     assert 0.75 <= covered <= 0.85
-    assert tail in shelf.load_calibration().spec.bands.tails
+    assert tail in shelf.only(Calibration).bands.tails
 
 
 @pytest.mark.parametrize("module", ["sizing.calibration", "sizing.calibration.bands"])

@@ -29,13 +29,14 @@ from sizing.catalog.shelf import Found as Loaded
 from sizing.model.operation import Operation
 from sizing.replica import roofline
 from sizing.replica import roofline as network
+from sizing.specs.calibration import Calibration
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu, PrefillAttentionRow
 
 pytest.importorskip("scipy")
 
 GPU, PEAK, BANDWIDTH = "h100-sxm", 989.4e12, 3350e9  # its 16-bit peak and bandwidth, by its datasheet
-CALIBRATION = shelf.load_calibration().spec
+CALIBRATION = shelf.only(Calibration)
 TERMS = kernel_fit.Terms(CALIBRATION.kernels.bounds, CALIBRATION.loss_scale, CALIBRATION.folds)
 PRODUCT = {"t0_us": 9.0, "compute": 0.5, "memory": 0.6, "p": 2.0}
 EXPERTS = {"t0_us": 30.0, "compute": 0.3, "memory": 0.7, "p": 1.5}

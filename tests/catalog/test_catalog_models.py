@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sizing.catalog.models import SHELF, by_part, candidates, load_model, load_rules, model_names, parsed
-from sizing.catalog.shelf import Entry, entries, matched_from
+from sizing.catalog.models import SHELF, NameRules, by_part, candidates, load_model, parsed
+from sizing.catalog.shelf import Entry, entries, matched_from, only
 from sizing.specs.errors import InputError
 
 
@@ -97,7 +97,7 @@ NAMES = [
 def test_a_checkpoint_name_finds_its_profile_and_precision(
     text: str, stem: str | None, precision: str | None, kv_precision: str | None
 ) -> None:
-    rules = load_rules()
+    rules = only(NameRules)
     hits = candidates(text, KNOWN, SHELF, rules)
     assert [hit.id for hit in hits] == ([] if stem is None else [stem])
     quantisation = parsed(text, rules).quantisation
@@ -116,12 +116,12 @@ def test_a_checkpoint_name_finds_its_profile_and_precision(
     ],
 )
 def test_the_beginning_of_names_gives_all_that_begin_so(text: str, stems: list[str]) -> None:
-    assert [hit.id for hit in candidates(text, KNOWN, SHELF, load_rules())] == stems
+    assert [hit.id for hit in candidates(text, KNOWN, SHELF, only(NameRules))] == stems
 
 
 def test_the_longest_quantisation_ending_counts() -> None:
     # Every ending must be reachable: none is hidden by a shorter one that it ends with.
-    rules = load_rules()
+    rules = only(NameRules)
     for row in rules.quantisations:
         publisher = row.organisations[0] if row.organisations else "org"
         found = parsed(f"{publisher}/Some-7B-{row.suffix.upper()}", rules)
@@ -130,7 +130,7 @@ def test_the_longest_quantisation_ending_counts() -> None:
 
 
 def test_a_name_of_nothing_but_a_known_word_stays_whole() -> None:
-    assert [parsed(name, load_rules()).bare for name in ("fp8", "instruct", "meta", "2507")] == [
+    assert [parsed(name, only(NameRules)).bare for name in ("fp8", "instruct", "meta", "2507")] == [
         "fp8",
         "instruct",
         "meta",
@@ -315,7 +315,7 @@ def test_unknown_plain_names_do_not_reach_for_the_hub(monkeypatch: pytest.Monkey
         load_model("zzzzz")
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", SHELF.ids)
 def test_the_published_name_of_a_profile_finds_it(name: str) -> None:
     found = load_model(name)
     assert found.facts is not None
@@ -341,7 +341,7 @@ def test_matched_from_ignores_spelling_only() -> None:
 
 @pytest.mark.parametrize("ending", ["", "-Instruct", "-FP8", "-Instruct-FP8-dynamic", "-Instruct-quantized.w4a16"])
 def test_a_name_opened_by_its_parts_is_the_one_that_all_names_give(ending: str) -> None:
-    known, rules = entries(SHELF), load_rules()
+    known, rules = entries(SHELF), only(NameRules)
     opened = 0
     for profile in known:
         for name in profile.names:

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sizing.catalog import engines, gpus, models, workloads
+from sizing.catalog import engines, gpus, models, shelf, workloads
 from sizing.catalog.files import data_folder, read_yaml
-from sizing.catalog.shelf import Entry, Shelf, by_stem, entries, ids, match, matched_from
+from sizing.catalog.shelf import Entry, Shelf, by_stem, entries, match, matched_from
 from sizing.specs.errors import InputError
+from sizing.specs.gpu import AssumedEfficiencies, Assumptions, Gpu
+from sizing.specs.model import ModelFile
+from sizing.specs.workload import Formats
 
-SHELF = Shelf("GPU", "hardware_profiles", "gpus", "llmsize gpus")
+SHELF = Shelf(Gpu, "GPU", "hardware_profiles", "gpus", "llmsize gpus")
 A100_40 = Entry("a100-sxm-40gb", Path("a"), "A100 SXM 40GB", ("A100 40GB",))
 A100_80 = Entry("a100-sxm-80gb", Path("b"), "A100 SXM 80GB", ("A100 80GB", "NVIDIA A100-SXM4-80GB"))
 H100 = Entry("h100-sxm", Path("c"), "H100 SXM 80GB", ("H100", "NVIDIA H100 80GB HBM3"))
@@ -82,7 +85,7 @@ def test_what_is_no_name_is_unknown(query: str) -> None:
 
 def test_dots_count_where_the_shelf_says_so() -> None:
     entry = Entry("llama-3.1", Path("m"), "Llama-3.1", ())
-    strict = Shelf("model", "workloads", "models", "", dots_matter=True)
+    strict = Shelf(ModelFile, "model", "workloads", "models", "", dots_matter=True)
     assert match("llama31", (entry,), SHELF) is entry
     with pytest.raises(InputError):
         match("llama31", (entry,), strict)
@@ -284,13 +287,13 @@ def test_an_engine_without_name_or_version_is_refused(text: str) -> None:
 
 
 def test_every_profile_of_the_catalogue_loads() -> None:
-    for name in gpus.gpu_names():
+    for name in gpus.SHELF.ids:
         assert gpus.load_gpu(name).id == name
-    for name in engines.engine_names():
+    for name in engines.SHELF.ids:
         assert engines.load_engine(name)[0].id == name
-    for name in models.model_names():
+    for name in models.SHELF.ids:
         assert models.load_model(name).id == name
-    assert gpus.load_assumptions().spec.small_kernels
-    assert gpus.load_assumed().spec.architectures
-    assert "bf16" in gpus.load_formats().spec.formats
-    assert "_assumed" not in ids(gpus.SHELF)
+    assert shelf.only(Assumptions).small_kernels
+    assert shelf.only(AssumedEfficiencies).architectures
+    assert "bf16" in shelf.only(Formats).formats
+    assert "_assumed" not in gpus.SHELF.ids

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from sizing.catalog.models import load_model
-from sizing.catalog.workloads import load_defaults, load_workload, override, workload_names
+from sizing.catalog.shelf import only
+from sizing.catalog.workloads import SHELF, load_workload, override
 from sizing.question.question import demand_of
 from sizing.specs.errors import InputError
-from sizing.specs.workload import Workload
+from sizing.specs.workload import Defaults, Workload
 
 OPTIONS = {
     "model": "--model",
@@ -26,7 +27,7 @@ READY = ("agentic", "call-centre", "chat", "code-completion", "offline-batch", "
 
 
 def test_the_ready_workloads_are_these() -> None:
-    assert workload_names() == READY
+    assert SHELF.ids == READY
 
 
 @pytest.mark.parametrize("name", READY)
@@ -48,14 +49,14 @@ def test_a_ready_workload_fits_the_context_of_its_model(name: str) -> None:
 
 def test_the_call_centre_demand_is_the_published_one() -> None:
     # 30e6 calls/year * 10 min * 1 question/min * 3 requests = 9e8 in 31,536,000 s: 28.539/s, 7x 199.77.
-    found = demand_of(load_workload("call-centre").spec, load_defaults().spec)
+    found = demand_of(load_workload("call-centre").spec, only(Defaults))
     assert found is not None
     assert found.peak_per_s == pytest.approx(7 * 30e6 * 10 * 3 / 31_536_000)
 
 
 def test_the_defaults_give_the_published_daily_users() -> None:
     # 70.747 requests/s * 28,800 s / 3 = 679,171 users a day.
-    rules = load_defaults().spec
+    rules = only(Defaults)
     users = 70.747 * rules.active_hours * 3600 / rules.requests_per_user_per_day / rules.peak_to_mean
     assert users == pytest.approx(679_171, abs=0.5)
     assert rules.max_utilisation / (2 * (1 - rules.max_utilisation)) == pytest.approx(2.0)  # M/D/1 wait, service times

@@ -16,12 +16,14 @@ from sizing.catalog import paths
 from sizing.catalog.config.model import read_model
 from sizing.catalog.files import MAX_DIGITS, read_json, read_text, read_yaml, validate
 from sizing.catalog.gpus import load_gpu
-from sizing.catalog.models import load_checkpoint_rules, load_model
+from sizing.catalog.models import load_model
+from sizing.catalog.shelf import only
 from sizing.catalog.traces import load_trace
 from sizing.catalog.workloads import load_workload
 from sizing.cli.main import run
 from sizing.cli.options import comma_separated
 from sizing.specs.errors import InputError
+from sizing.specs.model import CheckpointRules
 from sizing.specs.units import lognormal_mean_below, on_one_line, parse_duration_s, printable
 from sizing.specs.workload import MOST_GPU_TYPES, Workload
 
@@ -372,7 +374,7 @@ def test_an_index_far_from_the_config_is_refused_with_both_sizes(
 
 
 def test_another_storage_width_is_outside_of_the_bound() -> None:
-    assert 1 < load_checkpoint_rules().largest_ratio < 2
+    assert 1 < only(CheckpointRules).largest_ratio < 2
 
 
 def checkpoint(folder: Path, size: int) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sizing.catalog.workloads import find_fleet, fleet_names
+from sizing.catalog.workloads import FLEETS, find_fleet
 from sizing.cli.main import run
 
 FLEET = "assistant-and-search"
@@ -306,7 +306,7 @@ def test_a_fleet_of_one_is_its_workload(tmp_path: Path, capsys: pytest.CaptureFi
     assert more["replicas"] == fleet["replicas"] + 1
 
 
-@pytest.mark.parametrize("name", fleet_names())
+@pytest.mark.parametrize("name", FLEETS.ids)
 def test_ready_fleets_are_read(name: str) -> None:
     found = find_fleet(name)
     assert found is not None and found.spec.source

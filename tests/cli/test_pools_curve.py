@@ -14,10 +14,10 @@ from builders import ask, data, option, real_model
 from sizing.answers import pool_lines
 from sizing.answers.curve import evaluated
 from sizing.answers.lines import CurveLine, Grid, Layouts, Pair
-from sizing.answers.pools import Asked, Side
-from sizing.catalog import shelf as pools_data
+from sizing.catalog import shelf
 from sizing.cli.main import run
-from sizing.specs.optimisations import PoolSpec
+from sizing.question.question import PoolSpace, SeparatePools
+from sizing.specs.optimisations import HandOver, PoolSpec
 from sizing.specs.workload import Tokens
 
 Capsys = pytest.CaptureFixture[str]
@@ -46,7 +46,7 @@ def grid(tokens: Tokens | None = None) -> Grid:
     """Two prefill replicas of 8 GPUs and one that decodes on 8, up to the most that they hold."""
     sides = (PoolSpec(replicas=2, tp=4, pp=2), PoolSpec(replicas=1, tp=8))
     h100 = option("h100-sxm")
-    asked = Asked(*(Side((h100,), side) for side in sides), pools_data.load_hand_over().spec)
+    asked = SeparatePools(*(PoolSpace((h100,), side) for side in sides), shelf.only(HandOver))
     return Grid((h100,), (None,), Layouts((8,), (1,)), (1,), tokens, "poisson", pools=asked)
 
 

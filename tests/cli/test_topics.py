@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from sizing.catalog.shelf import load_topic, topic_names
+from sizing.catalog.shelf import TOPICS, named
 from sizing.cli.estimate import OPTIONS
 from sizing.cli.main import run
 
@@ -18,23 +18,23 @@ EXPECTED = {
 
 
 def test_all_topics_are_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(topic_names()) >= EXPECTED
+    assert set(TOPICS.ids) >= EXPECTED
     assert run(["explain"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in EXPECTED)
 
 
-@pytest.mark.parametrize("name", topic_names())
+@pytest.mark.parametrize("name", TOPICS.ids)
 def test_a_topic_names_options_that_exist_and_its_sources(name: str) -> None:
-    topic = load_topic(name).spec
+    topic = named(TOPICS, name).spec
     known = {flag for option in OPTIONS for flag in option.flags}
-    named = {flag for text in topic.options for flag in re.findall(r"--[a-z][a-z0-9-]*", text)}
-    assert named
-    assert named <= known, named - known
+    mentioned = {flag for text in topic.options for flag in re.findall(r"--[a-z][a-z0-9-]*", text)}
+    assert mentioned
+    assert mentioned <= known, mentioned - known
     assert topic.sources
 
 
-@pytest.mark.parametrize("name", topic_names())
+@pytest.mark.parametrize("name", TOPICS.ids)
 def test_a_topic_is_a_page(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert run(["explain", name]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from places import DATA
 
+from sizing.catalog import shelf
 from sizing.catalog.engines import load_engine
 from sizing.catalog.measured import MeasuredRow, load_measured
-from sizing.catalog.shelf import load_conventions
 from sizing.evidence.errors import Comparison, check_columns, compare, groups, statistics
 from sizing.evidence.notes import NoteFacts, facts_of, version_of
 from sizing.evidence.predict import predict, predict_row, predict_rows
@@ -18,9 +18,10 @@ from sizing.evidence.rows import layout_of, resolve, rounded_up
 from sizing.model.architecture import Layout
 from sizing.specs.bands import region
 from sizing.specs.errors import InputError
+from sizing.specs.measurements import Conventions
 
 SAMPLE = DATA / "measured_sample.csv"
-CONVENTIONS = load_conventions().spec
+CONVENTIONS = shelf.only(Conventions)
 
 ROW = MeasuredRow(
     id="a",

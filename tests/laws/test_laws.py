@@ -98,7 +98,7 @@ def test_less_work_is_never_slower(model: str, gpu: str, batch: Batch, field: st
     assert after <= before * HAIR
 
 
-@pytest.mark.parametrize("name", gpus.gpu_names())
+@pytest.mark.parametrize("name", gpus.SHELF.ids)
 def test_attention_of_a_longer_prompt_is_never_faster(name: str) -> None:
     """Work grows with length squared, so time is length^2 / share: also between and beyond the points."""
     length = np.geomspace(1.0, 200_000.0, 3000)
@@ -298,8 +298,8 @@ def test_stage_sizes_add_up_and_differ_little(layers: int, pp: int, rule: str) -
 # --- memory is finite -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", engines.engine_names())
-@pytest.mark.parametrize("gpu", gpus.gpu_names())
+@pytest.mark.parametrize("engine", engines.SHELF.ids)
+@pytest.mark.parametrize("gpu", gpus.SHELF.ids)
 def test_weights_framework_and_cache_never_exceed_the_card(gpu: str, engine: str) -> None:
     spec, newest = engine_of(engine)
     toy = toy_model(layers=16)

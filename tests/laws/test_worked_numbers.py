@@ -11,7 +11,7 @@ import pytest
 from builders import ask, data, engine_of, memory_of, option, real_gpu, real_model, sequence_bytes
 
 from sizing.answers import search
-from sizing.catalog import workloads
+from sizing.catalog import shelf, workloads
 from sizing.model import architecture, operation
 from sizing.model.architecture import Layout
 from sizing.model.attention.terms import causal_pairs, windowed_pairs
@@ -25,6 +25,7 @@ from sizing.replica.step import Curves, token_grid
 from sizing.specs import demand as capacity
 from sizing.specs.engine import HostTime
 from sizing.specs.units import GIB, KIB, parse_limit
+from sizing.specs.workload import Defaults
 
 # --- weights and cache ----------------------------------------------------------------------------
 
@@ -103,7 +104,7 @@ def test_the_call_centre_demand() -> None:
     mean = 30e6 * 10 * 3 / (capacity.hours_per_year() * 3600)
     assert mean == pytest.approx(28.539, abs=0.001)
     assert mean * 7 == pytest.approx(199.77, abs=0.01)
-    found = question.demand_of(workloads.load_workload("call-centre").spec, workloads.load_defaults().spec)
+    found = question.demand_of(workloads.load_workload("call-centre").spec, shelf.only(Defaults))
     assert found is not None
     assert found.mean_per_s == pytest.approx(mean)
     assert found.peak_per_s == pytest.approx(mean * 7)

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from optimised_builders import extras_for, laid
 from places import ROOT
 
+from sizing.catalog import shelf
 from sizing.catalog.config.model import read_model
-from sizing.catalog.shelf import load_facts
 from sizing.cli.main import run
 from sizing.model.extras import images
 from sizing.model.extras.images import Encoder
 from sizing.specs.errors import InputError
+from sizing.specs.facts import Facts
 from sizing.specs.model import Vision
 
 PACKAGED = ROOT / "workloads" / "models"
@@ -118,7 +119,7 @@ def test_the_field_that_is_there_says_the_rule(
     found = vision_of({**TOWER, **vision}, **root)
     assert found is not None
     assert (found.field, found.merge) == (field, merge)
-    assert field is None or field in load_facts().spec.image_rules
+    assert field is None or field in shelf.only(Facts).image_rules
 
 
 @pytest.mark.parametrize("ratio", [0, 1.5, 0.3, "half", True])

@@ -302,16 +302,16 @@ def test_payback() -> None:
 # --- servers and prices ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", servers.server_names())
+@pytest.mark.parametrize("name", servers.SHELF.ids)
 def test_every_number_of_a_ready_server_has_its_source(name: str) -> None:
     spec = servers.load_server(name).spec
-    assert spec.gpu in gpus.gpu_names()
+    assert spec.gpu in gpus.SHELF.ids
     for field in servers.NUMBERS:
         assert (getattr(spec, field) is None) == (field not in spec.sources)
 
 
 def test_the_defaults_leave_only_price_and_size_open() -> None:
-    defaults = servers.load_defaults().spec
+    defaults = servers.load_defaults()
     absent = {field for field in servers.NUMBERS if getattr(defaults, field) is None}
     assert absent == {"gpus", "price_usd", "server_power_w"}
     assert set(defaults.sources) == set(servers.NUMBERS) - absent
@@ -321,7 +321,7 @@ def test_a_partial_file_takes_the_ready_server_and_then_the_defaults(tmp_path: P
     found = own_file(tmp_path, "hosting_usd_per_year: 1\n")
     assert found.value("hosting_usd_per_year") == 1
     assert found.value("price_usd") == servers.load_server("hgx-h100").spec.price_usd  # newer than the DGX's price
-    assert found.value("depreciation_years") == servers.load_defaults().spec.depreciation_years
+    assert found.value("depreciation_years") == servers.load_defaults().depreciation_years
     assert found.numbers["hosting_usd_per_year"].basis.source == "as stated in own.yaml"
 
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import poisson as reference
 
-from sizing.catalog.shelf import load_profile, profile_names
-from sizing.catalog.workloads import load_workload, override
+from sizing.catalog.workloads import load_profile, load_workload, override, profile_names
 from sizing.cli.main import run
 from sizing.question import demand
 from sizing.question import demand as poisson

@@ -24,6 +24,7 @@ from sizing.formats.tables import as_csv, as_json, as_markdown
 from sizing.formats.text import Block, render, rows
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, money, number, stated
+from sizing.question.question import load_data
 from sizing.report.documents import Alternative, Estimate
 from sizing.report.estimate import build
 from sizing.report.listings import Entry, Listing, document_of_entry, document_of_list
@@ -78,14 +79,16 @@ def document(name: str, explained: bool = False) -> Estimate:
     """The estimate of a case, as the command builds it."""
     values = {option.name: None for option in WORKLOAD_OPTIONS} | CASES[name]
     asked = question(None, WORKLOAD_OPTIONS, values)
-    outcome = search(asked.question, asked.options, asked.precisions, asked.data)
+    outcome = search(asked, asked.space.gpu_types, asked.space.precisions, load_data())
     feasible = outcome.within_budget
     found = (
         ()
         if feasible
-        else advice.suggestions(outcome, asked.options, asked.precisions, asked.data, lambda other: other)
+        else advice.suggestions(
+            outcome, asked.space.gpu_types, asked.space.precisions, load_data(), lambda other: other
+        )
     )
-    return build(outcome, asked.asked, suggestions=found, explained=explained)
+    return build(outcome, suggestions=found, explained=explained)
 
 
 @cache
@@ -324,7 +327,7 @@ def test_explained_assumptions_show_their_sources() -> None:
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_every_gpu_fits_a_line_with_its_name_whole(width: int) -> None:
-    names = gpus.gpu_names()
+    names = gpus.SHELF.ids
     columns = ("name", "memory_gib", "fp8_tflops", "link", "aliases")
     listed = Listing("gpus", columns, tuple((n, 79.19, 1978.9, "xGMI (Infinity Fabric) x8", "x") for n in names))
     text = render(document_of_list(listed), width)
@@ -460,9 +463,7 @@ def test_json_has_no_number_that_json_lacks() -> None:
 
 
 def test_every_model_lists() -> None:
-    assert json.loads(
-        as_json(document_of_list(Listing("models", ("name",), tuple((n,) for n in models.model_names()))))
-    )
+    assert json.loads(as_json(document_of_list(Listing("models", ("name",), tuple((n,) for n in models.SHELF.ids)))))
 
 
 # --- CSV and Markdown ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sizing.catalog import shelf
-from sizing.specs.bands import Band, Situation, find, region
+from sizing.specs.bands import Band, Bands, Situation, find, region
 
 SERVED = Situation(mode="served", vendor="NVIDIA", engine="vllm", architecture="hopper", kind="dense", load="low")
 
@@ -33,7 +33,7 @@ def test_regions_end_where_they_say(in_flight: float, load: str) -> None:
 
 
 def test_every_band_of_the_file_holds_one_measurement_or_more_and_lies_around_what_it_is_of() -> None:
-    bands = shelf.load_bands().spec.bands
+    bands = shelf.only(Bands).bands
     assert all(0 < band.low < band.high for band in bands)
     assert {band.metric for band in bands} == {"ttft", "itl", "e2e", "throughput", "weights", "kv_cache"}
 
@@ -43,4 +43,4 @@ def test_what_is_served_on_any_nvidia_card_has_a_band(metric: str) -> None:
     for load in (None, "solo", "low", "medium", "high"):
         for kind in ("dense", "moe"):
             asked = SERVED._replace(engine="sglang", architecture="volta", kind=kind, load=load)  # type: ignore[arg-type]
-            assert find(shelf.load_bands().spec.bands, metric, asked) is not None  # type: ignore[arg-type]
+            assert find(shelf.only(Bands).bands, metric, asked) is not None  # type: ignore[arg-type]

@@ -1,10 +1,14 @@
-"""How an answer is called: its GPU types, its layouts, its formats."""
+"""Figures of any answer, of replicas that serve as one or of separate pools; and how it is called."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from sizing.answers.answer import Answer, Pool
+from sizing.model.architecture import SIZES
+from sizing.planning import cost
+from sizing.question.question import Question
+from sizing.report.parts.layouts import sizes
 
 
 def gpus_called(found: Answer) -> str:
@@ -31,6 +35,35 @@ def shape(found: Answer) -> str:
         return f"{pool.name} {pool.count} x {pool.replica.layout}{gpu}".strip()
 
     return " + ".join(map(called, found.pools))
+
+
+def as_one(found: Answer | None) -> dict[str, int | None]:
+    """Return the replicas and the layout of one, null where no one layout does all of a question."""
+    if found is None or found.separate:
+        return dict.fromkeys(("replicas", *SIZES))
+    return {"replicas": found.pool.count, **sizes(found.pool.replica.layout)}
+
+
+def usd_per_million_output_tokens(found: Answer, question: Question) -> float | None:
+    """Return $ a million output tokens around the clock; None without a price, or where a task gives no tokens."""
+    if found.usd_per_hour is None or question.service.model.pooled:
+        return None
+    return cost.usd_per_million_tokens(found.usd_per_hour, found.requests_per_s * question.service.output_tokens)
+
+
+def usd_per_million_tokens(found: Answer, question: Question) -> float | None:
+    """Return $ a million tokens around the clock, prompts and outputs alike; None without a price."""
+    if found.usd_per_hour is None:
+        return None
+    per_s = found.requests_per_s * (question.service.isl + question.service.output_tokens)
+    return cost.usd_per_million_tokens(found.usd_per_hour, per_s)
+
+
+def kwh_per_million_output_tokens(found: Answer, question: Question) -> float | None:
+    """Return the energy of a million output tokens at the thermal design power; None where a task gives no tokens."""
+    if question.service.model.pooled:
+        return None
+    return cost.kwh_per_million_tokens(found.power_w, found.requests_per_s * question.service.output_tokens)
 
 
 def _each(found: Answer, called: Callable[[Pool], str]) -> str:

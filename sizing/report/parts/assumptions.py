@@ -15,9 +15,9 @@ from sizing.question.demand import OF_USERS
 from sizing.question.question import Question
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, deployment_of
-from sizing.report.parts.question import Asked
 from sizing.specs.units import GIGA, MICRO
 from sizing.specs.values import Kind
+from sizing.specs.workload import Workload
 
 NO_ITL = Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
 NO_ITL_LINE = Line("No tokens after the first (OSL 1): the limit on ITL does not apply")
@@ -88,23 +88,23 @@ def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
     return Assumption(what, shown, unit, KIND_OF_EVIDENCE[row.evidence], row.source)
 
 
-def of_answer(best: Answer, question: Question, asked: Asked) -> Iterator[Assumption]:
+def of_answer(best: Answer, question: Question) -> Iterator[Assumption]:
     """Yield what an answer rests on: model, and of its pools memory, time, limits, planning and price."""
-    yield from of_model(question, asked.notes)
+    yield from of_model(question, question.origin.notes)
     for pool in best.pools:
         chosen = pool.replica
         yield from of_memory(question, chosen)
         yield from of_time(question, chosen, pool.load.kernels)
         yield from of_limits(question)
-        yield from of_planning(question, asked, chosen)
+        yield from of_planning(question, chosen)
 
 
-def of_part(question: Question, asked: Asked, pool: Pool) -> Iterator[Assumption]:
+def of_part(question: Question, pool: Pool) -> Iterator[Assumption]:
     """Yield what equal replicas of one layout rest on: memory, time, planning and price."""
     chosen = pool.replica
     yield from of_memory(question, chosen)
     yield from of_time(question, chosen, pool.load.kernels)
-    yield from of_planning(question, asked, chosen)
+    yield from of_planning(question, chosen)
 
 
 def of_time(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
@@ -255,11 +255,11 @@ def of_limits(question: Question) -> Iterator[Assumption]:
         yield NO_ITL
 
 
-def of_planning(question: Question, asked: Asked, chosen: Replica) -> Iterator[Assumption]:
+def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the rules of planning and the price."""
-    defaults = asked.defaults
+    defaults, workload = question.origin.defaults, question.origin.workload
     if question.target.requests_per_s is not None and not question.target.offline:
-        stated = asked.workload.planning.max_utilisation is not None
+        stated = workload.planning.max_utilisation is not None
         yield Assumption(
             "highest stable utilisation",
             question.target.max_utilisation,
@@ -276,13 +276,13 @@ def of_planning(question: Question, asked: Asked, chosen: Replica) -> Iterator[A
             "assumed",
             "closed loop: a demand in requests in flight",
         )
-    for name in _habits_assumed(asked):
-        if getattr(asked.workload.planning, name) is None:
+    for name in _habits_assumed(workload):
+        if getattr(workload.planning, name) is None:
             yield Assumption(name.replace("_", " "), getattr(defaults, name), "", "assumed", defaults.source)
     shape = question.target.demanded.shape if question.target.demanded is not None else None
     if shape is not None:
         yield Assumption("load by hour", shape.name, "", shape.kind, shape.source)
-    for field, span in asked.workload.uncertain.items():
+    for field, span in workload.uncertain.items():
         middle = f"the middle of {span.low:g} to {span.high:g}"
         yield Assumption(field, middle, "", "assumed", "a range, as asked; llmsize plan --uncertain draws from it")
     if chosen.gpu_type.usd_per_gpu_hour is not None:
@@ -291,9 +291,9 @@ def of_planning(question: Question, asked: Asked, chosen: Replica) -> Iterator[A
         yield Assumption("price", price, "$ per GPU-hour", "assumed", chosen.gpu_type.price_source or "")
 
 
-def _habits_assumed(asked: Asked) -> tuple[str, ...]:
+def _habits_assumed(workload: Workload) -> tuple[str, ...]:
     """Return what users do that may have been assumed: nothing where no users are spoken of, no hours beside a profile."""
-    demand, planning = asked.workload.demand, asked.workload.planning
+    demand, planning = workload.demand, workload.planning
     if demand is not None and demand.kind not in OF_USERS:
         return ()
     each = ("requests_per_user_per_day",)

@@ -14,7 +14,7 @@ from sizing.question.question import situation_of
 from sizing.report.parts import quantities
 from sizing.report.parts.figures import Latency, LoadFigures, Throughput
 from sizing.report.parts.quantities import KV_CACHE_GIB, REQUESTS_PER_S, WEIGHTS_GIB
-from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Situation, find, region
+from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Bands, Situation, find, region
 from sizing.specs.bands import ErrorBand as ErrorBand
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Predicted(NamedTuple):
 
 def known() -> tuple[Band, ...]:
     """Return the bands that published measurements give."""
-    return shelf.load_bands().spec.bands
+    return shelf.only(Bands).bands
 
 
 def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
@@ -137,7 +137,7 @@ def of_run(run: SimulatedRun, situation: Situation, prefix: str, *, rate_is_aske
 
 def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
     """Yield how wide each band is and which class it is of, once for all numbers of one class."""
-    found = shelf.load_bands().spec
+    found = shelf.only(Bands)
     told = dict.fromkeys((n.metric, n.situation) for n in numbers if n.value is not None)
     for metric, situation in told:
         what = f"error band of {TITLES[metric]}{', alone' if situation.load == 'solo' else ''}"

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from sizing.answers.answer import Answer, Outcome, Pool
-from sizing.answers.pools import Asked
 from sizing.formats.view import Assumption
 from sizing.formats.words import milliseconds, number, plural
-from sizing.question.question import Question
-from sizing.replica.replica import Refusal
 from sizing.report.parts.layouts import Sized, layout, sizes
 from sizing.report.parts.limiting import limit_words
-from sizing.specs.optimisations import HandOver
 from sizing.specs.units import GIGA, MILLI
 
-if TYPE_CHECKING:  # the simulator need not be loaded to report
+if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
+    from sizing.answers.answer import Answer, Outcome, Pool
     from sizing.engine.transfer import Transfer as Way
+    from sizing.question.question import Question
+    from sizing.replica.replica import Refusal
+    from sizing.specs.optimisations import HandOver
 
 LATENCIES = ("ttft", "itl", "e2e")
 UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words
@@ -68,20 +67,20 @@ class Transfer(NamedTuple):
     by_layer: bool
 
 
-def unserved(found: Outcome, asked: Asked) -> str | None:
+def unserved(found: Outcome) -> str | None:
     """Say why no pair serves the demand within limits and budget; None where one does."""
     best = found.confirmed
     if best is None:
-        return why_not(found, asked)
+        return why_not(found)
     if not found.within_budget:
         return f"both pools take {plural(best.gpus, 'GPU')}, the budget is {found.question.rules.gpu_budget or 0:,}"
     return None
 
 
-def why_not(found: Outcome, asked: Asked) -> str:
+def why_not(found: Outcome) -> str:
     """Say what stands in the way of any pair: the simulation, or the nearest miss of a pool or of the way between both."""
     if found.tries:
-        return _unconfirmed(found, asked)
+        return _unconfirmed(found)
     pairing = found.pairing
     assert pairing is not None
     parts = []
@@ -96,7 +95,7 @@ def why_not(found: Outcome, asked: Asked) -> str:
     if parts:
         return "; ".join(parts)
     if pairing.short:
-        return _too_few(pairing.short, found.question, asked)
+        return _too_few(pairing.short, found.question)
     if pairing.unpaired:
         return _miss(min(pairing.unpaired, key=lambda entry: entry.shortfall), "prefill")
     e2e = found.question.target.limits.e2e
@@ -115,9 +114,9 @@ def _miss(entry: Refusal, phase: str) -> str:
     return f"{phase}: {entry.gpu_type.name} {entry.layout}: {entry.detail}"
 
 
-def _too_few(short: Sequence[Answer], question: Question, asked: Asked) -> str:
+def _too_few(short: Sequence[Answer], question: Question) -> str:
     """Say which pool has too few replicas, what ends their load and how many it takes; or that no pair fits the budget."""
-    given = dict(zip(("prefill", "decode"), asked.given, strict=True))
+    given = _given(question)
 
     def gpus(pair: Answer, least: int) -> int:
         """GPUs of a pair whose pools have what is given, and at least so many replicas as they need times `least`."""
@@ -138,11 +137,16 @@ def _too_few(short: Sequence[Answer], question: Question, asked: Asked) -> str:
     )
 
 
+def _given(question: Question) -> dict[str, int | None]:
+    assert question.space.pools is not None
+    return dict(zip(("prefill", "decode"), question.space.pools.given, strict=True))
+
+
 def _shape(pool: Pool, count: int | None) -> str:
     return f"{pool.name}: {count or 1} x {pool.replica.gpu_type.name} {pool.replica.layout}"
 
 
-def _unconfirmed(found: Outcome, asked: Asked) -> str:
+def _unconfirmed(found: Outcome) -> str:
     """Say what the last size that was simulated missed, and which pool that is given its replicas is too small for it."""
     from sizing.answers.verify import lacking, limits_of
 
@@ -159,7 +163,7 @@ def _unconfirmed(found: Outcome, asked: Asked) -> str:
             missed.append(f"{name.upper()} ({limit.statistic}) {measured}, limit {most}")
     small = [
         f"more than {plural(fixed, f'{phase} replica')}"
-        for phase, fixed, short in zip(("prefill", "decode"), asked.given, lacking(pair, question), strict=True)
+        for (phase, fixed), short in zip(_given(question).items(), lacking(pair, question), strict=True)
         if short and fixed is not None
     ]
     if not pair.run.stable:

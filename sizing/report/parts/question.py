@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, number, percent, plural
@@ -13,39 +13,24 @@ from sizing.question.demand import Habits
 from sizing.question.question import GpuType, Question
 from sizing.replica.replica import Replica, Resolved
 from sizing.specs.units import MILLI
-from sizing.specs.workload import Defaults, Workload
 
 
-class Asked(NamedTuple):
-    """What the user wrote, beside what it was resolved to: for the names that a result repeats."""
-
-    workload: Workload
-    workload_name: str | None
-    model_id: str
-    model_matched_from: str | None
-    options: tuple[GpuType, ...]
-    gpus_matched_from: dict[str, str]
-    precisions: tuple[str | None, ...]
-    defaults: Defaults
-    notes: tuple[str, ...] = ()
-
-
-def inputs(asked: Asked, question: Question, chosen: Replica | None) -> dict[str, Any]:
+def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
     """Return the resolved inputs; what depends on the chosen layout is that layout's, null where none was found."""
-    workload = asked.workload
+    origin, workload, gpu_types = question.origin, question.origin.workload, question.space.gpu_types
     return {
-        "workload": asked.workload_name,
+        "workload": origin.workload_name,
         "model": question.service.model.name,
-        "model_id": asked.model_id,
-        "model_asked": asked.model_matched_from or asked.model_id,
-        "gpu": _chosen_gpu(asked, chosen),
-        "gpus_considered": [option.name for option in asked.options],
-        "gpu_ids": [option.id for option in asked.options],
-        "gpu_asked": asked.gpus_matched_from,
+        "model_id": origin.model_id,
+        "model_asked": origin.model_matched_from or origin.model_id,
+        "gpu": _chosen_gpu(gpu_types, chosen),
+        "gpus_considered": [gpu_type.name for gpu_type in gpu_types],
+        "gpu_ids": [gpu_type.id for gpu_type in gpu_types],
+        "gpu_asked": dict(origin.gpus_matched_from),
         "engine": question.service.engine.name,
         "engine_title": question.service.engine.title,
         "engine_version": question.service.engine_version,
-        "weight_precision": _chosen_precision(asked.precisions, chosen, question),
+        "weight_precision": _chosen_precision(question, chosen),
         "kv_precision": chosen.plan.kv_format if chosen else question.service.kv_precision,
         "activation_precision": chosen.plan.activation if chosen else question.service.model.activation_precision,
         "isl": question.service.isl,
@@ -55,7 +40,7 @@ def inputs(asked: Asked, question: Question, chosen: Replica | None) -> dict[str
         "osl_max": workload.tokens.osl_max or question.service.output_tokens,
         "max_model_len": question.service.max_model_len,
         "mode": workload.mode,
-        "demand": demand(asked, question),
+        "demand": demand(question),
         "limits": limits(question),
         "gpu_budget": question.rules.gpu_budget,
         "objective": question.rules.objective,
@@ -67,23 +52,23 @@ def inputs(asked: Asked, question: Question, chosen: Replica | None) -> dict[str
     }
 
 
-def _chosen_gpu(asked: Asked, chosen: Replica | None) -> str | None:
+def _chosen_gpu(gpu_types: Sequence[GpuType], chosen: Replica | None) -> str | None:
     """Return the GPU type of the answer; without one, the only type considered, or None of several."""
     if chosen is not None:
         return chosen.gpu_type.name
-    return asked.options[0].name if len(asked.options) == 1 else None
+    return gpu_types[0].name if len(gpu_types) == 1 else None
 
 
-def _chosen_precision(precisions: Sequence[str | None], chosen: Replica | None, question: Question) -> str:
+def _chosen_precision(question: Question, chosen: Replica | None) -> str:
     if chosen is not None:
         return chosen.plan.weight_format
-    return ", ".join(name or question.service.model.quantisation.precision for name in precisions)
+    return ", ".join(name or question.service.model.quantisation.precision for name in question.space.precisions)
 
 
-def demand(asked: Asked, question: Question) -> dict[str, Any]:
+def demand(question: Question) -> dict[str, Any]:
     """Return the demand: the rate or concurrency to serve, what it came from, and the steps from there."""
-    stated, found = asked.workload.demand, question.target.demanded
-    user = habits(asked, question)
+    stated, found = question.origin.workload.demand, question.target.demanded
+    user = habits(question)
     return {
         "requests_per_s": question.target.requests_per_s,
         "concurrency": question.target.concurrency,
@@ -95,15 +80,16 @@ def demand(asked: Asked, question: Question) -> dict[str, Any]:
         "profile": found.shape.name if found is not None and found.shape is not None else None,
         "kind": found.kind if found is not None else None,
         "stated": stated.model_dump(exclude_none=True) if stated else None,
-        "ranges": {name: span.model_dump() for name, span in asked.workload.uncertain.items()},
+        "ranges": {name: span.model_dump() for name, span in question.origin.workload.uncertain.items()},
         "mean_requests_per_s": found.mean_per_s if found is not None else None,
         "steps": [step._asdict() for step in found.steps] if found is not None else [],
     }
 
 
-def habits(asked: Asked, question: Question) -> Habits:
+def habits(question: Question) -> Habits:
     """Return what users do, of whom a rate would be."""
-    return question.target.habits or demands.habits(asked.workload.demand, asked.workload.planning, asked.defaults)
+    origin = question.origin
+    return question.target.habits or demands.habits(origin.workload.demand, origin.workload.planning, origin.defaults)
 
 
 def limits(question: Question) -> dict[str, Any]:
