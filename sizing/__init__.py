@@ -8,8 +8,7 @@ The package is a house of rooms on floors. A file imports from its own room and 
     answers                     what the library does: search, confirm, compare, vary, draw curves
     evidence                    measured rows against predictions
     engine                      the scheduler, simulated; caches on their way between pools
-    replica                     one engine instance: layouts, step times, batching in closed form, capacity
-    question                    everything that is asked, resolved
+    question, replica           everything that is asked, resolved; one engine instance: layouts, step times, capacity
     catalog, model, formats     names and files to specs; operations, memory, attention; documents to text
     specs                       the vocabulary: frozen, validated types, units, errors
 """

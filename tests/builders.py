@@ -13,11 +13,12 @@ from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
 from sizing.question import question
-from sizing.question.question import Data, GpuType, Question
+from sizing.question.question import Question
 from sizing.replica import replica
 from sizing.replica.kernels import Kernels
+from sizing.specs.data import Data
 from sizing.specs.engine import Engine, EngineSettings
-from sizing.specs.gpu import Assumptions, Gpu
+from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Mlp, Model, Quantisation
 from sizing.specs.workload import Defaults, Formats, Workload
 
@@ -95,7 +96,7 @@ def option(name: str, usd_per_gpu_hour: float | None = None) -> GpuType:
 
 def settings_for(model: Model, gpu: Gpu, layout: Layout, engine: str = "vllm:0.19.0", **changes: Any) -> EngineSettings:
     """The engine's settings on a GPU and layout, with some of them changed."""
-    resolved = replica.resolve_settings(ask(model, engine=engine, isl=8, osl=8), gpu, layout)
+    resolved = replica.resolve_settings(ask(model, engine=engine, isl=8, osl=8).service, gpu, layout)
     return resolved.model_copy(update=changes)
 
 

@@ -14,10 +14,10 @@ from sizing.model.extras import Extras
 from sizing.model.memory import MemoryUse
 from sizing.question.question import Question
 from sizing.replica import replica
-from sizing.replica.capacity import Load
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, Step, step
+from sizing.replica.timing import Timed, timed
 from sizing.specs.model import Model
 from sizing.specs.workload import Workload
 
@@ -64,7 +64,7 @@ def laid(
     """A catalogue model on one layout with optimisations."""
     gpu, layout = real_gpu(gpu_name), Layout(tp=tp)
     request = asking(model_name, asked, engine=engine)
-    settings = replica.resolve_settings(request, gpu, layout)
+    settings = replica.resolve_settings(request.service, gpu, layout)
     plan = precision.plan(
         request.service.model,
         gpu,
@@ -85,13 +85,13 @@ def laid(
 
 def candidate_of(question: Question, gpu_name: str, precision_name: str | None = None) -> Replica:
     """The layout that `serving` states, which must be accepted."""
-    found = list(replica.candidates(question, option(gpu_name), precision_name, data()))
+    found = list(replica.candidates(question.service, option(gpu_name), precision_name, data()))
     assert len(found) == 1, found
     assert isinstance(found[0], Replica), found[0]
     return found[0]
 
 
-def load_of(question: Question, gpu_name: str = "h100-sxm", precision_name: str | None = None) -> tuple[Replica, Load]:
+def load_of(question: Question, gpu_name: str = "h100-sxm", precision_name: str | None = None) -> tuple[Replica, Timed]:
     """A layout's candidate and load."""
     candidate = candidate_of(question, gpu_name, precision_name)
-    return candidate, Load.of(candidate, question, data())
+    return candidate, timed(candidate, data())

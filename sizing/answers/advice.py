@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sizing.answers.answer import Answer, Outcome, Pool, preference
-from sizing.answers.search import Timed, evaluate, replicas, resized, search, timed
+from sizing.answers.search import alone, evaluate, replicas, resized, search, timed
 from sizing.model.architecture import SIZES, Layout
-from sizing.question.question import Data, GpuType, Question
-from sizing.replica.capacity import Timing, most_of, solo_over
+from sizing.question.question import Question
+from sizing.replica.capacity import most_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.replica.timing import Timed, Timing
+from sizing.specs.data import Data
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Limit, Limits
 
 MOST_RELAXED = 3.0  # times a limit: further off, another limit is no longer the same service
@@ -78,7 +81,7 @@ def relaxation(
     size = confirmed.best if confirmed is not None else None
     if size is None or size.gpus >= best.gpus:
         return None
-    measured_s = size.latency_s(name)[limit.statistic] * getattr(size.pool.load.edge, name)
+    measured_s = size.latency_s(name)[limit.statistic] * getattr(size.pool.edge, name)
     gpu = size.pool.replica.gpu_type.name
     if name in SURE and limit.statistic == "mean":
         return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, gpu)
@@ -114,16 +117,17 @@ def _pools(
     yield from (answer.pool for answer in outcome.answers if counts(_key(answer.pool.replica)))
     turned_down = {(r.gpu_type.id, r.precision, r.layout) for r in outcome.refusals if r.reason in LIMITED}
     again = {key for key in turned_down if counts(key)}
-    loads = Timing(loosest, data)
+    timing = Timing(data)
     entries = [
-        timed(entry, loads)
+        timed(entry, timing)
         for option in options
         if any(key[0] == option.id for key in again)
         for name in precisions
-        for entry in candidates(loosest, option, name, data)
+        for entry in candidates(loosest.service, option, name, data)
         if isinstance(entry, Replica) and _key(entry) in again
     ]
-    found = evaluate([entry for entry in entries if isinstance(entry, Timed)], loosest)
+    kept = [alone(entry, loosest) for entry in entries if isinstance(entry, Timed)]
+    found = evaluate([entry for entry in kept if isinstance(entry, Timed)], loosest)
     yield from (entry for entry in found if isinstance(entry, Pool))
 
 
@@ -133,19 +137,19 @@ def _key(replica: Replica) -> tuple[str, str, Layout]:
 
 def _fewer(found: Sequence[Pool], question: Question, gpus: int) -> tuple[Pool, ...]:
     """Return the layouts that take fewer than so many GPUs under a changed request, at the replicas found before."""
-    mosts = most_of([e.load for e in found], question)
+    mosts = most_of([e.load for e in found], question.target)
     return tuple(
         e
         for e, most in zip(found, mosts, strict=True)
         if most is not None
-        and solo_over(e.load, question.target.limits) is None
+        and solo_over(e.load, e.edge.limits(question.target.limits)) is None
         and replicas(question, e.replica, most) * e.replica.layout.gpus < gpus
     )
 
 
 def _resized(found: Sequence[Pool], question: Question, data: Data) -> tuple[Answer, ...]:
     """The layouts with the replicas that a changed question takes, in order."""
-    mosts = ((pool, pool.load.most(question)) for pool in found)
+    mosts = zip(found, most_of([pool.load for pool in found], question.target), strict=True)
     answers = [Answer((resized(pool, most, question, data),)) for pool, most in mosts if most is not None]
     return tuple(sorted(answers, key=lambda answer: preference(answer, question)))
 

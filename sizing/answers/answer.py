@@ -11,10 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sizing.question.question import Phase, Question
+from sizing.model.service import Phase
+from sizing.question.question import Question
 from sizing.replica.batching import Point
-from sizing.replica.capacity import Capacity, Load
+from sizing.replica.capacity import Capacity
 from sizing.replica.replica import Refusal, Replica
+from sizing.replica.timing import Timed
+from sizing.specs.bands import AS_PREDICTED, Edge
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:  # the simulator is loaded where something is simulated
@@ -28,19 +31,28 @@ Order = Callable[["Answer", Question], tuple[float, ...]]
 class Pool:
     """Equal replicas of one layout that do one phase of a request, at the load that each of them gets.
 
-    `capacity` is the most that one replica serves within all limits. `point` holds its one operating point (arrays of
-    length 1). `undelayed` is the load of a prefill pool whose caches took no time to hand over; None of other pools.
-    `run` is what a simulation measured of this pool by itself, where it is one of two.
+    `capacity` is the most that one replica serves within all limits, `point` its operating point; by its `edge` it may
+    turn out worse than predicted. `undelayed` is a prefill pool as if its caches took no time to hand over; None of other
+    pools. `run` is what a simulation measured of this pool by itself, where it is one of two.
     """
 
-    replica: Replica
-    load: Load
-    phase: Phase
+    load: Timed
     count: int
     capacity: Capacity
     point: Point
-    undelayed: Load | None = None
+    edge: Edge = AS_PREDICTED
+    undelayed: Timed | None = None
     run: Served | None = None
+
+    @property
+    def replica(self) -> Replica:
+        """The layout on its GPU type."""
+        return self.load.replica
+
+    @property
+    def phase(self) -> Phase:
+        """What of a request its replicas do."""
+        return self.replica.service.phase
 
     @property
     def name(self) -> str:
@@ -55,7 +67,7 @@ class Pool:
     @property
     def requests_per_s(self) -> float:
         """Requests/s over all replicas at this operating point."""
-        return float(self.point.requests_per_s[0]) * self.count
+        return self.point.requests_per_s * self.count
 
     @property
     def most_requests_per_s(self) -> float:
@@ -75,11 +87,12 @@ class Pool:
 
     def closed_s(self, name: str) -> dict[str, float]:
         """Statistics of `ttft`, `itl` or `e2e` of this phase in seconds, by the closed form."""
-        return {statistic: float(values[0]) for statistic, values in getattr(self.point, f"{name}_s").items()}
+        seconds: dict[str, float] = getattr(self.point, f"{name}_s")
+        return seconds
 
     def question(self, question: Question) -> Question:
         """The question with its optimisations as they are on this layout, at this number of replicas."""
-        return question.with_(extras=self.load.kernels.extras)
+        return question.with_(extras=self.replica.service.extras)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +188,7 @@ class Answer:
         first, rest = self.prefill.closed_s("ttft"), self.decode.closed_s("e2e")
         if name == "ttft":
             return first
-        after_first = self.decode.load.service.osl - 1
+        after_first = self.decode.load.batching.osl - 1
         if name == "itl":
             return {statistic: seconds / after_first for statistic, seconds in rest.items()}
         return {statistic: first[statistic] + rest[statistic] for statistic in first}

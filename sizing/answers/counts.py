@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from sizing.model import memory
 from sizing.model.extras import Cached, Extras
-from sizing.question.question import Data, Question
-from sizing.replica.batching import Point, decoding_limit
-from sizing.replica.capacity import Capacity, Timing
-from sizing.replica.replica import Refusal, Replica, held
+from sizing.replica.batching import Point
+from sizing.replica.capacity import Capacity, points_of
+from sizing.replica.replica import Refusal, Replica, fitting, with_extras
+from sizing.replica.timing import timed
+from sizing.specs.data import Data
+from sizing.specs.target import Target
 
 MOST_REPLICAS = 4096  # tried for a layout that so many did not help
 KEPT_ROUNDS, KEPT_CLOSE = 24, 1e-3  # of a share that falls as what is found less slows replicas down
@@ -142,58 +142,45 @@ def at_once(replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result
             return result
 
 
-def placed(replica: Replica, question: Question, trial: Trial) -> tuple[Question, Replica | Refusal]:
-    """Return a layout as one of so many replicas, with the memory left there; and the request with what is found there."""
-    there = question.with_(extras=extras_at(replica, question, trial))
-    return there, held(replace(replica, memory=_use(replica, there, question.service.max_model_len)), there)
+def placed(replica: Replica, trial: Trial) -> Replica | Refusal:
+    """Return a layout as one of so many replicas, with what is found in their caches, one of each attention-data rank.
+
+    Its memory is what prefixes leave there.
+    """
+    return fitting(with_extras(replica, with_found(replica, trial)))
 
 
-def extras_at(replica: Replica, question: Question, trial: Trial) -> Extras:
-    """Return what runs beside the model where caches are those of so many replicas, one of each attention-data rank."""
-    found = question.service.extras.over(trial.replicas * replica.layout.dp, trial.kept)
-    return found.on(replica.layout.dp, replica.settings.block_tokens)
+def with_found(replica: Replica, trial: Trial) -> Extras:
+    """Return the extras of a replica as one of so many."""
+    return replica.service.extras.over(trial.replicas * replica.layout.dp, trial.kept)
 
 
-def alive(replica: Replica, question: Question, point: Point, replicas: int) -> Alive | None:
+def alive(replica: Replica, target: Target, point: Point, replicas: int) -> Alive | None:
     """Return the idle conversations that each of so many replicas should keep, None where no think time is stated.
 
     So many as turns come in a think time: to this replica, or where any may get the next turn, to all of them. The room is
-    that of whole conversations of a mean length, in what live requests leave; `request` says what is found.
+    that of whole conversations of a mean length, in what live requests leave.
     """
-    cached = question.service.extras.cached
+    cached = replica.service.extras.cached
     if cached.think_time_s is None or cached.talk is None:
         return None
-    per_s = float(point.requests_per_s[0])
-    if question.target.requests_per_s is not None:
-        per_s = question.target.requests_per_s / replicas
+    per_s = point.requests_per_s if target.requests_per_s is None else target.requests_per_s / replicas
     needed = per_s * cached.think_time_s * (1 if cached.affinity else replicas * replica.layout.dp)
-    fits = _use(replica, question, math.ceil(cached.talk.mean_isl + cached.talk.osl)).max_concurrency
-    return Alive(needed, max(0.0, fits - float(point.running[0])))
+    fits = replica.memory_at(math.ceil(cached.talk.mean_isl + cached.talk.osl)).max_concurrency
+    return Alive(needed, max(0.0, fits - point.running))
 
 
-def keeping(replica: Replica, question: Question, replicas: int, data: Data) -> Question:
-    """Return a request with what so many replicas find under its demand. Raises UntimedError without times to go by."""
+def keeping(replica: Replica, target: Target, replicas: int, data: Data) -> Extras:
+    """Return the extras of a replica with what so many find under a demand. Raises UntimedError without times to go by."""
 
-    def tried(trial: Trial) -> tuple[Question, Reply]:
-        there, layout = placed(replica, question, trial)
+    def tried(trial: Trial) -> tuple[Extras, Reply]:
+        layout = placed(replica, trial)
         if isinstance(layout, Refusal):
-            return there, Reply(None)
-        load = Timing(there, data).of(layout)
-        most = Capacity(0.0, 0.0, decoding_limit(load.service, load.slots), "")
-        idle = alive(layout, there, load.at(there, most, replicas), replicas)
-        return there, Reply(replicas, 1.0 if idle is None else idle.kept)
+            return with_found(replica, trial), Reply(None)
+        load = timed(layout, data)
+        most = Capacity(0.0, 0.0, load.most_decoding, "")
+        (point,) = points_of([load], target, [most], [replicas])
+        idle = alive(layout, target, point, replicas)
+        return layout.service.extras, Reply(replicas, 1.0 if idle is None else idle.kept)
 
-    return at_once(replicas, question.service.extras.cached, tried)
-
-
-def _use(replica: Replica, question: Question, tokens: int) -> memory.MemoryUse:
-    return memory.use(
-        question.service.model,
-        replica.gpu_type.gpu,
-        replica.layout,
-        replica.plan,
-        replica.settings,
-        max_model_len=tokens,
-        cuda_graphs_gib=question.service.serving.cuda_graphs_gib,
-        extras=question.service.extras,
-    )
+    return at_once(replicas, replica.service.extras.cached, tried)

@@ -17,8 +17,9 @@ from sizing.answers import lines as replica_lines
 from sizing.answers.lines import CurveLine, Each, Grid, Pair, Progress, with_points
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged
 from sizing.catalog import shelf
-from sizing.question.question import Data, Question
+from sizing.question.question import Question
 from sizing.specs.bands import Bands
+from sizing.specs.data import Data
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits
 

@@ -16,20 +16,21 @@ import numpy as np
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged, past_first, point_of
-from sizing.answers.search import Timed
 from sizing.answers.verify import FEWEST_REQUESTS, deployed_as, lengths_of, limits_of, simulated, steady
 from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
-from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
-from sizing.question.question import Data, GpuType, Question, SeparatePools, situation_of
+from sizing.question.question import Question, SeparatePools, situation_of
 from sizing.replica import batching
 from sizing.replica import step as step_model
-from sizing.replica.capacity import Capacity, Load, Timing
+from sizing.replica.capacity import highest_stable, point_at_rate
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.step import Batch
+from sizing.replica.timing import Timed, Timing
 from sizing.specs.bands import Band, BandMetric, ErrorBand, find, region
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Tokens
 
 Origin = Literal["predicted", "measured"]
@@ -84,9 +85,9 @@ class CurveLine:
     points: tuple[CurvePoint, ...] = ()
 
     @property
-    def load(self) -> Load | None:
+    def load(self) -> Timed | None:
         """What one replica serves, where the line is of one."""
-        return self.parts[0].load if len(self.parts) == 1 else None
+        return self.parts[0] if len(self.parts) == 1 else None
 
 
 class Layouts(NamedTuple):
@@ -121,13 +122,13 @@ class Grid:
 
 def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     """Yield a line without points for each GPU type, precision and layout; what does not fit or can't be timed has its reason."""
-    timing = Timing(question, data)
+    timing = Timing(data)
     for gpu_type in grid.gpu_types:
         for precision in grid.precisions:
             for tp in grid.layouts.tp:
                 for pp in grid.layouts.pp:
                     serving = question.service.serving.model_copy(update={"tp": tp, "pp": pp})
-                    for entry in candidates(question.with_(serving=serving), gpu_type, precision, data):
+                    for entry in candidates(question.with_(serving=serving).service, gpu_type, precision, data):
                         yield _line(entry, question, timing)
 
 
@@ -135,23 +136,12 @@ def _line(entry: Replica | Refusal, question: Question, timing: Timing) -> Curve
     if isinstance(entry, Refusal):
         return _refused(entry.gpu_type, entry.precision, entry.layout, entry.detail, question)
     try:
-        timed = Timed(entry, timing.of(entry))
+        timed = timing.of(entry)
     except UntimedError as error:
         detail = "; ".join(fault.message for fault in error.faults)
         return _refused(entry.gpu_type, entry.plan.weight_format, entry.layout, detail, question)
-    mean_length = memory.use(
-        question.service.model,
-        entry.gpu_type.gpu,
-        entry.layout,
-        entry.plan,
-        entry.settings,
-        max_model_len=question.service.isl + question.service.output_tokens,
-        cuda_graphs_gib=question.service.serving.cuda_graphs_gib,
-        extras=question.service.extras,
-    )
-    return predicted(
-        (timed,), question, layout=entry.layout, gpus=entry.layout.gpus, cache_holds=mean_length.max_concurrency
-    )
+    holds = entry.memory_at(entry.service.isl + entry.service.output_tokens).max_concurrency
+    return predicted((timed,), question, layout=entry.layout, gpus=entry.layout.gpus, cache_holds=holds)
 
 
 def _refused(gpu_type: GpuType, precision: str, layout: Layout, reason: str, question: Question) -> CurveLine:
@@ -209,8 +199,8 @@ def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -
     if not within:
         return [LoadSample.unknown(n) for n in in_flight]
     evaluate = batching.open_loop if arrivals == "poisson" else batching.closed_loop
-    point = evaluate(load.curves, load.service, np.array([*within.values()]))
-    names: list[str] = [name for name in METRICS if load.service.osl > 1 or name != "itl"]
+    point = evaluate(load.curves, load.batching, np.array([*within.values()]))
+    names: list[str] = [name for name in METRICS if load.batching.osl > 1 or name != "itl"]
     samples = {
         n: LoadSample(
             n,
@@ -228,11 +218,11 @@ def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -
     return [samples.get(n) or LoadSample.unknown(n) for n in in_flight]
 
 
-def _decoding_of(load: Load, in_flight: int) -> float | None:
+def _decoding_of(load: Timed, in_flight: int) -> float | None:
     """The mean number that decode where Poisson arrivals keep `in_flight` on average; None where no stable rate does."""
-    ceiling = batching.decoding_limit(load.service, load.slots)
+    ceiling = load.most_decoding
     tried = np.geomspace(LIGHTEST * min(1.0, ceiling), ceiling, LOADS_TRIED)
-    point = batching.open_loop(load.curves, load.service, tried, {})
+    point = batching.open_loop(load.curves, load.batching, tried, {})
     ok = point.stable & (point.running <= load.slots)
     last = int(np.argmin(ok)) if not ok.all() else ok.size
     if last == 0 or in_flight > point.running[last - 1]:
@@ -294,8 +284,7 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
     closed form, and are measured in the steady state; where no stable rate does, nothing is known.
     """
     assert grid.tokens is not None
-    (part,) = line.parts
-    load = part.load
+    (load,) = line.parts
     traffic = Traffic(*lengths_of(grid.tokens), 0, longest=question.service.max_model_len, seed=grid.seed)
     fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else FEWEST_REQUESTS
 
@@ -305,16 +294,10 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
         decoding = _decoding_of(load, in_flight)
         if decoding is None:
             return None
-        rate = float(batching.requests_per_s(load.curves, load.service, np.array([decoding]))[0])
-        return steady(traffic, rate, in_flight, load.service.chunks)
+        rate = float(batching.requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
+        return steady(traffic, rate, in_flight, load.batching.chunks)
 
-    return [ReplicaJob(deployed_as(part.replica, load, question), n, of(n)) for n in grid.in_flight]
-
-
-def highest_stable(load: Load) -> Capacity:
-    """What a replica serves with all slots taken, or where prefill alone fills the time, whatever the latencies."""
-    rate = load.highest_per_s
-    return Capacity(rate, rate, batching.decoding_limit(load.service, load.slots), "utilisation")
+    return [ReplicaJob(deployed_as(load), n, of(n)) for n in grid.in_flight]
 
 
 class LineByRate(NamedTuple):
@@ -335,10 +318,10 @@ def by_rate(best: Answer, question: Question, tokens: Tokens | None, *, is_answe
     found = [(own, best)] if is_answer else []
     for share in SHARES:
         rate = share * most.requests_per_s
-        pool = replace(best.pool, count=1, point=best.pool.load.at_rate(rate, most))
-        size = Answer((pool,))
-        if not bool(pool.point.stable[0]) or float(pool.point.running[0]) > pool.load.slots:
+        pool = replace(best.pool, count=1, point=point_at_rate(best.pool.load, rate, most))
+        if not pool.point.stable or pool.point.running > pool.load.slots:
             continue
+        size = Answer((pool,))
         if tokens is not None:
             size = simulated(size, question, tokens)
         if size.run is None or size.run.stable:
@@ -346,7 +329,7 @@ def by_rate(best: Answer, question: Question, tokens: Tokens | None, *, is_answe
     found.sort(key=lambda entry: entry[1].requests_per_s / entry[1].pool.count)
     points = [judged(_of_size(size, question), limits)._replace(chosen=size is best) for _, size in found]
     layout = best.pool.replica.layout
-    line = predicted((Timed(best.pool.replica, best.pool.load),), question, layout=layout, gpus=layout.gpus)
+    line = predicted((best.pool.load,), question, layout=layout, gpus=layout.gpus)
     return LineByRate(replace(line, points=tuple(points)), tuple(share for share, _ in found))
 
 
@@ -402,11 +385,11 @@ def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tu
     """MBU and MFU of a step in which the sequences that decode on a replica do so at their mean context."""
     if sample.decoding is None or question.service.osl <= 1:
         return None, None
-    replica, load = line.parts[-1]
+    load = line.parts[-1]
     replicas = line.pools.pair.decode.count if isinstance(line.pools, Pair) else 1
-    micro = max(1.0, sample.decoding / replicas / load.service.pp)
+    micro = max(1.0, sample.decoding / replicas / load.batching.pp)
     batch = Batch(decode_sequences=micro, decode_context_tokens=question.service.isl + question.service.osl / 2)
-    timed = step_model.step(question.service.model, replica.layout, load.kernels, batch)
+    timed = step_model.step(question.service.model, load.replica.layout, load.kernels, batch)
     return timed.mbu, timed.mfu
 
 

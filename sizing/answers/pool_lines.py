@@ -16,12 +16,13 @@ import numpy as np
 
 from sizing.answers import pools
 from sizing.answers.answer import Answer, Pool
-from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, highest_stable, joined, predicted
+from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, joined, predicted
 from sizing.answers.points import METRICS, LoadSample, past_first
 from sizing.answers.pools import fits_node
-from sizing.answers.search import Timed
 from sizing.answers.verify import REQUESTS, driven, part_of, verify
-from sizing.question.question import Data, Question, SeparatePools
+from sizing.question.question import Question, SeparatePools
+from sizing.replica.capacity import highest_stable, point_at_rate
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
 
@@ -59,7 +60,7 @@ def _lines(
         best = min(anyhow.answers, key=lambda pair: _alone_s(pair, question), default=None)
     pairs = [] if best is None else list(_ratios(best, question, asked))
     for pair in pairs:
-        parts = tuple(Timed(pool.replica, pool.load) for pool in pair.pools)
+        parts = tuple(pool.load for pool in pair.pools)
         drawn = Pair(asked, pair, grid.in_flight_of_pools or _loads(pair, question))
         yield predicted(parts, question, gpus=pair.gpus, pools=drawn)
     if not pairs:
@@ -101,11 +102,11 @@ def _at_rate(pair: Answer, requests_per_s: float) -> Answer | None:
     """The same pools at a rate; None where one of them could not keep up or has too few slots."""
 
     def at(pool: Pool) -> Pool:
-        point = pool.load.at_rate(requests_per_s / pool.count, highest_stable(pool.load))
+        point = point_at_rate(pool.load, requests_per_s / pool.count, highest_stable(pool.load))
         return replace(pool, point=point, run=None)
 
     found = replace(pair, pools=tuple(map(at, pair.pools)), run=None)
-    ok = all(bool(pool.point.stable[0]) and float(pool.point.running[0]) <= pool.load.slots for pool in found.pools)
+    ok = all(pool.point.stable and pool.point.running <= pool.load.slots for pool in found.pools)
     return found if ok else None
 
 
@@ -152,7 +153,7 @@ def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:
             n,
             {name: pair.latency_s(name) for name in METRICS},
             pair.requests_per_s,
-            float(pair.decode.point.decoding[0]) * pair.decode.count,
+            pair.decode.point.decoding * pair.decode.count,
         )
         for n, pair in zip(drawn.in_flight, _at_loads(drawn, question), strict=True)
     ]

@@ -19,14 +19,18 @@ import numpy as np
 
 from sizing.answers import search as searching
 from sizing.answers.answer import Answer, Outcome, Pairing, Pool, preference
-from sizing.answers.search import Timed, alone, evaluate, resized, with_count
+from sizing.answers.search import alone, evaluate, resized, with_count
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.precision import PrecisionPlan
-from sizing.question.question import Data, GpuType, Phase, Question, SeparatePools
-from sizing.replica.capacity import Capacity, Load, Timing
-from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.model.service import Phase
+from sizing.question.question import Question, SeparatePools
+from sizing.replica.capacity import Capacity
+from sizing.replica.replica import Refusal, Replica
+from sizing.replica.timing import Timed
 from sizing.specs import demand
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Limit, Limits
 
 # What lets one pool take the caches of the other.
@@ -76,7 +80,7 @@ def _times(limit: Limit, factor: float) -> Limit:
     return limit.model_copy(update={"seconds": limit.seconds * factor})
 
 
-def delayed(load: Load, transfer: Transfer, prompt_tokens: int) -> Load:
+def delayed(load: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
     """Return a prefill load whose first tokens wait for the transfer of their cache.
 
     The whole prompt's moves, also what the prefill pool found in its own cache or host memory and so did not compute.
@@ -159,8 +163,7 @@ def search(question: Question, data: Data) -> Outcome:
     able: set[Phase] = set()
     for precision in question.space.precisions:
         prefill_request, _ = phase_requests(question, asked, None)
-        loads = Timing(prefill_request, data)
-        prefills, refused = _tabulated(prefill_request, asked.prefill.gpu_types, precision, loads)
+        prefills, refused = _tabulated(prefill_request, asked.prefill.gpu_types, precision, data)
         shares = list(_ttft_shares(question, prefills))
         if not shares:  # a prompt alone takes all of a limit on E2E
             whole, _ = phase_requests(question, asked, question.target.limits.e2e)
@@ -183,15 +186,10 @@ def search(question: Question, data: Data) -> Outcome:
 
 
 def _tabulated(
-    question: Question, options: Sequence[GpuType], precision: str | None, loads: Timing
+    question: Question, gpu_types: Sequence[GpuType], precision: str | None, data: Data
 ) -> tuple[list[Timed], list[Refusal]]:
     """Return every layout of the prefill pool whose step times can be tabulated, limits aside, and the others."""
-    unlimited = question.with_(limits=Limits())
-    entries = [
-        searching.timed(entry, replace(loads, question=unlimited)) if isinstance(entry, Replica) else entry
-        for option in options
-        for entry in candidates(question, option, precision, loads.data)
-    ]
+    entries = searching.tabulated(question, gpu_types, (precision,), data)
     return (
         [entry for entry in entries if isinstance(entry, Timed)],
         [entry for entry in entries if isinstance(entry, Refusal)],
@@ -204,7 +202,7 @@ def _ttft_shares(question: Question, prefills: Sequence[Timed]) -> Iterator[Limi
     if limit is None or not prefills:
         yield None
         return
-    shortest_s = LEAST_OVER_SOLO * min(entry.load.solo_ttft_s for entry in prefills)
+    shortest_s = LEAST_OVER_SOLO * min(entry.solo_ttft_s for entry in prefills)
     if shortest_s >= limit.seconds:
         return
     for seconds in np.geomspace(shortest_s, limit.seconds, TTFT_SHARES, endpoint=False):
@@ -247,11 +245,11 @@ def _paired(
 def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Timed], list[Refusal]]:
     """Return the prefill layouts that serve with the fewest GPUs where the transfer takes no time, and those that can't even so."""
     entries = [alone(entry, question) for entry in prefills]
-    timed = [entry for entry in entries if isinstance(entry, Timed)]
-    results = evaluate(timed, question)
+    fast = [entry for entry in entries if isinstance(entry, Timed)]
+    results = evaluate(fast, question)
     good = [
         (preference(Answer((result,)), question), entry)
-        for result, entry in zip(results, timed, strict=True)
+        for result, entry in zip(results, fast, strict=True)
         if isinstance(result, Pool)
     ]
     best = [entry for _, entry in sorted(good, key=lambda one: one[0])[:MOST_PREFILLS]]
@@ -271,9 +269,10 @@ def _prefills(
     question: Question, prefills: Sequence[Timed], decode: Pool, asked: SeparatePools, *, within_node: bool
 ) -> tuple[list[tuple[Pool, Transfer]], list[Refusal]]:
     """Return every prefill pool that can hand over to a decode pool, with the transfer."""
-    ready: list[tuple[Timed, Transfer, Load]] = []
+    ready: list[tuple[Timed, Transfer, Timed]] = []
     refused: list[Refusal] = []
-    for candidate, load in prefills:
+    for load in prefills:
+        candidate = load.replica
         if within_node and candidate.gpu_type.id != decode.replica.gpu_type.id:
             continue
         apart = unlike(candidate, decode.replica)
@@ -281,11 +280,11 @@ def _prefills(
             refused.append(_reject(candidate, "link", f"{apart}; allowed: {ALIKE}"))
             continue
         try:
-            transfer = _transfer(question, candidate, load, decode, asked, within_node=within_node)
+            transfer = _transfer(question, load, decode, asked, within_node=within_node)
         except UntimedError as error:
             refused.append(_reject(candidate, "link", "; ".join(fault.message for fault in error.faults)))
             continue
-        entry = alone(Timed(candidate, delayed(load, transfer, question.service.isl)), question)
+        entry = alone(delayed(load, transfer, question.service.isl), question)
         if isinstance(entry, Timed):
             ready.append((entry, transfer, load))
         else:
@@ -300,12 +299,10 @@ def _prefills(
     return found, refused
 
 
-def _transfer(
-    question: Question, replica: Replica, load: Load, decode: Pool, asked: SeparatePools, *, within_node: bool
-) -> Transfer:
+def _transfer(question: Question, load: Timed, decode: Pool, asked: SeparatePools, *, within_node: bool) -> Transfer:
     return transfer_of(
         question.service.model,
-        (replica.layout, load.kernels),
+        (load.replica.layout, load.kernels),
         (decode.replica.layout, decode.load.kernels),
         within_node=within_node,
         by_layer=asked.facts.by_layer,

@@ -3,77 +3,56 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from sizing.answers import counts
 from sizing.answers.answer import Answer, Outcome, Pool, preference
 from sizing.answers.counts import Reply, Trial
-from sizing.model.extras import Extras
-from sizing.question.question import Data, GpuType, Question
+from sizing.question.question import Question
 from sizing.replica.batching import Point
-from sizing.replica.capacity import Capacity, Load, Timing, most_of, points_of, solo_over
+from sizing.replica.capacity import Capacity, edge_of, most_of, point_at_rate, points_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
 from sizing.specs.bands import region
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
+from sizing.specs.gpu import GpuType
 
 CAUTIOUS_ROUNDS = 3  # the bands of one load ask for another size, whose load may have other bands
 
 
-class Timed(NamedTuple):
-    """A candidate whose step times are tabulated."""
-
-    replica: Replica
-    load: Load
-
-
 class Bounded(NamedTuple):
-    """A candidate with the most that one replica serves within the limits; None where no load meets them all."""
+    """A layout with the most that one replica serves within the limits; None where no load meets them all."""
 
-    replica: Replica
-    load: Load
+    load: Timed
     most: Capacity | None
 
 
-class Sized(NamedTuple):
-    """A candidate with the most that one replica serves, and the replicas that the demand takes."""
-
-    replica: Replica
-    load: Load
-    most: Capacity
-    replicas: int
-
-
-def timed(replica: Replica, loads: Timing) -> Timed | Refusal:
-    """Tabulate a candidate's step times, and see whether a lone request keeps the limits."""
-    found = _timed(replica, loads)
-    return alone(found, loads.question) if isinstance(found, Timed) else found
-
-
-def _timed(replica: Replica, loads: Timing) -> Timed | Refusal:
-    """Tabulate a candidate's step times.
+def timed(replica: Replica, timing: Timing) -> Timed | Refusal:
+    """Tabulate a layout's step times.
 
     What the data hold nothing to time by is turned down like any other, so that it ends no comparison.
     """
     try:
-        return Timed(replica, loads.of(replica))
+        return timing.of(replica)
     except UntimedError as error:
         return _reject(replica, "efficiency", "; ".join(fault.message for fault in error.faults), math.inf)
 
 
-def alone(found: Timed, question: Question) -> Timed | Refusal:
-    """Turn a candidate down whose lone request breaks a limit."""
-    candidate, load = found
-    over = solo_over(load, question.target.limits)
+def alone(load: Timed, question: Question) -> Timed | Refusal:
+    """Turn a layout down whose lone request breaks a limit."""
+    edge = edge_of(load.replica, question.target)
+    over = solo_over(load, edge.limits(question.target.limits))
     if over is None:
-        return found
+        return load
     name, value_s, limit_s = over
-    factor = getattr(load.edge, name)
+    factor = getattr(edge, name)
     worse = f" ({value_s * factor * 1e3:,.1f} ms at its band's worse edge)" if factor > 1 else ""
     return _reject(
-        candidate,
+        load.replica,
         name,
         f"{name.upper()} of a request that is alone is {value_s * 1e3:,.1f} ms{worse}, the limit "
         f"{limit_s * factor * 1e3:,.1f} ms",
@@ -81,40 +60,48 @@ def alone(found: Timed, question: Question) -> Timed | Refusal:
     )
 
 
-def sized(replica: Replica, load: Load, most: Capacity | None, question: Question) -> Sized | Refusal:
-    """Return how many replicas the demand takes when each serves `most` within the limits."""
+def evaluate(loads: Sequence[Timed], question: Question) -> list[Pool | Refusal]:
+    """What each layout serves within the limits; all of them are asked at once."""
+    return sized(_bounded(loads, question), question)
+
+
+def _bounded(loads: Sequence[Timed], question: Question) -> list[Bounded]:
+    return [Bounded(*each) for each in zip(loads, most_of(loads, question.target), strict=True)]
+
+
+def sized(layouts: Sequence[Bounded], question: Question) -> list[Pool | Refusal]:
+    """Size each layout for the demand; all of them are asked at once."""
+    entries = [_counted(bounded, question) for bounded in layouts]
+    good = [entry for entry in entries if not isinstance(entry, Refusal)]
+    loads, mosts, counts = zip(*good, strict=True) if good else ((), (), ())
+    points: Iterator[Point] = iter(points_of(loads, question.target, mosts, counts))
+    return [
+        entry
+        if isinstance(entry, Refusal)
+        else Pool(entry.load, entry.replicas, entry.most, next(points), edge_of(entry.load.replica, question.target))
+        for entry in entries
+    ]
+
+
+class _Counted(NamedTuple):
+    load: Timed
+    most: Capacity
+    replicas: int
+
+
+def _counted(bounded: Bounded, question: Question) -> _Counted | Refusal:
+    replica, most = bounded.load.replica, bounded.most
     if most is None:
         return _reject(replica, "capacity", "no load meets all limits at a stable utilisation", 1.0)
     count = replicas(question, replica, most)
     if count > 0:
-        return Sized(replica, load, most, count)
+        return _Counted(bounded.load, most, count)
     return _reject(
         replica,
         "gpu_budget",
         f"one replica takes {replica.layout.gpus} GPUs, the budget is {question.rules.gpu_budget}",
         replica.layout.gpus / (question.rules.gpu_budget or 1) - 1,
     )
-
-
-def evaluate(found: Sequence[Timed], question: Question) -> list[Pool | Refusal]:
-    """What each candidate serves within the limits; all of them are asked at once."""
-    return _evaluate(_bounded(found, question), question)
-
-
-def _bounded(found: Sequence[Timed], question: Question) -> list[Bounded]:
-    mosts = most_of([one.load for one in found], question)
-    return [Bounded(*one, most) for one, most in zip(found, mosts, strict=True)]
-
-
-def _evaluate(found: Sequence[Bounded], question: Question) -> list[Pool | Refusal]:
-    entries = [sized(*one, question) for one in found]
-    good = [entry for entry in entries if isinstance(entry, Sized)]
-    points = iter(points_of([e.load for e in good], question, [e.most for e in good], [e.replicas for e in good]))
-    return [_pool(entry, next(points), question) if isinstance(entry, Sized) else entry for entry in entries]
-
-
-def _pool(entry: Sized, point: Point, question: Question) -> Pool:
-    return Pool(entry.replica, entry.load, question.service.phase, entry.replicas, entry.most, point)
 
 
 def _reject(replica: Replica, reason: str, detail: str, shortfall: float) -> Refusal:
@@ -144,7 +131,8 @@ def with_count(pool: Pool, count: int, question: Question, data: Data) -> Pool:
 
 
 def _at(pool: Pool, count: int, question: Question) -> Pool:
-    return replace(pool, count=count, point=pool.load.at(question, pool.capacity, count), run=None)
+    (point,) = points_of([pool.load], question.target, [pool.capacity], [count])
+    return replace(pool, count=count, point=point, run=None)
 
 
 def _evaluated_at(pool: Pool, count: int, question: Question, data: Data) -> Pool | None:
@@ -169,12 +157,7 @@ def at_share(pool: Pool, share: float) -> Pool:
     most = replace(
         pool.capacity, amount=pool.capacity.amount * share, requests_per_s=pool.capacity.requests_per_s * share
     )
-    rate = float(pool.point.requests_per_s[0]) * share
-    return replace(
-        pool,
-        point=pool.load.at_rate(rate, most),
-        capacity=most,
-    )
+    return replace(pool, point=point_at_rate(pool.load, pool.point.requests_per_s * share, most), capacity=most)
 
 
 def outcome_of(results: Sequence[Pool | Refusal], question: Question) -> Outcome:
@@ -190,7 +173,7 @@ def outcome_of(results: Sequence[Pool | Refusal], question: Question) -> Outcome
 def with_extras_found(outcome: Outcome) -> Outcome:
     """The outcome with a question that says what the replicas of its answer find in their caches."""
     best, question = outcome.best, outcome.question
-    if best is None or best.pool.load.kernels.extras == question.service.extras:
+    if best is None or best.pool.replica.service.extras == question.service.extras:
         return outcome
     return replace(outcome, question=best.pool.question(question))
 
@@ -208,7 +191,7 @@ def search(question: Question, options: Sequence[GpuType], precisions: Sequence[
 
 def _spread(question: Question, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data) -> Outcome:
     """Evaluate every layout at the fewest replicas that suffice with what so many find in their caches."""
-    entries = [entry for o in options for name in precisions for entry in candidates(question, o, name, data)]
+    entries = [entry for o in options for name in precisions for entry in candidates(question.service, o, name, data)]
     layouts = [entry if isinstance(entry, Replica) else entry.sized for entry in entries]
     results: list[Pool | Refusal] = [e for e in entries if isinstance(e, Refusal) and e.sized is None]
     results += _fewest([layout for layout in layouts if layout is not None], question, data)
@@ -230,14 +213,12 @@ def _fewest(layouts: Sequence[Replica], question: Question, data: Data) -> list[
 
 def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question, data: Data) -> list[Pool | Refusal]:
     """Evaluate layouts, each as one of the replicas that are tried."""
-    tables: dict[Extras, Timing] = {}
+    timing = Timing(data)
     results: list[Timed | Refusal] = []
     for candidate, trial in layouts:
-        there, layout = counts.placed(candidate, question, trial)
-        if isinstance(layout, Replica):
-            results.append(timed(layout, tables.setdefault(there.service.extras, Timing(there, data))))
-        else:
-            results.append(layout)
+        layout = counts.placed(candidate, trial)
+        entry = timed(layout, timing) if isinstance(layout, Replica) else layout
+        results.append(alone(entry, question) if isinstance(entry, Timed) else entry)
     found = iter(evaluate([entry for entry in results if isinstance(entry, Timed)], question))
     return [next(found) if isinstance(entry, Timed) else entry for entry in results]
 
@@ -249,7 +230,7 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
     if result.count > trial.replicas:
         return Reply(result.count)
     there = _at(result, trial.replicas, question)
-    alive = counts.alive(there.replica, there.question(question), there.point, trial.replicas)
+    alive = counts.alive(there.replica, question.target, there.point, trial.replicas)
     return Reply(result.count, 1.0 if alive is None else alive.kept)
 
 
@@ -259,7 +240,7 @@ def settled(question: Question, once: Callable[[Question], Outcome]) -> Outcome:
     for _ in range(CAUTIOUS_ROUNDS if question.target.pessimistic else 0):
         if found.best is None:
             break
-        load = region(float(found.best.pool.point.running[0]))
+        load = region(found.best.pool.point.running)
         if load == found.question.target.pessimistic_load:
             break
         found = once(question.with_(pessimistic_load=load))
@@ -270,12 +251,12 @@ def tabulated(
     question: Question, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data
 ) -> list[Timed | Refusal]:
     """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits."""
-    loads = Timing(question, data)
+    timing = Timing(data)
     return [
-        _timed(entry, loads) if isinstance(entry, Replica) else entry
+        timed(entry, timing) if isinstance(entry, Replica) else entry
         for option in options
         for name in precisions
-        for entry in candidates(question, option, name, data)
+        for entry in candidates(question.service, option, name, data)
     ]
 
 
@@ -288,5 +269,5 @@ def bounded(layouts: Sequence[Timed | Refusal], question: Question) -> list[Boun
 
 def chosen(layouts: Sequence[Bounded | Refusal], question: Question) -> Outcome:
     """Size every layout for the demand; best first, each rejected one with its reason."""
-    evaluated = iter(_evaluate([entry for entry in layouts if isinstance(entry, Bounded)], question))
+    evaluated = iter(sized([entry for entry in layouts if isinstance(entry, Bounded)], question))
     return outcome_of([next(evaluated) if isinstance(entry, Bounded) else entry for entry in layouts], question)

@@ -9,9 +9,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
-from sizing.answers.search import Bounded, Timed, bounded, chosen, search, settled, tabulated
-from sizing.question.question import Data, GpuType, Question, Service
+from sizing.answers.search import Bounded, bounded, chosen, search, settled, tabulated
+from sizing.model.service import Service
+from sizing.question.question import Question
 from sizing.replica.replica import Refusal
+from sizing.replica.timing import Timed
+from sizing.specs.data import Data
+from sizing.specs.gpu import GpuType
 
 MOST_KEPT = 256  # sets of layouts that are kept: some hundred kB each
 LOOKED_UP = ("model", "engine")  # large, and one object wherever they are the same

@@ -16,9 +16,10 @@ from sizing.answers.search import at_share, replicas, with_count, with_extras_fo
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.simulation import ROUNDS, Deployed, Served, Traffic, simulate
-from sizing.question.question import Data, Question, SeparatePools
-from sizing.replica.capacity import Load
-from sizing.replica.replica import Replica
+from sizing.question.question import Question, SeparatePools
+from sizing.replica.capacity import Capacity, most_of
+from sizing.replica.timing import Timed
+from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
 
@@ -87,7 +88,7 @@ def keeps_headroom(answer: Answer, question: Question) -> bool:
 
 def limits_of(answer: Answer, question: Question) -> Limits:
     """The limits that a simulation must keep: those asked for, each at the edge that its pool is sized on."""
-    prefill, decode = (pool.load.edge.limits(question.target.limits) for pool in (answer.prefill, answer.decode))
+    prefill, decode = (pool.edge.limits(question.target.limits) for pool in (answer.prefill, answer.decode))
     tighter = min((of.e2e for of in (prefill, decode) if of.e2e is not None), key=lambda e2e: e2e.seconds, default=None)
     return Limits(ttft=prefill.ttft, itl=decode.itl, e2e=tighter)
 
@@ -114,7 +115,7 @@ def next_size(pool: Pool, run: Served, question: Question) -> int:
 
     The correction is gone half of the way at a time: it is largest where a limit is broken, and falls with the load.
     """
-    most = pool.load.most(question.with_(limits=tightened(pool, run, question.target.limits)))
+    most = _most(pool, tightened(pool, run, question.target.limits), question)
     needed = pool.count if most is None else replicas(question, pool.replica, most)
     return pool.count + max(1, (needed - pool.count) // 2)
 
@@ -191,14 +192,19 @@ def corrected(answer: Answer, question: Question) -> Answer:
     pool, limits = answer.pool, tightened(answer.pool, answer.run, question.target.limits)
     if limits is question.target.limits:
         return answer
-    rate = float(pool.point.requests_per_s[0])
+    rate = pool.point.requests_per_s
     load = question.target.concurrency / pool.count if question.target.concurrency else rate
-    most = pool.load.most(question.with_(limits=limits))
+    most = _most(pool, limits, question)
     if most is None or most.amount <= load:
         most = replace(pool.capacity, amount=load, requests_per_s=rate)
     else:
         most = replace(most, decoding=pool.capacity.decoding)
     return replace(answer, pools=(replace(pool, capacity=most),))
+
+
+def _most(pool: Pool, limits: Limits, question: Question) -> Capacity | None:
+    (most,) = most_of([pool.load], question.with_(limits=limits).target)
+    return most
 
 
 def tightened(pool: Pool, run: Served, limits: Limits) -> Limits:
@@ -242,12 +248,10 @@ def driven(answer: Answer, question: Question, tokens: Tokens, requests: int, se
     traffic = Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
     rate = answer.requests_per_s * share
     in_flight = rate * answer.closed_s("e2e")["mean"]
-    traffic = steady(traffic, rate, in_flight, max(prefill.load.service.chunks, 1.0), requests)
-    both = (
-        replace(deployed_as(pool.replica, pool.load, question), replicas=count)
-        for pool, count in zip(answer.pools, counts, strict=True)
+    traffic = steady(traffic, rate, in_flight, max(prefill.load.batching.chunks, 1.0), requests)
+    handed = transfer.simulate(
+        deployed_as(prefill.load, counts[0]), deployed_as(decode.load, counts[1]), answer.transfer, traffic
     )
-    handed = transfer.simulate(next(both), next(both), answer.transfer, traffic)
     pools = replace(prefill, run=handed.prefill), replace(decode, run=handed.decode)
     return replace(answer, pools=pools, run=handed.whole)
 
@@ -263,7 +267,7 @@ def part_of(prefills: int, decodes: int, most: int = MOST_REPLICAS) -> tuple[int
 
 def _replica_driven(pool: Pool, question: Question, tokens: Tokens, requests: int, seed: int) -> Served:
     """Simulate one replica of a pool that does all of a request, under its share of the demand."""
-    deployed = deployed_as(pool.replica, pool.load, question)
+    deployed = deployed_as(pool.load)
     isl, osl = lengths_of(tokens)
     traffic = Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
     if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
@@ -275,19 +279,22 @@ def _replica_driven(pool: Pool, question: Question, tokens: Tokens, requests: in
     rate = pool.requests_per_s / pool.count
     in_flight = rate * pool.closed_s("e2e")["mean"]
     return simulate(
-        deployed, steady(traffic, rate, in_flight, pool.load.service.chunks, requests), routing="round-robin"
+        deployed, steady(traffic, rate, in_flight, pool.load.batching.chunks, requests), routing="round-robin"
     )
 
 
-def deployed_as(chosen: Replica, load: Load, question: Question) -> Deployed:
-    """One replica of a layout, to be simulated."""
+def deployed_as(load: Timed, replicas: int = 1) -> Deployed:
+    """Equal replicas of a layout, to be simulated."""
+    replica = load.replica
+    extras = replica.service.extras
     return Deployed(
-        model=question.service.model,
-        layout=chosen.layout,
+        model=replica.service.model,
+        layout=replica.layout,
         kernels=load.kernels,
-        memory=chosen.memory,
-        rules=of_engine(chosen.settings, verified=question.service.extras.verified),
-        prefix_hit=load.kernels.extras.cached.share,
+        memory=replica.memory,
+        rules=of_engine(replica.settings, verified=extras.verified),
+        replicas=replicas,
+        prefix_hit=extras.cached.share,
     )
 
 

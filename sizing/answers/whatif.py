@@ -21,7 +21,7 @@ from sizing.model.extras import drafts
 from sizing.question import question as requests
 from sizing.question.question import Question
 from sizing.specs.errors import InputError
-from sizing.specs.facts import Trial
+from sizing.specs.facts import OptimisationTrial
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Defaults, Tokens, Workload
 
@@ -167,7 +167,7 @@ class Tried:
     """A trial alone: its answer, or why there is none; and how it depends on what it assumes."""
 
     name: str
-    trial: Trial
+    trial: OptimisationTrial
     best: Answer | None
     why_not: str | None = None
     sensitivity: tuple[Varied, ...] = ()
@@ -180,6 +180,26 @@ class Combination:
     names: tuple[str, ...]
     options: Options
     best: Answer | None
+
+
+class Answered(NamedTuple):
+    """An answer, None for none, and whether a simulation confirmed it."""
+
+    best: Answer | None
+    verified: bool
+
+
+class Trials(NamedTuple):
+    """What came of all trials: the answer without any, by the closed form, against which each of `tried` is held.
+
+    `base` is that answer, `after` the best combination, both as they are shown: simulated where that is asked for.
+    """
+
+    closed_form: Answer | None
+    base: Answered
+    tried: tuple[Tried, ...]
+    best: Combination
+    after: Answered
 
 
 def solved(outcome: Outcome) -> Solved:
@@ -198,7 +218,7 @@ def order(found: Answer | None, question: Question) -> tuple[float, ...]:
     return (first, cost(found), -found.most_per_gpu)
 
 
-def applicable(trial: Trial, question: Question, weight_bits: float, kv_bits: float) -> bool:
+def applicable(trial: OptimisationTrial, question: Question, weight_bits: float, kv_bits: float) -> bool:
     """Return whether a trial changes anything of a request that is served with so many bits a weight and cached value."""
     if trial.optimisation is not None and trial.optimisation in question.service.optimisations.asked():
         return False
@@ -214,7 +234,7 @@ def applicable(trial: Trial, question: Question, weight_bits: float, kv_bits: fl
     return weight_bits >= (trial.least_weight_bits or 0) and kv_bits >= (trial.least_kv_bits or 0)
 
 
-def alone(name: str, trial: Trial, solve: Solve) -> Tried:
+def alone(name: str, trial: OptimisationTrial, solve: Solve) -> Tried:
     """Return what a trial brings by itself, and with what it assumes a step lower and higher."""
     try:
         best, why_not = solve(trial.values())
@@ -225,7 +245,7 @@ def alone(name: str, trial: Trial, solve: Solve) -> Tried:
     return Tried(name, trial, best, None, tuple(_sensitivity(trial, solve)))
 
 
-def _sensitivity(trial: Trial, solve: Solve) -> Iterable[Varied]:
+def _sensitivity(trial: OptimisationTrial, solve: Solve) -> Iterable[Varied]:
     assumed = trial.assumed
     if assumed is None:
         return

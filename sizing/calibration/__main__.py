@@ -20,7 +20,7 @@ from sizing.calibration import fit
 from sizing.calibration.command import processes
 from sizing.calibration.command import run as run_command
 from sizing.calibration.fit import Constant, Observed, Values, group_of, observe, rules_out
-from sizing.calibration.profiles import Refitted, engine_rewritten
+from sizing.calibration.profiles import NewRow, engine_rewritten
 from sizing.catalog import engines, shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.specs.calibration import Calibration, Fitted
@@ -249,7 +249,7 @@ def write(found: Calibrated) -> list[Path]:
         if place_of(constant) not in found.kept:
             continue
         by_row[constant.engine, constant.setting, constant.row][constant.field] = value
-    new: dict[str, dict[str, dict[int, Refitted]]] = defaultdict(lambda: defaultdict(dict))
+    new: dict[str, dict[str, dict[int, NewRow]]] = defaultdict(lambda: defaultdict(dict))
     for (engine, setting, row), values in by_row.items():
         new[engine][setting][row] = refitted(found, (engine, setting, row), values)
     written = []
@@ -269,7 +269,7 @@ def origin_of(row: MeasuredRow) -> str:
     return f"{address} ({row.source})" if address else row.source
 
 
-def refitted(found: Calibrated, place: Place, values: dict[str, float]) -> Refitted:
+def refitted(found: Calibrated, place: Place, values: dict[str, float]) -> NewRow:
     """Return what is new of a row of a profile: its spread is the median error of ITL, of a front end that of TTFT."""
     metric = "ttft_ms" if place[1] == "front_end" else "itl_ms"
     errors, sources, groups = [], Counter[str](), set()
@@ -280,7 +280,7 @@ def refitted(found: Calibrated, place: Place, values: dict[str, float]) -> Refit
             if _states(row, seen, metric):
                 errors.append(abs(seen.metrics[metric] / getattr(row, metric) - 1))
     named = " ; ".join(f"{source}, {rows} rows" for source, rows in sources.most_common())
-    return Refitted(
+    return NewRow(
         value=values,
         points=sum(sources.values()),
         spread=float(np.median(errors)) if errors else 0.0,

@@ -19,7 +19,7 @@ from sizing.calibration.kernel_points import Array, Summary
 from sizing.model.precision import peak_flops
 from sizing.replica import kernels, roofline
 from sizing.replica import roofline as network
-from sizing.specs.calibration import Range
+from sizing.specs.calibration import ConstantRange
 from sizing.specs.gpu import CollectiveRow, DecodeAttentionRow, EfficiencyRow, Gpu, MlaDecodeRow, PrefillAttentionRow
 from sizing.specs.units import GIGA, MICRO
 
@@ -43,7 +43,7 @@ WEIGHT_ONLY = frozenset(name for names in kernels.WEIGHT_ONLY_ROWS.values() for 
 SIXTEEN_BIT = "bf16"
 
 
-class Errors(NamedTuple):
+class FitErrors(NamedTuple):
     """Median and 90th percentile of |predicted/measured - 1|, and the mean loss that a fit makes small."""
 
     median: float
@@ -55,9 +55,9 @@ class Refit(NamedTuple):
     """A row fitted anew, and errors: of the profile's constants, of those fitted, and on sizes left out of the fit."""
 
     row: EfficiencyRow
-    before: Errors
-    after: Errors
-    left_out: Errors
+    before: FitErrors
+    after: FitErrors
+    left_out: FitErrors
     points: int
 
     def gain(self) -> float:
@@ -68,7 +68,7 @@ class Refit(NamedTuple):
 class Terms(NamedTuple):
     """How a fit is done: between what each constant may lie, the scale of the loss, and how many folds are left out."""
 
-    bounds: Mapping[str, Range]
+    bounds: Mapping[str, ConstantRange]
     loss_scale: float
     folds: int
 
@@ -150,12 +150,12 @@ def fitted(row: EfficiencyRow, gpu: Gpu, points: Summary, terms: Terms) -> Effic
     return tried(found.x)
 
 
-def errors(predicted_s: Array, measured_s: Array, loss_scale: float) -> Errors:
+def errors(predicted_s: Array, measured_s: Array, loss_scale: float) -> FitErrors:
     """Return how far predictions lie from measurements."""
     ratio = predicted_s / measured_s
     off = np.abs(ratio - 1)
     loss = np.log1p((np.log(ratio) / loss_scale) ** 2)
-    return Errors(float(np.median(off)), float(np.quantile(off, 0.9)), float(np.mean(loss)))
+    return FitErrors(float(np.median(off)), float(np.quantile(off, 0.9)), float(np.mean(loss)))
 
 
 def refit(row: EfficiencyRow, gpu: Gpu, points: Summary, terms: Terms) -> Refit:

@@ -119,7 +119,7 @@ CACHE_BYTES = {"fp8": 1.0}  # of one cached value; in any other precision it has
 SIXTEEN_BIT_BYTES = 2.0
 
 
-class Point(NamedTuple):
+class KernelPoint(NamedTuple):
     """One measurement: seconds, work, and the size that points are left out by (rows, tokens, bytes of a message)."""
 
     seconds: float
@@ -132,7 +132,7 @@ class Summary(NamedTuple):
     """All points of one row, and the version that was measured."""
 
     version: str
-    points: tuple[Point, ...]
+    points: tuple[KernelPoint, ...]
 
     def column(self, name: str) -> Array:
         """Return one column of the points, shape (n,)."""
@@ -142,14 +142,14 @@ class Summary(NamedTuple):
 def summaries(tables: Tables, rules: KernelRules, versions: Mapping[Key, str]) -> dict[Key, Summary]:
     """Return the points of each row of a known version that has enough of them."""
     names = Names(rules)
-    points: dict[Key, list[Point]] = defaultdict(list)
+    points: dict[Key, list[KernelPoint]] = defaultdict(list)
     _add_products(tables, rules, names, points)
     _add_experts(tables, names, points)
     _add_attention(tables, names, points)
     for line in tables.collectives:
         key = names.collective(line.gpu, line.source, line.op, line.backend, line.n_gpus)
         if key is not None and line.bytes <= rules.most_message_mib * MIB:
-            points[key].append(Point(line.us * MICRO, 0.0, line.bytes, line.bytes))
+            points[key].append(KernelPoint(line.us * MICRO, 0.0, line.bytes, line.bytes))
     return {
         key: Summary(versions[key], tuple(found))
         for key, found in points.items()
@@ -157,7 +157,7 @@ def summaries(tables: Tables, rules: KernelRules, versions: Mapping[Key, str]) -
     }
 
 
-def _add_products(tables: Tables, rules: KernelRules, names: Names, points: dict[Key, list[Point]]) -> None:
+def _add_products(tables: Tables, rules: KernelRules, names: Names, points: dict[Key, list[KernelPoint]]) -> None:
     peaks = {(fit.gpu, fit.framework, fit.dtype): fit for fit in tables.gemm_fit}
     for line in tables.gemm:
         key = names.computed(line.gpu, line.framework, "gemm", line.dtype)
@@ -166,10 +166,12 @@ def _add_products(tables: Tables, rules: KernelRules, names: Names, points: dict
             continue
         seconds = line.lat_us_median * MICRO
         flops = line.flop_frac_p50 * fit.peak_tflops_dense * TERA * seconds
-        points[key].append(Point(seconds, flops, line.bw_frac_p50 * fit.peak_bw_gbs * GIGA * seconds, line.m_bin_lo))
+        points[key].append(
+            KernelPoint(seconds, flops, line.bw_frac_p50 * fit.peak_bw_gbs * GIGA * seconds, line.m_bin_lo)
+        )
 
 
-def _add_experts(tables: Tables, names: Names, points: dict[Key, list[Point]]) -> None:
+def _add_experts(tables: Tables, names: Names, points: dict[Key, list[KernelPoint]]) -> None:
     """Add expert products. Their tables state no bandwidth: it is that which others of the GPU state."""
     bandwidths = {fit.gpu: fit.peak_bw_gbs for fit in tables.decode_fit}
     bandwidths |= {fit.gpu: fit.peak_bw_gbs for fit in tables.gemm_fit}
@@ -182,14 +184,14 @@ def _add_experts(tables: Tables, names: Names, points: dict[Key, list[Point]]) -
             continue
         seconds = line.lat_us * MICRO
         flops, moved = line.flop_frac * tflops * TERA * seconds, line.weight_bw_frac * gbs * GIGA * seconds
-        points[key].append(Point(seconds, flops, moved, line.num_tokens))
+        points[key].append(KernelPoint(seconds, flops, moved, line.num_tokens))
 
 
-def _add_attention(tables: Tables, names: Names, points: dict[Key, list[Point]]) -> None:
+def _add_attention(tables: Tables, names: Names, points: dict[Key, list[KernelPoint]]) -> None:
     for read in tables.decode:
         key = names.computed(read.gpu, read.framework, "decode_attention", read.kv_dtype)
         if key is not None:
-            point = Point(read.lat_us * MICRO, 0.0, read.kv_mb * MEGA, read.kv_len)
+            point = KernelPoint(read.lat_us * MICRO, 0.0, read.kv_mb * MEGA, read.kv_len)
             points[key._replace(head_dim=read.head_dim)].append(point)
     for line in tables.prefill:
         key = names.prefill(line.gpu, line.framework, line.attn_dtype, line.kv_dtype, line.head_dim)
@@ -197,4 +199,4 @@ def _add_attention(tables: Tables, names: Names, points: dict[Key, list[Point]])
             mixer = GqaAttention(line.q_heads, line.kv_heads, line.head_dim)
             cached = CACHE_BYTES.get(key.cache, SIXTEEN_BIT_BYTES)
             work = gqa.prefill(mixer, 1, cached, float(line.batch), float(line.isl), 0.0)
-            points[key].append(Point(line.lat_us * MICRO, float(work.flops), float(work.bytes), line.isl))
+            points[key].append(KernelPoint(line.lat_us * MICRO, float(work.flops), float(work.bytes), line.isl))

@@ -20,7 +20,7 @@ from sizing.specs.units import GIGA
 DIGITS = 3  # of an error, after the point
 
 
-class Refitted(NamedTuple):
+class RefittedRow(NamedTuple):
     """A row of a profile, by number, and what a fit finds; `kept` says why it stays whatever that is."""
 
     key: Key
@@ -35,7 +35,7 @@ class Refitted(NamedTuple):
         return self.kept is None and self.fit.gain() > least_gain
 
 
-class Compared(NamedTuple):
+class ComparedRow(NamedTuple):
     """A row of a profile for which others' constants are all there is, and how they differ."""
 
     key: Key
@@ -44,21 +44,21 @@ class Compared(NamedTuple):
     kept: str | None
 
 
-class Found(NamedTuple):
+class KernelRefits(NamedTuple):
     """What a folder says: rows with points, rows with constants alone, and what no profile has a row for."""
 
-    refitted: list[Refitted]
-    compared: list[Compared]
+    refitted: list[RefittedRow]
+    compared: list[ComparedRow]
     without_row: list[Key]
 
 
-def refits(tables: Tables, calibration: Calibration) -> Found:
+def refits(tables: Tables, calibration: Calibration) -> KernelRefits:
     """Return, profile by profile, what the tables make of each row."""
     rules = calibration.kernels
     constants = published(tables, rules)
     points = summaries(tables, rules, versions(tables, rules))
     terms = kernel_fit.Terms(rules.bounds, calibration.loss_scale, calibration.folds)
-    found = Found([], [], [])
+    found = KernelRefits([], [], [])
     known = set()
     for profile in dict.fromkeys(rules.gpus.values()):
         gpu = gpus.load_gpu(profile).spec
@@ -68,21 +68,21 @@ def refits(tables: Tables, calibration: Calibration) -> Found:
             known.add(key)
             if key in points:
                 fit = kernel_fit.refit(row, gpu, points[key], terms)
-                found.refitted.append(Refitted(key, number, row, points[key].version, fit, kept))
+                found.refitted.append(RefittedRow(key, number, row, points[key].version, fit, kept))
             elif key in constants:
                 found.compared.append(comparison(key, row, gpu, constants[key], kept))
     found.without_row.extend(sorted({*points, *constants} - known))
     return found
 
 
-def comparison(key: Key, row: EfficiencyRow, gpu: Gpu, fit: Published, kept: str | None) -> Compared:
+def comparison(key: Key, row: EfficiencyRow, gpu: Gpu, fit: Published, kept: str | None) -> ComparedRow:
     """Return how published constants, restated against the GPU's own peaks, differ from those of a row."""
     peak_flops = 0.0 if isinstance(row, CollectiveRow) or not fit.peak_flops else kernel_fit.peak(gpu, row.precision)
     own = restated(fit, peak_flops, gpu.datasheet.memory.bandwidth_gb_per_s * GIGA)
-    return Compared(key, fit.version, differences(row, own), kept)
+    return ComparedRow(key, fit.version, differences(row, own), kept)
 
 
-def fields_of(one: Refitted, source: str) -> dict[str, Value]:
+def fields_of(one: RefittedRow, source: str) -> dict[str, Value]:
     """Return the fields of a row that change: version, constants, and what they rest on."""
     return {
         "version": one.version,
@@ -95,7 +95,7 @@ def fields_of(one: Refitted, source: str) -> dict[str, Value]:
     }
 
 
-def write(refitted: Sequence[Refitted], calibration: Calibration) -> list[Path]:
+def write(refitted: Sequence[RefittedRow], calibration: Calibration) -> list[Path]:
     """Write the rows whose fit helps on sizes left out into their profiles. Returns the files written."""
     new: dict[str, dict[int, Mapping[str, Value]]] = {}
     for one in refitted:

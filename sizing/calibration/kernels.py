@@ -24,7 +24,7 @@ from rich.table import Table
 from sizing.calibration import kernel_fit
 from sizing.calibration.command import run
 from sizing.calibration.kernel_points import why_kept
-from sizing.calibration.kernel_refits import Compared, Found, Refitted, refits, write
+from sizing.calibration.kernel_refits import ComparedRow, KernelRefits, RefittedRow, refits, write
 from sizing.calibration.kernel_tables import Tables, load_tables, names_in
 from sizing.calibration.profiles import written
 from sizing.catalog import shelf
@@ -43,7 +43,7 @@ class _Medians(NamedTuple):
     left_out: str
 
 
-def rows_table(refitted: Sequence[Refitted], least_gain: float) -> Table:
+def rows_table(refitted: Sequence[RefittedRow], least_gain: float) -> Table:
     """Every row with points, now and refitted: constants, median and P90 of errors in %, and what becomes of it."""
     title = "rows refitted from points; error, %: median / p90, now above, refitted below"
     table = Table(
@@ -63,7 +63,7 @@ def rows_table(refitted: Sequence[Refitted], least_gain: float) -> Table:
     return table
 
 
-def published_table(compared: Sequence[Compared]) -> Table:
+def published_table(compared: Sequence[ComparedRow]) -> Table:
     """Rows for which constants alone were published, where those differ from the profile's: nothing tests them here."""
     table = Table("GPU", "row", "version", "profile, published", "kept", title="constants as published, not refitted")
     for one in compared:
@@ -72,7 +72,7 @@ def published_table(compared: Sequence[Compared]) -> Table:
     return table
 
 
-def operations_table(found: Found, least_gain: float) -> Table:
+def operations_table(found: KernelRefits, least_gain: float) -> Table:
     """By operation: how many rows, what becomes of them, and the medians over rows of their errors."""
     title = "by operation; error, %: medians over rows of median / p90"
     table = Table("operation", "refitted", "written", "now", "fitted", "left out", "published", "differ", title=title)
@@ -91,7 +91,7 @@ def operations_table(found: Found, least_gain: float) -> Table:
     return table
 
 
-def without_row(found: Found, calibration: Calibration) -> Iterator[str]:
+def without_row(found: KernelRefits, calibration: Calibration) -> Iterator[str]:
     """Say of each table that no profile has a row for, why."""
     for key in found.without_row:
         why = why_kept(key, calibration.kernels.kept)
@@ -110,7 +110,7 @@ def _constants(row: EfficiencyRow) -> str:
     return ", ".join(f"{name} {written(value)}" for name, value in kernel_fit.constants_of(row).items())
 
 
-def _errors(errors: kernel_fit.Errors) -> str:
+def _errors(errors: kernel_fit.FitErrors) -> str:
     return f"{errors.median * PERCENT:.1f} / {errors.p90 * PERCENT:.0f}"
 
 

@@ -83,7 +83,7 @@ ITEM = "    - {"
 SIGNIFICANT, NOTHING = 3, 1e-3  # digits that are kept; what a solver leaves of a zero, in any unit used here
 
 
-class Refitted(NamedTuple):
+class NewRow(NamedTuple):
     """What is new of one row of a setting: fields of its value, and what it rests on."""
 
     value: dict[str, float]
@@ -93,7 +93,7 @@ class Refitted(NamedTuple):
     note: str
 
 
-def engine_rewritten(text: str, setting: str, rows: Mapping[int, Refitted]) -> str:
+def engine_rewritten(text: str, setting: str, rows: Mapping[int, NewRow]) -> str:
     """Return a profile's text with rows of a setting, by number, replaced. Raises ValueError where there is none such."""
     found = re.search(rf"^  {setting}:[^\n]*\n((?:    .*\n|\n)+)", f"{text}\n", re.MULTILINE)
     if found is None:
@@ -109,7 +109,7 @@ def engine_rewritten(text: str, setting: str, rows: Mapping[int, Refitted]) -> s
     return f"{text[: found.start(1)]}{''.join(pieces)}{text[found.end(1) :]}".rstrip("\n") + "\n"
 
 
-def _row(piece: str, new: Refitted) -> str:
+def _row(piece: str, new: NewRow) -> str:
     stated = yaml.safe_load(piece)[0]
     value = {**stated["value"], **{name: _rounded(number) for name, number in new.value.items()}}
     value |= {"points": new.points, "spread": _rounded(new.spread)}

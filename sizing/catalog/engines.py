@@ -11,21 +11,21 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from sizing.catalog.faults import faults_of
-from sizing.catalog.files import Document, FieldPath
+from sizing.catalog.files import DataFile, FieldPath
 from sizing.catalog.shelf import Found, Shelf, load
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import parse_version
 
 
-def check_settings(engine: Engine, document: Document) -> None:
+def check_settings(engine: Engine, document: DataFile) -> None:
     """Raise InputError with every fault of a profile's rows: a setting missing, unknown or wrong, a version that is none."""
     faults = dict.fromkeys((*_version_faults(engine, document), *_value_faults(engine, document)))
     if faults:
         raise InputError(sorted(faults, key=lambda fault: fault.line or 0))
 
 
-def _version_faults(engine: Engine, document: Document) -> Iterator[Fault]:
+def _version_faults(engine: Engine, document: DataFile) -> Iterator[Fault]:
     stated: dict[FieldPath, str | None] = {("oldest",): engine.oldest, ("newest",): engine.newest}
     for setting, rows in engine.settings.items():
         for index, row in enumerate(rows):
@@ -40,7 +40,7 @@ def _version_faults(engine: Engine, document: Document) -> Iterator[Fault]:
             yield Fault(str(error), file, line, name)
 
 
-def _value_faults(engine: Engine, document: Document) -> Iterator[Fault]:
+def _value_faults(engine: Engine, document: DataFile) -> Iterator[Fault]:
     """Yield the faults of all rows: the settings are validated with the first row of each, then the second, and so on."""
     for number in range(max(map(len, engine.settings.values()), default=1)):
         yield from _faults_of_rows(
@@ -48,7 +48,7 @@ def _value_faults(engine: Engine, document: Document) -> Iterator[Fault]:
         )
 
 
-def _faults_of_rows(chosen: dict[str, int], engine: Engine, document: Document) -> list[Fault]:
+def _faults_of_rows(chosen: dict[str, int], engine: Engine, document: DataFile) -> list[Fault]:
     values = {name: engine.settings[name][index].value for name, index in chosen.items()}
 
     def place(path: FieldPath) -> tuple[str | None, int | None, str, str | None]:

@@ -37,7 +37,7 @@ FieldPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Document:
+class DataFile:
     """The plain data of one file, and the way back from a field to its line.
 
     `text` is kept so that lines are found only when there is a fault to report; finding them costs as much as
@@ -84,7 +84,7 @@ def data_folder(kind: str) -> Path:
     return installed if installed.is_dir() else package.parent / kind
 
 
-def read_yaml(path: Path | str) -> Document:
+def read_yaml(path: Path | str) -> DataFile:
     """Read one YAML file into plain data.
 
     Raises InputError for a file that is missing, too large, no UTF-8 text, not valid YAML, empty, not a
@@ -101,10 +101,10 @@ def read_yaml(path: Path | str) -> Document:
     if not isinstance(data, dict):
         message = "must hold a mapping of keys to values at the top, as `name: ...`"
         raise InputError(Fault(message, file=file, line=1))
-    return Document(data, file, text)
+    return DataFile(data, file, text)
 
 
-def read_json(path: Path | str) -> Document:
+def read_json(path: Path | str) -> DataFile:
     """Read one JSON file, an object at the top; `NaN` and `Infinity` are let through, as published configs
     hold them.
 
@@ -129,7 +129,7 @@ def read_json(path: Path | str) -> Document:
     if not isinstance(data, dict):
         raise InputError(Fault("must hold an object at the top, as {...}", file=file, line=1))
     # Lines are found by reading the text as YAML, which knows no tabs between tokens.
-    return Document(data, file, text.replace("\t", " "))
+    return DataFile(data, file, text.replace("\t", " "))
 
 
 def read_text(path: Path | str) -> str:
@@ -145,7 +145,7 @@ def read_text(path: Path | str) -> str:
     return _decoded(content, file)
 
 
-def validate(spec_type: type[SpecT], document: Document) -> SpecT:
+def validate(spec_type: type[SpecT], document: DataFile) -> SpecT:
     """Turn a document into a spec; raises InputError with every fault of the document, ordered by line."""
     try:
         return spec_type.model_validate(document.data)

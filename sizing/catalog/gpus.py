@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from sizing.catalog.files import Document
+from sizing.catalog.files import DataFile
 from sizing.catalog.shelf import Found, Shelf, load, only
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu
@@ -17,13 +17,13 @@ NEEDED_ROWS = frozenset({"gemm", "decode_attention", "prefill_attention"})
 PRECISIONS = tuple(dict.fromkeys((*get_args(Precision), "int8_weight_only", "mxfp4_bf16", "mxfp4_fp8")))
 
 
-def check_profile(gpu: Gpu, document: Document) -> None:
+def check_profile(gpu: Gpu, document: DataFile) -> None:
     """Raise InputError where a user's own profile has rows that no step reads, or lacks rows that every step needs."""
     _check_precisions(gpu, document)
     _check_can_be_timed(gpu, document)
 
 
-def _check_precisions(gpu: Gpu, document: Document) -> None:
+def _check_precisions(gpu: Gpu, document: DataFile) -> None:
     """Raise InputError for a row in a precision that nothing multiplies or caches in: it would never be read."""
     faults = []
     for index, row in enumerate(gpu.efficiency):
@@ -37,7 +37,7 @@ def _check_precisions(gpu: Gpu, document: Document) -> None:
         raise InputError(faults)
 
 
-def _check_can_be_timed(gpu: Gpu, document: Document) -> None:
+def _check_can_be_timed(gpu: Gpu, document: DataFile) -> None:
     """Raise InputError where a profile neither brings the rows that every step needs nor can borrow them."""
     if {row.operation for row in gpu.efficiency} >= NEEDED_ROWS or borrowed(gpu.architecture) is not None:
         return

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sizing.catalog.config.model import read_model
-from sizing.catalog.files import Document, read_json, read_yaml, validate
+from sizing.catalog.files import DataFile, read_json, read_yaml, validate
 from sizing.catalog.paths import exists, expanded, is_file, is_folder, resolved
 from sizing.catalog.shelf import (
     YAML_SUFFIXES,
-    Entry,
+    CatalogEntry,
     Found,
     Shelf,
     beginning,
@@ -87,7 +87,9 @@ def parsed(name: str, rules: NameRules) -> Parsed:
     return Parsed(full, unquantised, _bare(unquantised, rules), quantisation)
 
 
-def candidates(name: str, known: Sequence[Entry], shelf: Shelf[ModelFile], rules: NameRules) -> Sequence[Entry]:
+def candidates(
+    name: str, known: Sequence[CatalogEntry], shelf: Shelf[ModelFile], rules: NameRules
+) -> Sequence[CatalogEntry]:
     """Return the profiles that a checkpoint's name may mean: one where it is clear, none where it is unknown.
 
     From close to loose, the first step that finds anything decides: the name; the name without quantisation;
@@ -187,7 +189,7 @@ def load_model(text: str) -> FoundModel:
     raise InputError(fault)
 
 
-def by_part(text: str) -> Entry | None:
+def by_part(text: str) -> CatalogEntry | None:
     """Return the profile whose stem is the name without its quantisation, or the bare architecture.
 
     What `candidates` finds too, for every name of the catalogue; only quicker, as no other file is looked at.
@@ -214,7 +216,7 @@ def _from_path(path: Path) -> FoundModel:
     return FoundModel(_read_config(config, folder, name), name, file)
 
 
-def _name_of(path: Path, folder: Path, config: Document) -> str:
+def _name_of(path: Path, folder: Path, config: DataFile) -> str:
     """Return what to call a model that a user has on disk.
 
     That is its file's where that has one of its own, else its folder's, or the model's of a folder of the Hub's cache; of a
@@ -236,7 +238,7 @@ def _name_of(path: Path, folder: Path, config: Document) -> str:
     return f"{kind} ({CONFIG_FILE})" if isinstance(kind, str) and kind else CONFIG_FILE
 
 
-def _read_config(config: Document, folder: Path, name: str) -> Model:
+def _read_config(config: DataFile, folder: Path, name: str) -> Model:
     """Read a checkpoint's config with what lies beside it: ModelOpt's quantisation, the weights' index."""
     quantisation, index = folder / QUANTISATION_FILE, folder / INDEX_FILE
     with _lines_of(config):
@@ -255,7 +257,7 @@ def _read_config(config: Document, folder: Path, name: str) -> Model:
 
 
 @contextmanager
-def _lines_of(document: Document) -> Iterator[None]:
+def _lines_of(document: DataFile) -> Iterator[None]:
     """Add the lines to faults that know the document and the field only."""
     try:
         yield
@@ -263,7 +265,7 @@ def _lines_of(document: Document) -> Iterator[None]:
         raise InputError(_with_line(fault, document) for fault in error.faults) from None
 
 
-def _with_line(fault: Fault, document: Document) -> Fault:
+def _with_line(fault: Fault, document: DataFile) -> Fault:
     if fault.file != document.file or fault.field is None or fault.line is not None:
         return fault
     return replace(fault, line=document.line_of_key(fault.field.rpartition(".")[2]))
@@ -283,7 +285,7 @@ def _checkpoint_bytes(index: Path) -> int:
     return size
 
 
-def _from_profile(text: str, entry: Entry) -> FoundModel:
+def _from_profile(text: str, entry: CatalogEntry) -> FoundModel:
     name = without_organisation(text)
     own = hyphenated(name) in map(hyphenated, (entry.id, without_organisation(entry.name)))
     quantisation = None if own else parsed(text, only(NameRules)).quantisation

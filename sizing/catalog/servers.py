@@ -43,7 +43,7 @@ class OwnFile(NamedTuple):
         return self.spec.name or (self.path.name if self.path.suffix else "unnamed")
 
 
-class Resolved(NamedTuple):
+class CompleteServer(NamedTuple):
     """A server for one type of GPU with every number filled in that anything states; `title` is what to call it."""
 
     title: str
@@ -90,7 +90,7 @@ def ready_for(gpu_id: str) -> OwnFile | None:
     return max(fitting, key=lambda found: found.spec.sources["price_usd"].date, default=None)
 
 
-def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> Resolved:
+def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
     """Fill in what a server leaves out for GPUs of a type: from the ready server of that type, then from the defaults.
 
     A price and a power are of servers with as many GPUs, so those of a ready server of another size do not count.
@@ -111,7 +111,7 @@ def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> Resolved:
         message = f"no price of a server with {numbers['gpus'].value:.0f} x {gpu.name} is known"
         raise InputError(Fault(message, file, field="price_usd", allowed=f"price_usd: in the file; known are {known}"))
     _check_price(own, numbers)
-    return Resolved(own.title, gpu_id, numbers)
+    return CompleteServer(own.title, gpu_id, numbers)
 
 
 def _numbers(own: OwnFile, ready: OwnFile | None) -> dict[str, Stated]:

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sizing.catalog.files import Document, SpecT, data_folder, read_yaml, validate
+from sizing.catalog.files import DataFile, SpecT, data_folder, read_yaml, validate
 from sizing.catalog.paths import expanded
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.facts import Topic
@@ -42,7 +42,7 @@ class Found(Generic[T_co]):
     matched_from: str | None = None
 
 
-class Entry(NamedTuple):
+class CatalogEntry(NamedTuple):
     """A file of the catalogue by its head lines: stem, display name, other names."""
 
     id: str
@@ -69,7 +69,7 @@ class Shelf(Generic[SpecT]):
     kind: str
     folder: str
     listing: str
-    check: Callable[[SpecT, Document], None] | None = None
+    check: Callable[[SpecT, DataFile], None] | None = None
     dots_matter: bool = False
 
     @property
@@ -134,17 +134,17 @@ def is_path(text: str) -> bool:
     return "/" in text or "\\" in text or text.lower().endswith(YAML_SUFFIXES)
 
 
-def entries(shelf: Shelf[Any]) -> tuple[Entry, ...]:
+def entries(shelf: Shelf[Any]) -> tuple[CatalogEntry, ...]:
     """Read the head lines of every file of a folder."""
     return tuple(_entry(shelf.path / f"{stem}.yaml") for stem in shelf.ids)
 
 
-def find(query: str, shelf: Shelf[Any]) -> Entry:
+def find(query: str, shelf: Shelf[Any]) -> CatalogEntry:
     """The file that a name means. Raises InputError when it means none or several."""
     return by_stem(query, shelf) or match(query, entries(shelf), shelf)
 
 
-def by_stem(query: str, shelf: Shelf[Any]) -> Entry | None:
+def by_stem(query: str, shelf: Shelf[Any]) -> CatalogEntry | None:
     """The file whose stem is the name, found without looking at the others."""
     for stem in (query.strip().lower(), hyphenated(query)):
         path = shelf.path / f"{stem}.yaml"
@@ -153,7 +153,7 @@ def by_stem(query: str, shelf: Shelf[Any]) -> Entry | None:
     return None
 
 
-def match(query: str, known: Sequence[Entry], shelf: Shelf[Any]) -> Entry:
+def match(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> CatalogEntry:
     """The one entry that a name means: one of its names exactly, or else the beginning of one.
 
     Raises InputError that lists the candidates when there are several, or the nearest name when there is none.
@@ -163,17 +163,17 @@ def match(query: str, known: Sequence[Entry], shelf: Shelf[Any]) -> Entry:
     return chosen(query, hits, known, shelf)
 
 
-def equal(key: str, known: Sequence[Entry], reduce: Callable[[str], str]) -> tuple[Entry, ...]:
+def equal(key: str, known: Sequence[CatalogEntry], reduce: Callable[[str], str]) -> tuple[CatalogEntry, ...]:
     """The entries of which a name reduces to the key."""
     return tuple(entry for entry in known if key in map(reduce, entry.names))
 
 
-def beginning(key: str, known: Sequence[Entry], reduce: Callable[[str], str]) -> tuple[Entry, ...]:
+def beginning(key: str, known: Sequence[CatalogEntry], reduce: Callable[[str], str]) -> tuple[CatalogEntry, ...]:
     """The entries of which a reduced name begins with the key."""
     return tuple(entry for entry in known if key and any(reduce(name).startswith(key) for name in entry.names))
 
 
-def chosen(query: str, hits: Sequence[Entry], known: Sequence[Entry], shelf: Shelf[Any]) -> Entry:
+def chosen(query: str, hits: Sequence[CatalogEntry], known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> CatalogEntry:
     """The only hit. Raises InputError for none or several."""
     if len(hits) == 1:
         return hits[0]
@@ -183,18 +183,18 @@ def chosen(query: str, hits: Sequence[Entry], known: Sequence[Entry], shelf: She
     raise InputError(unknown(query, known, shelf))
 
 
-def closest(query: str, hits: Sequence[Entry]) -> str | None:
+def closest(query: str, hits: Sequence[CatalogEntry]) -> str | None:
     """The id of the entry of which a name is most like the query; None where two are equally so."""
     word = hyphenated(query)
 
-    def likeness(entry: Entry) -> float:
+    def likeness(entry: CatalogEntry) -> float:
         return max(SequenceMatcher(None, word, hyphenated(name)).ratio() for name in entry.names)
 
     best, second = sorted(((likeness(entry), entry.id) for entry in hits), reverse=True)[:2]
     return best[1] if best[0] > second[0] else None
 
 
-def unknown(query: str, known: Sequence[Entry], shelf: Shelf[Any]) -> Fault:
+def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fault:
     """The fault of a name that no entry has, with the nearest one and the command that lists them all."""
     names = [name for entry in known for name in entry.names]
     return Fault(
@@ -204,17 +204,17 @@ def unknown(query: str, known: Sequence[Entry], shelf: Shelf[Any]) -> Fault:
     )
 
 
-def matched_from(query: str, entry: Entry) -> str | None:
+def matched_from(query: str, entry: CatalogEntry) -> str | None:
     """The name asked for, where it is not simply the entry's own."""
     return None if hyphenated(query) in map(hyphenated, (entry.id, entry.name)) else query
 
 
-def _entry(path: Path) -> Entry:
+def _entry(path: Path) -> CatalogEntry:
     """Read name and aliases from the first two lines of a profile: a value, and a list on one line."""
     with path.open(encoding="utf-8") as stream:
         head = dict(_head_line(stream.readline()) for _ in range(2))
     name = next(_listed(head.get("name", "")), path.stem)
-    return Entry(path.stem, path, name, tuple(_listed(head.get("aliases", ""))))
+    return CatalogEntry(path.stem, path, name, tuple(_listed(head.get("aliases", ""))))
 
 
 def _head_line(line: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sizing.catalog.files import Document, FieldPath, SpecT, data_folder, read_yaml, validate
+from sizing.catalog.files import DataFile, FieldPath, SpecT, data_folder, read_yaml, validate
 from sizing.catalog.gpus import load_gpu
 from sizing.catalog.paths import exists, expanded
 from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
@@ -170,7 +170,7 @@ class FoundMember(NamedTuple):
     line: int | None
     written_out: bool
 
-    def placed(self, fault: Fault, document: Document, index: int) -> Fault:
+    def placed(self, fault: Fault, document: DataFile, index: int) -> Fault:
         """Return a fault with its place in the fleet's file, unless it has one in a file of its own."""
         if fault.file is not None and fault.file != self.file:
             return fault
@@ -191,7 +191,7 @@ class FoundFleet(NamedTuple):
 
     spec: Fleet
     id: str
-    document: Document
+    document: DataFile
     members: tuple[FoundMember, ...]
 
 
@@ -229,7 +229,7 @@ def _path_of(path_or_name: str) -> Path | None:
     return FLEETS.path / f"{stem}.yaml" if path.name == path_or_name and stem in FLEETS.ids else None
 
 
-def _member(index: int, member: Member, document: Document, path: Path) -> FoundMember:
+def _member(index: int, member: Member, document: DataFile, path: Path) -> FoundMember:
     """Look up one workload: written out here, beside the fleet's file, or as anywhere else."""
     stated = member.workload
     file, line, _, _ = document.place(("fleet", index, "workload"))
@@ -262,7 +262,7 @@ def _is_fleet(path_or_name: str) -> bool:
         return False
 
 
-def _unknown(index: int, member: Member, document: Document) -> list[Fault]:
+def _unknown(index: int, member: Member, document: DataFile) -> list[Fault]:
     """Return the faults of a member's GPU and profile where they are no names that are known, at their lines."""
     faults: list[Fault] = []
     looked_up: tuple[tuple[str, Any, Callable[[str], Any]], ...] = (
@@ -287,7 +287,7 @@ def _in_fleet(fault: Fault, file: str, line: int | None, index: int) -> Fault:
     return Fault(f"{where}{fault.message}", file, line, f"fleet[{index}].workload", fault.allowed, fault.nearest)
 
 
-def _named_apart(members: list[FoundMember], document: Document) -> tuple[FoundMember, ...]:
+def _named_apart(members: list[FoundMember], document: DataFile) -> tuple[FoundMember, ...]:
     """Return the members. Raises InputError where two go by one name."""
     seen: dict[str, int] = {}
     for index, member in enumerate(members):
@@ -305,7 +305,7 @@ def _named_apart(members: list[FoundMember], document: Document) -> tuple[FoundM
     return tuple(members)
 
 
-def _validated(spec_type: type[SpecT], document: Document, data: Any, prefix: FieldPath) -> SpecT:
+def _validated(spec_type: type[SpecT], document: DataFile, data: Any, prefix: FieldPath) -> SpecT:
     """Turn a part of a document into a spec; raises InputError with every fault at its line."""
     from pydantic import ValidationError
 

@@ -12,7 +12,7 @@ from sizing.cli.options import NUMBER, WHOLE, Opt, comma_separated
 from sizing.cli.ranges import ALLOWED, numbers
 from sizing.cli.resolve import positive
 from sizing.specs.errors import Fault, InputError, nearest
-from sizing.specs.facts import Facts
+from sizing.specs.facts import OptimisationFacts
 from sizing.specs.workload import Workload
 
 MOST_ROWS = 1_000_000
@@ -128,7 +128,7 @@ def _check_method(stated: Workload) -> None:
     """Raise InputError for a method of speculative decoding that is not known."""
     speculative = stated.optimisations.speculative
     if speculative is not None:
-        shelf.only(Facts).method(speculative.method)
+        shelf.only(OptimisationFacts).method(speculative.method)
 
 
 def _named(fault: Fault, option: Opt) -> Fault:

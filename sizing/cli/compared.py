@@ -17,10 +17,11 @@ from sizing.cli.progress import Bar
 from sizing.cli.reading import Reader
 from sizing.cli.resolve import question
 from sizing.cli.workers import cores, ordered
-from sizing.question.question import GpuType, Question, SeparatePools, load_data
+from sizing.question.question import Question, SeparatePools, load_data
 from sizing.report import compare as report
 from sizing.report.compare import Compare, Ranked, Replaced
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective, Workload
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")

@@ -44,9 +44,7 @@ def command(
     from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
     from sizing.cli.resolve import question
     from sizing.planning.bill import cost
-    from sizing.planning.query import Query
-    from sizing.question.question import load_data
-    from sizing.report.cost import record
+    from sizing.report.cost import document, record
 
     output, plot, ways = (
         Part(lambda: chosen_format(values)),
@@ -55,16 +53,15 @@ def command(
     )
     asked = question(workload, WORKLOAD_OPTIONS, values, output, plot, ways)
     _check_gpu(asked)
-    query = Query(to_size(asked, values), load_data())
-    document = record(cost(query, ways.value, simulated=not values["no_verify"]))
-    write(document, output.value)
-    if plot.value is not None and document.options:
+    found = record(cost(to_size(asked, values), ways.value, simulated=not values["no_verify"]))
+    write(document(found), output.value)
+    if plot.value is not None and found.options:
         from sizing.report.plot_cost import draw
 
-        write_file(plot.value, "--plot", draw(document, picture_form(plot.value)))
+        write_file(plot.value, "--plot", draw(found, picture_form(plot.value)))
     elif plot.value is not None:
         complain("--plot: nothing is drawn, as nothing meets the demand")
-    if not document.feasible:
+    if not found.feasible:
         raise typer.Exit(1)
 
 

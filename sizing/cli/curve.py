@@ -34,8 +34,9 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.answers.points import Metric
     from sizing.catalog.shelf import Found
     from sizing.cli.named import Named
-    from sizing.question.question import Data, Question, SeparatePools
+    from sizing.question.question import Question, SeparatePools
     from sizing.report.curve import CurveInputs
+    from sizing.specs.data import Data
     from sizing.specs.workload import Limits, Workload
 
 OWN = ("tp", "pp")  # lists here

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sizing.answers.resolved import Resolved, resolve
 from sizing.cli.collecting import Part, check
 from sizing.cli.named import Named, named
 from sizing.cli.options import OPTIMISATION_OPTIONS, Opt
@@ -19,9 +20,10 @@ from sizing.cli.resolve import (
 )
 from sizing.model.architecture import SIZES, Layout
 from sizing.question import question as requests
-from sizing.question.question import Data, GpuType, Question, load_data
-from sizing.replica.replica import Resolved, resolve
+from sizing.question.question import Question, load_data
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Serving
 
 # `override` validates a whole workload; these commands have no tokens of their own.

@@ -26,9 +26,10 @@ from sizing.cli.options import (
 if TYPE_CHECKING:
     from sizing.answers.advice import Suggestion
     from sizing.answers.answer import Outcome
-    from sizing.question.question import Data, Question
+    from sizing.question.question import Question
     from sizing.report.documents import Estimate
     from sizing.report.estimate import Hopeful
+    from sizing.specs.data import Data
     from sizing.specs.workload import Tokens
 
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest

@@ -17,10 +17,9 @@ from sizing.cli.collecting import Part
 from sizing.cli.options import Opt, comma_separated, overrides
 from sizing.cli.origin import Origin
 from sizing.model import settings
-from sizing.question.question import GpuType
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, nearest
-from sizing.specs.gpu import Gpu
+from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 from sizing.specs.workload import Precision, Serving, Workload, is_pooled
 

@@ -29,15 +29,14 @@ from sizing.specs.errors import Fault, InputError, nearest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sizing.catalog.files import Document, FieldPath
+    from sizing.catalog.files import DataFile, FieldPath
     from sizing.catalog.shelf import Found
     from sizing.catalog.workloads import FoundFleet, FoundMember
     from sizing.cli.collecting import Part
-    from sizing.planning.fleet import Sharing
-    from sizing.planning.query import Query
+    from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import ProvisionRules
     from sizing.question.question import Question
-    from sizing.report.plan import PlanReport
+    from sizing.report.plan.record import PlanReport
     from sizing.specs.fleet import PlanRules
     from sizing.specs.workload import Workload
 
@@ -74,20 +73,22 @@ def command(
     output, files = Part(lambda: chosen_format(values)), Part(lambda: _files(values))
     asked = ask(workload, values, output, files)
     plot, seed = files.value
-    document = planned(asked, seed, simulated=not values["no_verify"])
+    found = planned(asked, seed, simulated=not values["no_verify"])
     if not values["quiet"]:
-        write(document, output.value)
-    elif document.gpus is not None and document.feasible:
-        print_text(str(document.gpus))
+        from sizing.report.plan.sections import document
+
+        write(document(found), output.value)
+    elif found.gpus is not None and found.feasible:
+        print_text(str(found.gpus))
     else:
-        complain(f"infeasible: {'; '.join(document.problems)}")
-    if plot is not None and document.gpus is None:
+        complain(f"infeasible: {'; '.join(found.problems)}")
+    if plot is not None and found.gpus is None:
         complain(f"{plot}: not drawn, as there is no plan")
     elif plot is not None:
         from sizing.report.plot_plan import draw
 
-        write_file(plot, "--plot", draw(document, picture_form(plot)))
-    if not document.feasible:
+        write_file(plot, "--plot", draw(found, picture_form(plot)))
+    if not found.feasible:
         raise typer.Exit(1)
 
 
@@ -103,20 +104,12 @@ def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
     return plot, seed if values["uncertain"] else None
 
 
-class PlanWorkload(NamedTuple):
-    """One workload with its question, and how it is pooled."""
-
-    name: str
-    question: Question
-    pool: Sharing = "separate"
-
-
 class PlanQuestion(NamedTuple):
     """Everything that a plan is asked, resolved. `moves` are names of workloads with their question on another GPU type."""
 
     title: str | None
     is_fleet: bool
-    workloads: tuple[PlanWorkload, ...]
+    workloads: tuple[FleetWorkload, ...]
     rules: ProvisionRules
     moves: tuple[tuple[str, Question], ...]
 
@@ -124,20 +117,10 @@ class PlanQuestion(NamedTuple):
 def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
     """The record of the plan; with a seed, with draws of what is uncertain."""
     from sizing.planning.plan import plan
-    from sizing.planning.provision import FleetWorkload
-    from sizing.report.plan import record
+    from sizing.report.plan.record import record
 
-    workloads = [FleetWorkload(each.name, _query(each.question), each.pool) for each in asked.workloads]
-    moves = [(name, _query(question)) for name, question in asked.moves]
-    found = plan(workloads, asked.rules, moves=moves, seed=seed, simulated=simulated)
+    found = plan(asked.workloads, asked.rules, moves=asked.moves, seed=seed, simulated=simulated)
     return record(found, title=asked.title, is_fleet=asked.is_fleet)
-
-
-def _query(question: Question) -> Query:
-    from sizing.planning.query import Query
-    from sizing.question.question import load_data
-
-    return Query(question, load_data())
 
 
 def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) -> PlanQuestion:
@@ -145,6 +128,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     from sizing.catalog.shelf import only
     from sizing.catalog.workloads import find_fleet
     from sizing.cli.collecting import Part, check
+    from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import rules_of
     from sizing.specs.demand import Scaling
 
@@ -161,7 +145,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
         values = {**values, "headroom": repr(stated.headroom)}
     if found is None:
         question = _priced(workload, values, stated)
-        workloads = [PlanWorkload(question.origin.workload_name or "workload", question)]
+        workloads = [FleetWorkload(question.origin.workload_name or "workload", question)]
     else:
         workloads = _members(found, values, stated)
     _refuse_idle(workloads, own.value, stated, uncertain=values["uncertain"])
@@ -221,7 +205,7 @@ def _rules(own: PlanRules, fleet: FoundFleet | None) -> PlanRules:
     return rules
 
 
-def _in_file(fault: Fault, name: str, document: Document) -> Fault:
+def _in_file(fault: Fault, name: str, document: DataFile) -> Fault:
     """A fault of a rule with its place in the fleet's file."""
     file, line, key, _ = document.place(("planning", _key(name)))
     return replace(fault, file=file, line=line, field=key)
@@ -245,7 +229,7 @@ def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
         raise InputError(Fault(message, field="--price", allowed="one of --price and --cloud"))
 
 
-def _refuse_idle(workloads: list[PlanWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:
+def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:
     """Refuse options on what follows the load where nothing says how the load goes, and on a demand where there is none."""
     asked = [each.question.origin.workload for each in workloads]
     given: dict[str, Any] = {"--min-replicas": own.min_replicas, "--spot": own.spot}
@@ -298,12 +282,13 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     return asked.with_(gpu_types=offered)
 
 
-def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> list[PlanWorkload]:
+def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> list[FleetWorkload]:
     """The questions of a fleet's workloads. Raises InputError with the faults of all, at their lines."""
     from sizing.cli.collecting import Part, check
+    from sizing.planning.provision import FleetWorkload
 
-    def read(member: FoundMember) -> PlanWorkload:
-        return PlanWorkload(member.name, _of_member(member, values, member.member.gpu, rules), member.member.pool)
+    def read(member: FoundMember) -> FleetWorkload:
+        return FleetWorkload(member.name, _of_member(member, values, member.member.gpu, rules), member.member.pool)
 
     def place(index: int, member: FoundMember, fault: Fault) -> Fault:
         # The provider is one for all, of an option or of the fleet's planning.

@@ -7,6 +7,8 @@ from typing import Any
 
 from sizing.answers.answer import Outcome
 from sizing.answers.pools import ALIKE, unlike
+from sizing.answers.resolved import Resolved, resolve
+from sizing.answers.simulate import PrefillPool
 from sizing.catalog import gpus, shelf
 from sizing.catalog.prices import typical_price
 from sizing.cli.collecting import Part, check
@@ -18,12 +20,11 @@ from sizing.engine.rules import of_engine
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.architecture import Layout
-from sizing.question.question import Data, GpuType, PoolSpace, Question, SeparatePools, load_data
-from sizing.replica import replica
-from sizing.replica.replica import Resolved
-from sizing.report.simulation import Split
+from sizing.question.question import PoolSpace, Question, SeparatePools, load_data
 from sizing.report.step import Both
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, Disaggregate, HandOver, read_pools
 from sizing.specs.workload import Serving, Tokens, Workload
 
@@ -144,9 +145,9 @@ def routed(driven: Driving, asked: SeparatePools | None) -> Driving:
     return driven._replace(stated_replicas=max(asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1))
 
 
-def split_of(
+def prefill_of(
     asked: SeparatePools | None, decode: Resolved, policies: Mapping[str, Deployed], traffic: Traffic
-) -> Split | None:
+) -> PrefillPool | None:
     """Return the prefill pool before a decode pool, None where there is none.
 
     Raises InputError for requests in flight, and for pools whose caches differ or that nothing joins.
@@ -159,7 +160,7 @@ def split_of(
     side, request = asked.prefill, decode.question
     layout = layout_of(side.serving(request.service.serving))
     precision = decode.plan.weight_format
-    prefill = replica.resolve(request, side.gpu_types[0], layout, precision, decode.data, notes=decode.notes)
+    prefill = resolve(request, side.gpu_types[0], layout, precision, decode.data, notes=decode.notes)
     transfer = way_between(asked, prefill, decode)
     deployed = Deployed(
         request.service.model,
@@ -170,7 +171,7 @@ def split_of(
         side.pool.replicas or 1,
         request.service.extras.cached.share,
     )
-    return Split(prefill, deployed, transfer, asked.facts)
+    return PrefillPool(prefill, deployed, transfer, asked.facts)
 
 
 def way_between(asked: SeparatePools, prefill: Resolved, decode: Resolved) -> Transfer:

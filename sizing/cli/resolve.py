@@ -18,14 +18,16 @@ from sizing.model.extras import NOTHING, Extras, drafts, images
 from sizing.model.extras.drafts import Speculation
 from sizing.model.extras.prefixes import Conversation
 from sizing.question import question as requests
-from sizing.question.question import Data, GpuType, Origin, Question, SeparatePools, Space, load_data
+from sizing.question.question import Question, SeparatePools, Space, load_data
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import RESULTS, Workload
 
 if TYPE_CHECKING:
-    from sizing.specs.facts import Facts
+    from sizing.specs.facts import OptimisationFacts
 
 OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of experts, beside their number of ranks
 
@@ -64,7 +66,8 @@ def with_origin(question: Question, names: Named, read: Data, pools: SeparatePoo
     return replace(
         question,
         space=Space(told_apart(names.options), precisions, pools),
-        origin=Origin(
+        origin=replace(
+            question.origin,
             workload=as_served(stated, question.service.extras),
             defaults=read.defaults,
             workload_name=names.name,
@@ -154,9 +157,9 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     asked = workload.optimisations
     if asked == NOTHING_ASKED:
         return NOTHING
-    from sizing.specs.facts import Facts
+    from sizing.specs.facts import OptimisationFacts
 
-    facts = shelf.only(Facts)  # read where an optimisation is on
+    facts = shelf.only(OptimisationFacts)  # read where an optimisation is on
     spoken = asked.speculative
     encoder = images.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None
     return Extras(
@@ -266,7 +269,7 @@ def check_images(workload: Workload, extras: Extras, model: Model) -> None:
         )
 
 
-def _speculation(asked: Speculative, model: Model, facts: Facts) -> Speculation:
+def _speculation(asked: Speculative, model: Model, facts: OptimisationFacts) -> Speculation:
     method = facts.method(asked.method)
     drafting = None if asked.model is None else _draft_model(asked.model)
     if drafting is None and method.head is None and not method.free:

@@ -96,67 +96,39 @@ def command(
 
 
 def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[Targets]) -> bool:
-    import math
-
+    from sizing.answers.simulate import simulate
     from sizing.cli.output import write
     from sizing.cli.progress import Bar
     from sizing.cli.simulated import question
-    from sizing.engine.simulation import Served, simulate
-    from sizing.report.simulation import build
+    from sizing.report.simulate import document, record
 
-    asked = question(OPTIONS, workload, values, output, files)
-    served: dict[str, Served] = {}
-    handed = None
-    if asked.split is not None and asked.fits:
-        from sizing.engine import transfer
-
-        (name,) = asked.policies
-        handed = transfer.simulate(
-            asked.split.deployed,
-            asked.policies[name],
-            asked.split.transfer,
-            asked.traffic,
-            limits=asked.limits,
-            routing=asked.routing,
-            limit_s=math.inf if asked.limit_s is None else asked.limit_s,
-        )
-        served[name] = handed.whole
-    elif asked.fits:
-        for name, deployed in asked.policies.items():
-            with Bar(name, asked.traffic.count) as bar:
-                served[name] = simulate(
-                    deployed,
-                    asked.traffic,
-                    limits=asked.limits,
-                    routing=asked.routing,
-                    limit_s=math.inf if asked.limit_s is None else asked.limit_s,
-                    progress=bar,
-                )
-    document = build(asked, served, handed)
-    write(document, output.value)
-    if served:
-        _save_requests(files.value.rows, {name: run.requests for name, run in served.items()}, "s")
+    scenario = question(OPTIONS, workload, values, output, files)
+    runs = simulate(scenario, Bar)
+    found = record(scenario, runs)
+    write(document(found), output.value)
+    if runs.served:
+        _save_requests(files.value.rows, {name: run.requests for name, run in runs.served.items()}, "s")
 
         def draw(suffix: str) -> bytes:
             from sizing.report.plot_run import draw as draw_run
 
-            return draw_run(served, suffix)
+            return draw_run(runs.served, suffix)
 
         _save_plot(files.value.plot, draw)
-    return document.passed
+    return found.passed
 
 
 def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[Targets]) -> bool:
     from sizing.cli import ticks
     from sizing.cli.collecting import Part, check
     from sizing.cli.output import write
-    from sizing.report.ticks import build
+    from sizing.report.ticks import document, record
 
     question = Part(lambda: ticks.asked(OPTIONS, workload, values))
     check(output, files, question)
     asked = question.value
     results = ticks.run(asked)
-    write(build(asked.inputs(), results), output.value)
+    write(document(record(asked.inputs(), results)), output.value)
     _save_requests(files.value.rows, {name: result.requests for name, result in results.items()}, "tick")
 
     def draw(suffix: str) -> bytes:
@@ -173,9 +145,9 @@ def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> Non
         return
 
     from sizing.cli.output import write_file
-    from sizing.report.request_rows import render
+    from sizing.report.parts.requests import requests_csv
 
-    write_file(path, "--requests-out", render(runs, unit).encode())
+    write_file(path, "--requests-out", requests_csv(runs, unit).encode())
 
 
 def _save_plot(path: Path | None, draw: Callable[[str], bytes]) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers import counts
+from sizing.answers.resolved import Resolved, resolve
+from sizing.answers.simulate import Scenario
 from sizing.answers.verify import turns_of
 from sizing.catalog.models import FoundModel
 from sizing.catalog.paths import expanded
@@ -21,7 +23,7 @@ from sizing.cli.deploy import PLACEHOLDER_TOKENS, layout_of
 from sizing.cli.driving import OF_LENGTHS, OF_LOADS, OWN, Driving, driving, is_number
 from sizing.cli.named import Named, named
 from sizing.cli.options import Opt
-from sizing.cli.pools import asked_of, contradicted, decode_serving, named_in, of_decode, routed, split_of
+from sizing.cli.pools import asked_of, contradicted, decode_serving, named_in, of_decode, prefill_of, routed
 from sizing.cli.reading import MOST
 from sizing.cli.resolve import (
     as_served,
@@ -38,11 +40,9 @@ from sizing.engine.rules import of_engine, with_policy
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.model.architecture import Layout
 from sizing.question import question as requests
-from sizing.question.question import Data, Question, load_data
-from sizing.replica import replica
-from sizing.replica.replica import Resolved
-from sizing.report.parts.question import candidate_of
-from sizing.report.simulation import Simulated
+from sizing.question.question import Question, load_data
+from sizing.replica.replica import with_extras
+from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MOST_DURATION_S
@@ -55,7 +55,7 @@ SPARE_SHARE = 0.1  # of a closed loop that a limit ends: chance in lengths may b
 
 def question(
     options: tuple[Opt, ...], workload: str | None, values: Mapping[str, Any], *besides: Part[Any]
-) -> Simulated:
+) -> Scenario:
     """Read the options and resolve what they name.
 
     Raises InputError with all faults that can be known, those of `besides` too.
@@ -83,14 +83,14 @@ def question(
     asked = as_served(names.workload.value, request.value.service.extras)
     precision = names.precisions.value[0] or asked.precision or model.precision
     option = names.options[0] if pools.value is None else pools.value.decode.gpu_types[0]
-    resolved = replica.resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
+    resolved = resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
     resolved = _keeping(resolved, driven.replicas)
     policies = _deployed(resolved, driven)
     load = Part(lambda: _traffic(resolved, asked, driven, trace, policies), names.origin.by_field)
-    split = Part(lambda: split_of(pools.value, resolved, policies, load.value), names.origin.by_field)
-    check(load, split)
+    prefill = Part(lambda: prefill_of(pools.value, resolved, policies, load.value), names.origin.by_field)
+    check(load, prefill)
     _check_share(load.value, driven.replicas)
-    return Simulated(
+    return Scenario(
         resolved=resolved,
         policies=policies,
         traffic=load.value,
@@ -100,7 +100,7 @@ def question(
         trace=values["trace"],
         counted=trace is not None or driven.requests is not None or driven.limit_s is None,
         replicas_stated=driven.stated_replicas is not None,
-        split=split.value,
+        prefill=prefill.value,
     )
 
 
@@ -117,8 +117,8 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
                 allowed="with --rps or --concurrency",
             )
         )
-    there = counts.keeping(candidate_of(resolved), request, replicas, resolved.data)
-    return replace(resolved, question=there)
+    extras = counts.keeping(resolved.replica, request.target, replicas, resolved.data)
+    return replace(resolved, question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
 
 def _file(names: Named) -> Workload | None:

@@ -20,9 +20,10 @@ from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
 from sizing.cli.resolve import question
 from sizing.cli.workers import collect, cores, ordered
-from sizing.question.question import Data, Question, load_data
+from sizing.question.question import Question, load_data
 from sizing.report import sweep as report
 from sizing.report.sweep import Sweep, SweepRow
+from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Workload
 

@@ -11,9 +11,8 @@ from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 
 if TYPE_CHECKING:
     from sizing.answers.answer import Answer
-    from sizing.answers.whatif import Options, Solved
+    from sizing.answers.whatif import Answered, Options, Solved
     from sizing.question.question import Question
-    from sizing.report.whatif import Answered
 
 NOT_TAKEN = ("conservative",)  # sizes are compared as predicted
 OPTIONS = tuple(option for option in estimate.OPTIONS if option.name not in NOT_TAKEN)
@@ -35,8 +34,8 @@ def command(
     from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, write
     from sizing.cli.resolve import question
-    from sizing.report.whatif import Answered, Bases, build
-    from sizing.specs.facts import Facts
+    from sizing.report.whatif import document, record
+    from sizing.specs.facts import OptimisationFacts
 
     output = Part(lambda: chosen_format(values))
     asked = question(workload, OPTIONS, values, output, pooled=True)
@@ -51,18 +50,18 @@ def command(
     weight_bits, kv_bits = _bits(asked, base)
     trials = [
         (name, trial)
-        for name, trial in only(Facts).trials.items()
+        for name, trial in only(OptimisationFacts).trials.items()
         if whatif.applicable(trial, asked, weight_bits, kv_bits)
     ]
     tried = whatif.ranked((whatif.alone(name, trial, solve) for name, trial in trials), asked)
     best = whatif.combined(base, tried, asked, solve)
     simulated = not values["no_verify"]
-    before = _checked(asked) if simulated else Answered(base, False)
-    after = _checked(asking(best.options)) if simulated and best.names else Answered(best.best, False)
+    before = _checked(asked) if simulated else whatif.Answered(base, False)
+    after = _checked(asking(best.options)) if simulated and best.names else whatif.Answered(best.best, False)
     flags = {option.name: option.flags[0] for option in OPTIONS}
-    document = build(asked, Bases(base, before), tried, best, after, flags)
-    write(document, output.value)
-    if document.base is None and document.best is None:
+    found = record(asked, whatif.Trials(base, before, tried, best, after), flags)
+    write(document(found), output.value)
+    if found.base is None and found.best is None:
         raise typer.Exit(1)
 
 
@@ -84,8 +83,8 @@ def _solved(asked: Question) -> Solved:
 
 def _checked(asked: Question) -> Answered:
     """Return the answer as simulated; without one there is none, and where all sizes fail the last one stays."""
+    from sizing.answers.whatif import Answered
     from sizing.question.question import load_data
-    from sizing.report.whatif import Answered
 
     tokens = asked.origin.workload.tokens
     if asked.space.pools is None:

@@ -10,7 +10,7 @@ import numpy as np
 from sizing.catalog import gpus
 from sizing.catalog.measured import COLUMNS, METRICS
 from sizing.evidence.predict import Result
-from sizing.specs.bands import Band, BandMetric, Mode, Situation, find, region
+from sizing.specs.bands import Band, BandMetric, DrivingMode, Situation, find, region
 from sizing.specs.errors import Fault, InputError, nearest
 
 DERIVED = ("load", "kind", "metric")
@@ -22,7 +22,7 @@ BAND_METRICS: dict[str, BandMetric] = {
     "req_per_s": "throughput",
     "output_tok_per_s": "throughput",
 }
-BAND_MODES: dict[str, Mode] = {
+BAND_MODES: dict[str, DrivingMode] = {
     "closed_loop": "served",
     "open_loop": "served",
     "static_batch": "batch",

@@ -15,7 +15,7 @@ from sizing.model import architecture
 from sizing.model.architecture import Layout, Stage
 from sizing.model.extras import NOTHING, Extras, work
 from sizing.model.precision import PrecisionPlan
-from sizing.specs.engine import EngineSettings, Reserve
+from sizing.specs.engine import EngineSettings, MemoryReserve
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import DenseMlp, Model, MoeMlp
@@ -58,7 +58,7 @@ class MemoryUse:
 
 
 def static_fraction(
-    reserve: Reserve, memory_mib: float, chunk_tokens: int, graph_batch: int, gpus: int, mla: bool
+    reserve: MemoryReserve, memory_mib: float, chunk_tokens: int, graph_batch: int, gpus: int, mla: bool
 ) -> float:
     """SGLang's share of memory for weights and pool: (memory - reserve)/memory, rounded to three digits.
 
@@ -403,29 +403,3 @@ def _checkpoint_bytes(model: Model, plan: PrecisionPlan) -> float:
     matrices = architecture.stage_matrices(model, architecture.whole(model), Layout())
     layers = sum(count * matrix.parameters * plan.dense.weight_bytes(matrix.role) for matrix, count in matrices)
     return layers + model.extra_parameters * plan.weight_bytes("norm") + work.module_bytes(model, plan.dense)
-
-
-def longest_that_fits(
-    model: Model,
-    gpu: Gpu,
-    layout: Layout,
-    plan: PrecisionPlan,
-    settings: EngineSettings,
-    *,
-    cuda_graphs_gib: float | None = None,
-    extras: Extras = NOTHING,
-) -> int:
-    """Longest sequence that alone fits the pool, at most the model's maximum, by bisection (need grows with length)."""
-
-    def fits(tokens: int) -> bool:
-        return use(
-            model, gpu, layout, plan, settings, max_model_len=tokens, cuda_graphs_gib=cuda_graphs_gib, extras=extras
-        ).fits
-
-    low, high = 0, model.max_position
-    if fits(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low

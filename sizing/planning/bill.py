@@ -13,19 +13,19 @@ from sizing.answers.advice import Suggestion, nearest_miss
 from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import servers, shelf
 from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
-from sizing.catalog.servers import OwnFile, Resolved
+from sizing.catalog.servers import CompleteServer, OwnFile
 from sizing.formats.words import rounded_usd
 from sizing.model.extras import NOTHING
 from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
 from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
-from sizing.planning.query import Query, answer, suggestions
+from sizing.planning.query import answer, suggestions
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
-from sizing.question.question import GpuType, Question, situation_of
+from sizing.question.question import Question, load_data, situation_of
 from sizing.specs import demand
 from sizing.specs.bands import AS_PREDICTED, Band, Bands, find, region
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.gpu import Gpu, Price
+from sizing.specs.gpu import Gpu, GpuType, Price
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -62,21 +62,16 @@ class Rental(NamedTuple):
 class Prices(NamedTuple):
     """What own servers and rented GPUs of one type cost."""
 
-    own: Resolved | None
+    own: CompleteServer | None
     rentals: tuple[Rental, ...]
 
 
 class Priced(NamedTuple):
     """One type of GPU: its prices, and what the search found on it."""
 
-    query: Query
+    gpu_type: GpuType
     outcome: Outcome
     prices: Prices
-
-    @property
-    def gpu_type(self) -> GpuType:
-        """The type of GPU."""
-        return self.query.question.space.gpu_types[0]
 
     @property
     def best(self) -> Answer | None:
@@ -150,23 +145,24 @@ class Bill(NamedTuple):
     suggestions: tuple[Suggestion, ...]
 
 
-def cost(query: Query, ways: Ways, *, simulated: bool = True) -> Bill:
+def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
     """Size each type of GPU by itself and price it in every way; types without the prices asked for are left out.
 
     Raises InputError where no type has such prices, or where own servers are too small for a replica on every type.
     """
-    prices, unpriced = _each(query.question.space.gpu_types, partial(prices_of, ways))
+    data = load_data()
+    prices, unpriced = _each(question.space.gpu_types, partial(prices_of, ways))
     if not prices:
         raise unpriced[0][1]
     priced = []
     for gpu_type, found in prices:
-        alone = query._replace(question=query.question.with_(gpu_types=(gpu_type,)))
-        priced.append(Priced(alone, answer(alone, simulated=simulated), found))
+        alone = question.with_(gpu_types=(gpu_type,))
+        priced.append(Priced(gpu_type, answer(alone, data, simulated=simulated), found))
     feasible = [each for each in priced if each.best is not None]
     helps: tuple[Suggestion, ...] = ()
     if not feasible:
         nearest = min(priced, key=lambda each: each.shortfall)
-        helps = suggestions(nearest.query, nearest.outcome, simulated=simulated)
+        helps = suggestions(nearest.outcome, data, simulated=simulated)
     split = _split(ways)
     sized, too_small = _each(feasible, partial(_deployed, split, len(feasible) > 1))
     if too_small and not sized:
@@ -234,7 +230,7 @@ def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
     return Prices(server, rentals)
 
 
-def _server(gpu_type: GpuType, file: OwnFile) -> Resolved:
+def _server(gpu_type: GpuType, file: OwnFile) -> CompleteServer:
     return servers.resolve(file, gpu_type.id, gpu_type.gpu)
 
 
@@ -284,7 +280,7 @@ def _band(best: Answer, question: Question) -> Band | None:
 
     Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
     """
-    if best.pool.load.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
+    if best.pool.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
         return None
     heaviest = best.pool.capacity.amount if question.target.concurrency is not None else best.pool.capacity.decoding
     situation = situation_of(question, best.pool.replica.gpu_type.gpu, region(heaviest))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sizing.catalog.prices import source_of, usd_per_gpu_hour
-from sizing.catalog.servers import Resolved
+from sizing.catalog.servers import CompleteServer
 from sizing.formats.words import plural
 from sizing.planning import cost
 from sizing.planning.break_even import SECONDS_PER_DAY, CostCurve
@@ -90,7 +90,7 @@ def _bundle(fit: Fit) -> _Bundle:
     return _Bundle(fit.nodes_per_replica, max(1, fit.replicas_per_node))
 
 
-def own_server(server: Resolved, gpu: Gpu) -> OwnServer:
+def own_server(server: CompleteServer, gpu: Gpu) -> OwnServer:
     """A server with its power at full load: as stated, else its GPUs' TDP times the factor of a whole server."""
     stated = server.numbers.get("server_power_w")
     gpus = int(server.value("gpus"))
@@ -103,7 +103,7 @@ def own_server(server: Resolved, gpu: Gpu) -> OwnServer:
     )
 
 
-def own(usage: Usage, server: Resolved, gpu: Gpu) -> CostOption:
+def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
     """The cost of owned servers, as many whole ones as hold the replicas.
 
     Raises InputError for a server too small for a replica that needs its GPUs joined.
@@ -141,7 +141,7 @@ def own(usage: Usage, server: Resolved, gpu: Gpu) -> CostOption:
     )
 
 
-def _too_small(server: Resolved, gpus: int, joined: int, gpu: str) -> Fault:
+def _too_small(server: CompleteServer, gpus: int, joined: int, gpu: str) -> Fault:
     """What a server does not hold joined, and what would: a larger server, or part of the replica."""
     part = max(size for size in range(1, gpus + 1) if joined % size == 0)
     stated = server.numbers["gpus"]

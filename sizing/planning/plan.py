@@ -12,10 +12,12 @@ from sizing.planning.cloud import Cloud, cloud_of
 from sizing.planning.fleet import grown, pools_of
 from sizing.planning.growth import Growing, growing
 from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, replicas_of
-from sizing.planning.query import Query, answer, suggestions
+from sizing.planning.query import answer, suggestions
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import UnreachableError, order_with
 from sizing.planning.uncertainty import Ranges
+from sizing.question.question import Question, load_data
+from sizing.specs.data import Data
 from sizing.specs.demand import Scaling
 
 
@@ -68,7 +70,7 @@ def plan(
     workloads: Sequence[FleetWorkload],
     rules: ProvisionRules,
     *,
-    moves: Sequence[tuple[str, Query]] = (),
+    moves: Sequence[tuple[str, Question]] = (),
     seed: int | None = None,
     simulated: bool = True,
 ) -> Plan:
@@ -77,17 +79,22 @@ def plan(
     `moves` are names of workloads with their question on other GPU types. With a `seed`, GPUs and cost are found over draws
     of what is uncertain. Raises InputError for more spare replicas than there are.
     """
-    answers = tuple(_answer(workload, rules, simulated=simulated) for workload in workloads)
+    data = load_data()
+    answers = tuple(_answer(workload, rules, data, simulated=simulated) for workload in workloads)
     found = Plan(answers, rules, shelf.only(Scaling))
     unmet = [each for each in answers if each.outcome.confirmed is None]
     if unmet:
-        helps = tuple((each.workload.name, change) for each in unmet for change in _suggestions(each, simulated))
+        helps = tuple(
+            (each.workload.name, change)
+            for each in unmet
+            for change in suggestions(each.outcome, data, simulated=simulated)
+        )
         return found._replace(suggestions=helps)
     try:
         fleet = provision(answers, rules)
         return found._replace(
             draws=None if seed is None else uncertainty.simulate(uncertainty.of_fleet(fleet), rules, seed=seed),
-            moves=tuple(_moved(fleet, name, query, simulated=simulated) for name, query in moves),
+            moves=tuple(_moved(fleet, name, question, data, simulated=simulated) for name, question in moves),
             growth=_growth(fleet),
             fleet=fleet,
             cloud=cloud_of(fleet, found.scaling),
@@ -96,21 +103,17 @@ def plan(
         return found._replace(unreachable=str(error))
 
 
-def _answer(workload: FleetWorkload, rules: ProvisionRules, *, simulated: bool) -> PlanAnswer:
+def _answer(workload: FleetWorkload, rules: ProvisionRules, data: Data, *, simulated: bool) -> PlanAnswer:
     """The layout that takes the fewest GPUs with its reserve.
 
     That is so in a shared pool too, which has one reserve for all, as large as the largest of them.
     """
-    return PlanAnswer(workload, answer(workload.query, simulated=simulated, order=order_with(rules)))
+    return PlanAnswer(workload, answer(workload.question, data, simulated=simulated, order=order_with(rules)))
 
 
-def _suggestions(unmet: PlanAnswer, simulated: bool) -> Sequence[Suggestion]:
-    return suggestions(unmet.workload.query, unmet.outcome, simulated=simulated)
-
-
-def _moved(fleet: Provision, name: str, query: Query, *, simulated: bool) -> Moved:
+def _moved(fleet: Provision, name: str, question: Question, data: Data, *, simulated: bool) -> Moved:
     now = next(each for each in fleet.answers if each.workload.name == name)
-    moved = _answer(now.workload._replace(query=query), fleet.rules, simulated=simulated)
+    moved = _answer(now.workload._replace(question=question), fleet.rules, data, simulated=simulated)
     if moved.outcome.confirmed is None:
         return Moved(moved, None)
     return Moved(moved, provision([moved if each is now else each for each in fleet.answers], fleet.rules))

@@ -9,11 +9,11 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.catalog.prices import source_of, usd_per_gpu_hour
 from sizing.planning.fleet import GpuPool, Sharing, Tenant, hours_of, peak_of_sums, pools_of
 from sizing.planning.instances import Instances, instances
-from sizing.planning.query import Query
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import need_of, size_of
-from sizing.question.question import GpuType
+from sizing.question.question import Question
 from sizing.specs.demand import HOURS_OF_DAY
+from sizing.specs.gpu import GpuType
 
 DAYS_PER_MONTH = 365 / 12
 HOURS_PER_MONTH = HOURS_OF_DAY * DAYS_PER_MONTH
@@ -25,7 +25,7 @@ class FleetWorkload(NamedTuple):
     """A workload to plan for: its question, and how its GPUs are pooled."""
 
     name: str
-    query: Query
+    question: Question
     pool: Sharing = "separate"
 
 
@@ -133,12 +133,12 @@ def provision(answers: Sequence[PlanAnswer], rules: ProvisionRules) -> Provision
 
 
 def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
-    best, target = answer.best, answer.outcome.question.target
-    need = need_of(best, answer.outcome.question)
-    if target.demanded is None:  # so many GPUs, whose spare ones serve nothing
+    best, question = answer.best, answer.outcome.question
+    need = need_of(best, question)
+    if question.origin.demanded is None:  # so many GPUs, whose spare ones serve nothing
         need = need.without(rules.spare)
     size, workload = size_of(need, rules), answer.workload
-    return Tenant(workload.name, best.pool.replica.gpu_type.id, workload.pool, need, size, target.demanded)
+    return Tenant(workload.name, best.pool.replica.gpu_type.id, workload.pool, need, size, question.origin.demanded)
 
 
 def peak_of(answer: PlanAnswer, tenant: Tenant) -> float:

@@ -1,13 +1,14 @@
-"""A question with where to look for its answer, and the answer: what the search finds, confirmed by simulation."""
+"""The answer to a question: what the search finds, confirmed by simulation; and what would let it be answered."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sizing.answers.answer import Order, Outcome, preference
 from sizing.answers.search import search
-from sizing.question.question import Data, Question
+from sizing.question.question import Question
+from sizing.specs.data import Data
 
 if TYPE_CHECKING:  # the simulator is loaded where an answer is simulated
     from sizing.answers.advice import Suggestion
@@ -15,17 +16,9 @@ if TYPE_CHECKING:  # the simulator is loaded where an answer is simulated
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
 
 
-class Query(NamedTuple):
-    """A question, and the data to read for its answer."""
-
-    question: Question
-    data: Data
-
-
-def answer(query: Query, *, simulated: bool, order: Order = preference) -> Outcome:
+def answer(question: Question, data: Data, *, simulated: bool, order: Order = preference) -> Outcome:
     """Search for the answer that comes first in `order`; `simulated` confirms it."""
-    space = query.question.space
-    outcome = search(query.question, space.gpu_types, space.precisions, query.data)
+    outcome = search(question, question.space.gpu_types, question.space.precisions, data)
     if order is not preference:
         ranked = sorted(outcome.answers, key=lambda found: order(found, outcome.question))
         outcome = replace(outcome, answers=tuple(ranked))
@@ -33,19 +26,20 @@ def answer(query: Query, *, simulated: bool, order: Order = preference) -> Outco
         return outcome
     from sizing.answers.verify import verify
 
-    return verify(outcome, query.question.origin.workload.tokens, query.data, order=order)
+    return verify(outcome, question.origin.workload.tokens, data, order=order)
 
 
-def suggestions(query: Query, outcome: Outcome, *, simulated: bool) -> tuple[Suggestion, ...]:
+def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
     """The single changes that let an infeasible question be answered, each searched and confirmed as its answer is."""
     from sizing.answers import advice
+
+    space, tokens = outcome.question.space, outcome.question.origin.workload.tokens
 
     def confirm(changed: Outcome) -> Outcome | None:
         if simulated:
             from sizing.answers.verify import verify
 
-            changed = verify(changed, query.question.origin.workload.tokens, query.data, tries=CONFIRMING_TRIES)
+            changed = verify(changed, tokens, data, tries=CONFIRMING_TRIES)
         return changed if changed.confirmed is not None else None
 
-    space = query.question.space
-    return advice.suggestions(outcome, space.gpu_types, space.precisions, query.data, confirm)
+    return advice.suggestions(outcome, space.gpu_types, space.precisions, data, confirm)

@@ -9,7 +9,7 @@ from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.size import need_of
 from sizing.question.demand import says_shape
 from sizing.question.question import Question
-from sizing.replica.capacity import Capacity
+from sizing.replica.capacity import Capacity, point_at_rate
 from sizing.specs import demand
 from sizing.specs.workload import Planning
 
@@ -89,7 +89,7 @@ def _load(best: Answer, question: Question, planning: Planning, capacity_per_s: 
 
     Requests in flight are as many requests/s as the deployment answers while they are all there.
     """
-    found = question.target.demanded
+    found = question.origin.demanded
     if found is None:
         return "as_sized", capacity_per_s, capacity_per_s
     if found.peak_per_s is None or found.busy_per_s is None:
@@ -125,4 +125,4 @@ def _input_shares(best: Answer, load_per_s: float) -> ByLoad:
         best.pool.capacity.binding,
     )
     rate = min(load_per_s / best.pool.count, best.pool.capacity.requests_per_s)
-    return ByLoad(share(best.pool.capacity.decoding), share(float(best.pool.load.at_rate(rate, most).decoding[0])))
+    return ByLoad(share(best.pool.capacity.decoding), share(point_at_rate(best.pool.load, rate, most).decoding))

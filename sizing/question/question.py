@@ -2,93 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.catalog import gpus, shelf, traces, workloads
 from sizing.catalog.paths import expanded
-from sizing.model import architecture
+from sizing.model.architecture import SIZES
 from sizing.model.extras import NOTHING, Extras
+from sizing.model.service import Service
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
-from sizing.specs.bands import Band, Kind, Mode, Situation
-from sizing.specs.bands import Load as LoadRegion
+from sizing.specs.bands import DrivingMode, LoadRegion, Situation
+from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu
+from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.model import Model
-from sizing.specs.optimisations import NOTHING_ASKED, HandOver, Optimisations, PoolSpec
-from sizing.specs.workload import GENERATE, Defaults, Formats, Limits, Objective, Serving, Task, Workload
+from sizing.specs.optimisations import HandOver, PoolLayout
+from sizing.specs.target import Target
+from sizing.specs.workload import Defaults, Formats, Limits, Objective, Serving, Workload
 
 MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
-Phase = Literal["whole", "prefill", "decode"]
-
-
-@dataclass(frozen=True, slots=True)
-class GpuType:
-    """A GPU type under consideration, with the id of its profile and the price to plan with.
-
-    `shares_name` is set where another type considered is called the same, as a profile and a user's copy of it are.
-    """
-
-    id: str
-    gpu: Gpu
-    usd_per_gpu_hour: float | None
-    price_source: str | None
-    shares_name: bool = False
-
-    @property
-    def name(self) -> str:
-        """What to call the type, with its id where the name alone does not tell it from another."""
-        return f"{self.gpu.name} ({self.id})" if self.shares_name else self.gpu.name
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """What a replica runs: the model on an engine, with its flags, extras, formats and lengths. It states no demand.
-
-    `isl` and `osl` are mean lengths in tokens. `phase` is what the replica does: all of a request, or, in separate
-    pools, its prefill or its decode alone.
-    """
-
-    model: Model
-    isl: int
-    osl: int
-    max_model_len: int
-    serving: Serving
-    engine: Engine
-    engine_version: str
-    kv_precision: str
-    optimisations: Optimisations = NOTHING_ASKED
-    extras: Extras = NOTHING
-    phase: Phase = "whole"
-    task: Task = GENERATE
-
-    @property
-    def output_tokens(self) -> int:
-        """Tokens that a request returns: its OSL, 0 for a task that pools."""
-        return 0 if self.model.pooled else self.osl
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """How much is to be served, and how fast: at most one kind of demand; rates are those of the peak.
-
-    `pessimistic` are the error bands on whose worse edges to size (empty: as predicted), at `pessimistic_load` where
-    that is known. `demanded` says how the peak came about; `habits` are those of the users that a rate would be of.
-    """
-
-    requests_per_s: float | None
-    concurrency: int | None
-    limits: Limits
-    offline: bool
-    max_utilisation: float
-    pessimistic: tuple[Band, ...] = ()
-    pessimistic_load: LoadRegion | None = None
-    demanded: Demanded | None = None
-    habits: Habits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +41,11 @@ class PoolSpace:
     """The GPU types to consider for one of two separate pools, and the sizes that are given for it."""
 
     gpu_types: tuple[GpuType, ...]
-    pool: PoolSpec
+    pool: PoolLayout
 
     def serving(self, whole: Serving) -> Serving:
         """How this pool's engine is run: in the layout given for it, else in that of `whole`."""
-        sizes = {name: getattr(self.pool, name) for name in architecture.SIZES}
+        sizes = {name: getattr(self.pool, name) for name in SIZES}
         return whole.model_copy(update=sizes) if any(sizes.values()) else whole
 
 
@@ -153,7 +89,8 @@ class Origin:
     """Where the values of a question came from: the workload as served, the names that were written, the defaults.
 
     `model_matched_from` and `gpus_matched_from` (by profile id) are what was written where it is not the name itself.
-    `notes` are of the model's name.
+    `notes` are of the model's name. `demanded` says how the peak came about; `habits` are those of the users that a rate
+    would be of.
     """
 
     workload: Workload
@@ -163,6 +100,8 @@ class Origin:
     model_matched_from: str | None = None
     gpus_matched_from: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    demanded: Demanded | None = None
+    habits: Habits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,21 +144,9 @@ PARTS = tuple(
 
 def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
     """What figures of a question on a GPU type are of: the class that their error bands are looked up by."""
-    service, target = question.service, question.target
-    kind: Kind = "moe" if architecture.is_moe(service.model) else "dense"
-    at = load or target.pessimistic_load
-    mode: Mode = "offline" if target.offline else "served"
-    return Situation(mode, gpu.vendor, service.engine.name, gpu.architecture, kind, at)
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """The data files that every evaluation reads, and how to look up the efficiencies that a GPU borrows."""
-
-    assumptions: Assumptions
-    borrowed: Callable[[str], AssumedEfficiency | None]
-    formats: Formats
-    defaults: Defaults
+    target = question.target
+    mode: DrivingMode = "offline" if target.offline else "served"
+    return question.service.situation(gpu, mode, load or target.pessimistic_load)
 
 
 def load_data() -> Data:
@@ -322,8 +249,6 @@ def resolve(
             limits=workload.limits if workload.mode != "offline" else Limits(),
             offline=workload.mode == "offline",
             max_utilisation=planning.max_utilisation or defaults.max_utilisation,
-            demanded=demanded,
-            habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
         ),
         Rules(
             objective=planning.objective or "gpus",
@@ -331,7 +256,11 @@ def resolve(
             headroom=defaults.headroom if planning.headroom is None else planning.headroom,
         ),
         space,
-        origin or Origin(workload, defaults),
+        replace(
+            origin or Origin(workload, defaults),
+            demanded=demanded,
+            habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
+        ),
     )
 
 

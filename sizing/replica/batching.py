@@ -24,10 +24,10 @@ approximations; a simulation has the last word.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +49,8 @@ Quantiles = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """What a layout serves: lengths, chunk of prefill, pipeline depth, attention-data ranks, scheduler's step order.
+class Batching:
+    """How a layout batches what it serves: lengths, chunk of prefill, pipeline depth, attention-data ranks, scheduler's step order.
 
     `isl` are the tokens of a prompt to be prefilled, those in cache left out. A decode step gives a sequence
     `tokens_per_step` on average, several with speculative decoding. `prefilled` prompts come with their cache and first
@@ -108,11 +108,25 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Operating points, one entry a load: seconds, requests a second of one replica, sequences in flight.
+    """One operating point of a replica: seconds, requests a second, sequences in flight.
 
-    `ttft_s`, `itl_s`, `e2e_s` map `mean` and percentiles to arrays; ITL is NaN-free: zero where OSL is 1 and no second
-    token exists. `stable` is False where prompts arrive faster than they can be prefilled.
+    `ttft_s`, `itl_s`, `e2e_s` map `mean` and percentiles to seconds; ITL is 0 where OSL is 1 and no second token exists.
+    `stable` is False where prompts arrive faster than they can be prefilled.
     """
+
+    requests_per_s: float
+    decoding: float
+    running: float
+    ttft_s: dict[str, float]
+    itl_s: dict[str, float]
+    e2e_s: dict[str, float]
+    prefill_share: float
+    stable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Operating points as columns, one entry a load, with the fields of `Point`; of stacked layouts a row each."""
 
     requests_per_s: Array
     decoding: Array
@@ -123,16 +137,29 @@ class Point:
     prefill_share: Array
     stable: NDArray[np.bool_]
 
+    def row(self, index: int) -> Points:
+        """The operating points of one of stacked layouts."""
+        return Points(*self._fields(lambda values: values[index]))
 
-def decode_step_s(curves: Curves, service: Service, decoding: Numeric) -> Numeric:
+    def at(self, index: int) -> Point:
+        """One operating point of a layout."""
+        return Point(*self._fields(lambda values: values[index].item()))
+
+    def _fields(self, taken: Callable[[Any], Any]) -> Iterator[Any]:
+        for field in fields(self):
+            values = getattr(self, field.name)
+            yield {k: taken(v) for k, v in values.items()} if isinstance(values, dict) else taken(values)
+
+
+def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:
     """Seconds between two tokens of a sequence while nothing is prefilled: one pass of a microbatch of b/pp.
 
     In a full pipeline a pass lasts pp times its slowest stage, and all of the head sits on the last one; the host schedules
     each microbatch.
     """
-    micro = np.maximum(np.asarray(decoding, dtype=float) / service.pp, 1.0)
-    own = of_rank(micro, service.dp)
-    microbatches = np.clip(decoding, 1.0, service.pp)
+    micro = np.maximum(np.asarray(decoding, dtype=float) / flow.pp, 1.0)
+    own = of_rank(micro, flow.dp)
+    microbatches = np.clip(decoding, 1.0, flow.pp)
     gpu_s = pipelined_s(
         lookup(curves.grid, curves.body_s, own * curves.verified)
         + _table_s(curves, curves.shared_s, micro * curves.verified)
@@ -153,26 +180,26 @@ def _table_s(curves: Curves, table: NDArray[np.float64] | None, at: Numeric) -> 
     return 0.0 if table is None else lookup(curves.grid, table, at)
 
 
-def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
+def prefill_step_s(curves: Curves, flow: Batching, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
     """Seconds of a step that carries prefill, with `decoding` sequences beside it (0: prefill only).
 
     `together` prompts share the step, spread over the attention-data ranks (it lasts as long as its fullest one); where a
     prompt takes several chunks, one of them. Where prompts come prefilled, no step carries any.
     """
-    if service.prefilled:
-        return decode_step_s(curves, service, decoding)
-    micro = np.asarray(decoding, dtype=float) / service.pp
+    if flow.prefilled:
+        return decode_step_s(curves, flow, decoding)
+    micro = np.asarray(decoding, dtype=float) / flow.pp
     # The floor is paid where anything decodes; on average that is less than always below one sequence.
-    own, prompts = of_rank(micro, service.dp), of_rank(together, service.dp)
+    own, prompts = of_rank(micro, flow.dp), of_rank(together, flow.dp)
     attention_s = curves.decode_floor_s * np.minimum(micro, 1.0) + curves.decode_slope_s * own
     verified = own * curves.verified
-    tokens = verified + service.chunk_tokens * prompts
+    tokens = verified + flow.chunk_tokens * prompts
     gpu_s = (
         lookup(curves.grid, curves.body_s, tokens)
-        + lookup(curves.grid, curves.head_s, np.maximum(verified + prompts / service.chunks, 1.0))
+        + lookup(curves.grid, curves.head_s, np.maximum(verified + prompts / flow.chunks, 1.0))
         + attention_s
-        + curves.prompt_attention_s / service.chunks * prompts
-        + _table_s(curves, curves.shared_s, micro * curves.verified + service.chunk_tokens * together)
+        + curves.prompt_attention_s / flow.chunks * prompts
+        + _table_s(curves, curves.shared_s, micro * curves.verified + flow.chunk_tokens * together)
     )
     for table in (curves.again_s, curves.joined_s):
         gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0)) * np.minimum(micro, 1.0)
@@ -180,14 +207,14 @@ def prefill_step_s(curves: Curves, service: Service, decoding: Numeric, together
     return with_host_s(busy_s, curves.host, own + prompts)
 
 
-def solo_ttft_s(curves: Curves, service: Service) -> Numeric:
+def solo_ttft_s(curves: Curves, flow: Batching) -> Numeric:
     """Seconds to the first token of a request that is alone."""
-    return curves.front_end_s + service.passes * prefill_step_s(curves, service, 0.0)
+    return curves.front_end_s + flow.passes * prefill_step_s(curves, flow, 0.0)
 
 
-def solo_itl_s(curves: Curves, service: Service) -> Numeric:
+def solo_itl_s(curves: Curves, flow: Batching) -> Numeric:
     """Seconds between tokens of a request that is alone; 0 where there is no second token."""
-    return decode_step_s(curves, service, 1.0) / service.tokens_per_step if service.osl > 1 else 0.0
+    return decode_step_s(curves, flow, 1.0) / flow.tokens_per_step if flow.osl > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,80 +250,80 @@ class _Pace(NamedTuple):
     requests_per_s: Array
 
 
-def _beside(service: Service, decoding: Array) -> Array:
+def _beside(flow: Batching, decoding: Array) -> Array:
     """Sequences that decode in a step which carries prefill."""
-    return np.zeros_like(decoding) if service.prefill_only else decoding
+    return np.zeros_like(decoding) if flow.prefill_only else decoding
 
 
-def _pace(curves: Curves, service: Service, decoding: Array) -> _Pace:
-    decode_s = np.asarray(decode_step_s(curves, service, decoding))
+def _pace(curves: Curves, flow: Batching, decoding: Array) -> _Pace:
+    decode_s = np.asarray(decode_step_s(curves, flow, decoding))
     # Of Poisson arrivals with a mean m within a step on each stage, a step that has any has m/(1 - exp(-m)); of several
     # ranks those are in prefill together that came within all the steps that one takes.
-    within = np.maximum(decoding * service.chunks / (service.decode_steps * service.stages), TINY)
-    together = np.clip(within / -np.expm1(-within), 1.0, service.most_together)
-    pace = _paced(curves, service, decoding, decode_s, together)
-    if service.flat:
+    within = np.maximum(decoding * flow.chunks / (flow.decode_steps * flow.stages), TINY)
+    together = np.clip(within / -np.expm1(-within), 1.0, flow.most_together)
+    pace = _paced(curves, flow, decoding, decode_s, together)
+    if flow.flat:
         for _ in range(PACKING_ROUNDS):
-            together = _packed(service, pace)
-            pace = _paced(curves, service, decoding, decode_s, together)
+            together = _packed(flow, pace)
+            pace = _paced(curves, flow, decoding, decode_s, together)
     return pace
 
 
-def _paced(curves: Curves, service: Service, decoding: Array, decode_s: Array, together: Array) -> _Pace:
-    chunk_s = np.asarray(prefill_step_s(curves, service, _beside(service, decoding), together))
-    hit_s = chunk_s if service.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
-    delay_s = service.chunks * hit_s / together / service.stages
-    step_s = decode_s + decoding * delay_s / service.decode_steps
-    return _Pace(step_s, decode_s, chunk_s, together, hit_s, decoding / (service.decode_steps * step_s))
+def _paced(curves: Curves, flow: Batching, decoding: Array, decode_s: Array, together: Array) -> _Pace:
+    chunk_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), together))
+    hit_s = chunk_s if flow.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
+    delay_s = flow.chunks * hit_s / together / flow.stages
+    step_s = decode_s + decoding * delay_s / flow.decode_steps
+    return _Pace(step_s, decode_s, chunk_s, together, hit_s, decoding / (flow.decode_steps * step_s))
 
 
-def _packed(service: Service, pace: _Pace) -> Array:
+def _packed(flow: Batching, pace: _Pace) -> Array:
     """Prompts that share a step where prefill goes first: those that came within the step before, a decode step or another.
 
     Poisson arrivals of a mean m within a prefill step call for one more with 1 - exp(-m), so exp(m) follow each other. The
     first of them takes what came within a decode step, where anything did.
     """
-    per_s = pace.requests_per_s * service.chunks / service.stages
+    per_s = pace.requests_per_s * flow.chunks / flow.stages
     within_decode, within_prefill = per_s * pace.decode_s, per_s * pace.chunk_s
     first = within_decode / -np.expm1(-np.maximum(within_decode, TINY))
-    together: Array = np.clip(first * np.exp(-within_prefill) + within_prefill, 1.0, service.most_together)
+    together: Array = np.clip(first * np.exp(-within_prefill) + within_prefill, 1.0, flow.most_together)
     return together
 
 
-def _rates(curves: Curves, service: Service, decoding: Array) -> _Rates:
-    step_s, decode_s, chunk_s, together, hit_s, requests_per_s = _pace(curves, service, decoding)
-    full_s = np.asarray(prefill_step_s(curves, service, _beside(service, decoding), service.most_together))
-    steps_per_s = requests_per_s * service.chunks / service.stages
+def _rates(curves: Curves, flow: Batching, decoding: Array) -> _Rates:
+    step_s, decode_s, chunk_s, together, hit_s, requests_per_s = _pace(curves, flow, decoding)
+    full_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), flow.most_together))
+    steps_per_s = requests_per_s * flow.chunks / flow.stages
     return _Rates(
         step_s=step_s,
         decode_s=decode_s,
         chunk_s=chunk_s,
-        prompt_s=service.passes * chunk_s,
+        prompt_s=flow.passes * chunk_s,
         hit_s=hit_s,
-        another_s=(full_s - chunk_s) / np.maximum(service.most_together - together, 1.0),
-        hits=steps_per_s / together * service.decode_steps * step_s,
+        another_s=(full_s - chunk_s) / np.maximum(flow.most_together - together, 1.0),
+        hits=steps_per_s / together * flow.decode_steps * step_s,
         requests_per_s=requests_per_s,
         in_prefill=steps_per_s * chunk_s / together,
-        busy=steps_per_s * full_s / service.most_together,
+        busy=steps_per_s * full_s / flow.most_together,
     )
 
 
-def _prefill_rates(curves: Curves, service: Service, utilisation: Array) -> _Rates:
+def _prefill_rates(curves: Curves, flow: Batching, utilisation: Array) -> _Rates:
     """The same where nothing decodes (OSL 1): `utilisation` is the share of the capacity that full budgets have."""
     nothing = np.zeros_like(utilisation)
-    full_s = np.asarray(prefill_step_s(curves, service, nothing, service.most_together))
-    requests_per_s = utilisation * service.most_together * service.stages / (service.chunks * full_s)
-    per_stage = requests_per_s * service.chunks / service.stages
+    full_s = np.asarray(prefill_step_s(curves, flow, nothing, flow.most_together))
+    requests_per_s = utilisation * flow.most_together * flow.stages / (flow.chunks * full_s)
+    per_stage = requests_per_s * flow.chunks / flow.stages
     together = np.ones_like(utilisation)
     chunk_s = full_s
     for _ in range(PACKING_ROUNDS):  # prompts that arrive within a step share the next one
-        chunk_s = np.asarray(prefill_step_s(curves, service, nothing, together))
-        together = np.clip(per_stage * chunk_s, 1.0, service.most_together)
+        chunk_s = np.asarray(prefill_step_s(curves, flow, nothing, together))
+        together = np.clip(per_stage * chunk_s, 1.0, flow.most_together)
     return _Rates(
         step_s=nothing,
         decode_s=nothing,
         chunk_s=chunk_s,
-        prompt_s=service.passes * chunk_s,
+        prompt_s=flow.passes * chunk_s,
         hit_s=chunk_s,
         another_s=chunk_s,
         hits=nothing,
@@ -306,34 +333,34 @@ def _prefill_rates(curves: Curves, service: Service, utilisation: Array) -> _Rat
     )
 
 
-def requests_per_s(curves: Curves, service: Service, decoding: Array) -> Array:
+def requests_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
     """Requests/s that keep `decoding` sequences decoding on average; see `open_loop`."""
-    return (_pace if service.osl > 1 else _prefill_rates)(curves, service, decoding).requests_per_s
+    return (_pace if flow.osl > 1 else _prefill_rates)(curves, flow, decoding).requests_per_s
 
 
-def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quantiles = PERCENTILES) -> Point:
+def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quantiles = PERCENTILES) -> Points:
     """Operating points under Poisson arrivals, as many as keep `decoding` sequences decoding on average.
 
     With OSL 1 nothing decodes, and `decoding` is the utilisation of the prefill capacity, below 1.
     """
-    if service.prefill_pool:
-        return _prefill_pool(curves, service, decoding, quantiles)
-    decodes = service.osl > 1
-    rates = (_rates if decodes else _prefill_rates)(curves, service, decoding)
+    if flow.prefill_pool:
+        return _prefill_pool(curves, flow, decoding, quantiles)
+    decodes = flow.osl > 1
+    rates = (_rates if decodes else _prefill_rates)(curves, flow, decoding)
     stable = (rates.busy < 1) & (rates.in_prefill <= 1)
-    wait = _waits(service, rates, decoding, stable)
+    wait = _waits(flow, rates, decoding, stable)
     own_s = curves.front_end_s + rates.prompt_s
     ttft_s = {"mean": own_s + wait.shared_s + wait.queue_s}
-    reaction = _reaction(curves, service, rates, decoding) if decodes else (decoding, decoding)
-    per_step = service.tokens_per_step
-    itl_s = {"mean": _seen_step_s(curves, service, rates, decoding, *reaction) / per_step}
-    spread_s = _itl_spread_s(curves, service, rates, decoding) / per_step
+    reaction = _reaction(curves, flow, rates, decoding) if decodes else (decoding, decoding)
+    per_step = flow.tokens_per_step
+    itl_s = {"mean": _seen_step_s(curves, flow, rates, decoding, *reaction) / per_step}
+    spread_s = _itl_spread_s(curves, flow, rates, decoding) / per_step
     for name, q in quantiles.items():
         ttft_s[name] = own_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
         itl_s[name] = np.maximum(rates.decode_s / per_step, itl_s["mean"] + NormalDist().inv_cdf(q) * spread_s)
-    after_first = service.osl - 1
+    after_first = flow.osl - 1
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
-    return Point(
+    return Points(
         requests_per_s=rates.requests_per_s,
         decoding=decoding if decodes else np.zeros_like(decoding),
         running=rates.requests_per_s * e2e_s["mean"],
@@ -345,7 +372,7 @@ def open_loop(curves: Curves, service: Service, decoding: Array, quantiles: Quan
     )
 
 
-def _prefill_pool(curves: Curves, service: Service, utilisation: Array, quantiles: Quantiles) -> Point:
+def _prefill_pool(curves: Curves, flow: Batching, utilisation: Array, quantiles: Quantiles) -> Points:
     """Operating points of GPUs that prefill and nothing else, at a share of the capacity that full budgets have.
 
     A step of k prompts lasts S = f + k*D. All that come while it runs share the next one, and end with it; an idle engine
@@ -355,13 +382,13 @@ def _prefill_pool(curves: Curves, service: Service, utilisation: Array, quantile
     step that is M/D/1, as DistServe models a prefill instance. How much longer than the mean some wait is M/D/1's too:
     those who wait at all (a share of l*E[S]/E[k]) have a squared coefficient of variation of (1 + 2r)/3, as a Weibull has.
     """
-    rates, nothing = _prefill_rates(curves, service, utilisation), np.zeros_like(utilisation)
-    one_s = np.asarray(prefill_step_s(curves, service, nothing, 1.0))
-    full_s = np.asarray(prefill_step_s(curves, service, nothing, service.most_together))
-    more = np.asarray(service.most_together - 1)
-    another_s = service.chunks * np.where(more > 0, (full_s - one_s) / np.maximum(more, TINY), one_s)
-    first_s = np.maximum(service.chunks * one_s - another_s, 0.0)
-    per_s = rates.requests_per_s / service.stages
+    rates, nothing = _prefill_rates(curves, flow, utilisation), np.zeros_like(utilisation)
+    one_s = np.asarray(prefill_step_s(curves, flow, nothing, 1.0))
+    full_s = np.asarray(prefill_step_s(curves, flow, nothing, flow.most_together))
+    more = np.asarray(flow.most_together - 1)
+    another_s = flow.chunks * np.where(more > 0, (full_s - one_s) / np.maximum(more, TINY), one_s)
+    first_s = np.maximum(flow.chunks * one_s - another_s, 0.0)
+    per_s = rates.requests_per_s / flow.stages
     load, floor = np.minimum(per_s * another_s, HEAVIEST_LOAD), per_s * first_s
     together = np.ones_like(load)
     for _ in range(PACKING_ROUNDS):
@@ -370,14 +397,14 @@ def _prefill_pool(curves: Curves, service: Service, utilisation: Array, quantile
     longer_s2 = first_s**2 + another_s * together * (2 * first_s + another_s * company)
     waits = np.minimum(load + floor / together, 1.0)
     rest_s = waits * longer_s2 / (2 * (first_s + another_s * together))
-    behind = (company + np.minimum(company, service.most_together)) / 2 - 1  # a batch beyond the budget ends in parts
-    wait_s = (rest_s + another_s * behind) / service.stages
-    own_s = curves.front_end_s + service.passes * one_s
+    behind = (company + np.minimum(company, flow.most_together)) / 2 - 1  # a batch beyond the budget ends in parts
+    wait_s = (rest_s + another_s * behind) / flow.stages
+    own_s = curves.front_end_s + flow.passes * one_s
     ttft_s = {"mean": own_s + wait_s}
     for name, q in quantiles.items():
         ttft_s[name] = own_s + _weibull_s(wait_s / np.maximum(waits, TINY), (1 + 2 * load) / 3, 1 - (1 - q) / waits)
     zero_s = dict.fromkeys(ttft_s, nothing)
-    return Point(
+    return Points(
         requests_per_s=rates.requests_per_s,
         decoding=nothing,
         running=rates.requests_per_s * ttft_s["mean"],
@@ -409,7 +436,7 @@ class _Waits:
     busy: Array
 
 
-def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.bool_]) -> _Waits:
+def _waits(flow: Batching, rates: _Rates, decoding: Array, stable: NDArray[np.bool_]) -> _Waits:
     """Waits of an arrival at a random time.
 
     It meets a step that is longer than the mean (a random instant falls into long steps: E[L^2]/E[L]), waits for half of
@@ -418,7 +445,7 @@ def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.
     they queue one after another instead: M/D/1. Where prefill has steps of its own, the step met is one of two kinds. A
     pipeline's first stage is free again after a pp-th of a step.
     """
-    per_stage = rates.requests_per_s / service.stages
+    per_stage = rates.requests_per_s / flow.stages
     lengthening_s = rates.another_s
     load = np.minimum(per_stage * lengthening_s, 1 - rates.decode_s / np.maximum(rates.step_s, 1e-300))
     load = np.clip(load, 0.0, 0.999)
@@ -427,13 +454,13 @@ def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.
     share = np.minimum(rates.in_prefill, 1.0)
     either_s = (1 - share) * at_all * rates.decode_s + share * rates.chunk_s
     mixed_s = rates.step_s + variance_s2 / np.maximum(rates.step_s, 1e-300)
-    met_s = either_s if service.flat else mixed_s
-    shares = np.minimum(1.0, service.most_together - 1)
+    met_s = either_s if flow.flat else mixed_s
+    shares = np.minimum(1.0, flow.most_together - 1)
     together_s = lengthening_s * per_stage * met_s
     single_s = either_s / 2
-    rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / service.stages
-    if service.osl <= 1:  # nothing decodes, so a step is there only while prompts are
-        rest_s, together_s = single_s / service.stages, np.zeros_like(single_s)
+    rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / flow.stages
+    if flow.osl <= 1:  # nothing decodes, so a step is there only while prompts are
+        rest_s, together_s = single_s / flow.stages, np.zeros_like(single_s)
     busy = np.where(stable, rates.busy, 0.0)
     spread_s2 = (
         met_s**2 / 12 + lengthening_s**2 * per_stage * met_s + (0.5 + per_stage * lengthening_s) ** 2 * variance_s2
@@ -442,7 +469,7 @@ def _waits(service: Service, rates: _Rates, decoding: Array, stable: NDArray[np.
         shared_s=rest_s + shares * together_s,
         variance_s2=shares * spread_s2 + (1 - shares) * rest_s**2 / 3,
         # A budget of k prompts overflows only where k arrive at once, which is ever rarer.
-        queue_s=busy ** (1 + service.most_together) * rates.prompt_s / service.stages / (2 * (1 - busy)),
+        queue_s=busy ** (1 + flow.most_together) * rates.prompt_s / flow.stages / (2 * (1 - busy)),
         busy=busy,
     )
 
@@ -462,7 +489,7 @@ def _queue_s(wait: _Waits, q: float) -> Array:
 
 
 def _seen_step_s(
-    curves: Curves, service: Service, rates: _Rates, decoding: Array, feedback: Array, delay_s: Array
+    curves: Curves, flow: Batching, rates: _Rates, decoding: Array, feedback: Array, delay_s: Array
 ) -> Array:
     """Mean step that a request sees, longer than the mean over time: it decodes beside itself and the clump it came with.
 
@@ -470,53 +497,51 @@ def _seen_step_s(
     more prompts in, so the company grows by v in place of 1 (`feedback` squared). Of the prefill that it brings half is over
     before a request decodes.
     """
-    if service.osl <= 1:
+    if flow.osl <= 1:
         return rates.step_s
     company = feedback**2
-    seen_s = np.asarray(decode_step_s(curves, service, decoding + company))
+    seen_s = np.asarray(decode_step_s(curves, flow, decoding + company))
     return np.maximum(rates.step_s, seen_s + rates.step_s - rates.decode_s + (company - 1) / 2 * delay_s)
 
 
-def _reaction(curves: Curves, service: Service, rates: _Rates, decoding: Array) -> tuple[Array, Array]:
+def _reaction(curves: Curves, flow: Batching, rates: _Rates, decoding: Array) -> tuple[Array, Array]:
     """Return how a load reacts to one more request: (by how many in the end, seconds of prefill that one adds to a step).
 
     As X = b/((o-1)*S), 1 % more requests/s are 1/(1 - dlnS/dlnb) % more sequences.
     """
-    more = _pace(curves, service, decoding * (1 + NUDGE))
+    more = _pace(curves, flow, decoding * (1 + NUDGE))
     growth = (more.step_s / rates.step_s - 1) / NUDGE
     delay_s = (more.step_s - more.decode_s - rates.step_s + rates.decode_s) / np.maximum(decoding * NUDGE, TINY)
     return 1 / np.maximum(1 - growth, 1 / MOST_FEEDBACK), delay_s
 
 
-def _itl_spread_s(curves: Curves, service: Service, rates: _Rates, decoding: Array) -> Array:
+def _itl_spread_s(curves: Curves, flow: Batching, rates: _Rates, decoding: Array) -> Array:
     """Standard deviation over requests of a request's mean step, taken as normal.
 
     Two things spread it: how many prefills it sits through (Poisson) and how many others decode beside it (Poisson too).
     Both feed back: slower steps last longer and meet more prompts, by the factor S/d.
     """
-    if service.osl <= 1:
+    if flow.osl <= 1:
         return np.zeros_like(rates.step_s)
-    more_s = np.asarray(decode_step_s(curves, service, decoding + np.sqrt(decoding))) - rates.decode_s
-    by_hits_s = rates.hit_s * np.sqrt(rates.hits) / service.decode_steps
+    more_s = np.asarray(decode_step_s(curves, flow, decoding + np.sqrt(decoding))) - rates.decode_s
+    by_hits_s = rates.hit_s * np.sqrt(rates.hits) / flow.decode_steps
     return rates.step_s / rates.decode_s * np.sqrt(by_hits_s**2 + more_s**2)
 
 
-def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Quantiles = PERCENTILES) -> Point:
+def closed_loop(curves: Curves, flow: Batching, in_flight: Array, quantiles: Quantiles = PERCENTILES) -> Points:
     """Operating points with a fixed number of requests in flight that start together and have equal lengths.
 
     The group is prefilled prompt after prompt, as many in a step as the budget takes, then decodes together; early
     prompts wait for late ones while they decode. Little's law gives the throughput: X = n/E2E.
     """
-    together = service.dp * np.floor(service.on_rank)
-    per_stage = np.maximum(in_flight / service.stages, 1.0)
+    together = flow.dp * np.floor(flow.on_rank)
+    per_stage = np.maximum(in_flight / flow.stages, 1.0)
     rounds = np.ceil(per_stage / together)
     batch = np.minimum(per_stage, together)
-    round_s = _prompts_step_s(curves, service, batch)
-    after_first = max(service.osl - 1, 0)
+    round_s = _prompts_step_s(curves, flow, batch)
+    after_first = max(flow.osl - 1, 0)
     prefill_s = rounds * round_s
-    e2e_mean = (
-        curves.front_end_s + prefill_s + service.decode_steps * np.asarray(decode_step_s(curves, service, in_flight))
-    )
+    e2e_mean = curves.front_end_s + prefill_s + flow.decode_steps * np.asarray(decode_step_s(curves, flow, in_flight))
     ttft_s = {"mean": curves.front_end_s + (rounds + 1) / 2 * round_s}
     for name, q in quantiles.items():
         ttft_s[name] = curves.front_end_s + np.ceil(q * rounds) * round_s
@@ -525,7 +550,7 @@ def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Q
         # The prompt that is prefilled first waits longest for its second token.
         first_token_s = curves.front_end_s + np.maximum(1, np.ceil((1 - q) * rounds)) * round_s
         itl_s[name] = _per_token(e2e_mean - first_token_s, after_first)
-    return Point(
+    return Points(
         requests_per_s=in_flight / e2e_mean,
         decoding=in_flight * (1 - (curves.front_end_s + prefill_s) / e2e_mean)
         if after_first
@@ -539,24 +564,24 @@ def closed_loop(curves: Curves, service: Service, in_flight: Array, quantiles: Q
     )
 
 
-def _prompts_step_s(curves: Curves, service: Service, prompts: Array) -> Array:
+def _prompts_step_s(curves: Curves, flow: Batching, prompts: Array) -> Array:
     """Seconds to prefill `prompts` whole prompts together, in as many steps as the budget asks for."""
-    return np.asarray(service.chunks * prefill_step_s(curves, service, np.zeros_like(prompts), prompts))
+    return np.asarray(flow.chunks * prefill_step_s(curves, flow, np.zeros_like(prompts), prompts))
 
 
 def _per_token(seconds: Array, after_first: float) -> Array:
     return seconds / after_first if after_first else np.zeros_like(seconds)
 
 
-def decoding_limit(service: Service, running: float) -> float:
+def decoding_limit(flow: Batching, running: float) -> float:
     """Most sequences that can decode at once: `running` slots, and what prefill can replenish.
 
     A full budget finishes most_together/chunks prompts a step on each stage, and sequences leave after osl-1
     steps. With OSL 1 the limit is the utilisation 1.
     """
-    if service.osl <= 1:
+    if flow.osl <= 1:
         return 1.0
-    if service.prefilled:
+    if flow.prefilled:
         return float(running)
-    replenished = service.most_together / service.chunks * service.decode_steps * service.stages
-    return float(running) if service.prefill_only else float(min(running, replenished))
+    replenished = flow.most_together / flow.chunks * flow.decode_steps * flow.stages
+    return float(running) if flow.prefill_only else float(min(running, replenished))

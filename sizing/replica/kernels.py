@@ -20,6 +20,8 @@ from sizing.model.operation import Operation
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.replica import roofline
 from sizing.replica import roofline as network
+from sizing.replica.replica import Replica
+from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings, VectorAttention
 from sizing.specs.errors import Fault, UntimedError
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, EfficiencyRow, Gpu
@@ -68,6 +70,14 @@ class Kernels:
     used: dict[tuple[str, str], Choice] = field(default_factory=dict)
     _picked: dict[tuple[Any, ...], Choice] = field(default_factory=dict)
     _timers: dict[str, Callable[[Operation], Numeric]] = field(init=False)
+
+    @classmethod
+    def of(cls, replica: Replica, data: Data) -> Kernels:
+        """The constants of a replica."""
+        service, gpu = replica.service, replica.gpu_type.gpu
+        return cls(
+            gpu, data.assumptions, data.borrowed, service.engine.name, replica.settings, replica.plan, service.extras
+        )
 
     def __post_init__(self) -> None:
         """Bind each rule to its timer."""

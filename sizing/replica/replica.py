@@ -1,6 +1,6 @@
-"""Layouts of a replica on one GPU type: what the engine accepts and what fits, each refused one with its reason.
+"""One engine instance: a service on a layout of one GPU type, with what the engine makes of it; or why it won't do.
 
-One model on one layout of one GPU type, resolved: what `memory` and `step` look at without a demand.
+`of` makes one layout, `candidates` every layout of a GPU type and precision that a service may have.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 
 from sizing.model import architecture, memory, precision, settings
 from sizing.model.architecture import Layout
+from sizing.model.extras import Extras
 from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
-from sizing.question.question import Data, GpuType, Question
-from sizing.replica.kernels import Kernels
+from sizing.model.service import Service
+from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
-from sizing.specs.gpu import Gpu
+from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.units import GIB, MIB
 from sizing.specs.workload import Defaults
 
@@ -27,14 +28,43 @@ SPLIT_REASONS = ("link", "split", "token_budget")  # the same at every deeper pi
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One layout of one GPU type and precision that the engine accepts and whose weights and cache fit."""
+    """One engine instance: what it runs, on which layout of which GPUs, with which settings, formats and memory.
 
+    `precision` is the weight precision as asked, None for the checkpoint's own. The service's extras are those of this
+    layout. `memory` is that of one GPU at the longest sequence.
+    """
+
+    service: Service
     gpu_type: GpuType
     precision: str | None
     layout: Layout
-    plan: PrecisionPlan
     settings: EngineSettings
+    plan: PrecisionPlan
     memory: MemoryUse
+
+    def memory_at(self, tokens: int) -> MemoryUse:
+        """Memory where sequences have up to `tokens` tokens."""
+        service = self.service
+        return memory.use(
+            service.model,
+            self.gpu_type.gpu,
+            self.layout,
+            self.plan,
+            self.settings,
+            max_model_len=tokens,
+            cuda_graphs_gib=service.serving.cuda_graphs_gib,
+            extras=service.extras,
+        )
+
+    def longest_that_fits(self) -> int:
+        """Tokens of the longest sequence that alone fits the cache, at most the model's maximum; found by bisection."""
+        low, high = 0, self.service.model.max_position
+        if self.memory_at(high).fits:
+            return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.memory_at(middle).fits else (low, middle)
+        return low
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,77 +83,65 @@ class Refusal:
     sized: Replica | None = None
 
 
-def splits(question: Question, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
-    """Yield the ways to split a layer (at pp 1): every tp within an island, expert parallelism on and off for MoE.
-
-    Values given in `serving` are taken as they are. Context parallelism and groups over several nodes are for those who ask.
-    """
-    serving = question.service.serving
-    most = defaults.max_gpus_per_replica
-    given = Layout(dp=serving.dp or 1, cp=serving.cp or 1, dcp=serving.dcp or 1)
-    widest = max(1, min(gpu.datasheet.island_gpus, most) // given.token_ranks)
-    for tp in [serving.tp] if serving.tp else range(1, widest + 1):
-        for ep in _expert_sizes(question, tp * given.token_ranks):
-            yield replace(given, tp=tp, ep=ep)
+def of(
+    service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
+) -> Replica | Refusal:
+    """The replica of a service on one layout, or why hardware or engine refuse it, or what its memory lacks."""
+    laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name, data)
+    refused = next(_refusals(laid, gpu_type.gpu, layout, resolved, plan), None) or _unchunked(laid, resolved)
+    if refused is not None:
+        return Refusal(gpu_type, plan.weight_format, layout, *refused)
+    return fitting(_replica(laid, gpu_type, precision_name, layout, resolved, plan))
 
 
-def depths(question: Question, split: Layout, defaults: Defaults) -> Iterable[int]:
-    """Return the pipeline depths to try for a split: the one given; 1 where tp is given; else all that the caps allow."""
-    serving = question.service.serving
-    if serving.pp:
-        return (serving.pp,)
-    if serving.tp:
-        return (1,)
-    return range(1, min(defaults.max_pp, max(1, defaults.max_gpus_per_replica // split.gpus)) + 1)
+def unchecked(
+    service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
+) -> tuple[Replica, tuple[tuple[str, str], ...]]:
+    """The replica of a service on one layout whatever is against it; and why hardware or engine refuse it: (reason, detail)."""
+    laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name, data)
+    refused = tuple(_refusals(laid, gpu_type.gpu, layout, resolved, plan))
+    return _replica(laid, gpu_type, precision_name, layout, resolved, plan), refused
 
 
-def _expert_sizes(question: Question, group: int) -> tuple[int, ...]:
-    if question.service.serving.ep:
-        return (question.service.serving.ep,)
-    return (1, group) if group > 1 and architecture.is_moe(question.service.model) else (1,)
-
-
-def deployment_of(question: Question, gpu: Gpu, layout: Layout) -> settings.Deployment:
-    """Return what an engine's settings depend on. Engines compare with the total that nvidia-smi reports."""
-    mem = gpu.datasheet.memory
-    smi_gib = mem.nvidia_smi_mib * MIB / GIB if mem.nvidia_smi_mib else mem.cuda_visible_gib
-    return settings.Deployment(
-        gpu_name=gpu.name,
-        architecture=gpu.architecture,
-        memory_gib=smi_gib,
-        tp=layout.tp,
-        pp=layout.pp,
-        attention=architecture.attention_class(question.service.model),
+def with_extras(replica: Replica, extras: Extras) -> Replica:
+    """The same replica with other extras, and the memory that they leave."""
+    return _replica(
+        replace(replica.service, extras=extras),
+        replica.gpu_type,
+        replica.precision,
+        replica.layout,
+        replica.settings,
+        replica.plan,
     )
 
 
-def resolve_settings(question: Question, gpu: Gpu, layout: Layout) -> EngineSettings:
-    """Return the engine's settings for a GPU and layout, the workload's own `serving` values over them."""
-    deployment = deployment_of(question, gpu, layout)
-    resolved = settings.resolve(question.service.engine, question.service.engine_version, deployment)
-    if resolved.budget_covers_context:  # unchunked prompts: the budget is stretched to the longest of them
-        stretched = max(resolved.max_num_batched_tokens, question.service.max_model_len)
-        resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
-    if question.service.extras.speculation is not None:
-        resolved = resolved.speculating()
-    given = {name: value for name in GIVEN if (value := getattr(question.service.serving, name)) is not None}
-    return resolved.model_copy(update=given) if given else resolved
+def fitting(replica: Replica) -> Replica | Refusal:
+    """A replica whose memory holds its longest sequence; else what is missing."""
+    used, service = replica.memory, replica.service
+    if used.fits:
+        return replica
+    detail = (
+        f"needs {used.deficit_gib:,.1f} GiB more per GPU for weights and one sequence of "
+        f"{service.max_model_len:,} tokens"
+    )
+    shortfall = used.deficit_gib / used.visible_gib
+    return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, "memory", detail, shortfall, replica)
 
 
 def candidates(
-    question: Question, gpu_type: GpuType, precision_name: str | None, data: Data
+    service: Service, gpu_type: GpuType, precision_name: str | None, data: Data
 ) -> Iterator[Replica | Refusal]:
-    """Yield every layout of one GPU type and precision: as a candidate, or with the reason why not.
+    """Yield every layout of one GPU type and precision: as a replica, or with the reason why not.
 
     A split that the engine refuses is refused at every pipeline depth, so it is yielded once. Depths are tried from
     shallow to deep; once one fits, only those up to twice its depth follow: deeper ones add bubbles and nothing else.
     """
-    for split in splits(question, gpu_type.gpu, data.defaults):
-        deepest = max(data.defaults.max_pp, question.service.serving.pp or 1)
-        for pp in depths(question, split, data.defaults):
+    for split in splits(service, gpu_type.gpu, data.defaults):
+        deepest = max(data.defaults.max_pp, service.serving.pp or 1)
+        for pp in depths(service, split, data.defaults):
             if pp > deepest:
                 break
-            found = _candidate(question, gpu_type, precision_name, replace(split, pp=pp), data)
+            found = of(service, gpu_type, replace(split, pp=pp), precision_name, data)
             yield found
             if isinstance(found, Replica):
                 deepest = min(deepest, 2 * pp)
@@ -131,65 +149,103 @@ def candidates(
                 break
 
 
-def _candidate(
-    question: Question, gpu_type: GpuType, precision_name: str | None, layout: Layout, data: Data
-) -> Replica | Refusal:
-    gpu, model = gpu_type.gpu, question.service.model
-    resolved = resolve_settings(question, gpu, layout)
+def splits(service: Service, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
+    """Yield the ways to split a layer (at pp 1): every tp within an island, expert parallelism on and off for MoE.
+
+    Values given in `serving` are taken as they are. Context parallelism and groups over several nodes are for those who ask.
+    """
+    serving = service.serving
+    given = Layout(dp=serving.dp or 1, cp=serving.cp or 1, dcp=serving.dcp or 1)
+    widest = max(1, min(gpu.datasheet.island_gpus, defaults.max_gpus_per_replica) // given.token_ranks)
+    for tp in [serving.tp] if serving.tp else range(1, widest + 1):
+        group = tp * given.token_ranks
+        spread = (1, group) if group > 1 and architecture.is_moe(service.model) else (1,)
+        for ep in (serving.ep,) if serving.ep else spread:
+            yield replace(given, tp=tp, ep=ep)
+
+
+def depths(service: Service, split: Layout, defaults: Defaults) -> Iterable[int]:
+    """The pipeline depths to try for a split: the one given; 1 where tp is given; else all that the caps allow."""
+    serving = service.serving
+    if serving.pp or serving.tp:
+        return (serving.pp or 1,)
+    return range(1, min(defaults.max_pp, max(1, defaults.max_gpus_per_replica // split.gpus)) + 1)
+
+
+def deployment_of(service: Service, gpu: Gpu, layout: Layout) -> settings.Deployment:
+    """What an engine's settings depend on. Engines compare with the total that nvidia-smi reports."""
+    mem = gpu.datasheet.memory
+    return settings.Deployment(
+        gpu_name=gpu.name,
+        architecture=gpu.architecture,
+        memory_gib=mem.nvidia_smi_mib * MIB / GIB if mem.nvidia_smi_mib else mem.cuda_visible_gib,
+        tp=layout.tp,
+        pp=layout.pp,
+        attention=architecture.attention_class(service.model),
+    )
+
+
+def resolve_settings(service: Service, gpu: Gpu, layout: Layout) -> EngineSettings:
+    """The engine's settings for a GPU and layout, the service's own `serving` values over them."""
+    resolved = settings.resolve(service.engine, service.engine_version, deployment_of(service, gpu, layout))
+    if resolved.budget_covers_context:  # unchunked prompts: the budget is stretched to the longest of them
+        stretched = max(resolved.max_num_batched_tokens, service.max_model_len)
+        resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
+    if service.extras.speculation is not None:
+        resolved = resolved.speculating()
+    given = {name: value for name in GIVEN if (value := getattr(service.serving, name)) is not None}
+    return resolved.model_copy(update=given) if given else resolved
+
+
+def _resolved(
+    service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
+) -> tuple[Service, EngineSettings, PrecisionPlan]:
+    """The service with its extras on a layout, its settings and its formats there."""
+    resolved = resolve_settings(service, gpu_type.gpu, layout)
+    extras = service.extras.on(layout.dp, resolved.block_tokens)
     plan = precision.plan(
-        model,
-        gpu,
+        service.model,
+        gpu_type.gpu,
         resolved,
         data.formats,
         precision=precision_name,
-        kv_precision=question.service.kv_precision,
-        extras=question.service.extras,
+        kv_precision=service.kv_precision,
+        extras=extras,
     )
+    return service if extras is service.extras else replace(service, extras=extras), resolved, plan
 
-    def no(reason: str, detail: str, shortfall: float = math.inf) -> Refusal:
-        return Refusal(gpu_type, plan.weight_format, layout, reason, detail, shortfall)
 
-    refused = next(refusals(question, gpu, layout, resolved, plan), None) or _unchunked(question, resolved)
-    if refused is not None:
-        return no(*refused)
+def _replica(
+    service: Service,
+    gpu_type: GpuType,
+    precision_name: str | None,
+    layout: Layout,
+    resolved: EngineSettings,
+    plan: PrecisionPlan,
+) -> Replica:
     used = memory.use(
-        model,
-        gpu,
+        service.model,
+        gpu_type.gpu,
         layout,
         plan,
         resolved,
-        max_model_len=question.service.max_model_len,
-        cuda_graphs_gib=question.service.serving.cuda_graphs_gib,
-        extras=question.service.extras,
+        max_model_len=service.max_model_len,
+        cuda_graphs_gib=service.serving.cuda_graphs_gib,
+        extras=service.extras,
     )
-    return held(Replica(gpu_type, precision_name, layout, plan, resolved, used), question)
+    return Replica(service, gpu_type, precision_name, layout, resolved, plan, used)
 
 
-def held(sized: Replica, question: Question) -> Replica | Refusal:
-    """Return a layout that the engine accepts if its memory holds the request's longest sequence, else why not."""
-    used = sized.memory
-    if used.fits:
-        return sized
-    detail = (
-        f"needs {used.deficit_gib:,.1f} GiB more per GPU for weights and one sequence of "
-        f"{question.service.max_model_len:,} tokens"
-    )
-    shortfall = used.deficit_gib / used.visible_gib
-    return Refusal(sized.gpu_type, sized.plan.weight_format, sized.layout, "memory", detail, shortfall, sized)
-
-
-def refusals(
-    question: Question, gpu: Gpu, layout: Layout, resolved: EngineSettings, plan: PrecisionPlan
+def _refusals(
+    service: Service, gpu: Gpu, layout: Layout, resolved: EngineSettings, plan: PrecisionPlan
 ) -> Iterator[tuple[str, str]]:
     """Yield (reason, detail) of all that the hardware or the engine refuses in a layout, whatever the memory."""
+    engine, model = service.engine, service.model
     pruned = precision.sparsity_why_not(plan, gpu)
     if pruned:
         yield "sparsity", pruned
-    if question.service.engine.vendors and gpu.vendor not in question.service.engine.vendors:
-        yield (
-            "engine",
-            f"{question.service.engine.title} runs on GPUs of {' and '.join(question.service.engine.vendors)} alone",
-        )
+    if engine.vendors and gpu.vendor not in engine.vendors:
+        yield "engine", f"{engine.title} runs on GPUs of {' and '.join(engine.vendors)} alone"
     for detail in _nodes_why_not(gpu, layout):
         yield "link", detail
     for asked, has, title in (
@@ -197,15 +253,13 @@ def refusals(
         (layout.dcp, resolved.decode_context_parallel, "decode context parallelism"),
     ):
         if asked > 1 and not has:
-            yield "engine", f"{question.service.engine.title} {question.service.engine_version} has no {title}"
-    if layout.stage_gpus % layout.ep and architecture.is_moe(question.service.model):
+            yield "engine", f"{engine.title} {service.engine_version} has no {title}"
+    if layout.stage_gpus % layout.ep and architecture.is_moe(model):
         yield "split", f"EP{layout.ep} does not divide the {layout.stage_gpus} GPUs of a stage"
-    split = architecture.split_why_not(
-        question.service.model, layout, resolved, block=plan.block and resolved.fp8_block
-    )
+    split = architecture.split_why_not(model, layout, resolved, block=plan.block and resolved.fp8_block)
     if split:
         yield "split", split
-    pipeline = architecture.pipeline_why_not(question.service.model, layout, resolved)
+    pipeline = architecture.pipeline_why_not(model, layout, resolved)
     if pipeline:
         yield "pipeline", pipeline
 
@@ -222,94 +276,13 @@ def _nodes_why_not(gpu: Gpu, layout: Layout) -> Iterator[str]:
         )
 
 
-def _unchunked(question: Question, resolved: EngineSettings) -> tuple[str, str] | None:
-    """Return (reason, detail) where a prompt needs more tokens of a step than an engine that does not chunk has."""
-    if (
-        resolved.chunked_prefill
-        or question.service.phase == "decode"
-        or question.service.isl <= resolved.max_num_batched_tokens
-    ):
+def _unchunked(service: Service, resolved: EngineSettings) -> tuple[str, str] | None:
+    """(reason, detail) where a prompt needs more tokens of a step than an engine that does not chunk has."""
+    budget = resolved.max_num_batched_tokens
+    if resolved.chunked_prefill or service.phase == "decode" or service.isl <= budget:
         return None
     return (
         "token_budget",
-        f"a prompt of {question.service.isl:,} tokens exceeds max_num_batched_tokens "
-        f"{resolved.max_num_batched_tokens:,} and this engine does not chunk prefill by default; raise "
-        "--max-num-batched-tokens",
+        f"a prompt of {service.isl:,} tokens exceeds max_num_batched_tokens {budget:,} and this engine does not chunk "
+        "prefill by default; raise --max-num-batched-tokens",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """A request for one layout, with settings, precision plan and memory.
-
-    `refused` says why hardware or engine won't run it; `notes` what the model's name says, for the assumptions.
-    """
-
-    question: Question
-    gpu_type: GpuType
-    layout: Layout
-    settings: EngineSettings
-    plan: PrecisionPlan
-    memory: MemoryUse
-    refused: str | None
-    data: Data
-    notes: tuple[str, ...] = ()
-
-    def longest_that_fits(self) -> int:
-        """Return the longest sequence that alone fits the pool."""
-        return memory.longest_that_fits(
-            self.question.service.model,
-            self.gpu_type.gpu,
-            self.layout,
-            self.plan,
-            self.settings,
-            cuda_graphs_gib=self.question.service.serving.cuda_graphs_gib,
-            extras=self.question.service.extras,
-        )
-
-    def kernels(self) -> Kernels:
-        """Return the timing constants of this deployment."""
-        return Kernels(
-            self.gpu_type.gpu,
-            self.data.assumptions,
-            self.data.borrowed,
-            self.question.service.engine.name,
-            self.settings,
-            self.plan,
-            self.question.service.extras,
-        )
-
-
-def resolve(
-    question: Question,
-    gpu_type: GpuType,
-    layout: Layout,
-    precision_name: str | None,
-    data: Data,
-    *,
-    notes: tuple[str, ...] = (),
-) -> Resolved:
-    """Resolve one layout. What hardware or engine refuse is reported, not raised: the sizes are still worth seeing."""
-    resolved = resolve_settings(question, gpu_type.gpu, layout)
-    question = question.with_(extras=question.service.extras.on(layout.dp, resolved.block_tokens))
-    plan = precision.plan(
-        question.service.model,
-        gpu_type.gpu,
-        resolved,
-        data.formats,
-        precision=precision_name,
-        kv_precision=question.service.kv_precision,
-        extras=question.service.extras,
-    )
-    refused = "; ".join(detail for _, detail in refusals(question, gpu_type.gpu, layout, resolved, plan)) or None
-    used = memory.use(
-        question.service.model,
-        gpu_type.gpu,
-        layout,
-        plan,
-        resolved,
-        max_model_len=question.service.max_model_len,
-        cuda_graphs_gib=question.service.serving.cuda_graphs_gib,
-        extras=question.service.extras,
-    )
-    return Resolved(question, gpu_type, layout, resolved, plan, used, refused, data, notes)

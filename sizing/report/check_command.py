@@ -10,7 +10,8 @@ from sizing.answers.answer import Answer, Pool
 from sizing.catalog.paths import expanded
 from sizing.catalog.shelf import is_path
 from sizing.model.architecture import SIZES
-from sizing.question.question import GpuType, Question, SeparatePools
+from sizing.question.question import Question, SeparatePools
+from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time

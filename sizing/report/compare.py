@@ -24,7 +24,7 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import between, milliseconds, money, number, percent, plural
-from sizing.question.question import GpuType, Question
+from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools, quantities
 from sizing.report.parts.answers import (
     as_one,
@@ -38,6 +38,7 @@ from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.question import LABELS, demand, inputs, lengths, limits, limits_in_words, steps_line
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
@@ -244,7 +245,7 @@ def _load(best: Answer, outcome: Outcome) -> tuple[float, float, float]:
     if not best.separate:
         load = load_figures(best, outcome)
         return load.concurrency, load.max_requests_per_s, load.headroom
-    per_s, most = best.requests_per_s, best.pool.capacity.requests_per_s
+    per_s, most = best.requests_per_s, best.most_requests_per_s
     return per_s * best.latency_s("e2e")["mean"], most, max(0.0, most / per_s - 1)
 
 

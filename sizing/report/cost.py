@@ -4,23 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sizing.catalog.servers import Resolved
-from sizing.formats.view import Assumption
-from sizing.formats.words import number
+from sizing.catalog.servers import CompleteServer
+from sizing.formats.view import (
+    Assumption,
+    Document,
+    Facts,
+    Line,
+    Quantity,
+    Row,
+    Rows,
+    Section,
+    Table,
+    in_words,
+    labelled,
+    plain,
+)
+from sizing.formats.words import number, percent, plural, rounded_usd
 from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.question.question import GpuType
 from sizing.report import estimate
 from sizing.report.documents import Deployment
-from sizing.report.parts import assumptions
+from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.question import inputs
 from sizing.specs.errors import Fault
+from sizing.specs.gpu import GpuType
 from sizing.specs.server import NUMBERS
 
 LOADS: dict[LoadKind, str] = {
@@ -28,7 +43,11 @@ LOADS: dict[LoadKind, str] = {
     "stated_demand": "the stated demand around the clock",
     "as_sized": "full use of the replicas sized",
 }
+COLUMNS: dict[LoadKind, str] = {"mean_load": "mean load", "stated_demand": "stated demand", "as_sized": "as sized"}
 FULL_USE = "usd_per_1k_requests.full_use"
+DIGITS = 2  # of a break-even, which rests on a predicted rate
+KWH_PER_MWH = 1000
+CENT, LEAST_SHARE = 0.01, 0.005  # below them a part, or a share in whole per cent, would read as nothing
 
 
 class CostReport(NamedTuple):
@@ -84,7 +103,7 @@ def record(bill: Bill) -> CostReport:
             suggestions=unmet(nearest.outcome, bill.suggestions).suggestions,
             assumptions=tuple(assumptions.of_model(question, question.origin.notes)),
         )
-    usage, top, found = bill.deployed[0].usage, bill.options[0], question.target.demanded
+    usage, top, found = bill.deployed[0].usage, bill.options[0], question.origin.demanded
     return CostReport(
         feasible=True,
         inputs=stated,
@@ -195,7 +214,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
         yield from _of_server(deployed.priced.prices.own)
 
 
-def _of_server(server: Resolved) -> Iterator[Assumption]:
+def _of_server(server: CompleteServer) -> Iterator[Assumption]:
     """Each number of a server with where it is from; the factor of its power only where its power is not stated."""
     for name, stated in server.numbers.items():
         if name == "server_factor" and "server_power_w" in server.numbers:
@@ -205,3 +224,217 @@ def _of_server(server: Resolved) -> Iterator[Assumption]:
             what = what.replace(unit, "")
         source = f"{basis.source} ({basis.date})"
         yield Assumption(f"server, {what.replace('_', ' ')}", stated.value, NUMBERS[name], basis.kind, source)
+
+
+def document(record: CostReport) -> Document[CostReport]:
+    """The document of a cost report."""
+    return Document(record, sections, rows)
+
+
+CSV = (
+    "option", "kind", "provider", "contract", "gpu", "sku", "units", "gpus", "load", "requests_per_s", "usd_per_year",
+    "usd_per_1k_requests", "usd_per_million_input_tokens", "usd_per_million_output_tokens", "usd_per_million_tokens",
+    "capacity_requests_per_s", "utilisation_at_load", "date", "source",
+)  # fmt: skip
+
+
+def rows(record: CostReport) -> Rows:
+    """A row for each option at full use and at the load, with the requests/s that its year is of."""
+    return Rows(CSV, [tuple(map(plain, row)) for option in record.options for row in _rows(option)])
+
+
+def _rows(o: CostOption) -> Iterator[Row]:
+    tokens = o.usd_per_million_tokens
+    loads = (("full_use", o.capacity_requests_per_s), (o.load, o.load_requests_per_s))
+    for index, load in enumerate(loads):
+        yield (
+            o.name, o.kind, o.provider, o.contract, o.gpu, o.sku, o.units, o.gpus, *load, o.usd_per_year_by_load[index],
+            o.usd_per_1k_requests[index], tokens.input[index], tokens.output[index], tokens.total[index],
+            o.capacity_requests_per_s, o.utilisation_at_load, o.date, o.source,
+        )  # fmt: skip
+
+
+def sections(record: CostReport) -> Iterator[Section]:
+    """Yield the answer, the ways to serve side by side, break-even, energy, then sources."""
+    if not record.options:
+        yield Facts((), "Infeasible: no cost, as no layout meets the demand within the limits")
+        helps = record.suggestions or ("no single change that was tried makes it feasible",)
+        yield Facts((*labelled("Nearest", record.problems), *labelled("What would help", helps)))
+        return
+    yield Facts(tuple(_answer(record)), _headline(record))
+    yield _years(record)
+    yield _tokens(record)
+    yield Facts(tuple(_notes(record)))
+    yield Facts(tuple(Line(_pair(pair), "Break-even") for pair in record.break_even))
+    if record.energy is not None:
+        yield Facts((Line(_energy(record.energy, _at(record), decodes=record.inputs["osl"] > 1), "Energy"),))
+    yield Facts(tuple(_prices(record)))
+    yield assumptions.assumed(record.assumptions, sources=False)
+
+
+def _at(record: CostReport) -> str:
+    return LOADS[record.load or "mean_load"]
+
+
+def _headline(record: CostReport) -> str:
+    top = record.options[0]
+    usd, each = top.usd_per_1k_requests, f"{rounded_usd(top.usd_per_1k_requests.at_load)} per 1,000 requests"
+    each += f" at {_at(record)}"
+    if usd.full_use != usd.at_load:
+        each += f", {rounded_usd(usd.full_use)} at full use of all GPUs paid for"
+    size = "" if top.units is None else f": {plural(top.gpus or 0, 'GPU')}"
+    if top.units is not None and top.kind == "own":
+        size = f": {plural(top.units, 'server')} of {plural(top.gpus_per_unit or 0, 'GPU')}"
+    return f"{top.name}{size}: {rounded_usd(top.usd_per_year)} a year; {each}"
+
+
+def _answer(record: CostReport) -> Iterator[Line]:
+    run = record.deployments[0]
+    checked = {True: "confirmed by simulation", False: "not confirmed", None: "not simulated"}[record.verified]
+    yield Line(
+        f"{run.gpus:,} x {run.gpu} = {plural(run.replicas, 'replica')} x {layout(run)} serve {record.inputs['model']} "
+        f"({checked}, as by llmsize estimate)",
+        "Sized",
+    )
+    yield Line(_load(record), "Load")
+    if record.demand is not None:
+        yield Line(record.demand, "Demand")
+    if len(record.options) > 1:
+        least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
+        each = f"{rounded_usd(least.usd_per_1k_requests.at_load)} per 1,000 requests at {_at(record)}"
+        yield Line(f"{least.name}, {rounded_usd(least.usd_per_year)} a year, {each}", "Cheapest")
+    yield from (Line(problem, "Without") for problem in record.problems)
+    band = record.bands.get(FULL_USE)
+    if band is not None:
+        span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at full use"
+        yield Line(f"{span}, where 8 in 10 of {band.n:,} published measurements put it", "Error band")
+    biased = dict.fromkeys(_biased(record))
+    if biased:
+        why = "predictions of this kind have been off to one side, by more than the range"
+        yield Line(f"{', '.join(biased)}: {why}; --conservative sizes on their worse edges", "Outside it")
+
+
+def _biased(record: CostReport) -> Iterator[str]:
+    """The types of GPU whose cost at full use lies outside its own band, and to which side measurements put it."""
+    for index, option in enumerate(record.options):
+        band, usd = record.bands.get(f"options.{index}.{FULL_USE}"), option.usd_per_1k_requests.full_use
+        if band is not None and not band.low <= usd <= band.high:
+            yield f"{option.gpu} ({'dearer' if usd < band.low else 'cheaper'} as measured)"
+
+
+def _load(record: CostReport) -> str:
+    full = f"full use {number(record.full_use_requests_per_s)} requests/s of the replicas sized"
+    if record.load == "as_sized":
+        return f"{full}, around the clock: no demand is given"
+    if record.load == "stated_demand":
+        return (
+            f"{_rates(record)} requests/s, {LOADS['stated_demand']}; nothing says how far the mean is below it "
+            "(--active-hours and --peak-to-mean, or --profile), so this is the most that the load can be, which favours "
+            f"owned and rented GPUs over an API; {full}"
+        )
+    return (
+        f"mean {_rates(record)} requests/s, {number(record.sized_to_mean)} x lower than sized for; {full}; "
+        "at full use all GPUs paid for serve, around the clock"
+    )
+
+
+def _rates(record: CostReport) -> str:
+    """The load, that of each type of GPU where they differ: requests in flight come back as fast as they are answered."""
+    rates = {option.gpu: number(option.load_requests_per_s) for option in record.options if option.gpu is not None}
+    if len(set(rates.values())) < 2:
+        return number(record.load_requests_per_s)
+    return ", ".join(f"{rate} ({gpu})" for gpu, rate in rates.items())
+
+
+def _years(record: CostReport) -> Table:
+    """What each way costs, an hour to a year at the load of the figures, and per 1,000 requests at both."""
+    here = COLUMNS[record.load or "mean_load"]
+    columns = (
+        in_words("name", f"at {_at(record)}"),
+        Quantity("gpus", "GPUs", str, _count),
+        quantities.USD_PER_HOUR._replace(write=rounded_usd),
+        _usd("usd_per_month", "$/month"),
+        _usd("usd_per_year", "$/year"),
+        _usd("usd_per_1k_requests.full_use", "per 1,000 full use"),
+        _usd("usd_per_1k_requests.at_load", f"per 1,000 {here}"),
+    )
+    return Table(columns, record.options, "/options")
+
+
+def _tokens(record: CostReport) -> Table:
+    """$ per million tokens, at full use and at the load."""
+    columns = [in_words("name", "per million tokens")]
+    for kind in ("input", "output", "total"):
+        columns.append(_usd(f"usd_per_million_tokens.{kind}.full_use", f"{kind} full use"))
+        columns.append(_usd(f"usd_per_million_tokens.{kind}.at_load", COLUMNS[record.load or "mean_load"]))
+    split = Line(f"Input and output: {record.split}", style="dim")
+    return Table(tuple(columns), record.options, "/options", notes=(split,))
+
+
+def _usd(path: str, heading: str) -> Quantity:
+    return Quantity(path, heading, rounded_usd, attrgetter(path))
+
+
+def _count(option: CostOption) -> str | None:
+    if option.units is None or option.gpus_per_unit is None:
+        return None
+    return f"{option.gpus:,}" if option.gpus_per_unit == 1 else f"{option.units:,} x {option.gpus_per_unit}"
+
+
+def _notes(record: CostReport) -> Iterator[Line]:
+    """What the own servers' cost is made of, how busy GPUs are, and what was noted of an offer."""
+    for option in record.options:
+        if option.parts_usd_per_year is not None:
+            each = option.parts_usd_per_year._asdict().items()
+            parts = ", ".join(f"{name} {rounded_usd(usd)}" for name, usd in each if usd >= CENT)
+            yield Line(
+                f"{option.name} a year: {parts or 'nothing'}; to buy {rounded_usd(option.upfront_usd)}", "Made of"
+            )
+    busy = [
+        f"{option.name} {_share(option.utilisation_at_load)}"
+        for option in record.options
+        if option.utilisation_at_load is not None and not option.follows_load
+    ]
+    if busy:
+        yield Line(f"share of full use at {_at(record)}: {', '.join(busy)}", "Busy")
+    notes = (note for option in record.options if option.note for note in option.note.split("; "))
+    yield from labelled("Note", dict.fromkeys(notes))
+
+
+def _share(share: float) -> str:
+    return "below 1 %" if 0 < share < LEAST_SHARE else percent(share)
+
+
+def _prices(record: CostReport) -> Iterator[Line]:
+    """Whose prices these are, and from when."""
+    for option in record.options:
+        if option.kind == "api" or not option.follows_load:
+            date = f", {option.date}" if option.date not in option.source else ""
+            yield Line(f"{option.name}: {option.source}{date}", "Price", style="dim")
+
+
+def _pair(pair: BreakEven) -> str:
+    first, stays = pair.first_requests_per_day, pair.requests_per_day
+    if stays:
+        text = f"cheaper from {number(stays, DIGITS)} requests a day on"
+        if first is not None and first < stays:
+            text += f" (first at {number(first, DIGITS)}; in between whole units decide)"
+    else:
+        text = str(pair.reason)
+        if stays is None and first:
+            text += f" (first at {number(first, DIGITS)} requests a day)"
+    if pair.months is not None and pair.months_reason is None:
+        text += f"; bought, it has paid after {number(pair.months, DIGITS)} months at this load"
+    elif pair.months is not None:
+        text += f"; bought, it has not paid at this load within {pair.months_reason}"
+    return f"{pair.one} against {pair.other}: {text}"
+
+
+def _energy(energy: Energy, at: str, *, decodes: bool) -> str:
+    def both(loads: ByLoad, unit: str, times: float = 1.0) -> str:
+        return f"{number(loads.full_use / times)} {unit} at full use, {number(loads.at_load / times)} at {at}"
+
+    tokens = both(energy.kwh_per_million_tokens, "kWh per million tokens")
+    if decodes:
+        tokens = both(energy.kwh_per_million_output_tokens, "kWh per million output tokens")
+    return f"{energy.of}: {tokens}; {both(energy.kwh_per_year, 'MWh a year', KWH_PER_MWH)}; PUE {energy.pue:g}"

@@ -373,9 +373,9 @@ def _rests_on(found: Curve, of: CurveInputs | None, measured: Measured | None) -
     line = next((line for line in (*lines, *found.lines) if line.parts), None)
     if line is None:
         return
-    for replica, load in line.parts:
-        yield from assumptions.of_memory(of.question, replica)
-        yield from assumptions.of_time(of.question, replica, load.kernels)
+    for part in line.parts:
+        yield from assumptions.of_memory(of.question, part.replica)
+        yield from assumptions.of_time(of.question, part.replica, part.kernels)
     if isinstance(line.pools, Pair):
         from sizing.report.parts import pools
 

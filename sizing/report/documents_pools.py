@@ -79,36 +79,3 @@ class Disaggregated(NamedTuple):
     needs: str
     rejected: dict[str, tuple[RejectedLayout, ...]]
     simulate_command: str | None = None
-
-
-class SimulatedPool(NamedTuple):
-    """One pool in a simulation: what ran, and its state over time; batch and cache are of one replica on average."""
-
-    gpu: str
-    gpu_id: str
-    replicas: int
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
-    gpus: int
-    requests_per_s: float
-    gpu_utilisation: float
-    queue_mean: float
-    queue_max: int
-    batch_mean: float
-    batch_max: int
-    kv_utilisation_mean: float
-    kv_utilisation_max: float
-
-
-class SimulatedPools(NamedTuple):
-    """Both pools of a simulation; `kv_transfer_ms` is the mean wait for the cache's arrival, other prompts' transfers included."""
-
-    prefill: SimulatedPool
-    decode: SimulatedPool
-    kv_transfer_ms: float
-    kv_transfer: Transfer
-    ratio: float

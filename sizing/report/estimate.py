@@ -6,15 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from sizing.answers.advice import Relaxation, Suggestion, nearest_miss
 from sizing.answers.answer import Answer, Outcome
 from sizing.formats.view import Assumption
-from sizing.model import memory
 from sizing.planning import cost
 from sizing.question.question import situation_of
-from sizing.replica.replica import Refusal, Replica
+from sizing.replica.replica import Refusal
 from sizing.report import check_command, explain, talks
 from sizing.report.documents import (
     Alternative,
@@ -80,7 +77,7 @@ def build(
     chosen = best.pool.replica
     prefill, decode = phase_steps(best, outcome)
     load, rates, times = load_figures(best, outcome), throughput(best, outcome), latency(best)
-    held = memory_figures(chosen.memory, _longest(chosen, outcome))
+    held = memory_figures(chosen.memory, chosen.longest_that_fits())
     predicted = tuple(bands.of_estimate(best, outcome, load, rates, times, held))
     document = Estimate(
         feasible=True,
@@ -169,7 +166,7 @@ def _conservative(best: Answer | None, hopeful: Hopeful | None) -> Conservative 
         gpus_without=other.gpus if other is not None else None,
         extra_gpus=extra,
         requests_per_s_without=other.requests_per_s if other is not None else None,
-        factors=best.pool.load.edge if best is not None else None,
+        factors=best.pool.edge if best is not None else None,
     )
 
 
@@ -178,21 +175,8 @@ def _lacking(outcome: Outcome) -> tuple[MemoryFigures | None, dict[str, ErrorBan
     miss = nearest_miss(outcome) if outcome.best is None else None
     if miss is None or miss.sized is None:
         return None, {}
-    figures = memory_figures(miss.sized.memory, _longest(miss.sized, outcome))
+    figures = memory_figures(miss.sized.memory, miss.sized.longest_that_fits())
     return figures, bands.bounds(bands.of_memory(figures, situation_of(outcome.question, miss.gpu_type.gpu)))
-
-
-def _longest(chosen: Replica, outcome: Outcome) -> int:
-    request = outcome.question
-    return memory.longest_that_fits(
-        request.service.model,
-        chosen.gpu_type.gpu,
-        chosen.layout,
-        chosen.plan,
-        chosen.settings,
-        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
-        extras=request.service.extras,
-    )
 
 
 def _users(best: Answer, outcome: Outcome) -> Users:
@@ -215,7 +199,7 @@ def cost_figures(best: Answer, outcome: Outcome) -> Cost:
     tokens_per_s = best.requests_per_s * (request.service.isl if pooled else request.service.output_tokens)
     per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
     energy = cost.kwh_per_million_tokens(best.power_w, tokens_per_s)
-    stated, found = outcome.question.origin.workload.demand, outcome.question.target.demanded
+    stated, found = outcome.question.origin.workload.demand, outcome.question.origin.demanded
     by_users = stated is not None and stated.daily_active_users is not None
     mean_per_s = found.mean_per_s if found is not None and by_users else None
     at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s
@@ -234,10 +218,6 @@ def cost_figures(best: Answer, outcome: Outcome) -> Cost:
 
 def _alternative(found: Answer) -> Alternative:
     layout, point = found.pool.replica.layout, found.pool.point
-
-    def mean_ms(values: dict[str, np.ndarray]) -> float:
-        return float(values["mean"][0]) / MILLI
-
     return Alternative(
         gpu=found.pool.replica.gpu_type.name,
         weight_precision=found.pool.replica.plan.weight_format,
@@ -250,9 +230,9 @@ def _alternative(found: Answer) -> Alternative:
         replicas=found.pool.count,
         gpus=found.gpus,
         requests_per_s_per_gpu=found.requests_per_s / found.gpus,
-        ttft_ms=mean_ms(point.ttft_s),
-        itl_ms=mean_ms(point.itl_s),
-        e2e_ms=mean_ms(point.e2e_s),
+        ttft_ms=point.ttft_s["mean"] / MILLI,
+        itl_ms=point.itl_s["mean"] / MILLI,
+        e2e_ms=point.e2e_s["mean"] / MILLI,
         usd_per_hour=found.usd_per_hour,
         power_w=found.power_w,
         limit=found.pool.capacity.binding,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from sizing.answers.answer import Answer, Outcome
 from sizing.formats.view import Explanation
 from sizing.replica import batching
@@ -51,11 +49,11 @@ def _of_deployment(document: Estimate, best: Answer, outcome: Outcome) -> Iterat
         f"utilisation <= {request.target.max_utilisation:g} of the highest stable rate",
         "closed form of in-flight batching",
     )  # fmt: skip
-    if best.pool.load.edge != AS_PREDICTED:
+    if best.pool.edge != AS_PREDICTED:
         yield Explanation(
-            "rate counted on", best.pool.load.edge.throughput, "of the predicted", "measured",
+            "rate counted on", best.pool.edge.throughput, "of the predicted", "measured",
             "conservative: limits / high, highest stable rate * low of the error bands over all loads, none better than 1",
-            ", ".join(f"{name} {factor:g}" for name, factor in best.pool.load.edge._asdict().items()),
+            ", ".join(f"{name} {factor:g}" for name, factor in best.pool.edge._asdict().items()),
             "published measurements over predictions",
         )  # fmt: skip
     yield Explanation(
@@ -69,12 +67,12 @@ def _of_deployment(document: Estimate, best: Answer, outcome: Outcome) -> Iterat
 def _of_latency(
     document: Estimate, best: Answer, outcome: Outcome, prefill: Step, decode: Step | None
 ) -> Iterator[Explanation]:
-    latency, request, service = document.latency, outcome.question, best.pool.load.service
+    latency, request, service = document.latency, outcome.question, best.pool.load.batching
     assert latency is not None
     chunks = service.chunks
     simulated = best.run is not None
     source = "simulation of one replica" if simulated else "closed form of in-flight batching"
-    closed = f"closed form {float(best.pool.point.ttft_s['mean'][0]) / MILLI:.4g} ms; " if simulated else ""
+    closed = f"closed form {best.pool.point.ttft_s['mean'] / MILLI:.4g} ms; " if simulated else ""
     waiting = (
         "(rounds + 1)/2 * prefill of one round; all requests start together (closed loop)"
         if request.target.concurrency is not None
@@ -85,7 +83,7 @@ def _of_latency(
     yield Explanation(
         "TTFT", latency.ttft_ms.mean or 0.0, "ms", "derived", waiting,
         f"{closed}alone {latency.solo_ttft_ms:.4g} ms; {chunks:.3g} chunks of {service.chunk_tokens:,.0f} tokens; prefill fills "
-        f"{float(best.pool.point.prefill_share[0]):.3f} of the time",
+        f"{best.pool.point.prefill_share:.3f} of the time",
         source,
     )  # fmt: skip
     yield Explanation(
@@ -99,8 +97,8 @@ def _of_latency(
         ("mean over simulated requests; the closed form is " if simulated else "")
         + "decode step + decoding * (what a prompt delays them) / (OSL - 1)"
         + (f", a step giving {service.tokens_per_step:.3g} tokens on average" if service.tokens_per_step != 1 else ""),
-        f"closed form {float(best.pool.point.itl_s['mean'][0]) / MILLI:.4g} ms, so a prompt delays the others by "
-        f"{_prompt_delay_s(best) / MILLI:.4g} ms; decode step {decode.total_s / MILLI:.4g} ms at {float(best.pool.point.decoding[0]):.4g} sequences of "
+        f"closed form {best.pool.point.itl_s['mean'] / MILLI:.4g} ms, so a prompt delays the others by "
+        f"{_prompt_delay_s(best) / MILLI:.4g} ms; decode step {decode.total_s / MILLI:.4g} ms at {best.pool.point.decoding:.4g} sequences of "
         f"{request.service.isl + request.service.osl / 2:,.0f} tokens",
         source,
     )  # fmt: skip
@@ -117,10 +115,10 @@ def _of_latency(
 def _prompt_delay_s(best: Answer) -> float:
     """Seconds by which one prompt delays all that decode: (step - decode step) * steps of a request / decoding."""
     decoding = best.pool.point.decoding
-    service = best.pool.load.service
-    decode_s = float(np.asarray(batching.decode_step_s(best.pool.load.curves, service, decoding))[0])
-    step_s = float(best.pool.point.itl_s["mean"][0]) * service.tokens_per_step
-    return (step_s - decode_s) * service.decode_steps / float(decoding[0])
+    service = best.pool.load.batching
+    decode_s = float(batching.decode_step_s(best.pool.load.curves, service, decoding))
+    step_s = best.pool.point.itl_s["mean"] * service.tokens_per_step
+    return (step_s - decode_s) * service.decode_steps / decoding
 
 
 def _largest(step: Step, most: int = 4) -> str:

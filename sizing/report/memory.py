@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from sizing.answers.resolved import Resolved
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, labelled, rows_of
 from sizing.formats.words import gib, number
-from sizing.replica.replica import Resolved
 from sizing.report.parts import assumptions, bands, explain
 from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.memory import MemoryFigures, layout_memory, memory_line

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sizing.planning.fleet import Hour
-from sizing.report.plan import PlanReport
+from sizing.report.plan.record import PlanReport
+from sizing.report.plan.sections import DAYS
 from sizing.report.plots import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
-from sizing.report.table_plan_time import DAYS
 from sizing.specs.demand import HOURS_OF_DAY
 from sizing.specs.units import printable
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sizing.answers.resolved import Resolved
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -28,10 +29,9 @@ from sizing.replica import intensity
 from sizing.replica import step as step_model
 from sizing.replica.intensity import Crossings, Work
 from sizing.replica.kernels import Kernels
-from sizing.replica.replica import Resolved
 from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report.parts import assumptions, quantities
-from sizing.report.parts.question import candidate_of, inputs_of_layout, setup
+from sizing.report.parts.question import inputs_of_layout, setup
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MILLI, TERA
@@ -178,7 +178,7 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
         operations=tuple(point for one, step in timed for point in _points(one, step, kernels)),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_steps(resolved.question, candidate_of(resolved), kernels),
+            *assumptions.of_steps(resolved.question, resolved.replica, kernels),
         ),
     )
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.answers.resolved import Resolved
 from sizing.formats.view import Assumption, Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
 from sizing.formats.words import milliseconds, number, percent
 from sizing.replica import step as step_model
-from sizing.replica.replica import Resolved
 from sizing.replica.step import Batch, TimedOperation
 from sizing.report.parts import assumptions, pools, quantities
 from sizing.report.parts.pools import Transfer, transfer_words
-from sizing.report.parts.question import candidate_of, inputs_of_layout, setup
+from sizing.report.parts.question import inputs_of_layout, setup
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import GIGA, MEGA, MILLI
@@ -118,7 +118,7 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
         operations=tuple(_operation(o, timed.gpu_s) for o in timed.operations),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_steps(resolved.question, candidate_of(resolved), kernels),
+            *assumptions.of_steps(resolved.question, resolved.replica, kernels),
         ),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from sizing.formats.text import Block
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, money, number, percent, plural
-from sizing.report.documents_pools import Disaggregated, PoolFigures, SimulatedPools
+from sizing.report.documents_pools import Disaggregated, PoolFigures
 from sizing.report.parts.figures import Statistics
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import pool_words, transfer_words
@@ -51,34 +51,6 @@ def _nodes(prefill: PoolFigures, decode: PoolFigures) -> str:
         if pool.nodes_per_replica > 1
     ]
     return f"; {', '.join(wide)}" if wide else ""
-
-
-def simulated(found: SimulatedPools) -> str:
-    """Write what a simulation ran."""
-    prefill, decode = found.prefill, found.decode
-    same = prefill.gpu == decode.gpu
-    count = prefill.gpus + decode.gpus
-    gpus = f"{count} x {prefill.gpu}" if same else plural(count, "GPU")
-    return f"{gpus}: prefill {pool_words(prefill, named=not same)}, decode {pool_words(decode, named=not same)}"
-
-
-def in_flight(found: SimulatedPools) -> float:
-    """Return the requests in flight in both pools, running and queued; those whose cache is on its way are in neither."""
-    return sum(pool.batch_mean * pool.replicas + pool.queue_mean for pool in (found.prefill, found.decode))
-
-
-def states(found: SimulatedPools) -> Iterator[Line]:
-    """Yield the state of each pool over time, and the way between them."""
-    for name, pool in (("Prefill pool", found.prefill), ("Decode pool", found.decode)):
-        yield Line(
-            f"busy {percent(pool.gpu_utilisation)} of the time, batch {number(pool.batch_mean)} on average and at most "
-            f"{pool.batch_max:,} a replica, queue {number(pool.queue_mean)} on average, cache "
-            f"{percent(pool.kv_utilisation_mean)} full on average, {percent(pool.kv_utilisation_max)} at most",
-            name,
-        )
-    yield Line(
-        f"{milliseconds(found.kv_transfer_ms)} on average, in TTFT: {transfer_words(found.kv_transfer)}", "KV transfer"
-    )
 
 
 def _latency(name: str, spread: Statistics, limit: dict[str, Any] | None) -> str:

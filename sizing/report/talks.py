@@ -13,7 +13,7 @@ from sizing.report.documents import IdleConversations
 
 def explanations(best: Answer) -> Iterator[Explanation]:
     """Yield how the lengths and hit rate of conversations came about."""
-    cached = best.pool.load.kernels.extras.cached
+    cached = best.pool.replica.service.extras.cached
     talk = cached.talk
     if talk is None:
         return
@@ -32,7 +32,7 @@ def explanations(best: Answer) -> Iterator[Explanation]:
 
 def idle(best: Answer, question: Question) -> IdleConversations | None:
     """Return the idle conversations of one of an answer's replicas, None where no think time is stated."""
-    found = counts.alive(best.pool.replica, best.pool.question(question), best.pool.point, best.pool.count)
+    found = counts.alive(best.pool.replica, question.target, best.pool.point, best.pool.count)
     if found is None:
         return None
-    return IdleConversations(found.needed, found.room, best.pool.load.kernels.extras.cached.kept)
+    return IdleConversations(found.needed, found.room, best.pool.replica.service.extras.cached.kept)

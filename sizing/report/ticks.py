@@ -1,17 +1,56 @@
-"""The document of `llmsize simulate --ticks`: the figures of each policy's run; no model stands behind it."""
+"""`llmsize simulate --ticks`: the teaching simulator's figures of each policy, and its timeline; no model stands behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from sizing.engine.ticks import TickResult
-from sizing.report.documents_simulation import TickFigures, TickReport
-from sizing.report.timeline_text import slot_rows
+from sizing.engine.ticks import DECODE, EMPTY, PREFILL, TickResult, TickStep
+from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words, rows_of
+from sizing.formats.words import number, percent, plural, stated
+
+WASTED = "wasted: slots empty while requests waited"
+NOTES = (
+    "Mean TTFT of requests with a first token, mean E2E of those done, in ticks",
+    f"Rates in 1,000 ticks; {WASTED}",
+)
+MARKS = {PREFILL: "p", DECODE: "d", EMPTY: "."}
+LEGEND = "p prefill, d decode, . empty; one character a tick"
+BAND_TICKS = 50  # a band with its label fits the narrowest terminal
+MOST_TICKS = 4 * BAND_TICKS
+MOST_SLOTS = 16
 
 
-def build(inputs: dict[str, Any], results: Mapping[str, TickResult]) -> TickReport:
-    """Return the document of runs in ticks by policy.
+class TickFigures(NamedTuple):
+    """One run of the teaching simulator; `timeline` has a text a slot, one character a tick, where it is short enough."""
+
+    policy: str
+    arrived: int
+    completed: int
+    end_tick: float
+    mean_ttft: float | None
+    mean_e2e: float | None
+    mean_itl: float | None
+    requests_per_1k_ticks: float
+    tokens_per_1k_ticks: float
+    queue_end: int
+    queue_max: int
+    gpu_utilisation: float
+    wasted_slot_share: float
+    timeline: tuple[str, ...] | None
+
+
+class TickReport(NamedTuple):
+    """The record of `llmsize simulate --ticks`: a run for each policy."""
+
+    inputs: dict[str, Any]
+    runs: tuple[TickFigures, ...]
+    schema: str = "llmsize.simulation/1"
+
+
+def record(inputs: dict[str, Any], results: Mapping[str, TickResult]) -> TickReport:
+    """Return the record of runs in ticks by policy.
 
     Policies draw the same lengths in the order of arrival; the mean drawn is that of the run in which most arrived.
     """
@@ -38,3 +77,104 @@ def _ticks(policy: str, result: TickResult) -> TickFigures:
         wasted_slot_share=result.wasted,
         timeline=slot_rows(result.timeline),
     )
+
+
+def document(record: TickReport) -> Document[TickReport]:
+    """Return the document of runs in ticks."""
+    return Document(record, sections, rows)
+
+
+def rows(record: TickReport) -> Rows:
+    """Return a row for each policy, without its timeline."""
+    return rows_of(record.runs, [name for name in TickFigures._fields if name != "timeline"])
+
+
+def _count(value: int) -> str:
+    return f"{value:,}"
+
+
+def _ticks_in_words(value: float) -> str:
+    return f"{value:,.2f}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.1f}"
+
+
+POLICY = in_words("policy", "policy")
+LATENCIES = (
+    POLICY,
+    Quantity("completed", "done", _count),
+    Quantity("end_tick", "end", lambda tick: stated(tick, 12)),
+    *(
+        Quantity(f"mean_{name}", name.upper(), _ticks_in_words, unit="ticks", shown="always")
+        for name in ("ttft", "e2e", "itl")
+    ),
+)
+USE = (
+    POLICY,
+    Quantity("requests_per_1k_ticks", "requests/1k", _rate),
+    Quantity("tokens_per_1k_ticks", "tokens/1k", _rate),
+    Quantity("queue_end", "queued at end", _count),
+    Quantity("gpu_utilisation", "busy", percent),
+    Quantity("wasted_slot_share", "wasted", percent),
+)
+
+
+def sections(record: TickReport) -> Iterator[Section]:
+    """Yield latencies and rates by policy, what was asked, and each timeline that is short enough."""
+    yield Table(LATENCIES, record.runs, "/runs")
+    yield Table(USE, record.runs, "/runs", notes=tuple(Line(text, style="dim") for text in NOTES))
+    yield Facts(tuple(_asked(record.inputs)))
+    drawn = [run for run in record.runs if run.timeline]
+    for run in drawn:
+        yield Prose(tuple(map(Line, bands(run.timeline or ()))), run.policy if len(record.runs) > 1 else "")
+    yield Prose((Line(LEGEND if drawn else "The timeline is too long for text; --plot FILE draws it", style="dim"),))
+
+
+def _asked(inputs: dict[str, Any]) -> Iterator[Line]:
+    i = inputs
+    chunks = f" in {plural(i['prefill_chunks'], 'chunk')}" if i["prefill_chunks"] > 1 else ""
+    if i["prefill"] < i["prefill_chunks"]:
+        chunks += " (no step is shorter than 1)"
+    window = f"; batches of {i['batch_size']:,} or after {i['batch_window']:g} ticks" if "batch_size" in i else ""
+    engine = f"{plural(i['slots'], 'slot')}, prefill {i['prefill']:g} ticks{chunks}, ITL {i['itl']:g}{window}"
+    yield Line(engine, "Engine")
+    spread = f", std {i['osl_std']:g}" if i["osl_std"] else ""
+    if i["osl_drawn_mean"] is not None:
+        spread += f" (mean drawn {number(i['osl_drawn_mean'], 4)})"
+    until = f", to the first step that ends at tick {i['limit']:g} or later" if i["limit"] is not None else ""
+    load = f"{i['requests']:,} requests" if i["requests"] is not None else "requests"
+    if i["concurrency"] is not None:
+        load += f", {i['concurrency']:,} in flight"
+    else:
+        load += f" at {i['rate']:g} per tick" if i["rate"] is not None else " at tick 0"
+    yield Line(f"OSL {i['osl_mean']:g}{spread}; {load}, seed {i['seed']}{until}", "Workload")
+
+
+def slot_rows(timeline: Sequence[TickStep]) -> tuple[str, ...] | None:
+    """Return one text a slot, the mark of each tick that of the step at its start; None where it would be too much."""
+    if not timeline:
+        return None
+    ticks, slots = math.ceil(timeline[-1].end), len(timeline[0].states)
+    if ticks > MOST_TICKS or slots > MOST_SLOTS:
+        return None
+    marks = [[MARKS[EMPTY]] * ticks for _ in range(slots)]
+    for step in timeline:
+        for tick in range(math.ceil(step.start), math.ceil(step.end)):
+            for slot, state in enumerate(step.states):
+                marks[slot][tick] = MARKS[state]
+    return tuple("".join(row) for row in marks)
+
+
+def bands(rows: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a timeline, folded into bands of so many ticks, each under the tick at which it starts."""
+    label = len(f"slot {len(rows)}")
+    for start in range(0, len(rows[0]), BAND_TICKS):
+        yield f"{'tick':<{label}} {_scale(start, min(len(rows[0]) - start, BAND_TICKS))}".rstrip()
+        for slot, row in enumerate(rows, start=1):
+            yield f"{f'slot {slot}':<{label}} {row[start : start + BAND_TICKS]}"
+
+
+def _scale(start: int, ticks: int) -> str:
+    return "".join(f"{tick:<10}" for tick in range(start, start + ticks, 10))

@@ -1,69 +1,161 @@
-"""From tried optimisations to the document of `llmsize whatif`."""
+"""`llmsize whatif`: the answer as it is, with each optimisation alone, and with the best of them together; needs and risks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer
-from sizing.answers.whatif import Combination, Tried, Varied, is_better
-from sizing.formats.view import Assumption
-from sizing.planning import cost
+from sizing.answers.whatif import Answered, Trials, Tried, Varied, is_better
+from sizing.formats.view import (
+    Assumption,
+    Document,
+    Facts,
+    Line,
+    Quantity,
+    Rows,
+    Section,
+    Table,
+    in_words,
+    labelled,
+    plain,
+)
+from sizing.formats.words import milliseconds, money, number, plural
 from sizing.question.question import Question
-from sizing.report.documents_whatif import NotTried, OptionReport, Sensitivity, Sized, Together, WhatIfReport
 from sizing.report.parts import assumptions
-from sizing.report.parts.answers import cache_called, gpus_called, shape, weights_called
-from sizing.report.parts.question import inputs
-from sizing.specs.units import MILLI
+from sizing.report.parts.answers import (
+    cache_called,
+    gpus_called,
+    shape,
+    usd_per_million_output_tokens,
+    weights_called,
+)
+from sizing.report.parts.figures import mean_ms
+from sizing.report.parts.question import LABELS, inputs, labels, lengths, optimised
+
+NOTE = "req/s/GPU is the most that a GPU serves within the limits; latencies are means at the demand"
+SIMULATED = "; as it is and best together are simulated, the others the closed form's, held against its own"
 
 
-class Answered(NamedTuple):
-    """An answer, None for none, and whether a simulation confirmed it."""
+class Sized(NamedTuple):
+    """An answer in short. Latencies are means at its load; `max_requests_per_s_per_gpu` is what a GPU serves within all limits.
 
-    best: Answer | None
+    `verified` says that a simulation confirmed it; others are the closed form's.
+    """
+
+    gpus: int
+    gpu: str
+    layout: str
+    weight_precision: str
+    kv_precision: str
+    requests_per_s_per_gpu: float
+    max_requests_per_s_per_gpu: float
+    ttft_ms: float
+    itl_ms: float | None
+    e2e_ms: float
+    usd_per_hour: float | None
+    usd_per_million_output_tokens: float | None
     verified: bool
 
 
-class Bases(NamedTuple):
-    """The answer without any trial: as the closed form has it, which trials are held against, and as it is shown."""
+class Sensitivity(NamedTuple):
+    """The same with an assumption a step lower or higher; null where no layout meets the demand."""
 
-    compared: Answer | None
-    shown: Answered
+    assumption: str
+    value: float
+    gpus: int | None
+    max_requests_per_s_per_gpu: float | None
+    ttft_ms: float | None
+    itl_ms: float | None
 
 
-def build(
-    question: Question,
-    base: Bases,
-    tried: Sequence[Tried],
-    best: Combination,
-    after: Answered,
-    flags: Mapping[str, str],
-) -> WhatIfReport:
-    """Return the document; `after` is the best combination as it is shown, `flags` the options' spellings on the command line."""
-    before = base.shown.best
-    rests_on = before if before is not None else after.best
+class OptionReport(NamedTuple):
+    """One optimisation alone: what it is on the command line, its answer, what it needs and risks, and its assumption.
+
+    It `helps` where it comes before the answer without: fewer GPUs, less cost, or 1 % more served by a GPU. That, and
+    `gpus_saved`, hold one closed form against the other, whatever a simulation made of the base.
+    """
+
+    name: str
+    title: str
+    options: str
+    helps: bool
+    gpus: int
+    gpu: str
+    gpus_saved: int | None
+    layout: str
+    requests_per_s_per_gpu: float
+    max_requests_per_s_per_gpu: float
+    ttft_ms: float
+    itl_ms: float | None
+    e2e_ms: float
+    usd_per_hour: float | None
+    usd_per_million_output_tokens: float | None
+    needs: str
+    risk: str
+    source: str
+    assumes: str | None
+    sensitivity: tuple[Sensitivity, ...]
+
+
+class Together(NamedTuple):
+    """The best combination: names in the order in which each helps most, options, answer."""
+
+    names: tuple[str, ...]
+    options: str
+    answer: Sized
+    gpus_saved: int | None
+
+
+class NotTried(NamedTuple):
+    """An optimisation that does not help here, with the reason."""
+
+    name: str
+    reason: str
+
+
+class WhatIfReport(NamedTuple):
+    """The record of `llmsize whatif`; `base` is null where nothing meets the demand without.
+
+    Options are held against `base_closed_form`, null where `base` is not simulated and so is it.
+    """
+
+    inputs: dict[str, Any]
+    base: Sized | None
+    base_closed_form: Sized | None
+    options: tuple[OptionReport, ...]
+    best: Together | None
+    not_possible: tuple[NotTried, ...]
+    assumptions: tuple[Assumption, ...]
+    schema: str = "llmsize.whatif/1"
+
+
+def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> WhatIfReport:
+    """Return the record of trials; `flags` are the options' spellings on the command line."""
+    before, after, best = trials.base.best, trials.after.best, trials.best
+    closed_form = Answered(trials.closed_form if trials.base.verified else None, False)
+    together = _sized(trials.after, question) if best.names else None
     whole = None if before is None or before.separate else before.pool  # whose layout is that of the question
     return WhatIfReport(
         inputs=inputs(question, None) if whole is None else inputs(whole.question(question), whole.replica),
-        base=None if before is None else _sized(before, question.service.output_tokens, base.shown.verified),
-        base_closed_form=None
-        if base.compared is None or not base.shown.verified
-        else _sized(base.compared, question.service.output_tokens, verified=False),
-        options=tuple(_option(one, one.best, base.compared, question, flags) for one in tried if one.best is not None),
+        base=_sized(trials.base, question),
+        base_closed_form=_sized(closed_form, question),
+        options=tuple(_options(trials, question, flags)),
         best=None
-        if after.best is None or not best.names
+        if together is None
         else Together(
             names=best.names,
             options=_spelled(best.options, flags),
-            answer=_sized(after.best, question.service.output_tokens, after.verified),
-            gpus_saved=None if before is None else before.gpus - after.best.gpus,
+            answer=together,
+            gpus_saved=None if before is None else before.gpus - together.gpus,
         ),
-        not_possible=tuple(NotTried(one.name, one.why_not or "") for one in tried if one.best is None),
-        assumptions=tuple(dict.fromkeys(_assumptions(rests_on, question))),
+        not_possible=tuple(NotTried(one.name, one.why_not or "") for one in trials.tried if one.best is None),
+        assumptions=tuple(dict.fromkeys(_rests_on(before or after, question))),
     )
 
 
-def _assumptions(found: Answer | None, question: Question) -> Iterator[Assumption]:
+def _rests_on(found: Answer | None, question: Question) -> Iterator[Assumption]:
     yield from assumptions.of_model(question, question.origin.notes)
     for pool in found.pools if found is not None else ():
         yield from assumptions.of_part(question, pool)
@@ -73,74 +165,174 @@ def _spelled(options: Mapping[str, Any], flags: Mapping[str, str]) -> str:
     return " ".join(f"{flags[name]} {value}" for name, value in options.items())
 
 
-def _mean_ms(found: Answer, name: str) -> float:
-    return found.latency_s(name)["mean"] / MILLI
+def _figures(found: Answer, question: Question) -> dict[str, Any]:
+    """What every record of an answer has."""
+    return {
+        "gpus": found.gpus,
+        "gpu": gpus_called(found),
+        "layout": shape(found),
+        "requests_per_s_per_gpu": found.requests_per_s / found.gpus,
+        "max_requests_per_s_per_gpu": found.most_per_gpu,
+        **{name: mean_ms(found, name, question) for name in ("ttft_ms", "itl_ms", "e2e_ms")},
+        "usd_per_hour": found.usd_per_hour,
+        "usd_per_million_output_tokens": usd_per_million_output_tokens(found, question),
+    }
 
 
-def _itl_ms(found: Answer, osl: int) -> float | None:
-    return _mean_ms(found, "itl") if osl > 1 else None
+def _sized(answered: Answered, question: Question) -> Sized | None:
+    found = answered.best
+    if found is None:
+        return None
+    figures = {
+        **_figures(found, question),
+        "weight_precision": weights_called(found),
+        "kv_precision": cache_called(found),
+    }
+    return Sized(**figures, verified=answered.verified)
 
 
-def _usd(found: Answer, osl: int) -> float | None:
-    usd = found.usd_per_hour
-    return None if usd is None or not osl else cost.usd_per_million_tokens(usd, found.requests_per_s * osl)
+def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> Iterator[OptionReport]:
+    base = trials.closed_form
+    for tried in trials.tried:
+        found, trial = tried.best, tried.trial
+        if found is None:
+            continue
+        yield OptionReport(
+            **_figures(found, question),
+            name=tried.name,
+            title=trial.title,
+            options=_spelled(trial.values(), flags),
+            helps=is_better(found, base, question),
+            gpus_saved=None if base is None else base.gpus - found.gpus,
+            needs=trial.needs,
+            risk=trial.risk,
+            source=trial.source,
+            assumes=f"{trial.assumed.what} {trial.assumed.value:g}" if trial.assumed else None,
+            sensitivity=tuple(_sensitivity(tried, varied, question) for varied in tried.sensitivity),
+        )
 
 
-def _sized(found: Answer, osl: int, verified: bool) -> Sized:
-    return Sized(
-        gpus=found.gpus,
-        gpu=gpus_called(found),
-        layout=shape(found),
-        weight_precision=weights_called(found),
-        kv_precision=cache_called(found),
-        requests_per_s_per_gpu=found.requests_per_s / found.gpus,
-        max_requests_per_s_per_gpu=found.most_per_gpu,
-        ttft_ms=_mean_ms(found, "ttft"),
-        itl_ms=_itl_ms(found, osl),
-        e2e_ms=_mean_ms(found, "e2e"),
-        usd_per_hour=found.usd_per_hour,
-        usd_per_million_output_tokens=_usd(found, osl),
-        verified=verified,
+def _sensitivity(tried: Tried, varied: Varied, question: Question) -> Sensitivity:
+    what = tried.trial.assumed.what if tried.trial.assumed else ""
+    shown = Sensitivity._fields[2:]
+    figures = dict.fromkeys(shown) if varied.best is None else _figures(varied.best, question)
+    return Sensitivity(what, varied.value, *(figures[name] for name in shown))
+
+
+def document(record: WhatIfReport) -> Document[WhatIfReport]:
+    """Return the document of optimisations tried."""
+    return Document(record, sections, rows)
+
+
+FIGURES = ("layout", *Sized._fields[Sized._fields.index("requests_per_s_per_gpu") : -1])
+
+
+def rows(record: WhatIfReport) -> Rows:
+    """Return a row for the answer as it is, for each optimisation alone, and for the best together."""
+    base, best = record.base, record.best
+    found: list[tuple[Any, ...]] = []
+    if base is not None:
+        found.append(("base", "", "", base.gpus, 0, *_shown(base), "", ""))
+    for one in record.options:
+        found.append(("alone", one.name, one.options, one.gpus, one.gpus_saved, *_shown(one), one.needs, one.risk))
+    if best is not None:
+        answer, names = best.answer, " + ".join(best.names)
+        found.append(("best", names, best.options, answer.gpus, best.gpus_saved, *_shown(answer), "", ""))
+    columns = ("status", "name", "options", "gpus", "gpus_saved", *FIGURES, "needs", "risk")
+    shared = labels(record.inputs).values()
+    return Rows((*LABELS, *columns), [(*shared, *plain(row)) for row in found])
+
+
+def _shown(answer: Sized | OptionReport) -> tuple[Any, ...]:
+    return tuple(getattr(answer, name) for name in FIGURES)
+
+
+def _figure(key: str, heading: str, write: Callable[[Any], str], **more: Any) -> Quantity:
+    return Quantity(key, heading, write, lambda row: getattr(row[1], key), **more)
+
+
+COLUMNS = (
+    in_words("name", "optimisation", itemgetter(0)),
+    _figure("gpu", "GPU", str, is_number=False),
+    _figure("gpus", "GPUs", lambda count: f"{count:,}"),
+    _figure("max_requests_per_s_per_gpu", "req/s/GPU", number),
+    _figure("ttft_ms", "TTFT", milliseconds),
+    _figure("itl_ms", "ITL", milliseconds),
+    _figure("usd_per_million_output_tokens", "$/M tokens", money),
+)
+
+
+def sections(record: WhatIfReport) -> Iterator[Section]:
+    """Yield the best together, what was asked, all answers side by side, what the helpful need and risk, what is impossible."""
+    i, base = record.inputs, record.base
+    yield Facts((), _verdict(record))
+    yield Facts(tuple(_asked(record)))
+    answers = list(_answers(record))
+    if answers:
+        columns = [column for column in COLUMNS if column.key != "gpu" or len(i["gpus_considered"]) > 1]
+        note = NOTE + (SIMULATED if base is not None and base.verified else "")
+        yield Table(tuple(columns), answers, notes=(Line(note, style="dim"),))
+    helpful = [option for option in record.options if option.helps]
+    more = Line("--json has what the others need and risk", "More")
+    yield Facts(
+        (
+            *(line for option in helpful for line in _needs(option)),
+            *[more] * (len(helpful) < len(record.options)),
+            *labelled("Not possible", (f"{one.name}: {one.reason}" for one in record.not_possible)),
+        )
     )
+    yield assumptions.assumed(record.assumptions)
 
 
-def _option(
-    one: Tried, found: Answer, unaided: Answer | None, question: Question, flags: Mapping[str, str]
-) -> OptionReport:
-    trial, osl = one.trial, question.service.osl
-    return OptionReport(
-        name=one.name,
-        title=trial.title,
-        options=_spelled(trial.values(), flags),
-        helps=is_better(found, unaided, question),
-        gpus=found.gpus,
-        gpu=gpus_called(found),
-        gpus_saved=None if unaided is None else unaided.gpus - found.gpus,
-        layout=shape(found),
-        requests_per_s_per_gpu=found.requests_per_s / found.gpus,
-        max_requests_per_s_per_gpu=found.most_per_gpu,
-        ttft_ms=_mean_ms(found, "ttft"),
-        itl_ms=_itl_ms(found, osl),
-        e2e_ms=_mean_ms(found, "e2e"),
-        usd_per_hour=found.usd_per_hour,
-        usd_per_million_output_tokens=_usd(found, question.service.output_tokens),
-        needs=trial.needs,
-        risk=trial.risk,
-        source=trial.source,
-        assumes=f"{trial.assumed.what} {trial.assumed.value:g}" if trial.assumed else None,
-        sensitivity=tuple(_sensitivity(trial.assumed.what, varied, osl) for varied in one.sensitivity)
-        if trial.assumed
-        else (),
-    )
+def _verdict(record: WhatIfReport) -> str:
+    base, best = record.base, record.best
+    if best is None:
+        return "Nothing that was tried helps" if base else "Infeasible, and no optimisation that was tried changes that"
+    checked = "" if best.answer.verified else " (not simulated)"
+    what = f"{' + '.join(best.names)}: {plural(best.answer.gpus, 'GPU')}{checked}"
+    if base is None:
+        return f"Feasible with {what}; infeasible without"
+    if best.gpus_saved:
+        return f"{what} in place of {base.gpus:,}"
+    most, without = number(best.answer.max_requests_per_s_per_gpu), number(base.max_requests_per_s_per_gpu)
+    return f"{what}, as without; each could serve {most} in place of {without} requests/s"
 
 
-def _sensitivity(assumption: str, varied: Varied, osl: int) -> Sensitivity:
-    found = varied.best
-    return Sensitivity(
-        assumption=assumption,
-        value=varied.value,
-        gpus=found.gpus if found else None,
-        max_requests_per_s_per_gpu=found.most_per_gpu if found else None,
-        ttft_ms=_mean_ms(found, "ttft") if found else None,
-        itl_ms=_itl_ms(found, osl) if found else None,
-    )
+def _asked(record: WhatIfReport) -> Iterator[Line]:
+    """Yield model, lengths, engine and optimisations, and what runs before and after."""
+    i, base = record.inputs, record.base
+    formats = i["weight_precision"], i["kv_precision"]
+    weights, cache = formats if base is None else (base.weight_precision, base.kv_precision)
+    yield Line(f"{i['model']}, {weights.upper()} weights, {cache.upper()} KV cache", "Model")
+    yield Line(lengths(i), "Workload")
+    yield Line(f"{i['engine_title']} {i['engine_version']}", "Engine")
+    yield from optimised(i)
+    if base is not None:
+        yield Line(base.layout, "As it is")
+    if record.best is not None:
+        yield Line(record.best.answer.layout, "Best together")
+
+
+def _answers(record: WhatIfReport) -> Iterator[tuple[str, Sized | OptionReport]]:
+    base, closed = record.base, record.base_closed_form
+    if base is not None:
+        yield "as it is", base
+        if closed is not None and closed.gpus != base.gpus:
+            yield "closed form", closed  # which the others are held against
+    yield from ((option.name, option) for option in record.options)
+    if record.best is not None:
+        yield "best together", record.best.answer
+
+
+def _needs(option: OptionReport) -> Iterator[Line]:
+    yield Line(f"{option.options}  ({option.title})", option.name)
+    yield Line(f"needs {option.needs}", " ")
+    yield Line(f"risk: {option.risk}", " ", "dim")
+    if option.sensitivity:
+        yield Line(f"assumes {option.assumes}; {', '.join(map(_varied, option.sensitivity))}", " ")
+
+
+def _varied(one: Sensitivity) -> str:
+    if one.gpus is None:
+        return f"{one.value:g} is infeasible"
+    return f"{one.value:g} gives {plural(one.gpus, 'GPU')} and {number(one.max_requests_per_s_per_gpu)} req/s/GPU"

@@ -12,9 +12,9 @@ from sizing.specs.values import OneFile, Positive, PositiveInt, Spec, Text
 from sizing.specs.workload import Limit, Limits
 
 BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]
-Mode = Literal["served", "batch", "offline"]
-Kind = Literal["dense", "moe"]
-Load = Literal["solo", "low", "medium", "high"]
+DrivingMode = Literal["served", "batch", "offline"]
+ModelKind = Literal["dense", "moe"]
+LoadRegion = Literal["solo", "low", "medium", "high"]
 
 
 class Band(Spec):
@@ -24,12 +24,12 @@ class Band(Spec):
     """
 
     metric: BandMetric
-    mode: Mode | None = None
+    mode: DrivingMode | None = None
     vendor: Text | None = None
     engine: Text | None = None
     architecture: Text | None = None
-    kind: Kind | None = None
-    load: Load | None = None
+    kind: ModelKind | None = None
+    load: LoadRegion | None = None
     low: Positive
     high: Positive
     n: PositiveInt
@@ -61,15 +61,15 @@ LATENCIES: tuple[BandMetric, ...] = ("ttft", "itl", "e2e")
 class Situation(NamedTuple):
     """What a number is of: how the engine is driven, which engine on whose GPUs of which generation, dense or experts, how loaded."""
 
-    mode: Mode
+    mode: DrivingMode
     vendor: str
     engine: str
     architecture: str
-    kind: Kind
-    load: Load | None
+    kind: ModelKind
+    load: LoadRegion | None
 
 
-def region(in_flight: float) -> Load:
+def region(in_flight: float) -> LoadRegion:
     """Return the load region of so many requests in flight on one replica."""
     if in_flight <= SOLO:
         return "solo"

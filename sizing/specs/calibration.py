@@ -57,7 +57,7 @@ class KeptKernels(Spec):
     why: Text
 
 
-class Range(Spec):
+class ConstantRange(Spec):
     """Between what a constant may lie."""
 
     least: NonNegative
@@ -81,7 +81,7 @@ class KernelRules(Spec):
     routings: tuple[Text, ...]
     weights: tuple[Text, ...]
     most_message_mib: Positive
-    bounds: dict[Text, Range]
+    bounds: dict[Text, ConstantRange]
     least_points: PositiveInt
     kept: tuple[KeptKernels, ...]
 

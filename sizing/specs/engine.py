@@ -54,7 +54,7 @@ class ForwardActivation(Spec):
     per_intermediate_bytes: NonNegative
 
 
-class Reserve(Spec):
+class MemoryReserve(Spec):
     """SGLang's reserve in MiB, kept out of weights and pool together; the fraction is 1 - reserve/memory.
 
     reserve = base + per_chunk_token*max(chunk, min_chunk_tokens) + per_graph_sequence*graph_batch + per_gpu*gpus
@@ -166,7 +166,7 @@ class EngineSettings(Spec):
 
     pool_rule: Literal["utilisation", "free_before_load", "free_after_load"]
     memory_fraction: Fraction | None = None
-    reserve: Reserve | None = None
+    reserve: MemoryReserve | None = None
     graphs_in_budget: Flag
     cuda_graphs: GraphMemory
     sampler_bytes_per_logit: NonNegative

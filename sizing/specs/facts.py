@@ -131,7 +131,7 @@ class Assumed(Spec):
     step: Fraction
 
 
-class Trial(Spec):
+class OptimisationTrial(Spec):
     """An optimisation that `whatif` tries, as command-line options with their values.
 
     `{value}` in a value stands for what is `assumed`. Of one `group` at most one is in a combination. It is tried where the
@@ -163,7 +163,7 @@ class Trial(Spec):
         }
 
 
-class Facts(OneFile):
+class OptimisationFacts(OneFile):
     """Everything published that optimisations rest on; `image_rules` by the field of a config that says which one holds."""
 
     FILE = "hardware_profiles/_optimisations.yaml"
@@ -173,7 +173,7 @@ class Facts(OneFile):
     lora: LoraFacts
     encoder: EncoderFacts
     image_rules: dict[str, ImageRule]
-    trials: dict[str, Trial]
+    trials: dict[str, OptimisationTrial]
 
     def method(self, name: str) -> Method:
         """The method of speculative decoding that a name or an alias means. Raises InputError for an unknown one."""

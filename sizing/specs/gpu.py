@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -314,3 +315,22 @@ class Assumptions(OneFile):
     weight_only_compute: Efficiency
     source: Text
     date: Text
+
+
+@dataclass(frozen=True, slots=True)
+class GpuType:
+    """A GPU type under consideration, with the id of its profile and the price to plan with.
+
+    `shares_name` is set where another type considered is called the same, as a profile and a user's copy of it are.
+    """
+
+    id: str
+    gpu: Gpu
+    usd_per_gpu_hour: float | None
+    price_source: str | None
+    shares_name: bool = False
+
+    @property
+    def name(self) -> str:
+        """What to call the type, with its id where the name alone does not tell it from another."""
+        return f"{self.gpu.name} ({self.id})" if self.shares_name else self.gpu.name

@@ -74,7 +74,7 @@ def read_pools(value: Any) -> Any:
     return found
 
 
-class PoolSpec(Spec):
+class PoolLayout(Spec):
     """One pool: GPU type and layout of its replicas, and how many; the search picks what is absent."""
 
     gpu: Text | None = None
@@ -90,8 +90,8 @@ class PoolSpec(Spec):
 class Disaggregate(Spec):
     """Prefill and decode on GPUs of their own; a pool that is not described is searched for."""
 
-    prefill: PoolSpec = PoolSpec()
-    decode: PoolSpec = PoolSpec()
+    prefill: PoolLayout = PoolLayout()
+    decode: PoolLayout = PoolLayout()
 
 
 Pools = Annotated[Disaggregate, BeforeValidator(read_pools)]

@@ -97,13 +97,13 @@ SpecT = TypeVar("SpecT", bound=BaseModel)
 class RangeError(ValueError):
     """A range that can't stand where it stands: the steps to its field, and what the field's own spec says, where it does."""
 
-    def __init__(self, message: str, path: tuple[str, ...], refusal: Refusal | None = None) -> None:
+    def __init__(self, message: str, path: tuple[str, ...], refusal: EndRefusal | None = None) -> None:
         """Keep where the range stands and who refused its end."""
         super().__init__(message)
         self.path, self.refusal = path, refusal
 
 
-class Refusal(NamedTuple):
+class EndRefusal(NamedTuple):
     """What a spec said to its data, for words about it."""
 
     error: ValidationError
@@ -170,7 +170,7 @@ def _check_end(spec: BaseModel, steps: list[str], value: float, path: tuple[str,
     except (KeyError, TypeError, IndexError):
         raise RangeError(f"{text}: no such number is stated", path) from None
     except ValidationError as error:
-        raise RangeError(f"{text}: {value:g} is refused", path, Refusal(error, type(spec), data)) from None
+        raise RangeError(f"{text}: {value:g} is refused", path, EndRefusal(error, type(spec), data)) from None
 
 
 def replaced(spec: SpecT, steps: list[str], value: float) -> SpecT:

@@ -13,7 +13,7 @@ from sizing.answers.search import search
 from sizing.answers.verify import verify
 from sizing.catalog import shelf
 from sizing.question.question import PoolSpace, SeparatePools
-from sizing.specs.optimisations import HandOver, PoolSpec
+from sizing.specs.optimisations import HandOver, PoolLayout
 from sizing.specs.workload import Tokens
 
 REQUEST = ask(real_model("llama-3.1-8b"), isl=500, osl=50, demand={"requests_per_s": 60.0}, limits={"itl": "30ms"})
@@ -22,7 +22,7 @@ TOKENS = Tokens(isl=500, osl=50)
 
 def outcomes() -> list[Outcome]:
     h100 = (option("h100-sxm"),)
-    side = PoolSpace(h100, PoolSpec(tp=1))
+    side = PoolSpace(h100, PoolLayout(tp=1))
     asked = SeparatePools(side, side, shelf.only(HandOver))
     whole, pairs = search(REQUEST, h100, [None], data()), pools.search(REQUEST.with_(pools=asked), data())
     return [whole, verify(whole, TOKENS, data()), pairs, verify(pairs, TOKENS, data())]

@@ -20,7 +20,9 @@ from sizing.answers.verify import limits_of, simulated, verify
 from sizing.cli.main import run
 from sizing.engine.simulation import Served
 from sizing.question.question import Question, situation_of
-from sizing.replica.capacity import most_of
+from sizing.replica.capacity import edge_of, most_of
+from sizing.replica.replica import Replica, candidates
+from sizing.replica.timing import timed
 from sizing.specs.bands import AS_PREDICTED, Band, Edge, worse_edge
 from sizing.specs.workload import Limit, Limits, Tokens
 
@@ -140,7 +142,7 @@ def test_each_gpu_type_has_its_own_edge() -> None:
         assert plain is not None and cautious is not None
         assert (cautious.pool.capacity.amount != plain.pool.capacity.amount) == changes
     together = search(request.with_(pessimistic=bands), [option("h100-sxm"), option("a100-sxm-80gb")], [None], data())
-    edges = {e.pool.replica.gpu_type.id: e.pool.load.edge for e in together.answers}
+    edges = {e.pool.replica.gpu_type.id: e.pool.edge for e in together.answers}
     assert edges == {"h100-sxm": Edge(2.0, 2.0, 2.0, 0.5), "a100-sxm-80gb": AS_PREDICTED}
 
 
@@ -162,7 +164,7 @@ def run_of(answer: Answer, question: Question, tokens: Tokens) -> Served:
 
 
 def at_edge(best: Answer, edge: Edge) -> Answer:
-    return Answer((replace(best.pool, load=replace(best.pool.load, edge=edge)),))
+    return Answer((replace(best.pool, edge=edge),))
 
 
 def test_a_size_whose_simulation_misses_the_limits_at_the_edge_is_not_confirmed() -> None:
@@ -187,11 +189,20 @@ def test_a_limit_that_is_near_at_the_edge_is_simulated_for_longer() -> None:
 
 
 def test_layouts_of_several_edges_are_solved_apart() -> None:
-    best = found(asked(demand={"requests_per_s": 60.0}, limits={"itl": "20ms"})).best
-    assert best is not None
-    loads = [at_edge(best, edge).pool.load for edge in (AS_PREDICTED, Edge(itl=1.5), Edge(throughput=0.5))]
-    request = asked(demand={"requests_per_s": 60.0}, limits={"itl": "20ms"})
-    together, alone = most_of(loads, request), [load.most(request) for load in loads]
+    bands = (band("itl", 0.5, 1.5, architecture="hopper"), band("throughput", 0.5, 1.0, architecture="ampere"))
+    request = asked(demand={"requests_per_s": 60.0}, limits={"itl": "20ms"}, serving={"tp": 1}).with_(pessimistic=bands)
+    loads = [
+        timed(candidate, data())
+        for gpu in ("h100-sxm", "a100-sxm-80gb", "mi300x")
+        for candidate in candidates(request.service, option(gpu), None, data())
+        if isinstance(candidate, Replica)
+    ]
+    assert {edge_of(load.replica, request.target) for load in loads} == {
+        Edge(itl=1.5),
+        Edge(throughput=0.5),
+        AS_PREDICTED,
+    }
+    together, alone = most_of(loads, request.target), [most_of([load], request.target)[0] for load in loads]
     assert together == alone and len({most.amount for most in together if most is not None}) == 3
 
 

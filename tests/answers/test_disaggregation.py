@@ -30,9 +30,9 @@ from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.question.question import PoolSpace, SeparatePools
 from sizing.replica import batching, roofline
-from sizing.replica.batching import Service
+from sizing.replica.batching import Batching
 from sizing.specs.bands import Bands
-from sizing.specs.optimisations import Disaggregate, HandOver, PoolSpec
+from sizing.specs.optimisations import Disaggregate, HandOver, PoolLayout
 from sizing.specs.workload import Serving, Tokens, Workload
 
 NO_TIME = Link("none", math.inf, 0.0)
@@ -41,7 +41,10 @@ BASE = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "300"]
 
 
 def asked(
-    prefill: str = "h100-sxm", decode: str = "h100-sxm", *, of: tuple[PoolSpec, PoolSpec] = (PoolSpec(), PoolSpec())
+    prefill: str = "h100-sxm",
+    decode: str = "h100-sxm",
+    *,
+    of: tuple[PoolLayout, PoolLayout] = (PoolLayout(), PoolLayout()),
 ) -> SeparatePools:
     return SeparatePools(
         PoolSpace((option(prefill),), of[0]),
@@ -130,8 +133,8 @@ def tight(**fields: Any) -> Any:
 
 def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Answer) -> None:
     """TTFT = D + R*D^2/(2*(1-R*D)) where the budget holds one prompt; at R*D = 0.6 that is D*(1 + 0.6/0.8) = 1.75 D."""
-    load = pair.prefill.undelayed
-    service = replace(load.service, budget_tokens=load.service.isl, pp=1, dp=1, even_stages=None)
+    load = pair.undelayed
+    service = replace(load.batching, budget_tokens=load.batching.isl, pp=1, dp=1, even_stages=None)
     curves = replace(
         load.curves, front_end_s=0.0, largest_stage=1.0, last_stage=1.0
     )  # whole, whatever layout was found
@@ -146,7 +149,7 @@ def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Answer) -
 
 def test_prompts_that_share_a_step_wait_for_each_other(pair: Answer) -> None:
     """Where a budget holds many prompts and a step takes as long as all of them, all end with the last: longer than M/D/1."""
-    service = replace(pair.prefill.undelayed.service, pp=1, dp=1, even_stages=None)
+    service = replace(pair.undelayed.batching, pp=1, dp=1, even_stages=None)
     load = np.array([0.6])
     several = batching.open_loop(pair.prefill.undelayed.curves, service, load).ttft_s["mean"][0]
     single = replace(service, budget_tokens=service.isl)
@@ -157,12 +160,12 @@ def test_decode_steps_of_a_prefilled_service_carry_no_prompt(pair: Answer) -> No
     """ITL of the decode pool is the decode step at its batch, whatever the prompts' length."""
     load = pair.decode.load
     b = np.array([1.0, 8.0, 64.0])
-    point = batching.open_loop(load.curves, load.service, b)
+    point = batching.open_loop(load.curves, load.batching, b)
     assert np.allclose(
-        point.requests_per_s * load.service.decode_steps * batching.decode_step_s(load.curves, load.service, b), b
+        point.requests_per_s * load.batching.decode_steps * batching.decode_step_s(load.curves, load.batching, b), b
     )
     assert not point.prefill_share.any()
-    assert np.allclose(point.itl_s["mean"], batching.decode_step_s(load.curves, load.service, b + 1), rtol=0.02)
+    assert np.allclose(point.itl_s["mean"], batching.decode_step_s(load.curves, load.batching, b + 1), rtol=0.02)
 
 
 def test_pools_are_the_least_whole_replicas_that_carry_the_demand(pair: Answer) -> None:
@@ -180,7 +183,7 @@ def test_pools_are_sized_as_published(pair: Answer) -> None:
     prompt_s = 1 / prefill.load.highest_per_s
     used = 20 / prefill.count * prompt_s
     assert 20 * prompt_s / used == pytest.approx(prefill.count)
-    batch, itl_s = float(decode.point.decoding[0]), float(decode.point.itl_s["mean"][0])
+    batch, itl_s = decode.point.decoding, decode.point.itl_s["mean"]
     assert 20 * 299 * itl_s / batch == pytest.approx(decode.count, rel=0.03)
 
 
@@ -189,23 +192,13 @@ def test_memory_of_prefill_replicas_holds_prompts_alone(pair: Answer) -> None:
     same = pair.decode.replica
     request = tight()
     prefill, decode = pooled.phase_requests(request, asked(), None)
-    slots = [
-        memory.use(
-            request.service.model,
-            same.gpu_type.gpu,
-            same.layout,
-            same.plan,
-            same.settings,
-            max_model_len=of.service.isl + of.service.osl,
-        ).max_concurrency
-        for of in (prefill, decode)
-    ]
+    slots = [same.memory_at(of.service.isl + of.service.osl).max_concurrency for of in (prefill, decode)]
     assert slots[0] / slots[1] == pytest.approx(144 / 126)
 
 
 def test_a_service_without_pools_keeps_its_numbers() -> None:
     """The flags of pools are off unless asked for."""
-    service = Service(isl=1000, osl=100, chunk_tokens=1000, budget_tokens=8192, prefill_only=False)
+    service = Batching(isl=1000, osl=100, chunk_tokens=1000, budget_tokens=8192, prefill_only=False)
     assert not service.prefilled and not service.prefill_pool
     assert ask(real_model("llama-3.1-8b")).service.phase == "whole"
 
@@ -228,8 +221,8 @@ def test_an_e2e_limit_is_split_between_the_pools() -> None:
 
 
 def test_different_gpu_types_and_given_layouts() -> None:
-    sides = asked("h100-sxm", "h200-sxm", of=(PoolSpec(tp=2), PoolSpec(tp=4)))
-    found = disaggregation.search(tight().with_(pools=sides), data()).best
+    sides = asked("h100-sxm", "h200-sxm", of=(PoolLayout(tp=2), PoolLayout(tp=4)))
+    found = disaggregation.search(tight(), sides, (None,), data()).best
     assert found is not None
     assert (found.prefill.replica.gpu_type.id, found.decode.replica.gpu_type.id) == ("h100-sxm", "h200-sxm")
     assert (found.prefill.replica.layout.tp, found.decode.replica.layout.tp) == (2, 4)
@@ -240,9 +233,9 @@ def test_different_gpu_types_and_given_layouts() -> None:
 
 
 def test_replicas_that_are_given_are_not_exceeded() -> None:
-    few = asked(of=(PoolSpec(tp=4, replicas=1), PoolSpec()))
-    assert disaggregation.search(tight().with_(pools=few), data()).best is None
-    many = disaggregation.search(tight().with_(pools=asked(of=(PoolSpec(tp=4, replicas=9), PoolSpec()))), data()).best
+    few = asked(of=(PoolLayout(tp=4, replicas=1), PoolLayout()))
+    assert disaggregation.search(tight(), few, (None,), data()).best is None
+    many = disaggregation.search(tight(), asked(of=(PoolLayout(tp=4, replicas=9), PoolLayout())), (None,), data()).best
     assert many is not None and many.prefill.count == 9
 
 
@@ -366,7 +359,7 @@ def test_pools_sized_with_caution_are_checked_at_the_same_edges() -> None:
     cautious = tight().with_(pessimistic=shelf.only(Bands).bands)
     found = disaggregation.search(cautious.with_(pools=asked()), data()).best
     assert found is not None
-    limits, prefill, decode = verify.limits_of(found, cautious), found.prefill.load.edge, found.decode.load.edge
+    limits, prefill, decode = verify.limits_of(found, cautious), found.prefill.edge, found.decode.edge
     assert decode.itl > 1 and prefill.ttft > 1
     assert limits.itl is not None and limits.itl.seconds == pytest.approx(0.025 / decode.itl)
     assert limits.ttft is not None and limits.ttft.seconds == pytest.approx(0.8 / prefill.ttft)
@@ -386,10 +379,10 @@ def test_large_pools_are_simulated_in_part_at_no_less_load() -> None:
     ("text", "expected"),
     [
         ("auto", Disaggregate()),
-        ("prefill=h100-sxm:tp2,decode=h200-sxm:tp4", Disaggregate(prefill=PoolSpec(gpu="h100-sxm", tp=2), decode=PoolSpec(gpu="h200-sxm", tp=4))),
-        ("decode=3xtp4pp2", Disaggregate(decode=PoolSpec(replicas=3, tp=4, pp=2))),
-        ("prefill=2xl40s", Disaggregate(prefill=PoolSpec(replicas=2, gpu="l40s"))),
-        ("prefill=./my.yaml:tp2", Disaggregate(prefill=PoolSpec(gpu="./my.yaml", tp=2))),
+        ("prefill=h100-sxm:tp2,decode=h200-sxm:tp4", Disaggregate(prefill=PoolLayout(gpu="h100-sxm", tp=2), decode=PoolLayout(gpu="h200-sxm", tp=4))),
+        ("decode=3xtp4pp2", Disaggregate(decode=PoolLayout(replicas=3, tp=4, pp=2))),
+        ("prefill=2xl40s", Disaggregate(prefill=PoolLayout(replicas=2, gpu="l40s"))),
+        ("prefill=./my.yaml:tp2", Disaggregate(prefill=PoolLayout(gpu="./my.yaml", tp=2))),
     ],
 )  # fmt: skip
 def test_pools_are_read(text: str, expected: Disaggregate) -> None:
@@ -612,6 +605,6 @@ def test_one_turn_over_pools_is_none(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_pool_with_a_layout_takes_none_of_the_others_sizes() -> None:
     """Its own TP4 is not TP4 CP2 because those that serve as one are."""
-    pool = PoolSpace((), PoolSpec(tp=4)).serving(Serving(tp=8, cp=2))
+    pool = PoolSpace((), PoolLayout(tp=4)).serving(Serving(tp=8, cp=2))
     assert (pool.tp, pool.cp) == (4, None)
-    assert PoolSpace((), PoolSpec()).serving(Serving(tp=8, cp=2)).cp == 2
+    assert PoolSpace((), PoolLayout()).serving(Serving(tp=8, cp=2)).cp == 2

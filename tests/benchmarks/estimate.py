@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from builders import ask, data, option, real_model
 
 from sizing.replica import batching, replica
-from sizing.replica.capacity import Load
+from sizing.replica.timing import timed
 
 CHAT = Path(__file__).resolve().parents[2] / "workloads/traffic/chat.yaml"
 IMPORTS = "import typer, rich.console, yaml, numpy, pydantic"
@@ -62,14 +62,14 @@ def startup_table(llmsize: Path, runs: int) -> Table:
 def closed_form_line() -> str:
     """Operating points (layout x load) a second of one core, tables of step times included."""
     request = ask(real_model("llama-3.1-70b"), isl=1000, osl=500)
-    options = replica.candidates(request, option("h100-sxm"), "fp8", data())
+    options = replica.candidates(request.service, option("h100-sxm"), "fp8", data())
     fitting = [one for one in options if isinstance(one, replica.Replica)]
     started = time.process_time()
     points = 0
     for candidate in fitting:
-        load = Load.of(candidate, request, data())
-        decoding = np.geomspace(1e-3, 1.0, LAYOUT_POINTS) * batching.decoding_limit(load.service, load.slots)
-        points += batching.open_loop(load.curves, load.service, decoding).requests_per_s.size
+        load = timed(candidate, data())
+        decoding = np.geomspace(1e-3, 1.0, LAYOUT_POINTS) * batching.decoding_limit(load.batching, load.slots)
+        points += batching.open_loop(load.curves, load.batching, decoding).requests_per_s.size
     rate = points / (time.process_time() - started)
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return f"closed form: {rate:,.0f} operating points/s over {len(fitting)} layouts, peak memory {peak_mb:.0f} MB"

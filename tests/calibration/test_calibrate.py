@@ -13,7 +13,7 @@ import yaml
 from sizing.calibration import fit
 from sizing.calibration.bands import Ratio, bands_of, quantiles, tail_of
 from sizing.calibration.fit import Constant
-from sizing.calibration.profiles import Refitted, engine_rewritten
+from sizing.calibration.profiles import NewRow, engine_rewritten
 from sizing.catalog import shelf
 from sizing.specs.calibration import BandRules, Calibration, Fitted
 
@@ -96,7 +96,7 @@ settings:
   front_end:
     - {since: "0.1", value: {per_request_ms: 1}, evidence: assumed, source: "z"}
 """
-NEW = Refitted({"per_step_us": 123.456, "per_sequence_us": 1e-20}, 42, 0.0512, 'rows of "a: b"', "fitted")
+NEW = NewRow({"per_step_us": 123.456, "per_sequence_us": 1e-20}, 42, 0.0512, 'rows of "a: b"', "fitted")
 
 
 def test_a_row_is_rewritten_and_all_else_stays() -> None:

@@ -18,14 +18,14 @@ from builders import kernels_for, real_gpu, toy_model
 from places import SHARED
 
 from sizing.calibration import kernel_fit, kernel_refits
-from sizing.calibration.kernel_points import Key, Point, Summary, why_kept
+from sizing.calibration.kernel_points import KernelPoint, Key, Summary, why_kept
 from sizing.calibration.kernel_published import Published, differences, restated
-from sizing.calibration.kernel_refits import Found, Refitted, refits, write
+from sizing.calibration.kernel_refits import KernelRefits, RefittedRow, refits, write
 from sizing.calibration.kernel_tables import FILES, load_tables
 from sizing.calibration.kernels import not_read
 from sizing.calibration.profiles import gpu_rewritten, written
 from sizing.catalog import gpus, shelf
-from sizing.catalog.shelf import Found as Loaded
+from sizing.catalog.shelf import KernelRefits as Loaded
 from sizing.model.operation import Operation
 from sizing.replica import roofline
 from sizing.replica import roofline as network
@@ -163,11 +163,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> Found:
+def found(folder: Path) -> KernelRefits:
     return refits(load_tables(folder), CALIBRATION)
 
 
-def of(found: Found, operation: str, precision: str = "bf16") -> Refitted:
+def of(found: KernelRefits, operation: str, precision: str = "bf16") -> RefittedRow:
     """Return the one row of an operation that the folder has points for."""
     (one,) = (row for row in found.refitted if row.key.operation == operation and row.key.precision in ("", precision))
     return one
@@ -183,7 +183,9 @@ def of(found: Found, operation: str, precision: str = "bf16") -> Refitted:
         ("all_reduce", {"us": US}),
     ],
 )
-def test_the_constants_that_made_a_table_come_back(found: Found, operation: str, made_from: dict[str, Any]) -> None:
+def test_the_constants_that_made_a_table_come_back(
+    found: KernelRefits, operation: str, made_from: dict[str, Any]
+) -> None:
     one = of(found, operation)
     constants = kernel_fit.constants_of(one.fit.row)
     assert constants.keys() == made_from.keys()
@@ -212,15 +214,17 @@ def test_a_row_is_timed_as_a_step_times_it(operation: str) -> None:
         expected_s = float(kernels.seconds(one))
         (row,) = (choice.row for (rule, _), choice in kernels.used.items() if rule == operation)
         size = one.prompt_tokens or one.message_bytes
-        point = Point(1.0, float(one.flops), float(one.bytes or one.message_bytes), float(size))
+        point = KernelPoint(1.0, float(one.flops), float(one.bytes or one.message_bytes), float(size))
         assert kernel_fit.seconds(row, real_gpu(GPU), Summary("", (point,))) == pytest.approx(expected_s, rel=1e-12)
 
 
-def test_a_few_points_that_are_far_off_do_not_move_it(found: Found) -> None:
+def test_a_few_points_that_are_far_off_do_not_move_it(found: KernelRefits) -> None:
     """One size in thirteen is slower by e: squared errors would take half a power of e for a fit of it."""
     row = of(found, "gemm").fit.row
     points = tuple(
-        Point(product_s(flops := 2.0 * m * n, moved := 2.0 * n, PRODUCT) * (np.e if m == 64 else 1), flops, moved, m)
+        KernelPoint(
+            product_s(flops := 2.0 * m * n, moved := 2.0 * n, PRODUCT) * (np.e if m == 64 else 1), flops, moved, m
+        )
         for m in 2 ** np.arange(13)
         for n in (2**23, 2**25, 2**27)
     )
@@ -231,7 +235,7 @@ def test_a_few_points_that_are_far_off_do_not_move_it(found: Found) -> None:
 def test_constants_keep_their_bounds() -> None:
     """Reads at 3 times the bandwidth: the share ends at its bound, 2."""
     row = next(one for one in real_gpu(GPU).efficiency if one.operation == "decode_attention")
-    points = tuple(Point(moved / (3 * BANDWIDTH), 0.0, moved, moved) for moved in (1e8, 1e9, 1e10))
+    points = tuple(KernelPoint(moved / (3 * BANDWIDTH), 0.0, moved, moved) for moved in (1e8, 1e9, 1e10))
     fit = kernel_fit.rounded(kernel_fit.fitted(row, real_gpu(GPU), Summary("", points), TERMS))
     assert kernel_fit.constants_of(fit) == {"t0_us": 0.0, "memory": pytest.approx(2.0)}
 
@@ -240,13 +244,13 @@ def test_sizes_left_out_have_no_say() -> None:
     """All but the longest follow a line; that one is twice as slow, which only a fit with it can know."""
     row = next(one for one in real_gpu(GPU).efficiency if one.operation == "decode_attention")
     sizes = [1e6, 1e7, 1e8, 1e9, 1e10]
-    points = tuple(Point((1e-5 + b / (0.5 * BANDWIDTH)) * (2 if b == 1e10 else 1), 0.0, b, b) for b in sizes)
+    points = tuple(KernelPoint((1e-5 + b / (0.5 * BANDWIDTH)) * (2 if b == 1e10 else 1), 0.0, b, b) for b in sizes)
     made = kernel_fit.with_constants(row, {"t0_us": 10.0, "memory": 0.5})
     fit = kernel_fit.refit(made, real_gpu(GPU), Summary("", points), TERMS)
     assert fit.left_out.p90 > 0.25 and fit.gain() <= CALIBRATION.least_gain
 
 
-def test_a_row_changed_on_purpose_stays_however_well_it_fits(found: Found) -> None:
+def test_a_row_changed_on_purpose_stays_however_well_it_fits(found: KernelRefits) -> None:
     """The table of vLLM's mxfp4 experts is fitted and would be written, were it not for the rule that keeps the row."""
     one = of(found, "moe", "mxfp4_bf16")
     assert one.kept and one.fit.gain() > 0.5
@@ -263,7 +267,7 @@ def test_what_is_not_stated_by_a_rule_may_be_anything() -> None:
     assert why_kept(Key("gb200", "mla_decode", "tensorrt-llm", "bf16", q_heads=16), kept) is None
 
 
-def test_constants_alone_are_compared_and_not_written(found: Found) -> None:
+def test_constants_alone_are_compared_and_not_written(found: KernelRefits) -> None:
     (one,) = found.compared
     assert str(one.key) == "mla_decode sglang bf16 16 heads"
     assert one.differences == ["t0_us 15.1, published 1", "memory 0.857, published 0.1"]
@@ -281,7 +285,7 @@ def test_published_shares_are_restated_against_the_own_peaks() -> None:
 
 
 def test_only_numbers_of_rows_that_help_are_written(
-    found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: KernelRefits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = gpus.load_gpu(GPU).path
     copy = tmp_path / original.name

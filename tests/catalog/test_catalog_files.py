@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sizing.catalog.files import MAX_FILE_BYTES, Document, read_json, read_yaml, validate
+from sizing.catalog.files import MAX_FILE_BYTES, DataFile, read_json, read_yaml, validate
 from sizing.catalog.yaml import MAX_DEPTH
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu
@@ -284,7 +284,7 @@ def test_json_lets_infinity_through_and_knows_its_lines(tmp_path: Path) -> None:
 
 
 def test_lines_are_found_only_on_demand() -> None:
-    document = Document({"a": 1}, "f", "a: 1\n")
+    document = DataFile({"a": 1}, "f", "a: 1\n")
     assert "_spots" not in vars(document)
     assert document.line(("a",)) == 1
     assert "_spots" in vars(document)
@@ -304,7 +304,7 @@ def reads_or_refuses(tmp_path: Path, content: bytes) -> None:
     with contextlib.suppress(InputError):
         assert isinstance(validate(Workload, read_yaml(path)), Workload)
     with contextlib.suppress(InputError):
-        assert isinstance(read_json(path), Document)
+        assert isinstance(read_json(path), DataFile)
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from sizing.catalog.models import SHELF, NameRules, by_part, candidates, load_model, parsed
-from sizing.catalog.shelf import Entry, entries, matched_from, only
+from sizing.catalog.shelf import CatalogEntry, entries, matched_from, only
 from sizing.specs.errors import InputError
 
 
-def entry(stem: str, name: str, *aliases: str) -> Entry:
-    return Entry(stem, Path(f"{stem}.yaml"), name, aliases)
+def entry(stem: str, name: str, *aliases: str) -> CatalogEntry:
+    return CatalogEntry(stem, Path(f"{stem}.yaml"), name, aliases)
 
 
 KNOWN = (

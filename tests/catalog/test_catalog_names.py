@@ -10,19 +10,19 @@ import yaml
 
 from sizing.catalog import engines, gpus, models, shelf, workloads
 from sizing.catalog.files import data_folder, read_yaml
-from sizing.catalog.shelf import Entry, Shelf, by_stem, entries, match, matched_from
+from sizing.catalog.shelf import CatalogEntry, Shelf, by_stem, entries, match, matched_from
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import AssumedEfficiencies, Assumptions, Gpu
 from sizing.specs.model import ModelFile
 from sizing.specs.workload import Formats
 
 SHELF = Shelf(Gpu, "GPU", "hardware_profiles", "gpus", "llmsize gpus")
-A100_40 = Entry("a100-sxm-40gb", Path("a"), "A100 SXM 40GB", ("A100 40GB",))
-A100_80 = Entry("a100-sxm-80gb", Path("b"), "A100 SXM 80GB", ("A100 80GB", "NVIDIA A100-SXM4-80GB"))
-H100 = Entry("h100-sxm", Path("c"), "H100 SXM 80GB", ("H100", "NVIDIA H100 80GB HBM3"))
-H100_NVL = Entry("h100-nvl", Path("d"), "H100 NVL", ())
-L40S = Entry("l40s", Path("e"), "L40S", ())
-L4 = Entry("l4", Path("f"), "L4", ())
+A100_40 = CatalogEntry("a100-sxm-40gb", Path("a"), "A100 SXM 40GB", ("A100 40GB",))
+A100_80 = CatalogEntry("a100-sxm-80gb", Path("b"), "A100 SXM 80GB", ("A100 80GB", "NVIDIA A100-SXM4-80GB"))
+H100 = CatalogEntry("h100-sxm", Path("c"), "H100 SXM 80GB", ("H100", "NVIDIA H100 80GB HBM3"))
+H100_NVL = CatalogEntry("h100-nvl", Path("d"), "H100 NVL", ())
+L40S = CatalogEntry("l40s", Path("e"), "L40S", ())
+L4 = CatalogEntry("l4", Path("f"), "L4", ())
 KNOWN = (A100_40, A100_80, H100, H100_NVL, L40S, L4)
 
 
@@ -42,7 +42,7 @@ KNOWN = (A100_40, A100_80, H100, H100_NVL, L40S, L4)
         ("nvidia-a100-sxm4-80gb", A100_80),
     ],
 )
-def test_a_name_finds_its_entry(query: str, entry: Entry) -> None:
+def test_a_name_finds_its_entry(query: str, entry: CatalogEntry) -> None:
     assert match(query, KNOWN, SHELF) is entry
 
 
@@ -62,7 +62,7 @@ def test_the_beginning_of_several_names_lists_them(query: str, listed: str) -> N
 
 
 def test_an_alias_of_two_entries_is_ambiguous() -> None:
-    twin = Entry("h100-twin", Path("t"), "Twin", ("H100",))
+    twin = CatalogEntry("h100-twin", Path("t"), "Twin", ("H100",))
     with pytest.raises(InputError, match="fits several; allowed: h100-sxm, h100-twin"):
         match("H100", (*KNOWN, twin), SHELF)
 
@@ -84,7 +84,7 @@ def test_what_is_no_name_is_unknown(query: str) -> None:
 
 
 def test_dots_count_where_the_shelf_says_so() -> None:
-    entry = Entry("llama-3.1", Path("m"), "Llama-3.1", ())
+    entry = CatalogEntry("llama-3.1", Path("m"), "Llama-3.1", ())
     strict = Shelf(ModelFile, "model", "workloads", "models", "", dots_matter=True)
     assert match("llama31", (entry,), SHELF) is entry
     with pytest.raises(InputError):

@@ -14,7 +14,7 @@ from places import ROOT
 from sizing.catalog.engines import load_engine
 from sizing.model.memory import static_fraction
 from sizing.model.settings import Deployment, check_version, is_within, resolve, source_of
-from sizing.specs.engine import Engine, EngineSettings, GraphSizes, Reserve
+from sizing.specs.engine import Engine, EngineSettings, GraphSizes, MemoryReserve
 from sizing.specs.errors import InputError
 from sizing.specs.units import parse_version
 
@@ -373,7 +373,7 @@ def test_sglang_prefill_graph_reserve_is_8_mib_a_size_up_to_the_chunk(version: s
         *range(4608, 2**15, 512),
     ]
     captured = sum(size <= settings.max_num_batched_tokens for size in ladder)
-    assert isinstance(settings.reserve, Reserve)
+    assert isinstance(settings.reserve, MemoryReserve)
     assert settings.reserve.prefill_graphs_mib == 8 * captured
 
 

@@ -17,7 +17,7 @@ from sizing.answers.lines import CurveLine, Grid, Layouts, Pair
 from sizing.catalog import shelf
 from sizing.cli.main import run
 from sizing.question.question import PoolSpace, SeparatePools
-from sizing.specs.optimisations import HandOver, PoolSpec
+from sizing.specs.optimisations import HandOver, PoolLayout
 from sizing.specs.workload import Tokens
 
 Capsys = pytest.CaptureFixture[str]
@@ -44,7 +44,7 @@ def ratio(line: dict[str, Any]) -> tuple[int, int]:
 
 def grid(tokens: Tokens | None = None) -> Grid:
     """Two prefill replicas of 8 GPUs and one that decodes on 8, up to the most that they hold."""
-    sides = (PoolSpec(replicas=2, tp=4, pp=2), PoolSpec(replicas=1, tp=8))
+    sides = (PoolLayout(replicas=2, tp=4, pp=2), PoolLayout(replicas=1, tp=8))
     h100 = option("h100-sxm")
     asked = SeparatePools(*(PoolSpace((h100,), side) for side in sides), shelf.only(HandOver))
     return Grid((h100,), (None,), Layouts((8,), (1,)), (1,), tokens, "poisson", pools=asked)

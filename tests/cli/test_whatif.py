@@ -13,7 +13,7 @@ import pytest
 from sizing.catalog import shelf
 from sizing.cli.main import run
 from sizing.cli.whatif import OPTIONS
-from sizing.specs.facts import Facts
+from sizing.specs.facts import OptimisationFacts
 
 RAG = ("rag", "-g", "h100-sxm")
 OPTION_KEYS = {
@@ -95,7 +95,7 @@ def test_the_best_together_is_no_worse_than_any_alone() -> None:
 
 
 def test_at_most_one_of_a_group_is_in_a_combination() -> None:
-    trials = shelf.only(Facts).trials
+    trials = shelf.only(OptimisationFacts).trials
     groups = [trials[name].group for name in whatif(*RAG, "--no-verify")["best"]["names"]]
     assert len(groups) == len(set(groups)) > 1
 
@@ -185,7 +185,7 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_trial_is_made_of_options_that_exist() -> None:
     known = {option.name for option in OPTIONS}
-    for name, trial in shelf.only(Facts).trials.items():
+    for name, trial in shelf.only(OptimisationFacts).trials.items():
         assert set(trial.options) <= known, name
         assert ("{value}" in "".join(map(str, trial.options.values()))) == (trial.assumed is not None), name
 

@@ -18,7 +18,8 @@ from sizing.engine import rules, simulation
 from sizing.engine.requests import Arrivals, arrival_times
 from sizing.replica import batching
 from sizing.replica import replica as candidates
-from sizing.replica.capacity import Capacity, Load
+from sizing.replica.capacity import Capacity, point_at_rate
+from sizing.replica.timing import Timed, timed
 
 MODELS = (("llama-3.1-8b", None, 1), ("llama-3.1-70b", "fp8", 4))
 ENGINES = ("vllm:0.19.0", "sglang:0.5.9", "tensorrt-llm:1.2.0")
@@ -39,28 +40,28 @@ REQUESTS = 2500
 class Compared:
     """One deployment's closed form with its highest stable rate."""
 
-    candidate: candidates.Replica
-    load: Load
+    replica: candidates.Replica
+    load: Timed
     isl: int
     osl: int
     model_name: str
 
     @property
     def most(self) -> Capacity:
-        ceiling = batching.decoding_limit(self.load.service, self.load.slots)
-        full = batching.open_loop(self.load.curves, self.load.service, np.array([ceiling]))
+        ceiling = batching.decoding_limit(self.load.batching, self.load.slots)
+        full = batching.open_loop(self.load.curves, self.load.batching, np.array([ceiling]))
         rate = float(full.requests_per_s[0]) / max(1.0, float(full.prefill_share[0]))
         return Capacity(rate, rate, ceiling, "")
 
     def predicted(self, rate: float) -> tuple[float, float]:
         """Mean TTFT and ITL of the closed form."""
-        point = self.load.at_rate(rate, self.most)
-        return float(point.ttft_s["mean"][0]), float(point.itl_s["mean"][0])
+        point = point_at_rate(self.load, rate, self.most)
+        return point.ttft_s["mean"], point.itl_s["mean"]
 
     def mean_step_s(self, rate: float) -> float:
         """Mean step of the closed form, b = X*(o-1)*S solved for S."""
-        point = self.load.at_rate(rate, self.most)
-        return float(point.decoding[0] / point.requests_per_s[0]) / (self.osl - 1)
+        point = point_at_rate(self.load, rate, self.most)
+        return point.decoding / point.requests_per_s / (self.osl - 1)
 
     def simulated(self, rate: float, arrivals: Arrivals) -> tuple[float, float]:
         """Mean TTFT and ITL of the simulator, ramp and drain left out."""
@@ -89,9 +90,9 @@ def compared(model: tuple[str, str | None, int], engine: str, lengths: tuple[int
     name, precision, tp = model
     isl, osl = lengths
     request = ask(real_model(name), engine=engine, isl=isl, osl=osl, serving={"tp": tp})
-    found = candidates.candidates(request, option("h100-sxm"), precision, data())
+    found = candidates.candidates(request.service, option("h100-sxm"), precision, data())
     candidate = next(one for one in found if isinstance(one, candidates.Replica))
-    return Compared(candidate, Load.of(candidate, request, data()), isl, osl, name)
+    return Compared(candidate, timed(candidate, data()), isl, osl, name)
 
 
 @pytest.mark.parametrize(("model", "engine", "lengths"), CASES)

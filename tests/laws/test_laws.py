@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -35,10 +36,10 @@ from sizing.catalog import engines, gpus
 from sizing.model import architecture, memory, operations, precision
 from sizing.model.architecture import Layout
 from sizing.replica import batching, replica, roofline
-from sizing.replica.capacity import Load
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, gpu_seconds, lookup, step
+from sizing.replica.timing import Timed, timed
 from sizing.specs.errors import InputError
 from sizing.specs.model import Model
 
@@ -329,8 +330,9 @@ def test_a_larger_fraction_never_leaves_a_smaller_pool(one: float, other: float,
 def test_the_longest_sequence_that_fits_is_the_longest(engine: str) -> None:
     """One token more does not fit, its own length does (8B in BF16 on 24 GiB)."""
     spec, gpu = real_model("llama-3.1-8b"), with_visible_gib(real_gpu("h100-sxm"), 24.0)
-    settings = settings_for(spec, gpu, Layout(), engine)
-    longest = memory.longest_that_fits(spec, gpu, Layout(), plan_for(spec, gpu, settings), settings)
+    service = ask(spec, engine=engine, isl=8, osl=8).service
+    laid, _ = replica.unchecked(service, replace(option("h100-sxm"), gpu=gpu), Layout(), None, data())
+    longest = laid.longest_that_fits()
     assert 0 < longest < spec.max_position
     assert memory_of(spec, gpu, engine=engine, max_model_len=longest).fits
     assert not memory_of(spec, gpu, engine=engine, max_model_len=longest + 1).fits
@@ -340,10 +342,10 @@ def test_the_longest_sequence_that_fits_is_the_longest(engine: str) -> None:
 
 
 @cache
-def load_of(model: str, gpu: str, tp: int, engine: str, isl: int = 1000, osl: int = 200) -> tuple[Load, Replica]:
+def load_of(model: str, gpu: str, tp: int, engine: str, isl: int = 1000, osl: int = 200) -> tuple[Timed, Replica]:
     asked = ask(real_model(model), engine=engine, isl=isl, osl=osl, serving={"tp": tp, "pp": 1})
-    found = next(c for c in replica.candidates(asked, option(gpu), None, data()) if isinstance(c, Replica))
-    return Load.of(found, asked, data()), found
+    found = next(c for c in replica.candidates(asked.service, option(gpu), None, data()) if isinstance(c, Replica))
+    return timed(found, data()), found
 
 
 LOADS = [
@@ -365,9 +367,9 @@ def test_a_vector_of_loads_gives_what_each_gives_alone(
     load, _ = load_of(*where)
     function = getattr(batching, form)
     loads = np.array([max(1.0, v) if form == "closed_loop" else v for v in values])
-    together = function(load.curves, load.service, loads)
+    together = function(load.curves, load.batching, loads)
     for index, value in enumerate(loads):
-        alone = function(load.curves, load.service, np.array([value]))
+        alone = function(load.curves, load.batching, np.array([value]))
         for name in ("requests_per_s", "decoding", "running", "prefill_share"):
             assert getattr(together, name)[index] == pytest.approx(getattr(alone, name)[0], rel=1e-12), name
         for name in ("ttft_s", "itl_s", "e2e_s"):
@@ -394,16 +396,16 @@ def test_tabulated_decodes_are_the_exact_ones_within_a_thousandth(
     where: tuple[str, str, int, str], sequences: int
 ) -> None:
     load, _ = load_of(*where)
-    context = load.service.isl + load.service.osl / 2
+    context = load.batching.isl + load.batching.osl / 2
     batch = Batch(decode_sequences=float(sequences), decode_context_tokens=context)
     exact = seconds(real_model(where[0]), Layout(tp=where[2]), load.kernels, batch)
-    assert float(batching.decode_step_s(load.curves, load.service, float(sequences))) == pytest.approx(exact, rel=1e-3)
+    assert float(batching.decode_step_s(load.curves, load.batching, float(sequences))) == pytest.approx(exact, rel=1e-3)
 
 
 @pytest.mark.parametrize("where", LOADS)
 def test_throughput_and_latency_grow_with_load(where: tuple[str, str, int, str]) -> None:
     load, _ = load_of(*where)
-    point = batching.open_loop(load.curves, load.service, np.geomspace(1e-3, load.slots, 300))
+    point = batching.open_loop(load.curves, load.batching, np.geomspace(1e-3, load.slots, 300))
     stable = point.stable
     assert (np.diff(point.requests_per_s[stable]) > 0).all()
     assert (np.diff(point.itl_s["mean"][stable]) >= -1e-12).all()
@@ -415,7 +417,7 @@ def test_percentiles_are_in_order(where: tuple[str, str, int, str]) -> None:
     load, _ = load_of(*where)
     loads = np.geomspace(1.0, load.slots, 60)
     for form in (batching.open_loop, batching.closed_loop):
-        point = form(load.curves, load.service, loads)
+        point = form(load.curves, load.batching, loads)
         for name in ("ttft_s", "itl_s", "e2e_s"):
             values = getattr(point, name)
             for low, high in (("p50", "p90"), ("p90", "p95"), ("p95", "p99")):
@@ -429,10 +431,10 @@ def test_percentiles_are_in_order(where: tuple[str, str, int, str]) -> None:
 @pytest.mark.parametrize("where", LOADS)
 def test_a_request_that_is_alone_waits_for_nothing(where: tuple[str, str, int, str]) -> None:
     load, _ = load_of(*where)
-    point = batching.open_loop(load.curves, load.service, np.array([1e-9]))
+    point = batching.open_loop(load.curves, load.batching, np.array([1e-9]))
     assert point.ttft_s["mean"][0] == pytest.approx(load.solo_ttft_s, rel=1e-6)
     assert point.itl_s["mean"][0] == pytest.approx(load.solo_itl_s, rel=1e-6)
-    closed = batching.closed_loop(load.curves, load.service, np.array([1.0]))
+    closed = batching.closed_loop(load.curves, load.batching, np.array([1.0]))
     assert closed.ttft_s["mean"][0] == pytest.approx(load.solo_ttft_s, rel=1e-6)
     assert closed.itl_s["mean"][0] == pytest.approx(load.solo_itl_s, rel=1e-6)
 
@@ -457,7 +459,7 @@ def test_no_result_is_nan_or_infinite(engine: str, isl: int, osl: int) -> None:
             ),
             (batching.closed_loop, np.arange(1.0, min(load.slots, 200) + 1)),
         ):
-            point = form(load.curves, load.service, loads)
+            point = form(load.curves, load.batching, loads)
             for name in ("requests_per_s", "decoding", "running", "prefill_share"):
                 assert np.isfinite(getattr(point, name)).all(), (form, name)
             for name in ("ttft_s", "itl_s", "e2e_s"):
@@ -477,7 +479,7 @@ def test_shorter_requests_are_served_no_slower(
     assert small.solo_itl_s <= large.solo_itl_s * HAIR
     assert small.slots >= large.slots
     flying = np.array([1.0, 8.0, 32.0])
-    points = [batching.closed_loop(x.curves, x.service, flying) for x in (small, large)]
+    points = [batching.closed_loop(x.curves, x.batching, flying) for x in (small, large)]
     assert (points[0].e2e_s["mean"] <= points[1].e2e_s["mean"] * HAIR).all()
 
 
@@ -584,8 +586,8 @@ def test_an_answer_meets_its_limits_and_its_demand() -> None:
     found = outcome(("h100-sxm", "l40s"), 60.0, ttft="p95:500ms", itl="30ms")
     assert len(found.answers) > 3
     for each in found.answers:
-        assert float(each.pool.point.ttft_s["p95"][0]) <= 0.5 * HAIR
-        assert float(each.pool.point.itl_s["mean"][0]) <= 0.03 * HAIR
+        assert float(each.pool.point.ttft_s["p95"]) <= 0.5 * HAIR
+        assert float(each.pool.point.itl_s["mean"]) <= 0.03 * HAIR
         assert each.requests_per_s == pytest.approx(60.0, rel=1e-6)
         assert each.pool.capacity.amount * each.pool.count >= 60.0 * (1 - 1e-9)
         assert each.pool.capacity.amount * (each.pool.count - 1) < 60.0

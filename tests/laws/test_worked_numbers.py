@@ -20,7 +20,7 @@ from sizing.planning import cost
 from sizing.question import question
 from sizing.replica import batching, roofline
 from sizing.replica import roofline as network
-from sizing.replica.batching import Service
+from sizing.replica.batching import Batching
 from sizing.replica.step import Curves, token_grid
 from sizing.specs import demand as capacity
 from sizing.specs.engine import HostTime
@@ -288,8 +288,10 @@ def flat_curves(decode_s: float, prefill_s: float, *, chunk: float = 1000.0) -> 
     )
 
 
-def service(*, osl: float, pp: int = 1, dp: int = 1, prefill_only: bool = True, isl: float = 1000.0) -> Service:
-    return Service(isl=isl, osl=osl, chunk_tokens=1000.0, budget_tokens=1000.0, prefill_only=prefill_only, pp=pp, dp=dp)
+def service(*, osl: float, pp: int = 1, dp: int = 1, prefill_only: bool = True, isl: float = 1000.0) -> Batching:
+    return Batching(
+        isl=isl, osl=osl, chunk_tokens=1000.0, budget_tokens=1000.0, prefill_only=prefill_only, pp=pp, dp=dp
+    )
 
 
 @pytest.mark.parametrize(("busy", "waits"), [(0.5, 0.5), (0.8, 2.0), (0.9, 4.5), (0.95, 9.5)])
@@ -372,6 +374,6 @@ def test_latencies_of_an_answer_add_up(demand: dict[str, float]) -> None:
     asked = ask(real_model("llama-3.1-8b"), isl=2000, osl=200, demand=demand)
     best = search.search(asked, [option("h100-sxm")], [None], data()).best
     assert best is not None
-    ttft, itl, e2e = (float(getattr(best.pool.point, f"{n}_s")["mean"][0]) for n in ("ttft", "itl", "e2e"))
+    ttft, itl, e2e = (getattr(best.pool.point, f"{n}_s")["mean"] for n in ("ttft", "itl", "e2e"))
     assert e2e == pytest.approx(ttft + 199 * itl)
-    assert float(best.pool.point.running[0]) == pytest.approx(float(best.pool.point.requests_per_s[0]) * e2e)
+    assert best.pool.point.running == pytest.approx(best.pool.point.requests_per_s * e2e)

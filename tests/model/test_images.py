@@ -20,7 +20,7 @@ from sizing.cli.main import run
 from sizing.model.extras import images
 from sizing.model.extras.images import Encoder
 from sizing.specs.errors import InputError
-from sizing.specs.facts import Facts
+from sizing.specs.facts import OptimisationFacts
 from sizing.specs.model import Vision
 
 PACKAGED = ROOT / "workloads" / "models"
@@ -119,7 +119,7 @@ def test_the_field_that_is_there_says_the_rule(
     found = vision_of({**TOWER, **vision}, **root)
     assert found is not None
     assert (found.field, found.merge) == (field, merge)
-    assert field is None or field in shelf.only(Facts).image_rules
+    assert field is None or field in shelf.only(OptimisationFacts).image_rules
 
 
 @pytest.mark.parametrize("ratio", [0, 1.5, 0.3, "half", True])

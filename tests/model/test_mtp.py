@@ -145,7 +145,7 @@ def test_modules_weigh_nothing_where_nothing_drafts() -> None:
     """An index counts them; engines load them only to draft, so its total is not the model's alone."""
     model, gpu, layout = real_model("deepseek-v3"), real_gpu("h200-sxm"), Layout(tp=8)
     of = laid("deepseek-v3", "h200-sxm", tp=8)
-    settings = replica.resolve_settings(of.question, gpu, layout)
+    settings = replica.resolve_settings(of.question.service, gpu, layout)
     plan = precision.plan(model, gpu, settings, data().formats)
     whole = memory.weight_bytes(model, architecture.whole(model), Layout(), plan, settings)
     indexed = replace(model, checkpoint_bytes=int(whole + work.module_bytes(model, plan)), checkpoint_ratio=1.5)
@@ -160,7 +160,7 @@ def test_an_unquantised_module_takes_16_bit_beside_a_quantised_model() -> None:
     kept = replace(model, mtp=replace(model.mtp, kept_16bit=True))
     gpu, layout = real_gpu("h200-sxm"), Layout(tp=8)
     of = laid("deepseek-v3", "h200-sxm", tp=8, speculative="mtp")
-    settings = replica.resolve_settings(of.question, gpu, layout)
+    settings = replica.resolve_settings(of.question.service, gpu, layout)
     extras = extras_for(kept, speculative="mtp")
     plan = precision.plan(kept, gpu, settings, data().formats, extras=extras)
     held = memory.use(kept, gpu, layout, plan, settings, max_model_len=4096, extras=extras).beside_gib

@@ -18,6 +18,7 @@ from sizing.engine import rules, simulation
 from sizing.engine.requests import arrival_times
 from sizing.model.extras import NOTHING, cached_tokens
 from sizing.replica import batching
+from sizing.replica.capacity import most_of, point_at_rate, points_of
 from sizing.specs.optimisations import Optimisations
 from sizing.specs.units import GIB, GIGA
 
@@ -292,7 +293,7 @@ def test_prefill_falls_with_the_hit_rate_and_still_attends_to_everything() -> No
     (_, base), (_, hit) = (
         load_of(asking(MODEL, asked, isl=3000, osl=250, serving={"tp": 1})) for asked in ({}, {"prefix": 0.6})
     )
-    assert (base.service.isl, hit.service.isl) == (3000, 1200)
+    assert (base.batching.isl, hit.batching.isl) == (3000, 1200)
     expected = laid(MODEL).step(prefill_sequences=1.0, prefill_tokens=1200.0, prefill_prior_tokens=1800.0)
     attention = sum(o.seconds for o in expected.operations if o.operation.name == "prefill_gqa")
     assert hit.curves.prompt_attention_s == pytest.approx(attention)
@@ -329,7 +330,7 @@ def test_closed_form_and_simulator_agree_about_prefixes(hit: float, share: float
     isl, osl, count = 3000, 300, 2500
     request = asking(MODEL, {"prefix": hit}, isl=isl, osl=osl, serving={"tp": 1, "engine": "vllm:0.19.0"})
     candidate, load = load_of(request)
-    most = load.most(request)
+    most = most_of([load], request.target)[0]
     assert most is not None
     rate = share * most.requests_per_s / request.target.max_utilisation
     times = arrival_times(count, rate, "poisson", np.random.default_rng(1)).tolist()
@@ -350,9 +351,9 @@ def test_closed_form_and_simulator_agree_about_prefixes(hit: float, share: float
     arrival, first, finished = (
         np.array(c)[steady] for c in (requests.arrival, requests.first_token, requests.finished)
     )
-    point = load.at_rate(rate, most)
-    assert float((first - arrival).mean()) == pytest.approx(float(point.ttft_s["mean"][0]), rel=ttft)
-    assert float(((finished - first) / (osl - 1)).mean()) == pytest.approx(float(point.itl_s["mean"][0]), rel=itl)
+    point = point_at_rate(load, rate, most)
+    assert float((first - arrival).mean()) == pytest.approx(point.ttft_s["mean"], rel=ttft)
+    assert float(((finished - first) / (osl - 1)).mean()) == pytest.approx(point.itl_s["mean"], rel=itl)
 
 
 def test_more_hits_never_hurt() -> None:
@@ -360,7 +361,7 @@ def test_more_hits_never_hurt() -> None:
     for hit in (0.0, 0.2, 0.5, 0.8, 1.0):
         request = asking(MODEL, {"prefix": hit}, isl=3000, osl=250, serving={"tp": 1})
         _, load = load_of(request)
-        found = load.most(request)
+        found = most_of([load], request.target)[0]
         assert found is not None
         most.append(found.requests_per_s)
     assert most == sorted(most)
@@ -515,12 +516,12 @@ def test_with_one_token_out_nothing_decodes_and_drafts_gain_nothing() -> None:
     for asked in ({}, {"speculative": "eagle3"}):
         request = asking(MODEL, asked, isl=500, osl=1, serving={"tp": 1})
         _, load = load_of(request)
-        most = load.most(request)
+        most = most_of([load], request.target)[0]
         assert most is not None
-        assert batching.decoding_limit(load.service, load.slots) == 1.0
+        assert batching.decoding_limit(load.batching, load.slots) == 1.0
         assert load.solo_itl_s == 0
-        point = load.at(request, most, 1)
-        assert float(point.decoding[0]) == 0
+        point = points_of([load], request.target, [most], [1])[0]
+        assert point.decoding == 0
 
 
 def test_every_optimisation_leaves_a_toy_model_whole() -> None:

@@ -19,6 +19,7 @@ from sizing.model import architecture, memory, precision
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.replica import replica
+from sizing.replica.capacity import most_of
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import Batch, step
 from sizing.specs.model import Model
@@ -36,7 +37,7 @@ def pooled(name: str) -> Model:
 
 def kernels_of(model: Model, layout: Layout) -> Kernels:
     request, gpu = ask(model, engine="vllm:0.19.0"), real_gpu("h100-sxm")
-    settings = replica.resolve_settings(request, gpu, layout)
+    settings = replica.resolve_settings(request.service, gpu, layout)
     plan = precision.plan(model, gpu, settings, data().formats)
     return Kernels(gpu, data().assumptions, gpus.borrowed, engine_of("vllm:0.19.0")[0].name, settings, plan)
 
@@ -119,7 +120,7 @@ def test_a_replica_serves_at_least_as_many_and_none_of_them_later(isl: int) -> N
     for model in (real_model("qwen3-8b"), pooled("qwen3-8b")):
         request = ask(model, isl=isl, osl=1, serving={"tp": 1})
         _, load = load_of(request)
-        most = load.most(request)
+        most = most_of([load], request.target)[0]
         assert most is not None
         found.append((load, most))
     (generating, fewer), (pooling, more) = found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from builders import data, option
 from optimised_builders import laid
 
 from sizing.cli.main import run
 from sizing.model import precision
-from sizing.replica.replica import refusals
+from sizing.model.architecture import Layout
+from sizing.replica.replica import unchecked
 
 MODEL = "llama-2-70b"
 # MLPerf v4.0, Llama-2-70B FP8 with SparseGPT on one H100, over dense FP8 at the same batch.
@@ -64,8 +66,9 @@ def test_the_gain_is_never_beyond_the_roofline(batch: int, name: str) -> None:
 
 
 def test_a_card_without_sparse_products_is_refused() -> None:
-    of = laid("llama-3.1-8b", "mi300x", sparsity="2:4")
-    reasons = dict(refusals(of.question, of.kernels.gpu, of.layout, of.kernels.settings, of.kernels.plan))
+    service = laid("llama-3.1-8b", "mi300x", sparsity="2:4").question.service
+    _, refused = unchecked(service, option("mi300x"), Layout(), None, data())
+    reasons = dict(refused)
     assert "no sparse products" in reasons["sparsity"]
 
 

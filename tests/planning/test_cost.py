@@ -56,7 +56,7 @@ def h100() -> tuple[str, gpus.Gpu]:
     return found.id, found.spec
 
 
-def own_file(folder: Path, text: str = OWN_FILE) -> servers.Resolved:
+def own_file(folder: Path, text: str = OWN_FILE) -> servers.CompleteServer:
     path = folder / "own.yaml"
     path.write_text(text)
     return servers.resolve(servers.load_server(str(path)), *h100())

@@ -23,8 +23,8 @@ from sizing.model.architecture import Layout
 from sizing.replica import batching
 from sizing.replica import replica as candidates
 from sizing.replica import step as exact
-from sizing.replica.capacity import Load
 from sizing.replica.step import gpu_seconds, of_rank
+from sizing.replica.timing import Timed, timed
 
 OSS = real_model("gpt-oss-120b")
 H100 = real_gpu("h100-sxm")
@@ -45,16 +45,16 @@ def prompts(layout: Layout, count: float, tokens: float) -> float:
 
 def candidate_of(
     engine: str, isl: int, osl: int, backend: str = "allgather", dp: int = 4
-) -> tuple[candidates.Replica, Load]:
+) -> tuple[candidates.Replica, Timed]:
     request = ask(
         OSS, engine=engine, isl=isl, osl=osl, serving={"tp": 1, "dp": dp, "ep": dp, "all2all_backend": backend}
     )
-    found = candidates.candidates(request, option("h100-sxm"), None, data())
+    found = candidates.candidates(request.service, option("h100-sxm"), None, data())
     candidate = next(one for one in found if isinstance(one, candidates.Replica))
-    return candidate, Load.of(candidate, request, data())
+    return candidate, timed(candidate, data())
 
 
-def replica_of(candidate: candidates.Replica, load: Load, requests: Requests, longest: int) -> Scheduler:
+def replica_of(candidate: candidates.Replica, load: Timed, requests: Requests, longest: int) -> Scheduler:
     (replica,) = simulation.schedulers(
         OSS,
         candidate.layout,
@@ -158,11 +158,11 @@ def test_closed_form_and_simulator_agree_under_load(engine: str, isl: int) -> No
     count, osl = 2500, 300
     candidate, load = candidate_of(engine, isl, osl)
     most = load.highest_per_s
-    ceiling = batching.decoding_limit(load.service, load.slots)
+    ceiling = batching.decoding_limit(load.batching, load.slots)
     for share, (ttft_parts, itl_parts) in PARTS.items():
         rate = share * most
         grid = np.geomspace(1e-3, ceiling, 4000)
-        point = batching.open_loop(load.curves, load.service, grid)
+        point = batching.open_loop(load.curves, load.batching, grid)
         at = int(np.searchsorted(point.requests_per_s, rate))
         times = arrival_times(count, rate, "poisson", np.random.default_rng(1)).tolist()
         requests = store(times, [isl] * count, [osl] * count)
@@ -180,10 +180,10 @@ def test_prompts_of_any_rank_hold_up_what_decodes_on_all(dp: int) -> None:
     """ITL is never below the decode step of the same sequences, and more prompts for as many of them make it longer."""
     _, load = candidate_of("vllm:0.19.0", 2000, 300, dp=dp)
     decoding = np.geomspace(0.01, 400.0, 60)
-    bare_s = batching.decode_step_s(load.curves, load.service, decoding)
-    point = batching.open_loop(load.curves, load.service, decoding)
+    bare_s = batching.decode_step_s(load.curves, load.batching, decoding)
+    point = batching.open_loop(load.curves, load.batching, decoding)
     assert np.all(point.itl_s["mean"] >= bare_s)
-    some_s = batching.prefill_step_s(load.curves, load.service, 0.0, np.arange(1.0, dp + 1))
+    some_s = batching.prefill_step_s(load.curves, load.batching, 0.0, np.arange(1.0, dp + 1))
     assert np.all(np.diff(some_s) >= 0) and some_s[-1] < dp * some_s[0]
 
 

@@ -228,15 +228,15 @@ def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
     from sizing.engine.batch import Batch as Decoding
     from sizing.engine.clock import step_clock
     from sizing.replica.batching import decode_step_s
-    from sizing.replica.capacity import Load
+    from sizing.replica.timing import Timing
 
     for serving in ({"tp": 2, "cp": 4}, {"tp": 2, "cp": 2, "pp": 2}):
         request = ask(real_model("llama-3.1-8b"), engine=ENGINE, isl=4000, osl=500, serving=serving)
-        (chosen,) = [c for c in candidates(request, option(H100), None, data()) if isinstance(c, Replica)]
-        load = Load.of(chosen, request, data())
-        context = load.service.isl + load.service.osl / 2
+        (chosen,) = [c for c in candidates(request.service, option(H100), None, data()) if isinstance(c, Replica)]
+        load = Timing(data()).of(chosen)
+        context = load.batching.isl + load.batching.osl / 2
         exact = timed("llama-3.1-8b", chosen.layout, decoding(16, round(context))).total_s
-        tabled = float(decode_step_s(load.curves, load.service, 16.0 * chosen.layout.pp))
+        tabled = float(decode_step_s(load.curves, load.batching, 16.0 * chosen.layout.pp))
         if chosen.layout.pp == 1:
             assert tabled == pytest.approx(exact, rel=0.02)
         else:  # a full pipeline passes a microbatch on every half of a pass

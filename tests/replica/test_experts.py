@@ -163,7 +163,7 @@ def test_experts_cut_by_width_are_gathered_whatever_the_backend() -> None:
 )
 def test_backends_by_their_names(written: str, meant: str) -> None:
     request = ask(V3, serving={"dp": 8, "ep": 8, "all2all_backend": written, "expert_imbalance": 1.2})
-    settings = resolve_settings(request, real_gpu("h100-sxm"), Layout(dp=8, ep=8))
+    settings = resolve_settings(request.service, real_gpu("h100-sxm"), Layout(dp=8, ep=8))
     assert (settings.all2all_backend, settings.expert_imbalance) == (meant, 1.2)
 
 

@@ -19,19 +19,19 @@ from sizing.model.architecture import Layout
 from sizing.replica import roofline
 from sizing.replica import step as step_model
 from sizing.replica.batching import decode_step_s
-from sizing.replica.capacity import Load
 from sizing.replica.replica import Replica, candidates
 from sizing.replica.step import Batch, pipelined_s, step
+from sizing.replica.timing import Timed, timed
 
 OF_2023 = "tensorrt-llm:0.5.0"  # the engine, in the version of the month, of Databricks' measurements
 
 
-def load(name: str, gpu: str = "h100-sxm", **serving: int) -> Load:
+def load(name: str, gpu: str = "h100-sxm", **serving: int) -> Timed:
     """The one layout that is asked for."""
     request = ask(real_model(name), isl=1000, osl=200, serving=serving)
-    found = [c for c in candidates(request, option(gpu), None, data()) if isinstance(c, Replica)]
+    found = [c for c in candidates(request.service, option(gpu), None, data()) if isinstance(c, Replica)]
     (only,) = found
-    return Load.of(only, request, data())
+    return timed(only, data())
 
 
 def decode_step(name: str, gpu: str, tp: int, sequences: int, context: int, engine: str = OF_2023) -> Any:
@@ -74,13 +74,13 @@ def test_uneven_stages_cost_throughput_and_no_lone_request() -> None:
     """80 layers over 3 stages: the largest holds 27, so 3 * 27/80 = 1.0125 of an even third, where it is not the head that binds."""
     uneven = load("llama-3.1-70b", tp=2, pp=3)
     assert uneven.curves.largest_stage == pytest.approx(27 / 80)
-    assert uneven.service.stages == pytest.approx(80 / 27)
+    assert uneven.batching.stages == pytest.approx(80 / 27)
     from dataclasses import replace
 
     even = replace(uneven, curves=replace(uneven.curves, largest_stage=0.0, last_stage=0.0))
     assert uneven.solo_itl_s == even.solo_itl_s
-    full = float(np.asarray(decode_step_s(uneven.curves, uneven.service, 96.0)))
-    assert full >= float(np.asarray(decode_step_s(even.curves, even.service, 96.0)))
+    full = float(np.asarray(decode_step_s(uneven.curves, uneven.batching, 96.0)))
+    assert full >= float(np.asarray(decode_step_s(even.curves, even.batching, 96.0)))
 
 
 def test_a_pipeline_of_one_sequence_is_as_slow_as_one_gpu_of_the_same_split() -> None:
@@ -102,7 +102,7 @@ def test_the_simulator_fills_a_pipeline_as_the_closed_form_does() -> None:
     batch = Decoding()
     for number in range(220):
         batch.join(number, 1000.0, 100)
-    service = load("deepseek-v3", tp=1, pp=11).service
+    service = load("deepseek-v3", tp=1, pp=11).batching
     closed_s = float(np.asarray(decode_step_s(curves, service, 220.0)))
     assert clock.stretch(batch, 1) == pytest.approx(closed_s, rel=0.01)
     assert clock.largest_stage == curves.largest_stage == 6 / 61
@@ -236,7 +236,7 @@ def test_attention_data_parallelism_spares_the_latent_cache() -> None:
     held = {}
     for name, serving in (("tp", {"tp": 8, "ep": 8}), ("dp", {"tp": 1, "dp": 8, "ep": 8})):
         asked = ask(real_model("deepseek-v3"), isl=2000, osl=500, serving=serving)
-        (found,) = [c for c in candidates(asked, gpu, None, data()) if isinstance(c, Replica)]
+        (found,) = [c for c in candidates(asked.service, gpu, None, data()) if isinstance(c, Replica)]
         held[name] = found.memory.max_concurrency / found.memory.kv_cache_gib
     assert held["dp"] / held["tp"] == pytest.approx(8, rel=0.01)
 

@@ -19,7 +19,8 @@ from sizing.engine import rules, simulation
 from sizing.engine.requests import arrival_times
 from sizing.model.extras.drafts import expected_by_depth, expected_tokens, speed_up
 from sizing.replica import batching
-from sizing.replica.capacity import Capacity, Load
+from sizing.replica.capacity import Capacity, point_at_rate
+from sizing.replica.timing import Timed
 from sizing.specs.errors import InputError
 from sizing.specs.units import GIB
 
@@ -208,9 +209,9 @@ ITL_TOLERANCE = {0.2: 0.02, 0.4: 0.03, 0.6: 0.05}
 TTFT_TOLERANCE = {0.2: 0.03, 0.4: 0.05, 0.6: 0.07}
 
 
-def most_of(load: Load) -> Capacity:
-    ceiling = batching.decoding_limit(load.service, load.slots)
-    full = batching.open_loop(load.curves, load.service, np.array([ceiling]))
+def most_of(load: Timed) -> Capacity:
+    ceiling = batching.decoding_limit(load.batching, load.slots)
+    full = batching.open_loop(load.curves, load.batching, np.array([ceiling]))
     rate = float(full.requests_per_s[0]) / max(1.0, float(full.prefill_share[0]))
     return Capacity(rate, rate, ceiling, "")
 
@@ -230,7 +231,7 @@ def test_closed_form_and_simulator_agree(share: float, asked: str | None, length
     candidate, load = load_of(request)
     most = most_of(load)
     rate = share * most.requests_per_s
-    point = load.at_rate(rate, most)
+    point = point_at_rate(load, rate, most)
     times = arrival_times(REQUESTS, rate, "poisson", np.random.default_rng(1)).tolist()
     requests = store(times, [isl] * REQUESTS, [osl] * REQUESTS)
     (replica,) = simulation.schedulers(
@@ -248,9 +249,9 @@ def test_closed_form_and_simulator_agree(share: float, asked: str | None, length
     arrival, first, finished = (
         np.array(c)[steady] for c in (requests.arrival, requests.first_token, requests.finished)
     )
-    assert float((first - arrival).mean()) == pytest.approx(float(point.ttft_s["mean"][0]), rel=TTFT_TOLERANCE[share])
+    assert float((first - arrival).mean()) == pytest.approx(point.ttft_s["mean"], rel=TTFT_TOLERANCE[share])
     itl_s = float(((finished - first) / (osl - 1)).mean())
-    assert itl_s == pytest.approx(float(point.itl_s["mean"][0]), rel=ITL_TOLERANCE[share])
+    assert itl_s == pytest.approx(point.itl_s["mean"], rel=ITL_TOLERANCE[share])
     assert replica.pool.held_bytes == pytest.approx(0, abs=1)
 
 

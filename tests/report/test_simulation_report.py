@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sizing.answers.simulate import Runs
 from sizing.cli.main import run
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
@@ -16,8 +17,7 @@ from sizing.engine.simulation import Deployed, Served, Traffic, simulate
 from sizing.engine.ticks import TickStep
 from sizing.formats.text import render
 from sizing.model.architecture import Layout
-from sizing.report.timeline_text import MOST_TICKS, bands, slot_rows
-from sizing.report.unconverted import document_of
+from sizing.report.ticks import MOST_TICKS, bands, slot_rows
 
 COURSE = [
     "simulate",
@@ -279,24 +279,24 @@ def test_requests_refused_do_not_make_a_run_unstable() -> None:
 def test_table_renders_at_sixty_columns(capsys: Capture) -> None:
     from sizing.cli import ticks
     from sizing.cli.simulate import OPTIONS
-    from sizing.report.ticks import build
+    from sizing.report.ticks import document, record
 
     load = {"requests": 30, "osl_std": 3.0, "limit": "50", "policy": "static,inflight,chunked"}
     values = {option.name: None for option in OPTIONS} | load
     asked = ticks.asked(OPTIONS, None, values)
-    text = render(document_of(build(asked.inputs(), ticks.run(asked))), 60)
+    text = render(document(record(asked.inputs(), ticks.run(asked))), 60)
     assert max(map(len, text.splitlines())) <= 60
 
 
 def test_three_policies_fit_sixty_columns_in_seconds_too() -> None:
     from sizing.cli.simulate import OPTIONS
     from sizing.cli.simulated import question
-    from sizing.report.simulation import build
+    from sizing.report.simulate import document, record
 
     stated = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 1000, "osl": 200, "osl_std": 100.0, "rps": 80.0}
     values = {option.name: None for option in OPTIONS} | stated | {"requests": 300, "policy": "static,inflight,chunked"}
     asked = question(OPTIONS, None, values)
     served = {name: simulate(one, asked.traffic, limits=asked.limits) for name, one in asked.policies.items()}
-    text = render(document_of(build(asked, served)), 60)
+    text = render(document(record(asked, Runs(served))), 60)
     assert max(map(len, text.splitlines())) <= 60
     assert "--replicas N" in text and "OSL 200 (lognormal, std 100, mean drawn" in " ".join(text.split())

@@ -296,7 +296,7 @@ def test_an_unset_fraction_is_the_engine_versions_own() -> None:
     assert settings_for(model, gpu, Layout(), "vllm:0.19.0").memory_fraction == 0.90
     assert settings_for(model, gpu, Layout(), "vllm:0.22.0").memory_fraction == 0.92
     stated = ask(model, engine="vllm:0.22.0", serving={"memory_fraction": 0.5})
-    assert replica.resolve_settings(stated, gpu, Layout()).memory_fraction == 0.5
+    assert replica.resolve_settings(stated.service, gpu, Layout()).memory_fraction == 0.5
 
 
 # --- units ----------------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ def test_a_candidate_is_never_offered_without_room_for_one_sequence() -> None:
             osl=100,
             serving={"tp": 1, "pp": 1},
         )
-        (verdicts[length],) = replica.candidates(asked, option("h100-sxm"), None, data())
+        (verdicts[length],) = replica.candidates(asked.service, option("h100-sxm"), None, data())
     assert isinstance(verdicts[16_000], Replica)
     assert isinstance(verdicts[32_000], Refusal)
     assert verdicts[32_000].reason == "memory"

@@ -78,7 +78,7 @@ def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
     row = settings.source_of(
         question.service.engine,
         question.service.engine_version,
-        deployment_of(question, chosen.gpu_type.gpu, chosen.layout),
+        deployment_of(question.service, chosen.gpu_type.gpu, chosen.layout),
         name,
     )
     value = row.value
@@ -279,7 +279,7 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
     for name in _habits_assumed(workload):
         if getattr(workload.planning, name) is None:
             yield Assumption(name.replace("_", " "), getattr(defaults, name), "", "assumed", defaults.source)
-    shape = question.target.demanded.shape if question.target.demanded is not None else None
+    shape = question.origin.demanded.shape if question.origin.demanded is not None else None
     if shape is not None:
         yield Assumption("load by hour", shape.name, "", shape.kind, shape.source)
     for field, span in workload.uncertain.items():

@@ -18,7 +18,6 @@ from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Bands,
 from sizing.specs.bands import ErrorBand as ErrorBand
 
 if TYPE_CHECKING:
-    from sizing.report.documents_simulation import SimulatedRun
     from sizing.report.parts.memory import MemoryFigures
 
 TITLES: dict[BandMetric, str] = {
@@ -109,30 +108,14 @@ def of_load(
     alone = here._replace(mode="served", load="solo")  # one request is served alike however the rest would come
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
-    if request.target.requests_per_s is None and best.pool.load.edge == AS_PREDICTED:
+    if request.target.requests_per_s is None and best.pool.edge == AS_PREDICTED:
         yield Predicted("load.requests_per_s", load.requests_per_s, "throughput", here)
         for name, value in throughput._asdict().items():
             yield Predicted(f"throughput.{name}", value, "throughput", here)
-    if best.pool.load.edge == AS_PREDICTED:
+    if best.pool.edge == AS_PREDICTED:
         heaviest = best.pool.capacity.amount if request.target.concurrency is not None else best.pool.capacity.decoding
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)
-
-
-def of_run(run: SimulatedRun, situation: Situation, prefix: str, *, rate_is_asked: bool) -> Iterator[Predicted]:
-    """Yield the predictions of a simulated run, none where its queue grew for ever but the rate that it then reached.
-
-    `rate_is_asked` where requests come at a rate or from a trace: what a stable run serves is then what was sent.
-    """
-    if run.stable:
-        for metric in LATENCIES:
-            for statistic in STATISTICS:
-                value = getattr(getattr(run, f"{metric}_ms"), statistic)
-                yield Predicted(f"{prefix}{metric}_ms.{statistic}", value, metric, situation)
-    if not (rate_is_asked and run.stable):
-        for name in ("requests_per_s", "output_tokens_per_s"):
-            for each in (name, f"{name}_per_gpu"):
-                yield Predicted(f"{prefix}{each}", getattr(run, each), "throughput", situation)
 
 
 def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:

@@ -93,7 +93,7 @@ def throughput(best: Answer, outcome: Outcome) -> Throughput:
 
 def latency(best: Answer) -> Latency:
     """Return latencies in ms under the load, and alone."""
-    decodes = best.pool.load.service.osl > 1
+    decodes = best.pool.load.batching.osl > 1
     return Latency(
         ttft_ms=_statistics(best.latency_s("ttft")),
         itl_ms=_statistics(best.latency_s("itl")) if decodes else Statistics(*[None] * 5),
@@ -117,18 +117,18 @@ def _statistics(seconds: dict[str, float]) -> Statistics:
 def phase_steps(best: Answer, outcome: Outcome) -> tuple[Step, Step | None]:
     """Time one prefill step (one prompt's chunk) and one decode step (the batch at this load), exactly."""
     load, request = best.pool.load, outcome.question
-    chunk = load.service.chunk_tokens
+    chunk = load.batching.chunk_tokens
 
     def timed(batch: Batch) -> Step:
         return step_model.step(request.service.model, best.pool.replica.layout, load.kernels, batch)
 
-    cached = float(request.service.isl - load.service.isl)
+    cached = float(request.service.isl - load.batching.isl)
     prefill = timed(
         Batch(prefill_sequences=1.0, prefill_tokens=float(chunk), prefill_prior_tokens=cached, finishing=1.0)
     )
     if request.service.osl <= 1:
         return prefill, None
-    micro: Numeric = max(1.0, float(best.pool.point.decoding[0]) / load.service.pp)
+    micro: Numeric = max(1.0, best.pool.point.decoding / load.batching.pp)
     context = request.service.isl + request.service.osl / 2
     return prefill, timed(Batch(decode_sequences=micro, decode_context_tokens=context))
 

@@ -37,7 +37,7 @@ def limiting(best: Answer, question: Question, relaxation: Relaxation | None) ->
         statistic = limit.statistic
         value_ms = best.latency_s(best.pool.capacity.binding)[statistic] / MILLI
         limit_ms = limit.seconds / MILLI
-        factor = getattr(best.pool.load.edge, best.pool.capacity.binding)
+        factor = getattr(best.pool.edge, best.pool.capacity.binding)
         worse = f" ({milliseconds(value_ms * factor)} at its band's worse edge)" if factor > 1 else ""
         detail = (
             f"{best.pool.capacity.binding.upper()} ({statistic}) {milliseconds(value_ms)}{worse}, limit {milliseconds(limit_ms)}: what ends "
@@ -79,7 +79,7 @@ def _capacity_words(best: Answer, question: Question) -> str:
     """Say which capacity would end a replica's load, at which load, and what raises it."""
     at = f"at {_most(best, question)} a replica"
     if best.pool.capacity.binding == "utilisation":
-        counted = best.pool.load.edge.throughput
+        counted = best.pool.edge.throughput
         of = f" of the band's worse edge, {percent(counted)} of the predicted rate" if counted < 1 else ""
         return (
             f"stable utilisation ({percent(question.target.max_utilisation)}{of}) {at}: beyond it queues grow in bursts; "
@@ -104,7 +104,7 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
     for name in ("ttft", "itl", "e2e"):
         limit = getattr(question.target.limits, name)
         found = served.latencies_s[name].get(limit.statistic) if limit is not None else None
-        factor = getattr(best.pool.load.edge, name)
+        factor = getattr(best.pool.edge, name)
         if found is not None and found * factor > limit.seconds:
             edge = " at its band's worse edge" if factor > 1 else ""
             value, bound = milliseconds(found * factor / MILLI) + edge, milliseconds(limit.seconds / MILLI)

@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from sizing.answers.resolved import Resolved, resolve
 from sizing.formats.view import Assumption, Line
 from sizing.formats.words import gib
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.question.question import situation_of
-from sizing.replica import replica as deployments
-from sizing.replica.replica import Resolved
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
-from sizing.report.parts.question import candidate_of
 
 
 class MemoryFigures(NamedTuple):
@@ -96,7 +94,7 @@ class LayoutMemory(NamedTuple):
 
 def layout_memory(resolved: Resolved) -> LayoutMemory:
     """Return the memory of one GPU under a layout."""
-    figures = memory_figures(resolved.memory, resolved.longest_that_fits())
+    figures = memory_figures(resolved.memory, resolved.replica.longest_that_fits())
     fits = resolved.memory.fits and resolved.refused is None
     return LayoutMemory(
         fits=fits,
@@ -106,7 +104,7 @@ def layout_memory(resolved: Resolved) -> LayoutMemory:
         suggestions=() if fits else tuple(_suggestions(resolved)),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_memory(resolved.question, candidate_of(resolved)),
+            *assumptions.of_memory(resolved.question, resolved.replica),
         ),
     )
 
@@ -124,7 +122,7 @@ def _reason(resolved: Resolved) -> str | None:
 
 def _suggestions(resolved: Resolved) -> Iterator[str]:
     """Yield the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
-    longest = resolved.longest_that_fits()
+    longest = resolved.replica.longest_that_fits()
     if resolved.refused is None and longest > 0 and resolved.question.service.extras.cached.within(longest):
         yield f"--max-model-len {longest}"
     for tp in range(resolved.layout.tp + 1, resolved.gpu_type.gpu.datasheet.island_gpus + 1):
@@ -145,7 +143,7 @@ def _fits(
     kv_precision: str | None = None,
 ) -> bool:
     request = resolved.question if kv_precision is None else resolved.question.with_(kv_precision=kv_precision)
-    tried = deployments.resolve(
+    tried = resolve(
         request,
         resolved.gpu_type,
         layout or resolved.layout,

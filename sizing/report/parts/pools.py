@@ -13,6 +13,8 @@ from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
     from sizing.answers.answer import Answer, Outcome, Pool
+    from sizing.answers.resolved import Resolved
+    from sizing.engine.simulation import Served
     from sizing.engine.transfer import Transfer as Way
     from sizing.question.question import Question
     from sizing.replica.replica import Refusal
@@ -65,6 +67,39 @@ class Transfer(NamedTuple):
     gb_per_s_per_gpu: float
     within_node: bool
     by_layer: bool
+
+
+class SimulatedPool(NamedTuple):
+    """One pool in a simulation: what ran, and its state over time; batch and cache are of one replica on average."""
+
+    gpu: str
+    gpu_id: str
+    replicas: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    gpus: int
+    requests_per_s: float
+    gpu_utilisation: float
+    queue_mean: float
+    queue_max: int
+    batch_mean: float
+    batch_max: int
+    kv_utilisation_mean: float
+    kv_utilisation_max: float
+
+
+class SimulatedPools(NamedTuple):
+    """Both pools of a simulation; `kv_transfer_ms` is the mean wait for the cache's arrival, other prompts' transfers included."""
+
+    prefill: SimulatedPool
+    decode: SimulatedPool
+    kv_transfer_ms: float
+    kv_transfer: Transfer
+    ratio: float
 
 
 def unserved(found: Outcome) -> str | None:
@@ -187,6 +222,25 @@ def _pool_shape(pool: Pool) -> PoolShape:
     return PoolShape(option.name, option.id, pool.count, **sizes(layout), gpus=pool.gpus)
 
 
+def simulated(resolved: Resolved, replicas: int, served: Served) -> SimulatedPool:
+    """Return what a pool of equal replicas ran, and its state over time."""
+    return SimulatedPool(
+        gpu=resolved.gpu_type.name,
+        gpu_id=resolved.gpu_type.id,
+        replicas=replicas,
+        **sizes(resolved.layout),
+        gpus=replicas * resolved.layout.gpus,
+        requests_per_s=served.requests_per_s,
+        gpu_utilisation=min(1.0, served.busy),
+        queue_mean=served.queue_mean,
+        queue_max=served.queue_max,
+        batch_mean=served.batch_mean,
+        batch_max=served.batch_max,
+        kv_utilisation_mean=served.cache_mean,
+        kv_utilisation_max=served.cache_max,
+    )
+
+
 def transfer_figures(transfer: Way, prompt_tokens: float) -> Transfer:
     """Return what a document says of a prompt's cache on its way."""
     return Transfer(
@@ -237,11 +291,11 @@ def end_of(pool: Pool) -> str:
     return "itl" if pool.phase == "decode" and pool.capacity.binding == "e2e" else pool.capacity.binding
 
 
-def shape_words(found: PoolShapes) -> str:
+def shape_words(found: PoolShapes | SimulatedPools, between: str = " + ") -> str:
     """Write what both pools run."""
     named = found.prefill.gpu != found.decode.gpu
     pools = (("prefill", found.prefill), ("decode", found.decode))
-    return " + ".join(f"{name} {pool_words(pool, named=named)}" for name, pool in pools)
+    return between.join(f"{name} {pool_words(pool, named=named)}" for name, pool in pools)
 
 
 def pool_words(pool: Running, *, named: bool) -> str:

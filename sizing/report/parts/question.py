@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sizing.answers.resolved import Resolved
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.extras import prefixes
 from sizing.question import demand as demands
 from sizing.question.demand import Habits
-from sizing.question.question import GpuType, Question
-from sizing.replica.replica import Replica, Resolved
+from sizing.question.question import Question
+from sizing.replica.replica import Replica
+from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
+from sizing.specs.workload import Limits
 
 
 def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def _chosen_precision(question: Question, chosen: Replica | None) -> str:
 
 def demand(question: Question) -> dict[str, Any]:
     """Return the demand: the rate or concurrency to serve, what it came from, and the steps from there."""
-    stated, found = question.origin.workload.demand, question.target.demanded
+    stated, found = question.origin.workload.demand, question.origin.demanded
     user = habits(question)
     return {
         "requests_per_s": question.target.requests_per_s,
@@ -89,16 +92,21 @@ def demand(question: Question) -> dict[str, Any]:
 def habits(question: Question) -> Habits:
     """Return what users do, of whom a rate would be."""
     origin = question.origin
-    return question.target.habits or demands.habits(origin.workload.demand, origin.workload.planning, origin.defaults)
+    return question.origin.habits or demands.habits(origin.workload.demand, origin.workload.planning, origin.defaults)
 
 
 def limits(question: Question) -> dict[str, Any]:
     """Return the limits in ms with the statistic that they bound; null where none is set."""
-    found: dict[str, Any] = {}
-    for name in ("ttft", "itl", "e2e"):
-        limit = getattr(question.target.limits, name)
-        found[f"{name}_ms"] = None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
-    return found
+    return limits_in_ms(question.target.limits)
+
+
+def limits_in_ms(limits: Limits) -> dict[str, Any]:
+    """Return limits in ms with the statistic that each bounds, by latency; null where none is set."""
+    found = {f"{name}_ms": getattr(limits, name) for name in ("ttft", "itl", "e2e")}
+    return {
+        name: None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
+        for name, limit in found.items()
+    }
 
 
 def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
@@ -152,18 +160,6 @@ def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
             "histories_kept": cached.kept if placed else None,
         }
     }
-
-
-def candidate_of(resolved: Resolved) -> Replica:
-    """Return the layout as a candidate, the form in which assumptions are listed."""
-    return Replica(
-        resolved.gpu_type,
-        resolved.plan.weight_format,
-        resolved.layout,
-        resolved.plan,
-        resolved.settings,
-        resolved.memory,
-    )
 
 
 def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sizing.replica.replica import Resolved, refusals
+from sizing.answers.resolved import Resolved
 from sizing.specs.errors import Fault
 
 OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # the others are the layout's
@@ -12,8 +12,7 @@ OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # the other
 
 def layout_faults(resolved: Resolved) -> Iterator[Fault]:
     """Yield why hardware or engine won't run the layout."""
-    request, gpu, plan = resolved.question, resolved.gpu_type.gpu, resolved.plan
-    for reason, detail in refusals(request, gpu, resolved.layout, resolved.settings, plan):
+    for reason, detail in resolved.refusals:
         if reason in OPTION_OF_REASON:
             yield Fault(detail, field=OPTION_OF_REASON[reason])
         else:

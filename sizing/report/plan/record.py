@@ -292,15 +292,18 @@ def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
     if need.in_flight:
         return None
     user = habits(question)
-    rate = need.demand if question.target.demanded is not None else need.per_replica * need.base
+    rate = need.demand if question.origin.demanded is not None else need.per_replica * need.base
     return Users(user.users_of(rate), *user[:3], stated is None or stated.daily_active_users is not None)
 
 
 def _move(move: Moved, now: Provision) -> Move:
-    name, query = move.answer.workload.name, move.answer.workload.query
+    name = move.answer.workload.name
     source = next(answer.best.pool.replica.gpu_type.name for answer in now.answers if answer.workload.name == name)
     if move.fleet is None:
-        target, why = ", ".join(gpu_type.name for gpu_type in query.question.space.gpu_types), _problem(move.answer)
+        target, why = (
+            ", ".join(gpu_type.name for gpu_type in move.answer.workload.question.space.gpu_types),
+            _problem(move.answer),
+        )
         return Move(name, source, target, False, why, None, None, None, None, now.usd_per_month)
     replica = move.answer.best.pool.replica
     size = next(tenant.size for tenant in move.fleet.tenants if tenant.name == name)

@@ -1,0 +1,123 @@
+"""Replicas whose step times are tabulated; a split's tables are shared by all depths of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from sizing.model.extras import cached_tokens
+from sizing.replica import batching
+from sizing.replica import step as step_model
+from sizing.replica.batching import Batching
+from sizing.replica.kernels import Kernels
+from sizing.replica.replica import Replica
+from sizing.replica.step import Curves
+from sizing.specs.data import Data
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A replica with its timing constants, the curves of its step time, how it batches, and the requests that it runs at once."""
+
+    replica: Replica
+    kernels: Kernels
+    curves: Curves
+    batching: Batching
+    slots: int
+    slots_bound: str
+
+    @property
+    def solo_ttft_s(self) -> float:
+        """Seconds to the first token of a request that is alone."""
+        return float(batching.solo_ttft_s(self.curves, self.batching))
+
+    @property
+    def solo_itl_s(self) -> float:
+        """Seconds between tokens of a request that is alone; 0 where there is no second token."""
+        return float(batching.solo_itl_s(self.curves, self.batching))
+
+    def phases_s(self, decoding: float) -> tuple[float, float]:
+        """Seconds that a replica is busy with one request's prefill, and with its decoding beside `decoding` - 1 others."""
+        flow = self.batching
+        full_s = batching.prefill_step_s(self.curves, flow, 0.0, flow.dp)  # each rank has a prompt
+        prefill_s = float(flow.chunks * full_s / (flow.stages * flow.dp))
+        together = max(1.0, decoding)
+        step_s = float(batching.decode_step_s(self.curves, flow, together)) if flow.osl > 1 else 0.0
+        return prefill_s, (flow.osl - 1) * step_s / together
+
+    @property
+    def most_decoding(self) -> float:
+        """The most sequences that decode at once, whatever the latencies."""
+        return batching.decoding_limit(self.batching, self.slots)
+
+    @property
+    def highest_per_s(self) -> float:
+        """Requests/s of one replica with every slot full, or with nothing but prefill in its time; no limit asked."""
+        full = batching.open_loop(self.curves, self.batching, np.array([self.most_decoding]), {})
+        return float(full.requests_per_s[0] / max(1.0, float(full.prefill_share[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Step tables of one search of one model, by GPU type, settings, formats, split, extras and lengths."""
+
+    data: Data
+    _splits: dict[tuple[Hashable, ...], tuple[Kernels, Curves]] = field(default_factory=dict)
+
+    def of(self, replica: Replica) -> Timed:
+        """A replica with its step times for its service's lengths. Raises UntimedError where the data hold nothing to time it by."""
+        service, layout, settings = replica.service, replica.layout, replica.settings
+        kernels, split = self._split(replica)
+        curves = step_model.at_depth(split, service.model, layout, kernels)
+        by_cache = int(replica.memory_at(service.isl + service.output_tokens).max_concurrency)
+        by_engine = settings.max_num_seqs * layout.dp
+        to_prefill = service.isl - cached_tokens(service.isl, service.extras.cached.share)
+        prefilled = service.phase == "decode"  # whose prompts were in a front end before their prefill
+        flow = Batching(
+            isl=to_prefill,
+            osl=service.osl,
+            chunk_tokens=min(to_prefill, settings.max_num_batched_tokens),
+            budget_tokens=settings.max_num_batched_tokens,
+            prefill_only=settings.step_order == "prefill_first" and not prefilled,
+            pp=layout.pp,
+            dp=layout.dp,
+            tokens_per_step=service.extras.tokens_per_step,
+            prefilled=prefilled,
+            prefill_pool=service.phase == "prefill",
+            even_stages=1 / float(curves.largest_stage) if layout.pp > 1 else None,
+        )
+        return Timed(
+            replica,
+            kernels,
+            replace(curves, front_end_s=0.0) if prefilled else curves,
+            flow,
+            max(1, min(by_cache, by_engine)),
+            "kv_cache" if by_cache < by_engine else "max_num_seqs",
+        )
+
+    def _split(self, replica: Replica) -> tuple[Kernels, Curves]:
+        """The kernels of a replica and the curves of its split at one stage."""
+        service, settings = replica.service, replica.settings
+        split = replace(replica.layout, pp=1)
+        key = (replica.gpu_type.id, settings, replica.plan, split, service.extras, service.isl, service.osl)
+        if key not in self._splits:
+            kernels = Kernels.of(replica, self.data)
+            cached = cached_tokens(service.isl, service.extras.cached.share)
+            curves = step_model.curves(
+                service.model,
+                split,
+                kernels,
+                context_tokens=service.isl + service.osl / 2,
+                prompt_tokens=service.isl,
+                chunk_tokens=min(service.isl - cached, settings.max_num_batched_tokens),
+                cached_tokens=cached,
+            )
+            self._splits[key] = kernels, curves
+        return self._splits[key]
+
+
+def timed(replica: Replica, data: Data) -> Timed:
+    """One replica with its step times. Raises UntimedError where the data hold nothing to time it by."""
+    return Timing(data).of(replica)

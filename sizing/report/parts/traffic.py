@@ -1,0 +1,89 @@
+"""Traffic that was simulated: its load and lengths among the inputs of a record, and in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sizing.engine.requests import Lengths, Requests
+from sizing.engine.simulation import Traffic
+from sizing.formats.words import number, percent
+
+ARRIVALS = {"even": "evenly spaced", "poisson": "Poisson", "gamma": "gamma"}
+
+
+def load(traffic: Traffic, *, counted: bool, trace: str | None) -> dict[str, Any]:
+    """Return the kind of the load and what states it, the rest null; requests that are not `counted` arrive until a limit."""
+    stated = {"trace": traffic.trace, "open_loop": traffic.rate_per_s, "closed_loop": traffic.in_flight}
+    kind = next((kind for kind, value in stated.items() if value is not None), "batch")
+    is_open = kind == "open_loop"
+    return {
+        "kind": kind,
+        "requests": traffic.count if counted else None,
+        "requests_per_s": traffic.rate_per_s,
+        "arrivals": traffic.arrivals if is_open else None,
+        "burstiness": traffic.burstiness if is_open and traffic.arrivals == "gamma" else None,
+        "concurrency": traffic.in_flight,
+        "trace": trace,
+    }
+
+
+def mean_lengths(traffic: Traffic) -> tuple[float, float]:
+    """Return the mean prompt and output tokens, of a trace or of the distributions that lengths are drawn from."""
+    if traffic.trace is not None:
+        return float(traffic.trace[:, 1].mean()), float(traffic.trace[:, 2].mean())
+    return _mean(traffic.isl), _mean(traffic.osl)
+
+
+def _mean(lengths: Lengths) -> float:
+    return lengths.mean * (1 + lengths.low_share) / 2 if lengths.shape == "uniform" else lengths.mean
+
+
+def lengths(traffic: Traffic, sent: Requests | None) -> dict[str, Any]:
+    """Return the distribution of each length and the mean of what was drawn, which chance, cuts and whole tokens move.
+
+    Null for a trace. Nothing was `sent` where nothing fits.
+    """
+    found: dict[str, Any] = {}
+    for name in ("isl", "osl"):
+        of, drawn = getattr(traffic, name), getattr(sent, name, None)
+        found[f"{name}_lengths"] = (
+            None
+            if traffic.trace is not None
+            else {
+                "shape": of.shape,
+                "mean": of.mean,
+                "std": of.std if of.shape in ("normal", "lognormal") else None,
+                "low_share": of.low_share if of.shape == "uniform" else None,
+                "drawn_mean": sum(drawn) / len(drawn) if drawn and of.shape != "fixed" else None,
+            }
+        )
+    return found
+
+
+def length_words(inputs: dict[str, Any], name: str) -> str:
+    """Write a mean length, `isl` or `osl`, how it is spread, and the mean drawn."""
+    mean, spread = number(inputs[name], 4), inputs[f"{name}_lengths"]
+    if spread is None:
+        return f"{mean} on average"
+    drawn = "" if spread["drawn_mean"] is None else f", mean drawn {number(spread['drawn_mean'], 4)}"
+    if spread["shape"] == "uniform":
+        return f"{spread['low_share'] * spread['mean']:,.0f} to {spread['mean']:,} (uniform{drawn})"
+    return f"{mean} ({spread['shape']}, std {number(spread['std'])}{drawn})" if spread["std"] else mean
+
+
+def load_words(inputs: dict[str, Any]) -> str:
+    """Write the requests sent, how they arrive, what caches hold of them, seed and limit."""
+    load = inputs["load"]
+    text = "requests" if load["requests"] is None else f"{load['requests']:,} requests"
+    if load["kind"] == "trace":
+        text += f" of {load['trace']}"
+    elif load["kind"] == "open_loop":
+        shape = f" of shape {load['burstiness']:g}" if load["burstiness"] is not None else ""
+        text += f" at {number(load['requests_per_s'])}/s, {ARRIVALS[load['arrivals']]} arrivals{shape}"
+    elif load["kind"] == "closed_loop":
+        text += f", {load['concurrency']:,} in flight (closed loop)"
+    else:
+        text += ", all at once"
+    cached = f", {percent(inputs['prefix_hit'])} of prompts cached" if inputs["prefix_hit"] else ""
+    until = f", until {inputs['limit_s']:g} s" if inputs["limit_s"] else ""
+    return f"{text}{cached}, seed {inputs['seed']}{until}"

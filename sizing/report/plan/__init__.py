@@ -1,0 +1,1 @@
+"""`llmsize plan`: its record (`record`), and the record for people (`sections`)."""

@@ -1,0 +1,399 @@
+"""A plan for people: the answer in words, how it came about, what comes over time, and how sure it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, in_words, labelled, plain
+from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd, stated
+from sizing.planning.cloud import Cloud, Mix
+from sizing.planning.fleet import Availability, FleetFigures, Hour
+from sizing.planning.growth import Growing, Month
+from sizing.planning.uncertainty import Ranges
+from sizing.report.parts import assumptions, quantities
+from sizing.report.parts.layouts import layout
+from sizing.report.parts.question import steps_line
+from sizing.report.plan.record import Move, PlanReport, PoolPlan, WorkloadPlan
+from sizing.specs.demand import HOURS_OF_DAY
+
+NO_HELP = ("no single change that was tried",)
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MOST_MONTHS_SHOWN = 12
+LEAST_WHOLE = 0.1  # of a whole, that is written without decimals
+LEAST_MISSING = 1e-7  # per cent, of a probability: what is beyond is lost in sums and in what nodes are known to do
+
+
+def document(record: PlanReport) -> Document[PlanReport]:
+    """The document of a plan."""
+    return Document(record, sections, rows)
+
+
+CSV = (
+    "of", "name", "gpu", "pool", "hour", "requests_per_s", "mean_requests_per_s", "most_per_replica", "base_replicas",
+    "reserve_replicas", "replicas", "gpus", "nodes", "installed_gpus",
+)  # fmt: skip
+
+
+def rows(record: PlanReport) -> Rows:
+    """A row for each workload, pool and hour; cells that do not apply are empty."""
+    found = [
+        {
+            **workload._asdict(),
+            "of": "workload",
+            "requests_per_s": workload.peak_requests_per_s,
+            "reserve_replicas": workload.reserve.replicas,
+        }
+        for workload in record.workloads
+    ]
+    found += [{**pool._asdict(), "of": "pool", "name": ", ".join(pool.workloads)} for pool in record.pools]
+    found += [{**hour._asdict(), "of": "hour"} for hour in record.hours]
+    return Rows(CSV, [tuple(plain(row.get(column)) for column in CSV) for row in found])
+
+
+def sections(record: PlanReport) -> Iterator[Section]:
+    """Yield the answer, how it came about, growth, hours and cloud, then moves and draws."""
+    if record.gpus is None:
+        yield Facts((), "Infeasible: no plan meets what is asked")
+        helps = labelled("Would help", record.suggestions or NO_HELP)
+        yield Facts((*labelled("Nearest", record.problems), *helps))
+        return
+    yield Facts(tuple(_answer(record)), _headline(record))
+    if record.fleet is None:
+        yield Facts(tuple(_of_one(record, record.workloads[0])))
+    else:
+        yield Table(WORKLOADS, record.workloads, "/workloads")
+        yield Facts(tuple(_of_fleet(record, record.fleet)))
+    yield Facts(tuple(line for each in record.availability for line in _available(each, record)))
+    if record.growth is not None:
+        yield Facts(tuple(_growth(record.growth, record)))
+    if record.hours:
+        yield _hours(record.hours)
+    if record.cloud is not None:
+        yield Facts(tuple(_cloud(record.cloud)))
+    if record.moves:
+        yield Table(MOVES, record.moves, "/moves")
+    if record.uncertainty is not None:
+        yield Facts(tuple(_draws(record.uncertainty)))
+    yield assumptions.assumed(record.assumptions, sources=False)
+
+
+def _headline(record: PlanReport) -> str:
+    """GPUs, what they serve, and the reserve of a single workload; those of a fleet stand in its table."""
+    types = dict.fromkeys(pool.gpu for pool in record.pools)
+    sums = {gpu: sum(pool.gpus for pool in record.pools if pool.gpu == gpu) for gpu in types}
+    gpus = " and ".join(f"{count:,} x {gpu}" for gpu, count in sums.items())
+    name = record.inputs.get("fleet") or record.inputs.get("workload") or "the demand"
+    verdict = "" if record.feasible else "Over budget: "
+    reserve = "" if len(record.workloads) > 1 else f", {_reserve(record.workloads[0])}"
+    return f"{verdict}{gpus} serve {name}: {number(record.peak_requests_per_s)} requests/s at the peak{reserve}"
+
+
+def _reserve(workload: WorkloadPlan) -> str:
+    reserve = workload.reserve
+    failures = max(reserve.spare, reserve.for_availability)
+    parts = [f"{failures:,} spare"] if failures else []
+    parts += [f"{reserve.maintenance:,} for maintenance"] if reserve.maintenance else []
+    return f"{' and '.join(parts)} of {plural(workload.replicas, 'replica')}" if parts else "no reserve"
+
+
+def _answer(record: PlanReport) -> Iterator[Line]:
+    """Nodes and money."""
+    yield from map(Line, record.problems)
+    nodes = f"{plural(record.nodes or 0, 'whole node')} ({plural(record.installed_gpus or 0, 'GPU')})"
+    busy = ""
+    if record.utilisation_mean is not None:
+        busy = (
+            f"; the mean load is {_share(record.utilisation_mean)} of what the GPUs asked for serve within the limits"
+        )
+    yield Line(f"On-premises {nodes}{busy}")
+    if record.usd_per_month is not None:
+        yield Line(f"{rounded_usd(record.usd_per_month)} a month, {_how_paid(record)}")
+
+
+def _how_paid(record: PlanReport) -> str:
+    """How the GPUs of the month's cost are rented: by the GPU, or in whole instances of a provider's."""
+    cloud = record.cloud
+    if cloud is None or cloud.provider is None:
+        return "if rented on demand around the clock"
+    whole = " and ".join(
+        f"{plural(mix.peak_instances, 'whole instance')} of {plural(mix.gpus_per_instance, 'GPU')} ({mix.sku})"
+        for mix in cloud.mixes
+        if mix.peak_instances is not None and mix.gpus_per_instance is not None
+    )
+    if not record.hours:
+        return f"on demand around the clock: {whole}"
+    return f"following the load, with a reserved base: {whole} at the peak"
+
+
+def _share(value: float) -> str:
+    """A share as a percentage, with two digits where it is small: 0.3 %."""
+    return f"{number(value * 100, 2)} %" if value < LEAST_WHOLE else percent(value)
+
+
+def _of_one(record: PlanReport, workload: WorkloadPlan) -> Iterator[Line]:
+    """How the size of one workload came about, rounded up once to replicas and once to nodes."""
+    yield Line(f"{workload.model}, {workload.weight_precision.upper()} weights, {layout(workload)}", "Model")
+    steps = steps_line(workload.demand, always=True)
+    if steps is not None:
+        yield steps
+    yield Line(_size(workload), "Size")
+    held = "a replica spans several nodes"
+    if workload.replicas_per_node:
+        held = f"{plural(workload.replicas_per_node, 'replica')} a node"
+    nodes = f"{plural(workload.nodes, 'node')} of {workload.gpus_per_node} GPUs"
+    yield Line(f"{plural(workload.gpus, 'GPU')} = {nodes}, {held}, rounded up to whole nodes", "Nodes")
+    users = record.users
+    if users is not None and (users.stated or record.inputs["workloads"][workload.name]["mode"] != "offline"):
+        who = "daily active users" if users.stated else "daily active users would make this peak"
+        yield Line(
+            f"{number(users.daily_active_users, 4)} {who} ({users.requests_per_user_per_day:g} requests each a day, "
+            f"{users.active_hours:g} h window, peak {stated(users.peak_to_mean)} x mean)",
+            "Users",
+        )
+    if workload.usd_per_gpu_hour is not None:
+        yield Line(f"{money(workload.usd_per_gpu_hour)} per GPU-hour: {workload.price_source}", "Price")
+    spreads = {name: getattr(workload.latency, f"{name.lower()}_ms") for name in ("TTFT", "ITL", "E2E")}
+    times = ", ".join(
+        f"{name} {milliseconds(spread.mean)} (p95 {milliseconds(spread.p95)})"
+        for name, spread in spreads.items()
+        if spread.mean
+    )
+    yield Line(f"{times} on the replicas for the peak", "Latency")
+    how = {True: "confirmed by simulation", None: "not simulated (--no-verify)", False: "not confirmed"}
+    replicas = plural(workload.base_replicas, "replica")
+    yield Line(f"the peak's {replicas} {how[workload.verified]}, as by llmsize estimate", "Checked")
+
+
+def _size(workload: WorkloadPlan) -> str:
+    needed = workload.demand_at_peak * (1 + workload.headroom) / workload.most_per_replica
+    headroom = f" x {1 + workload.headroom:g}" if workload.headroom else ""
+    text = (
+        f"{number(workload.demand_at_peak, 4)} {workload.demand_unit}{headroom} / {number(workload.most_per_replica, 4)} "
+        f"a replica = {needed:,.2f}, rounded up to {plural(workload.base_replicas, 'replica')}"
+    )
+    reserve = workload.reserve
+    if reserve.for_availability > reserve.spare:
+        text += f" + {reserve.for_availability} for availability"
+    elif reserve.spare:
+        text += f" + {reserve.spare} spare"
+    if reserve.maintenance:
+        text += f" + {reserve.maintenance} for maintenance"
+    each, gpus = plural(workload.gpus_per_replica, "GPU"), plural(workload.gpus, "GPU")
+    return f"{text} = {workload.replicas:,} x {each} = {gpus}"
+
+
+def _count(count: int) -> str:
+    return f"{count:,}"
+
+
+WORKLOADS = (
+    in_words("name", "workload alone"),
+    quantities.GPU,
+    in_words("layout", "layout", layout),
+    Quantity("peak_requests_per_s", "peak req/s"),
+    Quantity("base_replicas", "replicas", _count),
+    Quantity("reserve.replicas", "reserve", _count, attrgetter("reserve.replicas")),
+    quantities.GPUS._replace(write=_count),
+)
+
+
+def _of_fleet(record: PlanReport, fleet: FleetFigures) -> Iterator[Line]:
+    if fleet.sum_of_peaks_requests_per_s is not None:
+        peak = number(fleet.peak_of_sums_requests_per_s)
+        sums = f"sum of the peaks {number(fleet.sum_of_peaks_requests_per_s)} requests/s, peak of the sum {peak}"
+        yield Line(sums, "Together")
+    apart = f"{plural(fleet.sum_of_peaks_gpus, 'GPU')} with each sized for its own peak"
+    yield Line(f"{apart}, {fleet.peak_of_sums_gpus:,} as pooled ({_fewer(record.pools)})", "GPUs")
+    for pool in record.pools:
+        reserve = ""
+        if pool.reserve_gpus:
+            for_all = " for all of them together" if len(pool.workloads) > 1 else ""
+            reserve = f", {plural(pool.reserve_gpus, 'GPU')} of them in reserve{for_all}"
+        nodes = f"{plural(pool.nodes, 'node')} of {pool.gpus_per_node} for {', '.join(pool.workloads)} ({pool.pool})"
+        yield Line(f"{pool.gpus:,} x {pool.gpu} = {nodes}{reserve}", "Pool")
+    for workload in record.workloads:
+        steps = steps_line(workload.demand, always=True)
+        if steps is not None:
+            yield steps._replace(text=f"{workload.name}: {steps.text}")
+        elif workload.demand["kind"] is not None:
+            rate = f"{number(workload.demand_at_peak)} {workload.demand_unit}"
+            yield Line(f"{workload.name}: {rate} (as stated)", "Demand")
+
+
+def _fewer(pools: Sequence[PoolPlan]) -> str:
+    """What pooling saves, and of what: a reserve that is shared stands in for one workload at a time."""
+    saved = sum(pool.gpus_sum_of_peaks - pool.gpus for pool in pools)
+    of_reserve = sum(pool.reserve_gpus_apart - pool.reserve_gpus for pool in pools)
+    if not of_reserve:
+        return f"{saved:,} fewer"
+    return (
+        f"{saved:,} fewer: {saved - of_reserve:,} as peaks come at different hours, {of_reserve:,} as the reserve is one for "
+        "all, which stands in for one workload at a time"
+    )
+
+
+def _available(found: Availability, record: PlanReport) -> Iterator[Line]:
+    """The chance that enough is up: first of the failures that were asked about, then of the others."""
+    name = "" if record.fleet is None else f"{found.workload}: "
+    target = f" (target {_stated(found.target)})" if found.target is not None else ""
+    node, running = found.node_availability, found.replicas_for_failures
+    ways = [(found.achieved, "each by itself"), (found.achieved_by_node, "a node taking all its replicas with it")]
+    if record.inputs["failures"] == "node":
+        ways.reverse()
+    (first, how), (second, other) = ways
+    yield Line(
+        f"{name}{_nines(first, node)} of the time at least {found.replicas_needed:,} of {running:,} replicas are up, {how}, "
+        f"with nodes of {_stated(node)}{target}",
+        "Availability",
+    )
+    if found.achieved_by_node < found.achieved:
+        more, for_target = "", found.replicas_for_target_by_node
+        if for_target is not None and for_target > running:
+            more = f"; {for_target:,} replicas keep the target then (--failures node)"
+        yield Line(f"{_nines(second, node)} with {other}{more}", " ")
+
+
+def _stated(chance: float) -> str:
+    """A probability that was given, no more digits than it has."""
+    return f"{chance * 100:.9g} %"
+
+
+def _nines(chance: float, node_availability: float) -> str:
+    """A probability to the second digit of what is missing: 99.85 %; certain is only what rests on certain nodes."""
+    if node_availability >= 1:
+        return "100 %"
+    missing = (1 - chance) * 100
+    if missing < LEAST_MISSING:
+        return f"more than {100 - LEAST_MISSING:.7f} %"
+    digits = max(0, math.ceil(round(math.log10(9.5 / missing), 9)))
+    return f"{chance * 100:.{digits}f} %"
+
+
+def _growth(growth: Growing, record: PlanReport) -> Iterator[Line]:
+    today = f"{plural(record.gpus or 0, 'GPU')} in {plural(record.nodes or 0, 'node')} today"
+    yield Line(f"{growth.per_month * 100:g} % a month from {growth.start}: {today}", "Growth")
+    if growth.at_date is not None:
+        times = f"{number(growth.at_date.times)} times the demand"
+        yield Line(f"{growth.until}: {times}, {_held(growth.at_date)}", " ")
+    due = "no node is due in twenty years"
+    if growth.next_node is not None:
+        due = f"due in {growth.next_node.month}, by whose end the demand takes {_held(growth.next_node)}"
+    yield Line(due, "Next node")
+    later = growth.additions[1:]
+    if later:
+        shown = ", ".join(f"{month.month} {month.nodes:,}" for month in later[:MOST_MONTHS_SHOWN])
+        rest = f" and {len(later) - MOST_MONTHS_SHOWN} more" if len(later) > MOST_MONTHS_SHOWN else ""
+        yield Line(f"nodes by month: {shown}{rest}", " ")
+
+
+def _held(month: Month) -> str:
+    return f"{plural(month.gpus, 'GPU')} in {plural(month.nodes, 'node')}"
+
+
+class Span(NamedTuple):
+    """Hours that share a row: those of a day of the week, or one after the other of equal size."""
+
+    name: str
+    hours: Sequence[Hour]
+
+
+def _spans(hours: Sequence[Hour]) -> Iterator[Span]:
+    if len(hours) == HOURS_OF_DAY:
+        for _, found in groupby(hours, lambda hour: (hour.replicas, hour.gpus)):
+            equal = list(found)
+            yield Span(f"{equal[0].hour}-{equal[-1].hour + 1} h", equal)
+    else:
+        for day, name in enumerate(DAYS):
+            yield Span(name, hours[day * HOURS_OF_DAY : (day + 1) * HOURS_OF_DAY])
+
+
+def _ends(key: str, heading: str, write: Any = _count) -> Quantity:
+    """The lowest and the highest of a figure in a span of hours."""
+
+    def words(span: Span) -> str | None:
+        values = [value for hour in span.hours if (value := getattr(hour, key)) is not None]
+        ends = dict.fromkeys(map(write, (min(values), max(values)))) if values else ()
+        return " to ".join(ends) or None
+
+    return Quantity(key, heading, str, words, shown="always")
+
+
+HOURS = (_ends("requests_per_s", "requests/s", number), _ends("replicas", "replicas"), _ends("gpus", "GPUs"))
+
+
+def _hours(hours: Sequence[Hour]) -> Table:
+    name = in_words("name", "hours" if len(hours) == HOURS_OF_DAY else "day")
+    return Table((name, *HOURS), list(_spans(hours)), "/hours")
+
+
+def _cloud(cloud: Cloud) -> Iterator[Line]:
+    paid = " paid for" if cloud.provider is not None else ""
+    text = f"{plural(cloud.peak_gpus, 'GPU')}{paid} at the peak, {number(cloud.mean_gpus)} on average"
+    if cloud.utilisation_mean is not None:
+        text += f", the mean load {_share(cloud.utilisation_mean)} of what they serve within the limits"
+    hours = f"{number(cloud.gpu_hours_per_day, 4)} GPU-hours a day, {number(cloud.gpu_hours_per_month, 4)} a month"
+    yield Line(f"{text}; {hours}", "Cloud" if cloud.provider is None else f"Cloud {cloud.provider}")
+    for up in cloud.scale_up:
+        weights = f"{number(up.weights_gb)} GB of weights {number(up.load_s)} s"
+        parts = f"node {number(up.node_start_s)} s, {weights}, engine {number(up.engine_start_s)} s"
+        yield Line(f"{up.workload}: {number(up.total_s)} s until a new replica serves ({parts})", "Scale-up")
+    if cloud.share_of_requests_at_risk is not None:
+        above = f"{cloud.share_of_requests_at_risk * 100:.2g} % of requests come above what is up while replicas load"
+        yield Line(f"{above}; none where scaling begins that much earlier", "At risk")
+    for mix in cloud.mixes:
+        yield Line(_mix(mix), "Mix")
+        yield Line("; ".join(dict.fromkeys(mix.sources)), "Prices", style="dim")
+
+
+def _mix(mix: Mix) -> str:
+    spot = ""
+    if mix.spot_usd_per_gpu_hour is not None:
+        spot = f", {number(mix.spot_gpu_hours_per_month)} GPU-hours spot at {money(mix.spot_usd_per_gpu_hour)}"
+    return (
+        f"{mix.gpu}: {plural(mix.reserved_gpus, 'GPU')} reserved at {money(mix.reserved_usd_per_gpu_hour)}/h, "
+        f"{number(mix.on_demand_gpu_hours_per_month)} GPU-hours a month on demand at "
+        f"{money(mix.on_demand_usd_per_gpu_hour)}{spot}: {rounded_usd(mix.usd_per_month)} a month; all on demand "
+        f"{rounded_usd(mix.usd_per_month_all_on_demand)}, the peak always on {rounded_usd(mix.usd_per_month_peak_always_on)}"
+    )
+
+
+def _change(move: Move) -> str | None:
+    if move.usd_per_month is None or move.usd_per_month_now is None:
+        return None
+    more = move.usd_per_month - move.usd_per_month_now
+    return f"{'+' if more >= 0 else '-'}{rounded_usd(abs(more))}"
+
+
+MOVES = (
+    in_words("workload", "moved"),
+    in_words("gpu_to", "to GPU"),
+    in_words("detail", "then"),
+    Quantity("workload_gpus", "its GPUs", _count, shown="always"),
+    Quantity("gpus", "all GPUs", _count, shown="always"),
+    Quantity("nodes", "all nodes", _count, shown="always"),
+    Quantity("usd_per_month", "$ a month around the clock", str, _change, shown="always"),
+)
+
+
+def _draws(found: Ranges) -> Iterator[Line]:
+    """GPUs and cost over the draws, and what moves them."""
+    low, middle, high = (f"{gpus:,.0f}" for gpus in found.gpus)
+    draws = f"P10, P50 and P90 of {found.draws:,} draws (seed {found.seed})"
+    yield Line(f"{low}, {middle} and {high} at {draws}", "GPUs")
+    if found.usd_per_month is not None:
+        low, middle, high = map(rounded_usd, found.usd_per_month)
+        yield Line(f"{low}, {middle} and {high} a month around the clock", "Cost")
+    moving = [each for each in found.influences if each.rank_correlation]
+    yield from labelled(
+        "Matters most",
+        (f"{e.input}: rank correlation {e.rank_correlation:+.2f} with {e.of} ({e.distribution})" for e in moving),
+    )
+    still = ", ".join(each.input for each in found.influences if not each.rank_correlation)
+    if still:
+        yield Line(f"{still}: the GPUs are the same in all draws", "No matter")
+    if found.certain:
+        yield Line("; ".join(found.certain), "Held certain")
