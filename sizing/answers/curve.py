@@ -102,13 +102,13 @@ def curve(
     `each` maps over the simulations in order, in other processes if it likes.
     """
     found = list(replica_lines.lines(question, grid, data))
-    if grid.pools is not None:
+    if question.space.pools is not None:
         from sizing.answers import pool_lines
 
         found += pool_lines.lines(question, grid, data)
     predicted = evaluated(found, question, grid, each=each, progress=progress)
     limits = applying(question)
-    return marked([*measured, *predicted], limits, grid.metric or metric_of(limits))
+    return marked([*measured, *predicted], limits, grid.metric or metric_of(limits, question.origin.workload.mode))
 
 
 def metric_of(limits: Limits, mode: str = "streaming") -> Metric:
@@ -124,9 +124,7 @@ def evaluated(
     """Put each line that has parts under the loads of the grid."""
     drawn = [line for line in found if line.parts]
     samples = iter(
-        _closed_form(drawn, question, grid)
-        if grid.tokens is None
-        else _simulated(drawn, question, grid, each, progress)
+        _closed_form(drawn, question, grid) if not grid.simulated else _simulated(drawn, question, grid, each, progress)
     )
     bands = shelf.only(Bands).bands
     return [with_points(line, next(samples), question, bands) if line.parts else line for line in found]

@@ -99,21 +99,18 @@ class Layouts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The lines to draw and the loads to put each under; points are simulated with `tokens`, in closed form without.
+    """The layouts to draw a line of each, and the loads to put it under, simulated or in closed form.
 
-    `in_flight_of_pools` without numbers is from one to the most that both pools hold. `metric` is the latency to draw against:
-    without, TTFT, or ITL or E2E where that alone is limited.
+    `in_flight_of_pools` without numbers is from one to the most that both pools hold. `metric` is the latency to draw against;
+    without, the one that counts (`curve.metric_of`).
     """
 
-    gpu_types: tuple[GpuType, ...]
-    precisions: tuple[str | None, ...]
     layouts: Layouts
     in_flight: tuple[int, ...]
-    tokens: Tokens | None
-    arrivals: Arrivals = "closed"
-    seed: int = 0
-    pools: SeparatePools | None = None
     in_flight_of_pools: tuple[int, ...] | None = None
+    arrivals: Arrivals = "closed"
+    simulated: bool = True
+    seed: int = 0
     metric: Metric | None = None
 
 
@@ -123,8 +120,8 @@ class Grid:
 def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     """Yield a line without points for each GPU type, precision and layout; what does not fit or can't be timed has its reason."""
     timing = Timing(data)
-    for gpu_type in grid.gpu_types:
-        for precision in grid.precisions:
+    for gpu_type in question.space.gpu_types:
+        for precision in question.space.precisions:
             for tp in grid.layouts.tp:
                 for pp in grid.layouts.pp:
                     serving = question.service.serving.model_copy(update={"tp": tp, "pp": pp})
@@ -283,9 +280,10 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
     at least, so that a few drawn ones do not decide. Poisson arrivals come at the rate that keeps a number in flight by the
     closed form, and are measured in the steady state; where no stable rate does, nothing is known.
     """
-    assert grid.tokens is not None
     (load,) = line.parts
-    traffic = Traffic(*lengths_of(grid.tokens), 0, longest=question.service.max_model_len, seed=grid.seed)
+    traffic = Traffic(
+        *lengths_of(question.origin.workload.tokens), 0, longest=question.service.max_model_len, seed=grid.seed
+    )
     fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else FEWEST_REQUESTS
 
     def of(in_flight: int) -> Traffic | None:

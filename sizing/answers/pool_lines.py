@@ -24,7 +24,7 @@ from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import highest_stable, point_at_rate
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
-from sizing.specs.workload import Limits, Tokens
+from sizing.specs.workload import Limits
 
 BUDGET = 128  # GPUs on which pairs are compared, for each replica that is given: so that whole replicas round little
 RATIOS = (
@@ -39,11 +39,12 @@ LIGHTEST, HEAVIEST, RATES_TRIED = 1e-5, 0.999, 96
 def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     """Yield lines of pools without points: for each GPU type, or the types that they name, each precision and ratio of replicas.
 
-    With `grid.tokens` the pair of layouts is one that a simulation confirms.
+    Where points are simulated, the pair of layouts is one that a simulation confirms.
     """
-    assert grid.pools is not None
-    for asked in grid.pools.by_type(grid.gpu_types):
-        for precision in grid.precisions:
+    space = question.space
+    assert space.pools is not None
+    for asked in space.pools.by_type(space.gpu_types):
+        for precision in space.precisions:
             yield from _lines(question, asked, precision, grid, data)
 
 
@@ -53,7 +54,8 @@ def _lines(
     budget = BUDGET * max(count or 1 for count in asked.given)
     of_budget = question.with_(gpu_budget=budget, pools=asked, precisions=(precision,))
     found = pools.search(of_budget, data)
-    checked = found if grid.tokens is None else verify(found, grid.tokens, data, seed=grid.seed)
+    tokens = question.origin.workload.tokens
+    checked = verify(found, tokens, data, seed=grid.seed) if grid.simulated else found
     best = checked.confirmed or found.best
     if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
         anyhow = pools.search(of_budget.with_(limits=Limits()), data)
@@ -165,7 +167,6 @@ class PairJob(NamedTuple):
     pair: Answer | None
     in_flight: int
     question: Question
-    tokens: Tokens
     seed: int
 
     @property
@@ -178,7 +179,7 @@ class PairJob(NamedTuple):
         pair = self.pair
         if pair is None:
             return LoadSample.unknown(self.in_flight)
-        pair = driven(pair, self.question, self.tokens, REQUESTS, self.seed)
+        pair = driven(pair, self.question, self.question.origin.workload.tokens, REQUESTS, self.seed)
         whole, decode = pair.run, pair.decode.run
         assert whole is not None and decode is not None
         if not whole.completed or not whole.stable:
@@ -198,6 +199,5 @@ class PairJob(NamedTuple):
 
 def jobs(drawn: Pair, question: Question, grid: Grid) -> list[PairJob]:
     """The simulations of a pair's line."""
-    assert grid.tokens is not None
     loads = zip(_at_loads(drawn, question), drawn.in_flight, strict=True)
-    return [PairJob(pair, n, question, grid.tokens, grid.seed) for pair, n in loads]
+    return [PairJob(pair, n, question, grid.seed) for pair, n in loads]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
@@ -29,13 +28,13 @@ if TYPE_CHECKING:  # loaded when the command runs
     from pathlib import Path
 
     from sizing.answers.curve import Curve
-    from sizing.answers.lines import Arrivals, Layouts
+    from sizing.answers.lines import Arrivals, Grid, Layouts
     from sizing.answers.measured import Measured
     from sizing.answers.points import Metric
     from sizing.catalog.shelf import Found
     from sizing.cli.named import Named
+    from sizing.formats.view import Figure
     from sizing.question.question import Question, SeparatePools
-    from sizing.report.curve import CurveInputs
     from sizing.specs.data import Data
     from sizing.specs.workload import Limits, Workload
 
@@ -119,37 +118,42 @@ def command(
 
     Exit codes: 0 done, 1 no point keeps the limits, 2 bad input.
     """
-    from sizing.report.curve import record
+    from sizing.report.curve import document, figure
+    from sizing.report.curve_record import record
 
     own = {"tp": tp, "pp": pp, "concurrency": concurrency, "arrivals": arrivals, "x": x, "measured": measured}
     rest = {"measured_only": measured_only, "plot": plot, "seed": seed, "jobs": jobs}
     asked = _asking(workload, {**values, **own, **rest})
-    found = record(_drawn(asked), asked.predicted, asked.measured)
-    write(found, asked.format)
-    if asked.picture is not None:
-        from sizing.report.plot_curve import draw, drawable
-
-        if drawable(found):
-            write_file(asked.picture, "--plot", draw(found, picture_form(asked.picture)))
-        else:
-            complain("--plot: no point has both latency and throughput, so there is nothing to draw")
+    found = record(_drawn(asked), asked.question, asked.grid, asked.measured)
+    write(document(found), asked.format)
+    if asked.own.picture is not None:
+        _plot(figure(found), asked.own.picture)
     if not found.feasible:
         raise typer.Exit(1)
 
 
+def _plot(drawn: Figure, path: Path) -> None:
+    from sizing.formats.pictures import draw
+
+    if drawn.series:
+        write_file(path, "--plot", draw(drawn, picture_form(path)))
+    else:
+        complain("--plot: no point has both latency and throughput, so there is nothing to draw")
+
+
 def _drawn(asked: _Asking) -> Curve:
     """Measured lines, then predicted ones, each load simulated or in closed form."""
-    from sizing.answers.curve import curve, marked
+    from sizing.answers.curve import curve, marked, metric_of
     from sizing.cli.progress import Bar
-    from sizing.cli.workers import ordered
+    from sizing.cli.workers import cores, ordered
+    from sizing.question.question import load_data
 
     lines = () if asked.measured is None else asked.measured.lines
-    if asked.predicted is None or asked.data is None:
-        return marked(lines, asked.limits, asked.metric)
+    if asked.question is None or asked.grid is None:
+        return marked(lines, asked.limits, asked.own.metric or metric_of(asked.limits, asked.mode))
     with Bar("Simulating") as bar:
-        each = partial(ordered, jobs=asked.jobs)
-        question, grid = asked.predicted
-        return curve(question, grid, asked.data, measured=lines, each=each, progress=bar)
+        each = partial(ordered, jobs=asked.jobs or cores())
+        return curve(asked.question, asked.grid, load_data(), measured=lines, each=each, progress=bar)
 
 
 class _Own(NamedTuple):
@@ -165,44 +169,35 @@ class _Own(NamedTuple):
 
 
 class _Asking(NamedTuple):
-    """What to draw, by which limits to judge what was measured alone, and where to write it."""
+    """What to draw: of a question what its grid has, or what was measured alone, judged by `limits` in a `mode`."""
 
-    predicted: CurveInputs | None
-    data: Data | None
-    measured: Measured | None
-    limits: Limits
-    metric: Metric
+    own: _Own
     format: str
-    picture: Path | None
-    jobs: int
+    measured: Measured | None
+    question: Question | None
+    grid: Grid | None
+    limits: Limits
+    mode: str
+    jobs: int | None
 
 
 def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
     """Resolve what is asked. Raises InputError with all faults that can be known."""
-    from sizing.answers.curve import metric_of
-    from sizing.answers.points import applying
     from sizing.catalog import workloads
-    from sizing.cli.workers import cores
-    from sizing.question.question import load_data
 
     output, own = Part(lambda: chosen_format(values)), Part(lambda: _own(values))
     found = Part(lambda: workloads.load_workload(workload) if workload is not None else None)
     measured = Part(lambda: _measured(values, own.value, _spec(found)))
     parts = (output, own, found, measured)
-    read = predicted = None
+    question = grid = None
     if not values["measured_only"] and (workload or values["model"] is not None or values["measured"] is None):
-        read = load_data()
-        predicted = _predicted(found, values, own, measured, read, parts)
-        limits, mode = applying(predicted.question), predicted.question.origin.workload.mode
+        question, grid = _predicted(found, values, own, measured, parts)
+        limits, mode = question.target.limits, question.origin.workload.mode
     else:
         stated, idle = Part(lambda: _limits(values)), Part(lambda: _check_idle(values))
         check(*parts, stated, idle)
         limits, mode = stated.value, values["mode"] or "streaming"
-    metric = own.value.metric or metric_of(limits, mode)
-    if predicted is not None:
-        predicted = predicted._replace(grid=replace(predicted.grid, metric=metric))
-    jobs = values["jobs"] or cores()
-    return _Asking(predicted, read, measured.value, limits, metric, output.value, own.value.picture, jobs)
+    return _Asking(own.value, output.value, measured.value, question, grid, limits, mode, values["jobs"])
 
 
 def _own(values: Mapping[str, Any]) -> _Own:
@@ -330,38 +325,35 @@ def _predicted(
     values: Mapping[str, Any],
     own: Part[_Own],
     measured: Part[Measured | None],
-    read: Data,
     parts: tuple[Part[Any], ...],
-) -> CurveInputs:
+) -> tuple[Question, Grid]:
     """What to predict; beside measurements, what is not stated is as they have it."""
     from sizing.answers.lines import Grid
     from sizing.cli.named import named
     from sizing.cli.resolve import with_origin
-    from sizing.report.curve import CurveInputs
+    from sizing.question.question import load_data
 
     if measured.faults and values["measured"] is not None:  # it would fill in what then seems to be missing
         check(*parts)
-    known, spec = None if measured.faults else measured.value, _spec(found)
+    known, spec, read = None if measured.faults else measured.value, _spec(found), load_data()
     filled = dict(values) if known is None else {**values, **_as_measured(known, values, spec)}
     names = named(None if found.faults else found.value, CURVE_OPTIONS, filled, no_model=NO_MODEL)
-    question = Part(lambda: _question(names, read), names.origin.by_field)
+    asked = Part(lambda: _question(names, read), names.origin.by_field)
     gpu = Part(lambda: _check_gpu(filled, spec))
     pools = Part(lambda: _pools(names), names.origin.at(("optimisations", "disaggregate")))
     arrivals = Part(lambda: _arrivals(own.value, pooled=pools.value is not None))
-    check(*parts, gpu, *names.parts, question, pools, arrivals)
-    resolved = with_origin(question.value, names, read, pools.value)
-    grid = Grid(
-        resolved.space.gpu_types,
-        resolved.space.precisions,
-        _layouts(own.value, resolved, known),
-        own.value.loads or _loads(known),
-        None if values["no_verify"] else resolved.origin.workload.tokens,
+    check(*parts, gpu, *names.parts, asked, pools, arrivals)
+    question = with_origin(asked.value, names, read, pools.value)
+    stated = own.value
+    return question, Grid(
+        _layouts(stated, question, known),
+        stated.loads or _loads(known),
+        stated.loads,
         arrivals.value,
-        own.value.seed,
-        pools.value,
-        own.value.loads,
+        simulated=not values["no_verify"],
+        seed=stated.seed,
+        metric=stated.metric,
     )
-    return CurveInputs(resolved, grid)
 
 
 def _spec(found: Part[Found[Workload] | None]) -> Workload | None:

@@ -129,7 +129,7 @@ class Reader(NamedTuple):
 
         Where matplotlib, which draws it, is missing, that is noted before work that takes `long`; else numbers come first.
         """
-        from sizing.report.plots import NO_MATPLOTLIB
+        from sizing.formats.pictures import NO_MATPLOTLIB
 
         path = self.target(name, option, PICTURES)
         if path is not None and long and importlib.util.find_spec("matplotlib") is None:

@@ -18,8 +18,8 @@ from sizing.cli.progress import Bar
 from sizing.cli.workers import cores, ordered
 from sizing.question.question import Question, load_data
 from sizing.report.compare import Compare
-from sizing.report.curve import CurveInputs, CurveRecord, RateLine, rate_line, record
-from sizing.report.documents_report import Report, Sensitivity
+from sizing.report.curve_record import CurveRecord, record
+from sizing.report.documents_report import RateLine, Report, Sensitivity, rate_line
 from sizing.report.html_curve import first_metric
 from sizing.report.parts.limiting import unmet
 from sizing.specs.workload import Tokens
@@ -113,19 +113,13 @@ def _curve(asked: Question, values: Mapping[str, Any], answered: Answered) -> Cu
     if not found:
         return None
     layouts = [line.layout for line in found if line.layout is not None]
-    grid = Grid(
-        asked.space.gpu_types,
-        asked.space.precisions,
-        Layouts(*(tuple(sorted({getattr(layout, name) for layout in layouts})) for name in Layouts._fields)),
-        LOADS,
-        None if values["no_verify"] else asked.origin.workload.tokens,
-        seed=SEED,
-    )
+    sizes = (tuple(sorted({getattr(layout, name) for layout in layouts})) for name in Layouts._fields)
+    grid = Grid(Layouts(*sizes), LOADS, simulated=not values["no_verify"], seed=SEED)
     with Bar("Simulating") as bar:
         drawn = evaluated(found, request, grid, each=partial(ordered, jobs=cores()), progress=bar)
     limits = applying(request)
     curve = marked(drawn, limits, first_metric(limits, asked.origin.workload.mode))
-    return record(curve, CurveInputs(request, grid), None)
+    return record(curve, request, grid)
 
 
 def _best(ranked: Sequence[Answer]) -> list[Answer]:
@@ -140,6 +134,7 @@ def _lines(best: Answer, question: Question) -> Iterator[CurveLine]:
     """Yield the line of a layout that the search found."""
     chosen = best.pool.replica
     sizes = Layouts((chosen.layout.tp,), (chosen.layout.pp,))
-    for line in lines(question, Grid((chosen.gpu_type,), (chosen.precision,), sizes, LOADS, None), load_data()):
+    alone = question.with_(gpu_types=(chosen.gpu_type,), precisions=(chosen.precision,))
+    for line in lines(alone, Grid(sizes, LOADS), load_data()):
         if line.parts and line.layout == chosen.layout:
             yield line

@@ -1,7 +1,4 @@
-"""A plot as text: a letter a line of points over a logarithmic axis, a column of bars for a limit. No wider than a terminal.
-
-The upright axis begins at zero, or is logarithmic too.
-"""
+"""A figure as text for a terminal, and its geometry for an SVG that a page's template draws."""
 
 from __future__ import annotations
 
@@ -9,82 +6,194 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from sizing.formats.view import Figure, Mark, Series, Tick
 from sizing.formats.words import number
 
-WIDTH, HEIGHT = 51, 15  # of the points; with the axis's numbers no more than the narrowest terminal
+ROUND = (1, 2, 5)  # times powers of ten: the numbers of an axis
+COLUMNS, ROWS = 51, 15  # of the points as text; with the axis's numbers no more than the narrowest terminal
 LABEL = 7
-MARKS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-SPECIAL, LIMIT, ROOF, EMPTY = "*", ":", "=", " "
-ROUND = (1.0, 2.0, 5.0)  # of the numbers under a logarithmic axis
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+CHOSEN, LIMIT, ROOF, EMPTY = "*", ":", "=", " "
+WIDTH, HEIGHT = 480.0, 330.0  # of an SVG
+LEFT, RIGHT, TOP, BOTTOM = 56.0, 14.0, 20.0, 52.0  # room for the axes' words
+ROOM = 1.08  # times the largest value, that an axis extends
+MOST_TICKS, MOST_LOG_TICKS = 6, 8
+STYLES = 6  # colours, markers and dashes of a page; lines beyond repeat them
 
 
-class Dots(NamedTuple):
-    """The points of one line, x above 0."""
+class Scale(NamedTuple):
+    """The values at both ends of an axis."""
 
-    x: tuple[float, ...]
-    y: tuple[float, ...]
+    low: float
+    high: float
+    logarithmic: bool = True
+
+    def share(self, value: float) -> float:
+        """Where a value is: 0 at the low end, 1 at the high end."""
+        if self.logarithmic:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def value(self, share: float) -> float:
+        """The value at a share of the axis."""
+        if self.logarithmic:
+            return float(self.low * (self.high / self.low) ** share)
+        return self.low + (self.high - self.low) * share
 
 
-def rows(
-    lines: Sequence[Dots],
-    special: tuple[float, float] | None,
-    limit: float | None,
-    *,
-    marks: Sequence[str] = MARKS,
-    logarithmic: bool = False,
-) -> Iterator[str]:
-    """Yield the rows of a plot with its axes; nothing where there is no point. Later lines give way to earlier ones."""
-    xs = [x for line in lines for x in line.x]
-    if not xs:
+def log_ticks(low: float, high: float, most: float = MOST_LOG_TICKS) -> list[float]:
+    """Numbers 1, 2 and 5 times powers of ten between two values; powers alone where those are more than `most`."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    inside = [value for power in powers for step in ROUND if low <= (value := step * 10.0**power) <= high]
+    return inside if len(inside) <= most else [10.0**power for power in powers if low <= 10.0**power <= high]
+
+
+def linear_ticks(high: float) -> list[float]:
+    """0 and the multiples, up to a value, of the smallest 1, 2 or 5 times a power of ten that makes few of them."""
+    least = high / (MOST_TICKS - 1)
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(factor * power for factor in (*ROUND, 10) if factor * power >= least)
+    return [step * index for index in range(math.floor(high / step) + 1)]
+
+
+def _marks(figure: Figure) -> list[Mark]:
+    over = (figure.roof,) if figure.roof is not None else ()
+    return [mark for series in (*figure.series, *over) for mark in series.marks]
+
+
+# --- as text -------------------------------------------------------------------------------------------------------------
+
+
+def plotted(figure: Figure) -> Iterator[str]:
+    """Yield the rows of a figure as text with its axes: a letter a series, a column of colons for a limit, a star for the chosen.
+
+    Nothing where there is no point. Later series give way to earlier ones.
+    """
+    marks = _marks(figure)
+    if not marks:
         return
-    low, high = _span([*xs, *((limit,) if limit is not None else ())])
-    ys = [y for line in lines for y in line.y]
-    bottom, top = _span(ys) if logarithmic else (0.0, max(ys) or 1.0)
-    cells = [[EMPTY] * WIDTH for _ in range(HEIGHT)]
-
-    def put(x: float, y: float, mark: str) -> None:
-        share = math.log(y / bottom) / math.log(top / bottom) if logarithmic else y / top
-        cells[HEIGHT - 1 - round(share * (HEIGHT - 1))][_column(x, low, high)] = mark
-
-    if limit is not None:
+    x = _span([*(mark.x for mark in marks), *((figure.limit.at,) if figure.limit is not None else ())])
+    ys = [mark.y for mark in marks]
+    y = _span(ys) if figure.logarithmic else Scale(0.0, max(ys) or 1.0, False)
+    cells = [[EMPTY] * COLUMNS for _ in range(ROWS)]
+    if figure.limit is not None:
         for row in cells:
-            row[_column(limit, low, high)] = LIMIT
-    for mark, line in reversed(list(zip(marks, lines, strict=False))):
-        for x, y in zip(line.x, line.y, strict=True):
-            put(x, y, mark)
-    if special is not None:
-        put(*special, SPECIAL)
+            row[_column(figure.limit.at, x)] = LIMIT
+    for letter, series in reversed(_lettered(figure)):
+        for mark in series.marks:
+            cells[ROWS - 1 - round(y.share(mark.y) * (ROWS - 1))][_column(mark.x, x)] = letter
+    for mark in marks:
+        if mark.chosen:
+            cells[ROWS - 1 - round(y.share(mark.y) * (ROWS - 1))][_column(mark.x, x)] = CHOSEN
     for index, row in enumerate(cells):
-        share = (HEIGHT - 1 - index) / (HEIGHT - 1)
-        at = bottom * (top / bottom) ** share if logarithmic else top * share
-        label = number(at) if index in (0, HEIGHT // 2, HEIGHT - 1) else ""
+        at = y.value((ROWS - 1 - index) / (ROWS - 1))
+        label = number(at) if index in (0, ROWS // 2, ROWS - 1) else ""
         yield f"{label:>{LABEL}} |{''.join(row)}".rstrip()
-    yield from _axis(low, high)
+    yield from _axis(x)
 
 
-def _span(xs: Sequence[float]) -> tuple[float, float]:
-    low, high = min(xs), max(xs)
-    return (low, high) if high > low * (1 + 1e-9) else (low / 2, high * 2)
+def legend(figure: Figure) -> str:
+    """Write what the letters of `plotted` are."""
+    told = [f"{letter} {series.name}" for letter, series in _lettered(figure)]
+    told += [f"{CHOSEN} chosen"] * any(mark.chosen for mark in _marks(figure))
+    return "; ".join(told + [f"{LIMIT} limit"] * (figure.limit is not None))
 
 
-def _column(x: float, low: float, high: float) -> int:
-    return round(math.log(x / low) / math.log(high / low) * (WIDTH - 1))
+def _lettered(figure: Figure) -> list[tuple[str, Series]]:
+    roof = [(ROOF, figure.roof)] if figure.roof is not None else []
+    return [*zip(LETTERS, figure.series, strict=False), *roof]
 
 
-def _axis(low: float, high: float) -> Iterator[str]:
+def _span(values: Sequence[float]) -> Scale:
+    low, high = min(values), max(values)
+    return Scale(low, high) if high > low * (1 + 1e-9) else Scale(low / 2, high * 2)
+
+
+def _column(value: float, x: Scale) -> int:
+    return round(x.share(value) * (COLUMNS - 1))
+
+
+def _axis(x: Scale) -> Iterator[str]:
     """Yield the axis with ticks at round numbers, as many as have room for theirs."""
-    ticks = [EMPTY] * WIDTH
+    ticks = [EMPTY] * COLUMNS
     labels = ""
-    for value in _round_numbers(low, high):
-        column, text = _column(value, low, high), number(value, 1)
+    for value in log_ticks(x.low, x.high, math.inf):
+        column, text = _column(value, x), number(value, 1)
         ticks[column] = "+"
-        start = min(max(column - len(text) // 2, 0), WIDTH - len(text))
+        start = min(max(column - len(text) // 2, 0), COLUMNS - len(text))
         if not labels or start > len(labels):
             labels = labels.ljust(start) + text
     yield f"{'':>{LABEL}} +{''.join(ticks).replace(EMPTY, '-')}"
     yield f"{'':>{LABEL}}  {labels}".rstrip()
 
 
-def _round_numbers(low: float, high: float) -> list[float]:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [value for decade in decades for digit in ROUND if low <= (value := digit * 10.0**decade) <= high]
+# --- for an SVG ----------------------------------------------------------------------------------------------------------
+
+
+class Dot(NamedTuple):
+    """A point in the SVG and what is said of it."""
+
+    x: float
+    y: float
+    text: str
+    chosen: bool
+
+
+class Polyline(NamedTuple):
+    """A series in the SVG: its style's number, the corners of its line, and its points."""
+
+    name: str
+    style: int
+    corners: str
+    dots: tuple[Dot, ...]
+
+
+class Chart(NamedTuple):
+    """Everything of a figure that a template draws, in the units of its view box; ticks are places with their text."""
+
+    id: str
+    title: str
+    x_name: str
+    y_name: str
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    series: tuple[Polyline, ...]
+    limit: Tick | None
+    width: float = WIDTH
+    height: float = HEIGHT
+    left: float = LEFT
+    right: float = WIDTH - RIGHT
+    top: float = TOP
+    bottom: float = HEIGHT - BOTTOM
+
+
+def chart(figure: Figure, ident: str) -> Chart | None:
+    """The geometry of a figure; None where nothing is to be drawn."""
+    marks = _marks(figure)
+    if not marks:
+        return None
+    xs = [*(mark.x for mark in marks), *((figure.limit.at,) if figure.limit is not None else ())]
+    top = max(mark.y for mark in marks)
+    x, y = Scale(min(xs) / ROOM, max(xs) * ROOM), Scale(0.0, top * ROOM if top > 0 else 1.0, False)
+
+    def across(value: float) -> float:
+        return round(LEFT + x.share(value) * (WIDTH - RIGHT - LEFT), 1)
+
+    def up(value: float) -> float:
+        return round(HEIGHT - BOTTOM - y.share(value) * (HEIGHT - BOTTOM - TOP), 1)
+
+    lines = []
+    for index, series in enumerate(series for series in figure.series if series.marks):
+        dots = tuple(Dot(across(mark.x), up(mark.y), mark.text, mark.chosen) for mark in series.marks)
+        corners = " ".join(f"{dot.x:g},{dot.y:g}" for dot in dots)
+        lines.append(Polyline(series.name, index % STYLES, corners, dots))
+    return Chart(
+        ident,
+        figure.title,
+        figure.x_name,
+        figure.y_name,
+        tuple(Tick(across(value), number(value)) for value in log_ticks(x.low, x.high)),
+        tuple(Tick(up(value), f"{value:,.10g}") for value in linear_ticks(y.high)),
+        tuple(lines),
+        None if figure.limit is None else Tick(across(figure.limit.at), figure.limit.text),
+    )

@@ -83,7 +83,7 @@ def blocks_of(section: Section | Block) -> Iterator[Block]:
     elif isinstance(section, (Facts, Prose)):
         yield Block((*title, *section.lines))
     elif isinstance(section, Figure):
-        yield Block((*title, *_drawn(section)))
+        yield Block(tuple(_drawn(section)))
     else:
         yield Block((*title, *map(Line, section.text.split("\n"))))
 
@@ -109,20 +109,12 @@ def _is_shown(column: Quantity, cells: Sequence[str]) -> bool:
 
 
 def _drawn(figure: Figure) -> Iterator[Line]:
-    """Yield a figure drawn with characters, and what its marks mean."""
-    from sizing.formats.charts import MARKS, ROOF, Dots
-    from sizing.formats.charts import rows as plotted
+    """Yield a figure drawn with characters under what its axes are, and what its marks mean."""
+    from sizing.formats.charts import legend, plotted
 
-    shown = figure.series[: len(MARKS)]
-    lines = [Dots(one.x, one.y) for one in shown]
-    marks, keys = [*MARKS[: len(lines)]], [one.name for one in shown]
-    if figure.roof is not None:
-        lines.append(Dots(figure.roof.x, figure.roof.y))
-        marks.append(ROOF)
-        keys.append(figure.roof.name)
-    for row in plotted(lines, None, figure.limit, marks=marks, logarithmic=figure.logarithmic):
-        yield Line(row)
-    yield Line("; ".join(f"{mark} {key}" for mark, key in zip(marks, keys, strict=False)), style="dim")
+    yield Line(f"{figure.y_name} over {figure.x_name}", style="bold")
+    yield from map(Line, plotted(figure))
+    yield Line(legend(figure), style="dim")
 
 
 def rows(blocks: Iterable[Block], width: int) -> Iterator[Row]:

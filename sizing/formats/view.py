@@ -98,22 +98,53 @@ class Table(NamedTuple):
     spare: tuple[str, ...] = ()
 
 
+class Mark(NamedTuple):
+    """A point of a series, x above 0: its `label` stands beside it, its `text` says what it is.
+
+    It is the `chosen` one, or `ringed` as one of a set that matters.
+    """
+
+    x: float
+    y: float
+    label: str = ""
+    text: str = ""
+    chosen: bool = False
+    ringed: bool = False
+
+
 class Series(NamedTuple):
-    """Points of one kind in a figure."""
+    """Points of one kind in a figure. `style` is the number of its colour, by default its own; `measured` ones are hollow."""
 
     name: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
+    marks: tuple[Mark, ...]
+    style: int | None = None
+    measured: bool = False
+
+
+class Tick(NamedTuple):
+    """A place on an axis, and what is written there."""
+
+    at: float
+    text: str
 
 
 class Figure(NamedTuple):
-    """A picture of series over common axes, its `title` naming these; `roof` is a line that none passes, `limit` an x that none may."""
+    """A picture of series over a logarithmic x axis; y begins at 0, or is `logarithmic` too.
 
-    title: str
+    `roof` is a line that none passes, `limit` the largest x that is allowed.
+
+    `chosen` and `ringed` say what marks of the kind are.
+    """
+
+    x_name: str
+    y_name: str
     series: tuple[Series, ...]
     roof: Series | None = None
-    limit: float | None = None
+    limit: Tick | None = None
     logarithmic: bool = False
+    title: str = ""
+    chosen: str = "chosen"
+    ringed: str = ""
 
 
 class Text(NamedTuple):

@@ -1,397 +1,330 @@
-"""The record of `llmsize curve`: lines of latency against throughput, the points that matter, and what they rest on."""
+"""`llmsize curve`: lines of latency against throughput as sections, rows and a figure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter, methodcaller
+from typing import Any
 
-from sizing.answers.curve import Curve, CurveAxis
-from sizing.answers.lines import CurveLine, Grid, LineByRate, Origin, Pair
-from sizing.answers.measured import Measured
 from sizing.answers.points import METRICS, CurvePoint
-from sizing.engine.simulation import ROUNDS
-from sizing.formats.view import Assumption, plain
-from sizing.formats.words import milliseconds
-from sizing.model.architecture import SIZES
-from sizing.question.question import Question
+from sizing.formats.view import (
+    Document,
+    Facts,
+    Figure,
+    Line,
+    Mark,
+    Prose,
+    Quantity,
+    Rows,
+    Section,
+    Series,
+    Table,
+    Tick,
+    in_words,
+    labelled,
+    rows_of,
+)
+from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.report.curve_record import MARKS, OF_POINTS, CurveRecord, LineRecord, line_name, shape
 from sizing.report.parts import assumptions
-from sizing.report.parts.layouts import layout_in, sizes
-from sizing.report.parts.question import conversation
-from sizing.specs.units import MILLI, Statistics
-from sizing.specs.workload import Limits
-
-if TYPE_CHECKING:  # loaded where separate pools are drawn
-    from sizing.report.parts.pools import PoolShapes
-
-MARKS = ("pareto", "knee", "chosen")
-OF_POINTS = (*MARKS, "bands", "latency_ms")  # what a point says beside the figures that make a mark of it
-OF_LINES = ("points", "reason", "fits")
+from sizing.report.parts.question import lengths, limits_in_words
+from sizing.specs.units import Statistics
 
 
-class LineRecord(NamedTuple):
-    """A layout of one GPU type and weight precision with its points by concurrency; `gpus` are those of one replica.
-
-    `slots` are the requests that the engine runs at once, `cache_holds` those of mean length that its cache holds. One that
-    does not fit has a reason and no points. `source` is where a measured line is from, whose weight precision may be empty:
-    not stated. Of separate `pools` the GPUs are those of both, `concurrency` is over both, and what one replica alone has (its
-    layout, slots, cache) is null; MBU, MFU and the cache in use of their points are the decode pool's.
-    """
-
-    origin: Origin
-    gpu: str
-    weight_precision: str
-    kv_precision: str | None
-    tp: int | None
-    pp: int | None
-    ep: int | None
-    dp: int | None
-    cp: int | None
-    dcp: int | None
-    gpus: int | None
-    engine: str
-    engine_version: str | None
-    fits: bool
-    reason: str | None
-    slots: int | None
-    slots_bound: str | None
-    cache_holds: float | None
-    source: str | None
-    points: tuple[CurvePoint, ...]
-    pools: PoolShapes | None
+def document(record: CurveRecord) -> Document[CurveRecord]:
+    """The document of a curve."""
+    return Document(record, sections, rows)
 
 
-class CurveLimiting(NamedTuple):
-    """Why no point will do: the limit that the nearest one breaks (null: nothing fits, or nothing is stated), and how far.
+# --- rows ----------------------------------------------------------------------------------------------------------------
 
-    `excess` is 0.1 where the nearest point, which stands in `nearest` with its line's keys, is 10 % over.
-    """
-
-    limit: str | None
-    detail: str
-    excess: float | None
-    nearest: dict[str, Any] | None
+OF_LINE = (
+    "origin", "gpu", "weight_precision", "kv_precision", "engine", "engine_version", "tp", "pp", "ep", "dp", "cp", "dcp", "gpus", "source",
+)  # fmt: skip
+FIGURES = tuple(name for name in CurvePoint._fields if name not in (*OF_POINTS, "limits_met", "row", "x_ms"))
 
 
-class CurveRecord(NamedTuple):
-    """The record of `llmsize curve`: `chosen`, `pareto` and `knees` are points with the keys of their line.
+def rows(record: CurveRecord) -> Rows:
+    """A row for each point with the labels of its line; a line that does not fit is one row with its reason."""
 
-    Measured lines, where there are any, are what is chosen from: no prediction outdoes a measurement. `pareto` is a set for
-    each origin. `cache_full` names each line's first point at which no further request of mean length fits its cache.
-    """
+    def of_line(name: str) -> Quantity:
+        return Quantity(name, of=lambda entry: getattr(entry[0], name))
 
-    inputs: dict[str, Any]
-    x: CurveAxis
-    limits: dict[str, Any]
-    feasible: bool
-    limiting: CurveLimiting | None
-    chosen: dict[str, Any] | None
-    lines: tuple[LineRecord, ...]
-    pareto: tuple[dict[str, Any], ...]
-    knees: tuple[dict[str, Any], ...]
-    cache_full: tuple[dict[str, Any], ...]
-    assumptions: tuple[Assumption, ...]
-    schema: str = "llmsize.curve/1"
+    def of_point(name: str, of: Callable[[CurvePoint], Any] | None = None) -> Quantity:
+        read = of or attrgetter(name)
+        return Quantity(name, of=lambda entry: None if entry[1] is None else read(entry[1]))
 
-
-class RatePoint(NamedTuple):
-    """One replica under Poisson arrivals at a rate; `share_of_stable` is of the highest rate at which queues end.
-
-    `is_answer` marks the load that the answer's replicas run at.
-    """
-
-    requests_per_s_per_replica: float | None
-    requests_per_s_per_gpu: float | None
-    requests_per_s_per_8_gpus: float | None
-    share_of_stable: float
-    in_flight: float
-    ttft_ms: Statistics
-    itl_ms: Statistics
-    e2e_ms: Statistics
-    feasible: bool
-    is_answer: bool
-
-
-class RateLine(NamedTuple):
-    """A layout with its points by rate; `gpus` are those of one replica."""
-
-    gpu: str
-    weight_precision: str
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
-    gpus: int
-    points: tuple[RatePoint, ...]
-
-
-class CurveInputs(NamedTuple):
-    """What predicted lines are of."""
-
-    question: Question
-    grid: Grid
-
-
-def record(found: Curve, of: CurveInputs | None, measured: Measured | None) -> CurveRecord:
-    """The record of a curve with predicted lines, measured ones, or both."""
-    lines = tuple(_line(line) for line in found.lines)
-    chosen = next(iter(_flat(lines, "chosen")), None)
-    return CurveRecord(
-        inputs=_inputs(found, of, measured),
-        x=found.axis,
-        limits=_limits(found.limits),
-        feasible=chosen is not None,
-        limiting=None if chosen is not None else _limiting(found, lines),
-        chosen=chosen,
-        lines=lines,
-        pareto=_flat(lines, "pareto"),
-        knees=_flat(lines, "knee"),
-        cache_full=tuple(_cache_full(line) for line in lines if line.cache_holds is not None),
-        assumptions=tuple(dict.fromkeys(_rests_on(found, of, measured))),
-    )
-
-
-def _line(line: CurveLine) -> LineRecord:
-    load = line.load
-    return LineRecord(
-        origin=line.origin,
-        gpu=line.gpu,
-        weight_precision=line.weight_precision,
-        kv_precision=line.kv_precision,
-        **(dict.fromkeys(SIZES) if line.layout is None else sizes(line.layout)),
-        gpus=line.gpus,
-        engine=line.engine,
-        engine_version=line.engine_version,
-        fits=line.origin == "measured" or bool(line.parts),
-        reason=_reason(line),
-        slots=None if load is None else load.slots,
-        slots_bound=None if load is None else load.slots_bound,
-        cache_holds=line.cache_holds,
-        source=line.source,
-        points=line.points,
-        pools=_shapes(line),
-    )
-
-
-def _reason(line: CurveLine) -> str | None:
-    """Say why a line has no points."""
-    if line.pools is None or isinstance(line.pools, Pair):
-        return line.reason
-    from sizing.report.parts.pools import why_not
-
-    return why_not(line.pools.found)
-
-
-def _shapes(line: CurveLine) -> PoolShapes | None:
-    if not isinstance(line.pools, Pair):
-        return None
-    from sizing.report.parts import pools
-
-    return pools.shapes(line.pools.pair)
-
-
-def _limits(limits: Limits) -> dict[str, Any]:
-    """The limits in ms with the statistic that they bound; null where none is set."""
-    found = {name: getattr(limits, name) for name in METRICS}
-    return {
-        name: None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
-        for name, limit in found.items()
-    }
-
-
-# --- points with the keys of their line ----------------------------------------------------------------------------------
-
-
-def weights(precision: str) -> str:
-    """Write a weight precision, and of a source that states none just that."""
-    return precision.upper() or "weights not stated,"
-
-
-def shape(line: LineRecord) -> str:
-    """Write what a line runs: a replica's layout, or both pools."""
-    return shape_of(line._asdict())
-
-
-def shape_of(labels: Mapping[str, Any]) -> str:
-    """Write the same of a point with the keys of its line."""
-    if labels["pools"] is not None:
-        from sizing.report.parts.pools import shape_words
-
-        return shape_words(labels["pools"])
-    return "separate pools" if labels["tp"] is None else layout_in(labels)
-
-
-def _labels(line: LineRecord) -> dict[str, Any]:
-    """What a point of a line is of."""
-    return {name: value for name, value in line._asdict().items() if name not in OF_LINES}
-
-
-def _with_labels(line: LineRecord, point: CurvePoint) -> dict[str, Any]:
-    figures = {name: plain(value) for name, value in point._asdict().items() if name not in OF_POINTS}
-    return {**_labels(line), **figures}
-
-
-def _flat(lines: tuple[LineRecord, ...], mark: str) -> tuple[dict[str, Any], ...]:
-    return tuple(_with_labels(line, point) for line in lines for point in line.points if getattr(point, mark))
-
-
-def _cache_full(line: LineRecord) -> dict[str, Any]:
-    first = next((point for point in line.points if point.cache_full), None)
-    return {**_labels(line), "concurrency": None if first is None else first.concurrency}
-
-
-def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
-    """Say why no point will do: nothing fits, nothing states what a limit bounds, or the limit that the nearest breaks."""
-    points = [point for _, point in found.points if point.requests_per_s is not None]
-    if not points:
-        refused = next((line for line in lines if line.reason), None)
-        if refused is None:
-            return CurveLimiting(None, "no point has a throughput", None, None)
-        at = f"{refused.gpu} {weights(refused.weight_precision)} {shape(refused)}"
-        return CurveLimiting(None, f"no layout fits; {at}: {refused.reason}", None, None)
-    near = found.nearest
-    if near is None:
-        unstated = [name for name in METRICS if any(point.limits_met.get(name, True) is None for point in points)]
-        names = ", ".join(f"{getattr(found.limits, name).statistic} {name.upper()}" for name in unstated)
-        return CurveLimiting(None, f"no point states all that the limits bound: {names}", None, None)
-    limit, point, line = getattr(found.limits, near.limit), near.point, lines[found.lines.index(near.line)]
-    detail = (
-        f"no point keeps {limit.statistic} {near.limit.upper()} <= {milliseconds(limit.seconds / MILLI)}; the nearest is "
-        f"{weights(line.weight_precision)} {shape(line)} on {line.gpu} with {point.concurrency:,} in flight: "
-        f"{milliseconds(point.latency(near.limit, limit.statistic))}"
-    )
-    return CurveLimiting(near.limit, detail, near.excess, _with_labels(line, point))
-
-
-# --- lines by rate, of the page ------------------------------------------------------------------------------------------
-
-
-def rate_line(found: LineByRate) -> RateLine:
-    """The record of a line by rate; its chosen point is the load of the answer."""
-    line, layout = found.line, found.line.layout
-    assert layout is not None and line.gpus is not None
-    points = [
-        RatePoint(
-            requests_per_s_per_replica=point.requests_per_s,
-            requests_per_s_per_gpu=point.requests_per_s_per_gpu,
-            requests_per_s_per_8_gpus=point.requests_per_s_per_8_gpus,
-            share_of_stable=share,
-            in_flight=point.concurrency,
-            ttft_ms=point.latency_ms.ttft,
-            itl_ms=point.latency_ms.itl,
-            e2e_ms=point.latency_ms.e2e,
-            feasible=point.feasible,
-            is_answer=point.chosen,
-        )
-        for share, point in zip(found.shares, line.points, strict=True)
+    pools = Quantity("pools", of=lambda entry: None if entry[0].pools is None else shape(entry[0]))
+    columns = [*map(of_line, OF_LINE), *([pools] if any(line.pools is not None for line in record.lines) else [])]
+    columns += map(of_point, FIGURES)
+    columns += [
+        of_point(f"{metric}_{statistic}_ms", methodcaller("latency", metric, statistic))
+        for metric in METRICS
+        for statistic in Statistics._fields[1:]
     ]
-    return RateLine(
-        gpu=line.gpu, weight_precision=line.weight_precision, **sizes(layout), gpus=line.gpus, points=tuple(points)
+    columns += [
+        of_point(f"{name}_limit_met", lambda point, name=name: point.limits_met[name])  # type: ignore[misc]
+        for name, limit in record.limits.items()
+        if limit is not None
+    ]
+    columns += [*map(of_point, (*MARKS, "row"))]
+    reason = Quantity("reason", of=lambda entry: None if entry[1] is not None else entry[0].reason)
+    entries = [(line, point) for line in record.lines for point in line.points or (None,)]
+    return rows_of(entries, [*columns, reason], {name: record.inputs[name] for name in ("model", "isl", "osl")})
+
+
+# --- sections ------------------------------------------------------------------------------------------------------------
+
+PER_8 = "requests/s per 8 GPUs"
+MOST_REASONS = 6
+BANDED: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("TTFT", "ttft_ms", milliseconds),
+    ("ITL", "itl_ms", milliseconds),
+    ("requests/s", "requests_per_s", number),
+)
+LOADS = {
+    "closed": "closed loop: so many requests are in flight at any time and start together, as benchmark tools run it; TTFT is longer "
+    "than under arrivals at a rate, for which estimate sizes (--arrivals poisson)",
+    "poisson": "Poisson arrivals at the rate that keeps so many in flight on average, as estimate sizes",
+}
+NO_CLOSED_LOOP = "a closed loop is not simulated over two pools, so all predicted lines are under Poisson arrivals; in flight on pools: over both"
+LEGEND = (
+    "C chosen, P Pareto set, K knee, F cache full, W more in flight than slots or any stable rate: requests wait; T, I, E over the limit on TTFT, "
+    "ITL, E2E (T? where it is not stated). Means; all figures and percentiles: --format csv"
+)
+
+
+def _engine(line: LineRecord) -> str:
+    return f"{line.engine} {line.engine_version or ''}".rstrip()
+
+
+def _names(lines: Sequence[LineRecord], record: CurveRecord) -> list[str]:
+    """Write what each line is, with its GPU where there are several, and its engine where that alone tells two apart."""
+    measured = [", measured" if line.origin == "measured" else "" for line in lines]
+    short = [f"{line_name(line)}{note}{_on(line, record)}" for line, note in zip(lines, measured, strict=True)]
+    return [
+        f"{text}, {_engine(line)}" if short.count(text) > 1 else text for text, line in zip(short, lines, strict=True)
+    ]
+
+
+def _on(line: LineRecord, record: CurveRecord) -> str:
+    """Write a line's GPU where there are several."""
+    return f" on {line.gpu}" if len({entry.gpu for entry in record.lines}) > 1 else ""
+
+
+def _points(record: CurveRecord, mark: str) -> list[tuple[LineRecord, CurvePoint]]:
+    return [(line, point) for line in record.lines for point in line.points if getattr(point, mark)]
+
+
+def sections(record: CurveRecord) -> Iterator[Section]:
+    """Yield the chosen point, a plot, a table a line, what is not drawn, Pareto set, knees and full caches."""
+    title, *facts = _verdict(record)
+    yield Facts((*facts, *_setup(record)), title.text)
+    drawn = figure(record)
+    if any(series.marks for series in drawn.series):
+        yield drawn
+    for index, line in enumerate(record.lines):
+        if line.points:
+            yield _table(record, line, f"/lines/{index}/points")
+    if any(line.points for line in record.lines):
+        yield Prose((Line(LEGEND, style="dim"),))
+    yield Facts(tuple(_refused(record)))
+    yield Facts((*_pareto(record), *_knees(record), *_full(record)))
+    yield assumptions.assumed(record.assumptions)
+
+
+def _verdict(record: CurveRecord) -> Iterator[Line]:
+    """Yield the chosen point, or why there is none."""
+    if not record.feasible:
+        detail = record.limiting.detail if record.limiting is not None else "no point"
+        yield Line(detail[0].upper() + detail[1:])
+        return
+    ((line, point),) = _points(record, "chosen")
+    where, of = ("", "pair of pools") if line.pools is not None else (" on a replica", "replica")
+    at = f"{line_name(line)} on {line.gpu} with {point.concurrency:,} in flight{where}"
+    yield Line(f"{number(point.requests_per_s_per_8_gpus)} {PER_8}: {at}")
+    within = "within the limits" if any(record.limits.values()) else "no limit is set"
+    finer = "; a finer --concurrency around it may find a better one" if line.origin == "predicted" else ""
+    yield Line(f"The highest throughput per GPU of the points drawn ({line.origin}), {within}{finer}")
+    yield Line("; ".join(_latencies(point, record)), "Latency")
+    per_gpu = point.requests_per_s_per_gpu or 0.0
+    rates = f"{number(point.requests_per_s)} requests/s per {of} of {plural(line.gpus or 0, 'GPU')}, {number(per_gpu)} per GPU"
+    tokens = (
+        f"{number(point.output_tokens_per_s_per_gpu)} output tokens/s per GPU, "
+        f"{number(point.output_tokens_per_s_per_user)} per user"
+    )
+    if not record.inputs["osl"]:
+        tokens = f"{number(per_gpu * record.inputs['isl'])} input tokens/s per GPU"
+    yield Line(f"{rates}; {tokens}", "Throughput")
+    yield from _bands(point)
+
+
+def _latencies(point: CurvePoint, record: CurveRecord) -> Iterator[str]:
+    """Yield the means of a point, each with the statistic that its limit bounds, where that is another."""
+    for metric in METRICS:
+        limit = record.limits[metric]
+        names = dict.fromkeys(("mean", *((limit["statistic"],) if limit is not None else ())))
+        stated = [(point.latency(metric, statistic), statistic) for statistic in names]
+        words = [f"{milliseconds(value_ms)} {statistic}" for value_ms, statistic in stated if value_ms is not None]
+        if words:
+            yield f"{metric.upper()} {', '.join(words)}"
+
+
+def _bands(point: CurvePoint) -> Iterator[Line]:
+    """Yield the error bands of a point, and which of its numbers lie outside their own."""
+    found = [(label, key, write, point.bands[key]) for label, key, write in BANDED if key in point.bands]
+    off = [label for label, key, _, band in found if not band.low <= getattr(point, key) <= band.high]
+    if found:
+        bands = "; ".join(f"{label} {write(band.low)} to {write(band.high)}" for label, _, write, band in found)
+        bias = f". {', '.join(off)}: predictions of this kind have been off to one side, by more than the range"
+        yield Line(f"{bands} (8 in 10 published runs){bias if off else ''}", "Error band")
+
+
+def _setup(record: CurveRecord) -> Iterator[Line]:
+    i = record.inputs
+    yield Line(f"{i['model']}, {lengths(i)}", "Model")
+    limits = [limits_in_words(record.limits)] if any(record.limits.values()) else []
+    if assumptions.NO_ITL in record.assumptions:
+        limits.append("that on ITL does not apply")
+    yield Line(", ".join(limits) or "none", "Limits")
+    yield Line(LOADS[i.get("arrivals", "closed")], "Load")
+    if i.get("pools") is not None:
+        yield Line(NO_CLOSED_LOOP, " ")
+        yield Line(f"fixed along a line: {i['pools']['fixed']}", "Pools")
+
+
+def figure(record: CurveRecord) -> Figure:
+    """The lines as a figure, each measured one in the style of the prediction of the same layout."""
+    axis = record.x
+    lines = [line for line in record.lines if any(map(_has_place, line.points))]
+    names, styles = _names(lines, record), _styles(lines)
+    chosen = next((point for _, point in _points(record, "chosen")), None)
+    return Figure(
+        f"{axis.statistic} {axis.metric.upper()} (ms)",
+        PER_8,
+        tuple(
+            Series(name, tuple(map(_mark, filter(_has_place, line.points))), style, line.origin == "measured")
+            for name, style, line in zip(names, styles, lines, strict=True)
+        ),
+        limit=None if axis.limit_ms is None else Tick(axis.limit_ms, f"limit {milliseconds(axis.limit_ms)}"),
+        title=_title(record) if lines else "",
+        chosen=(
+            f"chosen: {number(chosen.requests_per_s_per_8_gpus)} at {chosen.concurrency:,} in flight" if chosen else ""
+        ),
+        ringed="Pareto set",
     )
 
 
-# --- what it is of, and rests on -----------------------------------------------------------------------------------------
+def _has_place(point: CurvePoint) -> bool:
+    return bool(point.x_ms) and point.requests_per_s_per_8_gpus is not None
 
 
-def _inputs(found: Curve, of: CurveInputs | None, measured: Measured | None) -> dict[str, Any]:
-    """Everything resolved: of predictions where there are any, else of what was measured."""
-    of_file = None
-    if measured is not None:
-        shape_ = {"model": measured.model, "isl": measured.isl, "osl": measured.osl}
-        of_file = {"file": measured.file, "rows": len(measured.rows), **shape_, "sources": list(measured.sources)}
-        if of is None:
-            return {**shape_, "measured": of_file}
-    assert of is not None
-    (question, grid), origin, service = of, of.question.origin, of.question.service
-    tokens, simulated = origin.workload.tokens, grid.tokens is not None
-    singles = [line for line in found.lines if line.origin == "predicted" and line.pools is None]
-    return {
-        "workload": origin.workload_name,
-        "model": service.model.name,
-        "model_id": origin.model_id,
-        "gpus": [gpu_type.name for gpu_type in question.space.gpu_types],
-        "weight_precisions": list(dict.fromkeys(line.weight_precision for line in singles)),
-        "kv_precision": service.kv_precision,
-        "engine": service.engine.name,
-        "engine_title": service.engine.title,
-        "engine_version": service.engine_version,
-        "isl": service.isl,
-        "task": service.task,
-        "osl": service.output_tokens,
-        "isl_max": tokens.isl_max or service.isl,
-        "osl_max": tokens.osl_max or service.osl,
-        "isl_std": tokens.isl_std,
-        "osl_std": tokens.osl_std,
-        "max_model_len": service.max_model_len,
-        "mode": origin.workload.mode,
-        "tp": list(grid.layouts.tp),
-        "pp": list(grid.layouts.pp),
-        "serving": service.serving.model_dump(exclude={"tp", "pp"}),
-        **conversation(question, placed=False),
-        "concurrency": list(grid.in_flight),
-        "arrivals": grid.arrivals,
-        "simulated": simulated,
-        "rounds": ROUNDS if simulated and grid.arrivals == "closed" else None,
-        "seed": grid.seed if simulated else None,
-        "optimisations": service.optimisations.asked(),
-        "pools": None if grid.pools is None else _inputs_of_pools(found),
-        "measured": of_file,
-    }
+def _mark(point: CurvePoint) -> Mark:
+    x, y = point.x_ms or 0.0, point.requests_per_s_per_8_gpus or 0.0
+    return Mark(x, y, f"{point.concurrency:,}", chosen=point.chosen, ringed=point.pareto)
 
 
-def _inputs_of_pools(found: Curve) -> dict[str, Any]:
-    """What is fixed along lines of pools, and the loads of each in requests in flight over both pools."""
-    loads = [list(line.pools.in_flight) for line in found.lines if isinstance(line.pools, Pair)]
-    return {"fixed": _fixed().value, "concurrency": loads}
+def _styles(lines: Sequence[LineRecord]) -> list[int]:
+    """The number of each line's style: a layout's own, the same for what was measured and predicted of it."""
+    numbers: dict[tuple[Any, ...], int] = {}
+    times: dict[tuple[Any, ...], int] = {}
+    found = []
+    for line in lines:
+        same = (line.gpu, line.weight_precision, line.tp, line.pp, line.ep, line.dp, line.cp, line.dcp)
+        times[line.origin, *same] = nth = times.get((line.origin, *same), 0) + 1
+        found.append(numbers.setdefault((*same, nth), len(numbers)))
+    return found
 
 
-def _fixed() -> Assumption:
-    """What does not change along a line of pools."""
-    from sizing.answers.pool_lines import BUDGET, MOST_LINES
-
-    fixed = (
-        "layouts and replicas of both pools. Those that --disaggregate leaves open are of the pair that serves the most within the "
-        f"limits on {BUDGET} GPUs (the fastest alone where none keeps them): its layouts, and the {MOST_LINES} ratios of prefill "
-        "to decode replicas nearest to its own"
+def _title(record: CurveRecord) -> str:
+    """Write what all lines are of: model, precisions, lengths; layouts, GPUs, loads; engines."""
+    i, shown = record.inputs, [line for line in record.lines if line.points]
+    loads = [point.concurrency for line in shown for point in line.points]
+    precisions = "/".join(dict.fromkeys((line.weight_precision or "unstated").upper() for line in shown))
+    layouts, gpus, engines = (
+        ", ".join(dict.fromkeys(write(line) for line in shown)) for write in (shape, attrgetter("gpu"), _engine)
     )
-    return Assumption("fixed along a line of pools", fixed, "", "assumed", "both pools under Poisson arrivals")
+    return (
+        f"{i['model']}, {precisions} weights, ISL {i['isl']:,}, OSL {i['osl']:,}\n"
+        f"{layouts} on {gpus}, concurrency {min(loads):,} to {max(loads):,} per replica (beside points)\n{engines}"
+    )
 
 
-def _rests_on(found: Curve, of: CurveInputs | None, measured: Measured | None) -> Iterator[Assumption]:
-    """Yield what is assumed and read: of the chosen line, or else the first that fits, and how loads are driven."""
-    if measured is not None:
-        for source in measured.sources:
-            rows = sum((row.source or "not stated") == source for row in measured.rows)
-            yield Assumption("points of a closed loop", rows, "rows", "measured", source)
-    if of is None:
-        return
-    yield from assumptions.of_model(of.question, of.question.origin.notes)
-    yield _driven(of.grid)
-    yield from assumptions.of_limits(of.question)
-    lines = [found.chosen[0]] if found.chosen is not None else []
-    line = next((line for line in (*lines, *found.lines) if line.parts), None)
-    if line is None:
-        return
-    for part in line.parts:
-        yield from assumptions.of_memory(of.question, part.replica)
-        yield from assumptions.of_time(of.question, part.replica, part.kernels)
-    if isinstance(line.pools, Pair):
-        from sizing.report.parts import pools
-
-        yield _fixed()
-        yield from pools.assumptions(line.pools.asked.facts)
+def _percent(share: float) -> str:
+    return percent(share).removesuffix(" %")
 
 
-def _driven(grid: Grid) -> Assumption:
-    """How loads come about."""
-    if grid.arrivals == "poisson":
-        simulated = "simulated through the engine's scheduler, in the steady state"
-        how = simulated if grid.tokens is not None else "in closed form (--no-verify)"
-        what = "the rate that keeps so many in flight on average; nothing is said where no stable rate does"
-        return Assumption("load", what, "", "assumed", f"Poisson arrivals, {how}")
-    if grid.tokens is None:
-        what = "all requests start together, have equal lengths and stay grouped; nothing is said beyond the slots"
-        return Assumption("load", what, "", "assumed", "closed loop in closed form (--no-verify)")
-    what = f"an end brings the next request; each place is filled {ROUNDS} times"
-    return Assumption("load", what, "", "assumed", "closed loop, simulated through the engine's scheduler")
+COLUMNS = (
+    Quantity("concurrency", "in flight", "{:,}".format),
+    *(Quantity(f"{metric}_ms", f"{metric.upper()} ms") for metric in METRICS),
+    Quantity("requests_per_s_per_8_gpus", "req/s /8 GPUs"),
+    Quantity("output_tokens_per_s_per_gpu", "tok/s /GPU"),
+    Quantity("output_tokens_per_s_per_user", "tok/s /user"),
+    Quantity("mbu", "MBU %", _percent),
+    Quantity("mfu", "MFU %", _percent),
+    Quantity("kv_cache_utilisation", "cache %", _percent),
+)
+SPARE = ("MFU %", "tok/s /user", "MBU %", "tok/s /GPU")
+
+
+def _table(record: CurveRecord, line: LineRecord, at: str) -> Table:
+    """One row a concurrency, with the statistic of the axis where that is no mean."""
+    axis, columns, spare = record.x, list(COLUMNS), list(SPARE)
+    if axis.statistic != "mean":
+        columns.insert(4, Quantity("x_ms", f"{axis.statistic} {axis.metric.upper()} ms"))
+        spare.insert(2, f"{axis.metric.upper()} ms")
+    measured = ", measured" if line.origin == "measured" else ""
+    heading = f"{line_name(line)}{measured} on {line.gpu}, {_engine(line)}"
+    said = in_words("marks", "marks", _marks, nothing="")
+    return Table((*columns, said), line.points, at, heading, spare=tuple(spare))
+
+
+def _marks(point: CurvePoint) -> str | None:
+    """Write what a point is, a letter each, and which limits it breaks; nothing of the latter where nothing is known."""
+    letters = {"C": point.chosen, "P": point.pareto, "K": point.knee, "F": point.cache_full, "W": point.beyond_slots}
+    over = {False: "", None: "?"}
+    broken = "".join(
+        f"{metric[0].upper()}{over[met]}"
+        for metric, met in point.limits_met.items()
+        if met is not True and point.requests_per_s
+    )
+    return f"{''.join(letter for letter, holds in letters.items() if holds)} {broken}".strip() or None
+
+
+def _refused(record: CurveRecord) -> Iterator[Line]:
+    refused = [f"{line_name(line)}{_on(line, record)}: {line.reason}" for line in record.lines if not line.fits]
+    more = [f"and {len(refused) - MOST_REASONS} more: --format csv"] if len(refused) > MOST_REASONS else []
+    yield from labelled("Not drawn", [*refused[:MOST_REASONS], *more])
+
+
+def _pareto(record: CurveRecord) -> Iterator[Line]:
+    """Yield the Pareto set, fastest first: throughput at latency."""
+    for origin, label in (("measured", "Pareto, measured"), ("predicted", "Pareto set")):
+        found = [(line, point) for line, point in _points(record, "pareto") if line.origin == origin]
+        words = "; ".join(
+            f"{number(point.requests_per_s_per_8_gpus)} at {milliseconds(point.x_ms)} "
+            f"({line_name(line)}{_on(line, record)}, {point.concurrency:,})"
+            for line, point in sorted(found, key=lambda entry: entry[1].x_ms or 0.0)
+        )
+        if words:
+            yield Line(f"{PER_8} at {record.x.statistic} {record.x.metric.upper()} (line, in flight): {words}", label)
+
+
+def _knees(record: CurveRecord) -> Iterator[Line]:
+    found = [
+        f"{line_name(line)}{_on(line, record)} at {point.concurrency:,}" for line, point in _points(record, "knee")
+    ]
+    if found:
+        yield Line("in flight: " + "; ".join(found), "Knees")
+
+
+def _full(record: CurveRecord) -> Iterator[Line]:
+    """Yield from where on each cache is full, and what it holds."""
+    found = []
+    for line in record.lines:
+        if line.cache_holds is not None:
+            first = next((f"from {point.concurrency:,}" for point in line.points if point.cache_full), "at none drawn")
+            holds = f"(holds {number(line.cache_holds)}, the engine runs {line.slots:,})"
+            found.append(f"{line_name(line)}{_on(line, record)} {first} {holds}")
+    if found:
+        yield Line("in flight, of mean length: " + "; ".join(found), "Cache full")

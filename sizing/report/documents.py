@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.formats.view import Assumption, Explanation
 from sizing.report.parts.bands import ErrorBand
-from sizing.report.parts.figures import Latency, LoadFigures, Throughput, Utilisation
+from sizing.report.parts.conversation import IdleConversations
+from sizing.report.parts.figures import Latency, LoadFigures, MemoryFigures, Throughput, Utilisation
 from sizing.report.parts.limiting import Limiting
-from sizing.report.parts.memory import MemoryFigures
 
 if TYPE_CHECKING:
     from sizing.report.documents_pools import Disaggregated
@@ -131,16 +131,6 @@ class Simulation(NamedTuple):
     kv_utilisation_mean: float
     kv_utilisation_max: float
     preemptions: int
-
-
-class IdleConversations(NamedTuple):
-    """Conversations between two turns, of one replica: those whose cache should be kept, the room for them, and the share of
-    turns that was taken to find their history.
-    """
-
-    needed: float
-    room: float
-    histories_kept: float
 
 
 class Estimate(NamedTuple):

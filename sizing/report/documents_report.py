@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sizing.report.curve import RateLine
+from sizing.answers.lines import LineByRate
 from sizing.report.documents import Estimate
+from sizing.report.parts.layouts import sizes
+from sizing.specs.units import Statistics
 
 
 class Sensitivity(NamedTuple):
@@ -26,6 +28,39 @@ class Sensitivity(NamedTuple):
     reason: str | None
 
 
+class RatePoint(NamedTuple):
+    """One replica under Poisson arrivals at a rate; `share_of_stable` is of the highest rate at which queues end.
+
+    `is_answer` marks the load that the answer's replicas run at.
+    """
+
+    requests_per_s_per_replica: float | None
+    requests_per_s_per_gpu: float | None
+    requests_per_s_per_8_gpus: float | None
+    share_of_stable: float
+    in_flight: float
+    ttft_ms: Statistics
+    itl_ms: Statistics
+    e2e_ms: Statistics
+    feasible: bool
+    is_answer: bool
+
+
+class RateLine(NamedTuple):
+    """A layout with its points by rate; `gpus` are those of one replica."""
+
+    gpu: str
+    weight_precision: str
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    gpus: int
+    points: tuple[RatePoint, ...]
+
+
 class Report(NamedTuple):
     """The document of `llmsize report`; `simulated` says whether each size in it was confirmed by simulation.
 
@@ -43,3 +78,27 @@ class Report(NamedTuple):
     curve: Any
     comparison: Any
     schema: str = "llmsize.report/1"
+
+
+def rate_line(found: LineByRate) -> RateLine:
+    """The record of a line by rate; its chosen point is the load of the answer."""
+    line, layout = found.line, found.line.layout
+    assert layout is not None and line.gpus is not None
+    points = [
+        RatePoint(
+            requests_per_s_per_replica=point.requests_per_s,
+            requests_per_s_per_gpu=point.requests_per_s_per_gpu,
+            requests_per_s_per_8_gpus=point.requests_per_s_per_8_gpus,
+            share_of_stable=share,
+            in_flight=point.concurrency,
+            ttft_ms=point.latency_ms.ttft,
+            itl_ms=point.latency_ms.itl,
+            e2e_ms=point.latency_ms.e2e,
+            feasible=point.feasible,
+            is_answer=point.chosen,
+        )
+        for share, point in zip(found.shares, line.points, strict=True)
+    ]
+    return RateLine(
+        gpu=line.gpu, weight_precision=line.weight_precision, **sizes(layout), gpus=line.gpus, points=tuple(points)
+    )

@@ -12,7 +12,7 @@ from sizing.formats.view import Assumption
 from sizing.planning import cost
 from sizing.question.question import situation_of
 from sizing.replica.replica import Refusal
-from sizing.report import check_command, explain, talks
+from sizing.report import check_command, explain
 from sizing.report.documents import (
     Alternative,
     Conservative,
@@ -23,11 +23,18 @@ from sizing.report.documents import (
     Simulation,
     Users,
 )
-from sizing.report.parts import assumptions, bands
+from sizing.report.parts import assumptions, bands, conversation
 from sizing.report.parts.bands import ErrorBand
-from sizing.report.parts.figures import latency, load_figures, phase_steps, throughput, utilisation
+from sizing.report.parts.figures import (
+    MemoryFigures,
+    latency,
+    load_figures,
+    memory_figures,
+    phase_steps,
+    throughput,
+    utilisation,
+)
 from sizing.report.parts.limiting import limiting, unmet
-from sizing.report.parts.memory import MemoryFigures, memory_figures
 from sizing.report.parts.question import habits, inputs
 from sizing.specs.units import MILLI
 
@@ -98,13 +105,13 @@ def build(
         rejected=turned_down,
         assumptions=_assumptions(best, outcome),
         simulate_command=check_command.simulate(best, outcome.question),
-        idle_conversations=talks.idle(best, request),
+        idle_conversations=conversation.idle(best, request),
     )
     if not explained:
         return document
     document = explain.with_explanations(document, best, outcome, prefill, decode)
     return document._replace(
-        explanations=(*document.explanations, *talks.explanations(best), *bands.explanations(predicted))
+        explanations=(*document.explanations, *conversation.explanations(best), *bands.explanations(predicted))
     )
 
 

@@ -75,7 +75,7 @@ def page(document: Report) -> Page:
         asked=html_answer.asked(document),
         figures=tuple(table for table in tables if table is not None),
         memory=None if estimate.memory is None else html_memory.bar(document, estimate.memory, "/estimate/memory"),
-        drawings=html_curve.drawings(document),
+        drawings=tuple(html_curve.drawings(document)),
         curve_note=html_curve.note(document),
         comparison=html_compare.comparison(document),
         sensitivity=html_answer.sensitivity(document),

@@ -1,41 +1,44 @@
-"""The page's charts of throughput against latency, one for each latency that is limited, and their table."""
+"""The page's charts of throughput against latency, one for each latency that is limited, and their tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from sizing.answers.points import METRICS, CurvePoint, Metric
+from sizing.formats import view
+from sizing.formats.charts import Chart, chart
+from sizing.formats.view import Figure, Mark, Quantity, Series, Tick, in_words
 from sizing.formats.words import milliseconds, number, percent
-from sizing.report.curve import CurveRecord, LineRecord, RateLine, RatePoint, shape
-from sizing.report.documents_report import Report
-from sizing.report.html_cells import Cell, Table, columns, figure, words
-from sizing.report.html_chart import Chart, Datum, Series, chart
-from sizing.report.parts.figures import Statistics
+from sizing.report.curve import PER_8
+from sizing.report.curve_record import LineRecord, shape
+from sizing.report.documents_report import RateLine, RatePoint, Report
+from sizing.report.html_cells import Table, section_table
 from sizing.report.parts.layouts import layout
 from sizing.specs.workload import Limits
 
-THROUGHPUT = "requests/s per 8 GPUs"
-Shown = tuple[tuple[str, str, Callable[[Any], str]], ...]  # of a table: heading, key of the point, how it is written
-CURVE_COLUMNS: Shown = (
-    ("in flight on a replica", "concurrency", "{:,}".format),
-    ("TTFT", "ttft_ms", milliseconds),
-    ("ITL", "itl_ms", milliseconds),
-    ("E2E", "e2e_ms", milliseconds),
-    (THROUGHPUT, "requests_per_s_per_8_gpus", number),
-    ("requests/s a GPU", "requests_per_s_per_gpu", number),
-    ("tokens/s a user", "output_tokens_per_s_per_user", number),
-    ("cache used", "kv_cache_utilisation", percent),
+COMMON = (Quantity("requests_per_s_per_8_gpus", PER_8), Quantity("requests_per_s_per_gpu", "requests/s a GPU"))
+CURVE_COLUMNS = (
+    Quantity("concurrency", "in flight on a replica", "{:,}".format),
+    *(Quantity(f"{metric}_ms", metric.upper(), milliseconds) for metric in METRICS),
+    *COMMON,
+    Quantity("output_tokens_per_s_per_user", "tokens/s a user"),
+    Quantity("kv_cache_utilisation", "cache used", percent),
 )
-RATE_COLUMNS: Shown = (
-    ("requests/s a replica", "requests_per_s_per_replica", number),
-    ("of the stable rate", "share_of_stable", percent),
-    ("in flight on a replica", "in_flight", number),
-    ("TTFT", "ttft_ms/mean", milliseconds),
-    ("ITL", "itl_ms/mean", milliseconds),
-    ("E2E", "e2e_ms/mean", milliseconds),
-    (THROUGHPUT, "requests_per_s_per_8_gpus", number),
-    ("requests/s a GPU", "requests_per_s_per_gpu", number),
+RATE_COLUMNS = (
+    Quantity("requests_per_s_per_replica", "requests/s a replica"),
+    Quantity("share_of_stable", "of the stable rate", percent),
+    Quantity("in_flight", "in flight on a replica"),
+    *(Quantity(f"{metric}_ms/mean", metric.upper(), milliseconds) for metric in METRICS),
+    *COMMON,
+)
+RATE_NOTE = (
+    "A line is a layout, a point a rate of Poisson arrivals at one replica; up and to the left is better. The dashed "
+    "vertical line is the limit, a ring marks the load of the answer. The rates are shares of the highest stable one."
+)
+CURVE_NOTE = (
+    "A line is a layout, a point a number of requests in flight on one replica, all started together; up and to the left is "
+    "better. The dashed vertical line is the limit, a ring marks the most throughput within the limits."
 )
 
 
@@ -47,113 +50,93 @@ class Drawing(NamedTuple):
 
 
 def first_metric(limits: Limits, mode: str) -> Metric:
-    """Return the latency to mark the best point by: E2E of whole answers; of streams TTFT, or ITL where it alone is limited."""
-    return shown_metrics({name: getattr(limits, name) for name in METRICS}, mode)[0]
+    """The latency to mark the best point by: the first that is limited, else the one that counts in the mode."""
+    return _metrics({name: getattr(limits, name) for name in METRICS}, mode)[0]
 
 
-def shown_metrics(limits: dict[str, Any], mode: str) -> tuple[Metric, ...]:
-    """Return the latencies to draw against: those limited, else the one that counts in the mode."""
+def _metrics(limits: dict[str, Any], mode: str) -> tuple[Metric, ...]:
+    """The latencies to draw against: those limited, else the one that counts in the mode."""
     limited = tuple(name for name in METRICS if limits[name] is not None)
     return limited or ("ttft" if mode == "streaming" else "e2e",)
 
 
-def drawings(report: Report) -> tuple[Drawing, ...]:
-    """Return a chart for each latency that counts, each with the table of its points."""
-    limits: dict[str, Any] = {name: report.estimate.inputs["limits"][f"{name}_ms"] for name in METRICS}
-    if report.estimate.inputs["osl"] <= 1:
+def drawings(report: Report) -> Iterator[Drawing]:
+    """Yield a chart for each latency that counts, each with the table of its points."""
+    inputs = report.estimate.inputs
+    limits: dict[str, Any] = {name: inputs["limits"][f"{name}_ms"] for name in METRICS}
+    if inputs["osl"] <= 1:
         limits["itl"] = None
-    found = []
-    for metric in shown_metrics(limits, report.estimate.inputs["mode"]):
+    for metric in _metrics(limits, inputs["mode"]):
         limit = limits[metric]
         statistic = limit["statistic"] if limit is not None else "mean"
-        drawn = chart(
-            f"chart-{metric}",
-            f"{metric.upper()} ({statistic}) against throughput",
+        figure = Figure(
             f"{metric.upper()}, {statistic} (ms)",
-            THROUGHPUT,
-            [_series(line, metric, statistic) for line in _lines(report)],
-            None if limit is None else (limit["ms"], f"limit {milliseconds(limit['ms'])}"),
+            PER_8,
+            tuple(Series(_name(line), tuple(_points_drawn(line, metric, statistic))) for line in _lines(report)),
+            limit=None if limit is None else Tick(limit["ms"], f"limit {milliseconds(limit['ms'])}"),
+            title=f"{metric.upper()} ({statistic}) against throughput",
         )
+        drawn = chart(figure, f"chart-{metric}")
         if drawn is not None:
-            found.append(Drawing(drawn, _table(report, metric, statistic)))
-    return tuple(found)
+            yield Drawing(drawn, _table(report, metric, statistic))
 
 
 def note(report: Report) -> str:
     """Say what the lines and points are, and which point is marked."""
-    if report.rates:
-        return (
-            "A line is a layout, a point a rate of Poisson arrivals at one replica; up and to the left is better. The dashed "
-            "vertical line is the limit, a ring marks the load of the answer. The rates are shares of the highest stable one."
-        )
-    return (
-        "A line is a layout, a point a number of requests in flight on one replica, all started together; up and to the left is "
-        "better. The dashed vertical line is the limit, a ring marks the most throughput within the limits."
-    )
+    return RATE_NOTE if report.rates else CURVE_NOTE
 
 
 def _lines(report: Report) -> Sequence[LineRecord | RateLine]:
     if report.curve is None:
         return report.rates
-    curve: CurveRecord = report.curve
-    return curve.lines
-
-
-def _latency_ms(point: CurvePoint | RatePoint, metric: Metric) -> Statistics:
-    """Return the statistics of a latency of a point."""
-    found = point.latency_ms if isinstance(point, CurvePoint) else point
-    return cast(Statistics, getattr(found, metric if isinstance(point, CurvePoint) else f"{metric}_ms"))
+    lines: tuple[LineRecord, ...] = report.curve.lines
+    return lines
 
 
 def _name(line: LineRecord | RateLine) -> str:
     runs = shape(line) if isinstance(line, LineRecord) else layout(line)
-    parts = (line.gpu, (line.weight_precision or "").upper(), runs)
-    return ", ".join(part for part in parts if part)
+    return ", ".join(part for part in (line.gpu, (line.weight_precision or "").upper(), runs) if part)
 
 
-def _series(line: LineRecord | RateLine, metric: Metric, statistic: str) -> Series:
-    return Series(_name(line), tuple(_data(line, metric, statistic)))
-
-
-def _data(line: LineRecord | RateLine, metric: Metric, statistic: str) -> Iterator[Datum]:
+def _points_drawn(line: LineRecord | RateLine, metric: Metric, statistic: str) -> Iterator[Mark]:
     for point in line.points:
-        x = getattr(_latency_ms(point, metric), statistic)
+        if isinstance(point, CurvePoint):
+            x, load = point.latency(metric, statistic), f"{point.concurrency:,} in flight"
+        else:
+            x = getattr(getattr(point, f"{metric}_ms"), statistic)
+            load = f"{number(point.requests_per_s_per_replica)} requests/s a replica"
         y = point.requests_per_s_per_8_gpus
-        if x is not None and y is not None:
-            yield Datum(x, y, _said(line, point, f"{metric.upper()} {statistic} {milliseconds(x)}"), _marked(point))
+        if not x or y is None:
+            continue
+        broken = "" if point.feasible else "; a limit is broken"
+        latency = f"{metric.upper()} {statistic} {milliseconds(x)}"
+        text = f"{_name(line)}: {load}, {latency}, {number(y)} {PER_8}{broken}"
+        yield Mark(x, y, text=text, chosen=_is_marked(point))
 
 
-def _marked(point: CurvePoint | RatePoint) -> bool:
+def _is_marked(point: CurvePoint | RatePoint) -> bool:
     return point.chosen if isinstance(point, CurvePoint) else point.is_answer
-
-
-def _said(line: LineRecord | RateLine, point: CurvePoint | RatePoint, latency: str) -> str:
-    limits = "" if point.feasible else "; a limit is broken"
-    if isinstance(point, CurvePoint):
-        load = f"{point.concurrency:,} in flight"
-    else:
-        load = f"{number(point.requests_per_s_per_replica)} requests/s a replica"
-    throughput = f"{number(point.requests_per_s_per_8_gpus)} {THROUGHPUT}"
-    return f"{_name(line)}: {load}, {latency}, {throughput}{limits}"
 
 
 def _table(report: Report, metric: Metric, statistic: str) -> Table:
     rates = report.curve is None
     shown, root = (RATE_COLUMNS, "/rates") if rates else (CURVE_COLUMNS, "/curve/lines")
-    rows: list[tuple[Cell, ...]] = []
-    for row, line in enumerate(_lines(report)):
-        points: Sequence[CurvePoint | RatePoint] = line.points
-        for column, point in enumerate(points):
-            at = f"{root}/{row}/points/{column}"
-            x = f"{at}/{metric}_ms/{statistic}" if rates else f"{at}/latency_ms/{metric}/{statistic}"
-            cells = (figure(report, f"{at}/{name}", write) for _, name, write in shown)
-            mark = ("the answer" if rates else "chosen") if _marked(point) else ""
-            verdict = ", ".join(text for text in ("yes" if point.feasible else "no", mark) if text)
-            rows.append((words(_name(line)), figure(report, x, milliseconds), *cells, words(verdict)))
-    names = (f"{metric.upper()} {statistic}", *(name for name, _, _ in shown))
-    how = "simulated" if report.simulated else "closed form"
-    return Table(
-        f"Points of the curves ({how}), {metric.upper()} {statistic} on the axis; latencies without a statistic are means",
-        columns("layout", *names, "limits kept", words_last=1),
-        tuple(rows),
-    )
+    key = f"{metric}_ms/{statistic}" if rates else f"latency_ms/{metric}/{statistic}"
+    mark = "the answer" if rates else "chosen"
+
+    def verdict(point: CurvePoint | RatePoint) -> str:
+        return ("yes" if point.feasible else "no") + (f", {mark}" if _is_marked(point) else "")
+
+    def of_line(index: int, line: LineRecord | RateLine) -> Table:
+        columns = (
+            in_words("layout", "layout", lambda _: _name(line)),
+            Quantity(key, f"{metric.upper()} {statistic}", milliseconds),
+            *shown,
+            in_words("feasible", "limits kept", verdict),
+        )
+        how = "simulated" if report.simulated else "closed form"
+        title = f"Points of the curves ({how}), {metric.upper()} {statistic} on the axis; latencies without a statistic are means"
+        return section_table(report, view.Table(columns, line.points, f"{root}/{index}/points", title))
+
+    tables = [of_line(index, line) for index, line in enumerate(_lines(report))]
+    return tables[0]._replace(rows=tuple(row for table in tables for row in table.rows))

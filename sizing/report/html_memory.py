@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sizing.formats.words import gib, percent
 from sizing.report.html_cells import Cell, Table, columns, figure, words
-from sizing.report.parts.memory import MemoryFigures
+from sizing.report.parts.figures import MemoryFigures
 
 WIDTH = 480.0
 PARTS = (

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from sizing.formats.pictures import BLACK, BLUE, GREEN, ORANGE, VERMILLION, figure, rendered
 from sizing.formats.words import number
 from sizing.planning.bill import BreakEven
 from sizing.planning.break_even import SECONDS_PER_DAY, Days, usd_per_year
 from sizing.planning.offers import CostOption
 from sizing.planning.usage import LoadKind
 from sizing.report.cost import CostReport
-from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION, figure, rendered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sizing.formats.pictures import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
 from sizing.planning.fleet import Hour
 from sizing.report.plan.record import PlanReport
 from sizing.report.plan.sections import DAYS
-from sizing.report.plots import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
 from sizing.specs.demand import HOURS_OF_DAY
 from sizing.specs.units import printable
 

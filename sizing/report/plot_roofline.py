@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from sizing.formats.pictures import BLACK, BLUE, GREEN, ORANGE, VERMILLION, figure, rendered
 from sizing.formats.words import number, plural
 from sizing.replica.intensity import roof_flops_per_s
-from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, VERMILLION, figure, rendered
 from sizing.report.roofline import Roof, RooflinePoint, RooflineReport
 from sizing.specs.units import TERA
 

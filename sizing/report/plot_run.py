@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sizing.engine.simulation import Served
-from sizing.report.plots import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
+from sizing.formats.pictures import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sizing.catalog.measured import METRICS
 from sizing.evidence.errors import Comparison
-from sizing.report.plots import panels, rendered
+from sizing.formats.pictures import panels, rendered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

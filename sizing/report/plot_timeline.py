@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.engine.ticks import DECODE, EMPTY, PREFILL, TickResult, TickStep
-from sizing.report.plots import BLACK, BLUE, GREEN, ORANGE, PALE, VERMILLION, figure, rendered
+from sizing.formats.pictures import BLACK, BLUE, GREEN, ORANGE, PALE, VERMILLION, figure, rendered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,6 +14,7 @@ from sizing.formats.view import (
     Facts,
     Figure,
     Line,
+    Mark,
     Quantity,
     Rows,
     Section,
@@ -407,19 +408,21 @@ def _roof_words(roof: Roof) -> str:
 
 def _plot(record: RooflineReport) -> Iterator[Figure]:
     """Yield the operations of all steps that multiply, under the roof."""
-    shown: dict[str, list[tuple[float, float]]] = {}
+    shown: dict[str, list[Mark]] = {}
     for point in record.operations:
         if point.flops > 0 and point.intensity_flops_per_byte and point.roof_flops_per_s:
-            shown.setdefault(point.name, []).append((point.intensity_flops_per_byte, point.attained_flops_per_s / TERA))
+            mark = Mark(point.intensity_flops_per_byte, point.attained_flops_per_s / TERA)
+            shown.setdefault(point.name, []).append(mark)
     if not shown:
         return
-    series = tuple(Series(name, *map(tuple, zip(*points, strict=True))) for name, points in shown.items())
-    xs = [x for one in series for x in one.x]
+    series = tuple(Series(name, tuple(marks)) for name, marks in shown.items())
+    xs = [mark.x for marks in shown.values() for mark in marks]
     roof = record.roofs[0]
     intensities = np.geomspace(min(xs), max(xs), ROOF_POINTS)
     height = np.minimum(roof.peak_flops_per_s, intensities * roof.bandwidth_bytes_per_s) / TERA
-    over = Series(f"roof ({roof.precision.upper()})", tuple(intensities.tolist()), tuple(height.tolist()))
-    yield Figure("TFLOP/s per GPU over FLOP per byte of device memory", series, over, logarithmic=True)
+    over = tuple(Mark(*at) for at in zip(intensities.tolist(), height.tolist(), strict=True))
+    names = ("FLOP per byte of device memory", "TFLOP/s per GPU")
+    yield Figure(*names, series, Series(f"roof ({roof.precision.upper()})", over), logarithmic=True)
 
 
 def _operations(record: RooflineReport) -> Table:

@@ -27,7 +27,8 @@ from sizing.question.question import situation_of
 from sizing.report.parts import assumptions, bands, pools, quantities, traffic
 from sizing.report.parts.assumptions import NO_ITL, NO_ITL_LINE
 from sizing.report.parts.bands import ErrorBand, Predicted
-from sizing.report.parts.memory import LayoutMemory, MemoryFigures, layout_memory, memory_line
+from sizing.report.parts.figures import MemoryFigures
+from sizing.report.parts.memory import LayoutMemory, layout_memory, memory_line
 from sizing.report.parts.pools import SimulatedPools
 from sizing.report.parts.question import inputs_of_layout, labels, limits_in_ms, setup
 from sizing.specs.bands import LATENCIES, region

@@ -20,7 +20,8 @@ from places import DATA, SHARED
 from sizing.answers import curve
 from sizing.cli.main import run
 from sizing.cli.ranges import MOST_VALUES, numbers, whole_numbers
-from sizing.formats.charts import HEIGHT, LABEL, WIDTH, Dots, rows
+from sizing.formats.charts import COLUMNS, LABEL, ROWS, plotted
+from sizing.formats.view import Figure, Mark, Series, Tick
 
 COURSE = str(DATA / "course_8b_2000_200.csv")
 MEASURED = SHARED / "measured" / "closed_loop.csv"
@@ -488,7 +489,7 @@ def test_the_picture_is_of_the_form_of_its_ending(form: str, start: bytes, tmp_p
 
 
 def test_lines_are_told_apart_without_colour() -> None:
-    from sizing.report.plots import style
+    from sizing.formats.pictures import style
 
     plain = [(style(n).marker, style(n).line, style(n).hollow) for n in range(14)]
     assert len(set(plain)) == 14
@@ -497,11 +498,12 @@ def test_lines_are_told_apart_without_colour() -> None:
 
 def test_the_plot_in_text_has_its_marks_in_place() -> None:
     # Over one decade and half the height: the first point bottom left of the middle row, the second top right.
-    drawn = list(rows([Dots((10.0, 100.0), (5.0, 10.0))], (100.0, 10.0), 31.6228))
-    cells = [row[LABEL + 2 :] for row in drawn[:HEIGHT]]
-    assert cells[0][WIDTH - 1] == "*"
-    assert cells[HEIGHT // 2][0] == "a"
-    assert {row.find(":") for row in cells} == {(WIDTH - 1) // 2}  # 31.6 is the middle of a decade
+    series = Series("line", (Mark(10.0, 5.0), Mark(100.0, 10.0, chosen=True)))
+    drawn = list(plotted(Figure("x", "y", (series,), limit=Tick(31.6228, "limit"))))
+    cells = [row[LABEL + 2 :] for row in drawn[:ROWS]]
+    assert cells[0][COLUMNS - 1] == "*"
+    assert cells[ROWS // 2][0] == "a"
+    assert {row.find(":") for row in cells} == {(COLUMNS - 1) // 2}  # 31.6 is the middle of a decade
     assert all(len(row) <= 60 for row in drawn)
     assert drawn[0].startswith(f"{'10':>{LABEL}} |") and "10" in drawn[-1] and "50" in drawn[-1]
 

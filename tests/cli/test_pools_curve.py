@@ -16,9 +16,8 @@ from sizing.answers.curve import evaluated
 from sizing.answers.lines import CurveLine, Grid, Layouts, Pair
 from sizing.catalog import shelf
 from sizing.cli.main import run
-from sizing.question.question import PoolSpace, SeparatePools
+from sizing.question.question import PoolSpace, Question, SeparatePools
 from sizing.specs.optimisations import HandOver, PoolLayout
-from sizing.specs.workload import Tokens
 
 Capsys = pytest.CaptureFixture[str]
 BASE = ["-m", "llama-3.1-70b", "-g", "h100-sxm", "--isl", "2000", "--osl", "300"]
@@ -42,12 +41,8 @@ def ratio(line: dict[str, Any]) -> tuple[int, int]:
     return line["pools"]["prefill"]["replicas"], line["pools"]["decode"]["replicas"]
 
 
-def grid(tokens: Tokens | None = None) -> Grid:
-    """Two prefill replicas of 8 GPUs and one that decodes on 8, up to the most that they hold."""
-    sides = (PoolLayout(replicas=2, tp=4, pp=2), PoolLayout(replicas=1, tp=8))
-    h100 = option("h100-sxm")
-    asked = SeparatePools(*(PoolSpace((h100,), side) for side in sides), shelf.only(HandOver))
-    return Grid((h100,), (None,), Layouts((8,), (1,)), (1,), tokens, "poisson", pools=asked)
+def grid(*, simulated: bool = False) -> Grid:
+    return Grid(Layouts((8,), (1,)), (1,), arrivals="poisson", simulated=simulated)
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +56,23 @@ def pair_of(line: CurveLine) -> Pair:
     return line.pools
 
 
-def _request() -> Any:
-    return ask(real_model("llama-3.1-70b"), isl=2000, osl=300, demand=None, gpu_budget=128, limits={"itl": "25ms"})
+def _request() -> Question:
+    """Two prefill replicas of 8 GPUs and one that decodes on 8, up to the most that they hold."""
+    sides = (PoolLayout(replicas=2, tp=4, pp=2), PoolLayout(replicas=1, tp=8))
+    h100 = option("h100-sxm")
+    pools = SeparatePools(*(PoolSpace((h100,), side) for side in sides), shelf.only(HandOver))
+    asked = ask(real_model("llama-3.1-70b"), isl=2000, osl=300, demand=None, gpu_budget=128, limits={"itl": "25ms"})
+    return asked.with_(gpu_types=(h100,), pools=pools)
 
 
-@pytest.mark.parametrize("tokens", [None, Tokens(isl=2000, osl=300)])
-def test_pools_serve_no_more_than_the_smaller_of_them(line: CurveLine, tokens: Tokens | None) -> None:
+@pytest.mark.parametrize("simulated", [False, True])
+def test_pools_serve_no_more_than_the_smaller_of_them(line: CurveLine, simulated: bool) -> None:
     """And more the more are in flight; a simulation of some thousand requests is off by a per cent or two."""
-    (drawn,) = evaluated([line], _request(), grid(tokens))
+    (drawn,) = evaluated([line], _request(), grid(simulated=simulated))
     rates = [point.requests_per_s for point in drawn.points if point.requests_per_s is not None]
     smaller = min(pool.count * pool.load.highest_per_s for pool in pair_of(line).pair.pools)
     assert len(rates) >= 8 and rates == sorted(rates)
-    assert smaller / 2 < rates[-1] <= smaller * (1 if tokens is None else 1.02)
+    assert smaller / 2 < rates[-1] <= smaller * (1.02 if simulated else 1)
 
 
 def test_the_heaviest_load_without_any_asked_is_nine_tenths_of_the_highest_rate(line: CurveLine) -> None:

@@ -13,8 +13,9 @@ import pytest
 
 import sizing
 from sizing.cli.main import run
+from sizing.formats.charts import chart, linear_ticks, log_ticks
+from sizing.formats.view import Figure, Mark, Series, Tick
 from sizing.report.html_cells import value_at
-from sizing.report.html_chart import Datum, Series, chart, linear_ticks, log_ticks
 
 ASKED = ["report", "chat", "-g", "h100-sxm,h200-sxm"]
 INFEASIBLE = ["report", "-m", "llama-3.1-70b", "-g", "l4", "--tp", "1", "--isl", "1000", "--osl", "200", "--rps", "5"]
@@ -365,20 +366,19 @@ def test_ticks_are_round_and_inside() -> None:
 
 
 def test_a_chart_places_values_on_its_axes() -> None:
-    drawn = chart(
-        "c", "title", "x (ms)", "y", [Series("one", (Datum(100, 0, "a"), Datum(1000, 50, "b")))], (1000.0, "limit 1 s")
-    )
+    series = Series("one", (Mark(100, 0), Mark(1000, 50)))
+    drawn = chart(Figure("x (ms)", "y", (series,), limit=Tick(1000.0, "limit 1 s")), "c")
     assert drawn is not None and drawn.limit is not None
     (first, last) = drawn.series[0].dots
     assert drawn.left < first.x < last.x < drawn.right
     assert first.y == drawn.bottom and drawn.top < last.y < drawn.bottom
     assert drawn.limit.at == last.x
     # Logarithmic: the middle between 100 and 1,000 is their geometric mean.
-    middle = chart("c", "t", "x", "y", [Series("s", (Datum(100, 1, ""), Datum(10**2.5, 1, ""), Datum(1000, 1, "")))])
+    middle = chart(Figure("x", "y", (Series("s", (Mark(100, 1), Mark(10**2.5, 1), Mark(1000, 1))),)), "c")
     assert middle is not None
     a, b, c = (dot.x for dot in middle.series[0].dots)
     assert b - a == pytest.approx(c - b, abs=0.2)
 
 
 def test_nothing_to_draw_is_no_chart() -> None:
-    assert chart("c", "t", "x", "y", [Series("empty", ())]) is None
+    assert chart(Figure("x", "y", (Series("empty", ()),)), "c") is None

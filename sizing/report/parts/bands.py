@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import shelf
@@ -12,13 +12,10 @@ from sizing.formats.words import between
 from sizing.model.extras import NOTHING
 from sizing.question.question import situation_of
 from sizing.report.parts import quantities
-from sizing.report.parts.figures import Latency, LoadFigures, Throughput
+from sizing.report.parts.figures import Latency, LoadFigures, MemoryFigures, Throughput
 from sizing.report.parts.quantities import KV_CACHE_GIB, REQUESTS_PER_S, WEIGHTS_GIB
 from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Bands, Situation, find, region
 from sizing.specs.bands import ErrorBand as ErrorBand
-
-if TYPE_CHECKING:
-    from sizing.report.parts.memory import MemoryFigures
 
 TITLES: dict[BandMetric, str] = {
     "ttft": "TTFT",

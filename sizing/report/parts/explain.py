@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from sizing.formats.view import Explanation, Facts, Line
 from sizing.formats.words import number
-from sizing.report.parts.memory import MemoryFigures
+from sizing.report.parts.figures import MemoryFigures
 from sizing.specs.engine import EngineSettings
 
 POOL_FORMULAS = {

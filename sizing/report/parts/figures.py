@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.model.attention.terms import Numeric
+from sizing.model.memory import MemoryUse
 from sizing.question.question import Question
 from sizing.replica import step as step_model
 from sizing.replica.step import Batch, Step
@@ -58,6 +59,34 @@ class Utilisation(NamedTuple):
     decode_mbu: float | None
     decode_mfu: float | None
     decode_bound: str | None
+
+
+class MemoryFigures(NamedTuple):
+    """Memory of one GPU of the tightest rank, and what its cache pool holds over the replica.
+
+    Of the weights `beside_gib` run beside the model (draft, adapters, image encoder); of the pool `shared_prefix_gib` are
+    prefixes that sequences share.
+    """
+
+    visible_gib: float
+    budget_gib: float
+    weights_gib: float
+    activation_gib: float
+    non_torch_gib: float
+    cuda_graphs_gib: float
+    cuda_graphs_in_budget: bool
+    kv_cache_gib: float
+    kv_bytes_per_token: float
+    state_bytes_per_sequence: float
+    kv_cache_tokens: int
+    max_concurrency: float
+    sequence_gib: float
+    max_model_len: int
+    max_model_len_that_fits: int
+    fits: bool
+    deficit_gib: float
+    beside_gib: float = 0.0
+    shared_prefix_gib: float = 0.0
 
 
 def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
@@ -147,3 +176,28 @@ def utilisation(prefill: Step, decode: Step | None) -> Utilisation:
 def bound(step: Step) -> str:
     """Return which peak a step comes nearer to: `compute` or `memory`."""
     return "compute" if step.mfu > step.mbu else "memory"
+
+
+def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
+    """Return the memory of a layout under the names of the contract, and the longest sequence that fits."""
+    return MemoryFigures(
+        visible_gib=used.visible_gib,
+        budget_gib=used.budget_gib,
+        weights_gib=used.weights_gib,
+        activation_gib=used.activation_gib,
+        non_torch_gib=used.non_torch_gib,
+        cuda_graphs_gib=used.cuda_graphs_gib,
+        cuda_graphs_in_budget=used.graphs_in_budget,
+        kv_cache_gib=used.kv_cache_gib,
+        kv_bytes_per_token=used.kv_bytes_per_token,
+        state_bytes_per_sequence=used.fixed_bytes_per_sequence,
+        kv_cache_tokens=used.kv_cache_tokens,
+        max_concurrency=used.max_concurrency,
+        sequence_gib=used.sequence_gib,
+        max_model_len=used.max_model_len,
+        max_model_len_that_fits=longest,
+        fits=used.fits,
+        deficit_gib=used.deficit_gib,
+        beside_gib=used.beside_gib,
+        shared_prefix_gib=used.shared_prefix_gib,
+    )

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from sizing.answers import counts
 from sizing.answers.answer import Answer
 from sizing.formats.view import Explanation
 from sizing.question.question import Question
-from sizing.report.documents import IdleConversations
+
+
+class IdleConversations(NamedTuple):
+    """Conversations between two turns, of one replica: those whose cache should be kept, the room for them, and the share of
+    turns that was taken to find their history.
+    """
+
+    needed: float
+    room: float
+    histories_kept: float
 
 
 def explanations(best: Answer) -> Iterator[Explanation]:
     """Yield how the lengths and hit rate of conversations came about."""
     cached = best.pool.replica.service.extras.cached
-    talk = cached.talk
-    if talk is None:
+    conversation = cached.talk
+    if conversation is None:
         return
-    lengths = f"s = {talk.shared:,}, n = {talk.adds:,}, o = {talk.osl:,}, T = {talk.turns:,}"
+    lengths = (
+        f"s = {conversation.shared:,}, n = {conversation.adds:,}, o = {conversation.osl:,}, T = {conversation.turns:,}"
+    )
     yield Explanation(
-        "ISL", talk.mean_isl, "tokens, mean over turns", "derived", "mean over t = 1..T of s + t*n + (t-1)*o", lengths,
+        "ISL", conversation.mean_isl, "tokens, mean over turns", "derived", "mean over t = 1..T of s + t*n + (t-1)*o", lengths,
         "--isl (s + n, the first prompt), --prefix-shared (s), --osl (o), --turns (T)",
     )  # fmt: skip
     yield Explanation(

@@ -1,0 +1,327 @@
+"""The record of `llmsize curve`: lines with their points, the points that matter, what all is of and rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sizing.answers.curve import Curve, CurveAxis
+from sizing.answers.lines import CurveLine, Grid, Origin, Pair
+from sizing.answers.measured import Measured
+from sizing.answers.points import METRICS, CurvePoint
+from sizing.engine.simulation import ROUNDS
+from sizing.formats.view import Assumption, plain
+from sizing.formats.words import milliseconds
+from sizing.model.architecture import SIZES
+from sizing.question.question import Question
+from sizing.report.parts import assumptions
+from sizing.report.parts.layouts import layout, sizes
+from sizing.report.parts.question import conversation
+from sizing.specs.units import MILLI
+from sizing.specs.workload import Limits
+
+if TYPE_CHECKING:  # loaded where separate pools are drawn
+    from sizing.report.parts.pools import PoolShapes
+
+MARKS = ("pareto", "knee", "chosen")
+OF_POINTS = (*MARKS, "bands", "latency_ms")  # what a point says beside the figures that make a mark of it
+OF_LINES = ("points", "reason", "fits")
+
+
+class LineRecord(NamedTuple):
+    """A layout of one GPU type and weight precision with its points by concurrency; `gpus` are those of one replica.
+
+    `slots` are the requests that the engine runs at once, `cache_holds` those of mean length that its cache holds. One that
+    does not fit has a reason and no points. `source` is where a measured line is from, whose weight precision may be empty:
+    not stated. Of separate `pools` the GPUs are those of both, `concurrency` is over both, and what one replica alone has (its
+    layout, slots, cache) is null; MBU, MFU and the cache in use of their points are the decode pool's.
+    """
+
+    origin: Origin
+    gpu: str
+    weight_precision: str
+    kv_precision: str | None
+    tp: int | None
+    pp: int | None
+    ep: int | None
+    dp: int | None
+    cp: int | None
+    dcp: int | None
+    gpus: int | None
+    engine: str
+    engine_version: str | None
+    fits: bool
+    reason: str | None
+    slots: int | None
+    slots_bound: str | None
+    cache_holds: float | None
+    source: str | None
+    points: tuple[CurvePoint, ...]
+    pools: PoolShapes | None
+
+
+class CurveLimiting(NamedTuple):
+    """Why no point will do: the limit that the nearest one breaks (null: nothing fits, or nothing is stated), and how far.
+
+    `excess` is 0.1 where the nearest point, which stands in `nearest` with its line's keys, is 10 % over.
+    """
+
+    limit: str | None
+    detail: str
+    excess: float | None
+    nearest: dict[str, Any] | None
+
+
+class CurveRecord(NamedTuple):
+    """The record of `llmsize curve`: `chosen`, `pareto` and `knees` are points with the keys of their line.
+
+    Measured lines, where there are any, are what is chosen from: no prediction outdoes a measurement. `pareto` is a set for
+    each origin. `cache_full` names each line's first point at which no further request of mean length fits its cache.
+    """
+
+    inputs: dict[str, Any]
+    x: CurveAxis
+    limits: dict[str, Any]
+    feasible: bool
+    limiting: CurveLimiting | None
+    chosen: dict[str, Any] | None
+    lines: tuple[LineRecord, ...]
+    pareto: tuple[dict[str, Any], ...]
+    knees: tuple[dict[str, Any], ...]
+    cache_full: tuple[dict[str, Any], ...]
+    assumptions: tuple[Assumption, ...]
+    schema: str = "llmsize.curve/1"
+
+
+def record(
+    found: Curve, question: Question | None, grid: Grid | None = None, measured: Measured | None = None
+) -> CurveRecord:
+    """The record of a curve: of lines that are predicted of a question on a grid, of `measured` ones, or of both."""
+    lines = tuple(_line(line) for line in found.lines)
+    chosen = next(iter(_flat(lines, "chosen")), None)
+    return CurveRecord(
+        inputs=_inputs(found, question, grid, measured),
+        x=found.axis,
+        limits=_limits(found.limits),
+        feasible=chosen is not None,
+        limiting=None if chosen is not None else _limiting(found, lines),
+        chosen=chosen,
+        lines=lines,
+        pareto=_flat(lines, "pareto"),
+        knees=_flat(lines, "knee"),
+        cache_full=tuple(_cache_full(line) for line in lines if line.cache_holds is not None),
+        assumptions=tuple(dict.fromkeys(_rests_on(found, question, grid, measured))),
+    )
+
+
+def _line(line: CurveLine) -> LineRecord:
+    load = line.load
+    return LineRecord(
+        origin=line.origin,
+        gpu=line.gpu,
+        weight_precision=line.weight_precision,
+        kv_precision=line.kv_precision,
+        **(dict.fromkeys(SIZES) if line.layout is None else sizes(line.layout)),
+        gpus=line.gpus,
+        engine=line.engine,
+        engine_version=line.engine_version,
+        fits=line.origin == "measured" or bool(line.parts),
+        reason=_reason(line),
+        slots=None if load is None else load.slots,
+        slots_bound=None if load is None else load.slots_bound,
+        cache_holds=line.cache_holds,
+        source=line.source,
+        points=line.points,
+        pools=_shapes(line),
+    )
+
+
+def _reason(line: CurveLine) -> str | None:
+    """Say why a line has no points."""
+    if line.pools is None or isinstance(line.pools, Pair):
+        return line.reason
+    from sizing.report.parts.pools import why_not
+
+    return why_not(line.pools.found)
+
+
+def _shapes(line: CurveLine) -> PoolShapes | None:
+    if not isinstance(line.pools, Pair):
+        return None
+    from sizing.report.parts import pools
+
+    return pools.shapes(line.pools.pair)
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    """The limits in ms with the statistic that they bound; null where none is set."""
+    found = {name: getattr(limits, name) for name in METRICS}
+    return {
+        name: None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
+        for name, limit in found.items()
+    }
+
+
+def _labels(line: LineRecord) -> dict[str, Any]:
+    """What a point of a line is of."""
+    return {name: value for name, value in line._asdict().items() if name not in OF_LINES}
+
+
+def _with_labels(line: LineRecord, point: CurvePoint) -> dict[str, Any]:
+    figures = {name: plain(value) for name, value in point._asdict().items() if name not in OF_POINTS}
+    return {**_labels(line), **figures}
+
+
+def _flat(lines: tuple[LineRecord, ...], mark: str) -> tuple[dict[str, Any], ...]:
+    return tuple(_with_labels(line, point) for line in lines for point in line.points if getattr(point, mark))
+
+
+def _cache_full(line: LineRecord) -> dict[str, Any]:
+    first = next((point for point in line.points if point.cache_full), None)
+    return {**_labels(line), "concurrency": None if first is None else first.concurrency}
+
+
+def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
+    """Say why no point will do: nothing fits, nothing states what a limit bounds, or the limit that the nearest breaks."""
+    points = [point for _, point in found.points if point.requests_per_s is not None]
+    if not points:
+        refused = next((line for line in lines if line.reason), None)
+        if refused is None:
+            return CurveLimiting(None, "no point has a throughput", None, None)
+        at = f"{refused.gpu} {line_name(refused)}"
+        return CurveLimiting(None, f"no layout fits; {at}: {refused.reason}", None, None)
+    near = found.nearest
+    if near is None:
+        unstated = [name for name in METRICS if any(point.limits_met.get(name, True) is None for point in points)]
+        names = ", ".join(f"{getattr(found.limits, name).statistic} {name.upper()}" for name in unstated)
+        return CurveLimiting(None, f"no point states all that the limits bound: {names}", None, None)
+    limit, point, line = getattr(found.limits, near.limit), near.point, lines[found.lines.index(near.line)]
+    detail = (
+        f"no point keeps {limit.statistic} {near.limit.upper()} <= {milliseconds(limit.seconds / MILLI)}; the nearest is "
+        f"{line_name(line)} on {line.gpu} with {point.concurrency:,} in flight: "
+        f"{milliseconds(point.latency(near.limit, limit.statistic))}"
+    )
+    return CurveLimiting(near.limit, detail, near.excess, _with_labels(line, point))
+
+
+def weights(precision: str) -> str:
+    """Write a weight precision, and of a source that states none just that."""
+    return precision.upper() or "weights not stated,"
+
+
+def shape(line: LineRecord) -> str:
+    """Write what a line runs: a replica's layout, or both pools."""
+    if line.pools is not None:
+        from sizing.report.parts.pools import shape_words
+
+        return shape_words(line.pools)
+    return "separate pools" if line.tp is None else layout(line)
+
+
+def line_name(line: LineRecord) -> str:
+    """Write the precision and layout of a line."""
+    return f"{weights(line.weight_precision)} {shape(line)}"
+
+
+def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None) -> dict[str, Any]:
+    """Everything resolved: of predictions where there are any, else of what was measured."""
+    of_file = None
+    if measured is not None:
+        shape_ = {"model": measured.model, "isl": measured.isl, "osl": measured.osl}
+        of_file = {"file": measured.file, "rows": len(measured.rows), **shape_, "sources": list(measured.sources)}
+        if question is None:
+            return {**shape_, "measured": of_file}
+    assert question is not None and grid is not None
+    service, origin, tokens = question.service, question.origin, question.origin.workload.tokens
+    singles = [line for line in found.lines if line.origin == "predicted" and line.pools is None]
+    return {
+        "workload": origin.workload_name,
+        "model": service.model.name,
+        "model_id": origin.model_id,
+        "gpus": [gpu_type.name for gpu_type in question.space.gpu_types],
+        "weight_precisions": list(dict.fromkeys(line.weight_precision for line in singles)),
+        "kv_precision": service.kv_precision,
+        "engine": service.engine.name,
+        "engine_title": service.engine.title,
+        "engine_version": service.engine_version,
+        "isl": service.isl,
+        "task": service.task,
+        "osl": service.output_tokens,
+        "isl_max": tokens.isl_max or service.isl,
+        "osl_max": tokens.osl_max or service.osl,
+        "isl_std": tokens.isl_std,
+        "osl_std": tokens.osl_std,
+        "max_model_len": service.max_model_len,
+        "mode": origin.workload.mode,
+        "tp": list(grid.layouts.tp),
+        "pp": list(grid.layouts.pp),
+        "serving": service.serving.model_dump(exclude={"tp", "pp"}),
+        **conversation(question, placed=False),
+        "concurrency": list(grid.in_flight),
+        "arrivals": grid.arrivals,
+        "simulated": grid.simulated,
+        "rounds": ROUNDS if grid.simulated and grid.arrivals == "closed" else None,
+        "seed": grid.seed if grid.simulated else None,
+        "optimisations": service.optimisations.asked(),
+        "pools": None if question.space.pools is None else _inputs_of_pools(found),
+        "measured": of_file,
+    }
+
+
+def _inputs_of_pools(found: Curve) -> dict[str, Any]:
+    """What is fixed along lines of pools, and the loads of each in requests in flight over both pools."""
+    loads = [list(line.pools.in_flight) for line in found.lines if isinstance(line.pools, Pair)]
+    return {"fixed": _fixed().value, "concurrency": loads}
+
+
+def _fixed() -> Assumption:
+    """What does not change along a line of pools."""
+    from sizing.answers.pool_lines import BUDGET, MOST_LINES
+
+    fixed = (
+        "layouts and replicas of both pools. Those that --disaggregate leaves open are of the pair that serves the most within the "
+        f"limits on {BUDGET} GPUs (the fastest alone where none keeps them): its layouts, and the {MOST_LINES} ratios of prefill "
+        "to decode replicas nearest to its own"
+    )
+    return Assumption("fixed along a line of pools", fixed, "", "assumed", "both pools under Poisson arrivals")
+
+
+def _rests_on(
+    found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None
+) -> Iterator[Assumption]:
+    """Yield what is assumed and read: of the chosen line, or else the first that fits, and how loads are driven."""
+    if measured is not None:
+        for source in measured.sources:
+            rows = sum((row.source or "not stated") == source for row in measured.rows)
+            yield Assumption("points of a closed loop", rows, "rows", "measured", source)
+    if question is None or grid is None:
+        return
+    yield from assumptions.of_model(question, question.origin.notes)
+    yield _driven(grid)
+    yield from assumptions.of_limits(question)
+    lines = [found.chosen[0]] if found.chosen is not None else []
+    line = next((line for line in (*lines, *found.lines) if line.parts), None)
+    if line is None:
+        return
+    for part in line.parts:
+        yield from assumptions.of_memory(question, part.replica)
+        yield from assumptions.of_time(question, part.replica, part.kernels)
+    if isinstance(line.pools, Pair):
+        from sizing.report.parts import pools
+
+        yield _fixed()
+        yield from pools.assumptions(line.pools.asked.facts)
+
+
+def _driven(grid: Grid) -> Assumption:
+    """How loads come about."""
+    if grid.arrivals == "poisson":
+        simulated = "simulated through the engine's scheduler, in the steady state"
+        how = simulated if grid.simulated else "in closed form (--no-verify)"
+        what = "the rate that keeps so many in flight on average; nothing is said where no stable rate does"
+        return Assumption("load", what, "", "assumed", f"Poisson arrivals, {how}")
+    if not grid.simulated:
+        what = "all requests start together, have equal lengths and stay grouped; nothing is said beyond the slots"
+        return Assumption("load", what, "", "assumed", "closed loop in closed form (--no-verify)")
+    what = f"an end brings the next request; each place is filled {ROUNDS} times"
+    return Assumption("load", what, "", "assumed", "closed loop, simulated through the engine's scheduler")
