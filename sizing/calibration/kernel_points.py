@@ -1,53 +1,57 @@
-"""What tells rows of efficiency apart, what tables of kernels call them, and which of them no refit touches.
+"""What tables of measured kernels hold for each row of a GPU profile: points to fit, or constants that others fitted.
 
-Tables of kernels turned into points, by the row of a GPU profile that times them.
-
-The work of attention is counted as a step counts it; that of products follows from the shares of the peaks that the
+The work of attention is counted as a step counts it. That of products follows from the shares of the peaks that the
 tables state, which leaves out what experts read and write beside their weights (below a tenth of what they move).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.calibration.kernel_tables import Tables
+from sizing.calibration.kernel_tables import (
+    DecodeFit,
+    GemmFit,
+    KernelFit,
+    Key,
+    MoeFit,
+    MoePoint,
+    PrefillFit,
+    TableLine,
+    Tables,
+    key_of_line,
+)
 from sizing.model.attention import gqa
 from sizing.specs.calibration import KeptKernels, KernelRules
 from sizing.specs.gpu import CollectiveRow, DecodeAttentionRow, EfficiencyRow, MlaDecodeRow, PrefillAttentionRow
 from sizing.specs.model import GqaAttention
 from sizing.specs.units import GIGA, MEGA, MIB, MICRO, TERA
 
+Array = NDArray[np.float64]
+ExpertT = TypeVar("ExpertT", MoePoint, MoeFit)
+Constants = Mapping[str, float | None]
 
-class Key(NamedTuple):
-    """The profile's name, and of a row what the choice among rows goes by."""
-
-    profile: str
-    operation: str
-    engine: str
-    precision: str = ""
-    head_dim: int = 0
-    cache: str = ""
-    q_heads: int = 0
-    gpus: int = 0
-    backend: str = ""
-
-    def __str__(self) -> str:
-        """Return the key in words, but for the profile."""
-        parts = [self.operation, self.engine, self.precision]
-        parts += [f"head {self.head_dim}"] if self.head_dim else []
-        parts += [f"{self.cache} cache"] if self.cache else []
-        parts += [f"{self.q_heads} heads"] if self.q_heads else []
-        parts += [f"{self.gpus} GPUs"] if self.gpus else []
-        return " ".join(part for part in parts if part)
+CACHE_BYTES = {"fp8": 1.0}  # of one cached value; in any other precision it has 16 bits
+SIXTEEN_BIT_BYTES = 2.0
+PROMPTS = {name: int(name.removeprefix("ff_isl")) for name in PrefillFit.model_fields if name.startswith("ff_isl")}
+# What columns of published constants are called in a row; a value of a curve is `name@length`.
+CONSTANTS = {
+    "t0_us": "t0_us",
+    "eff_compute": "compute",
+    "eff_mem": "memory",
+    "eff_compute_bf16peak": "compute",
+    "pnorm": "p",
+    **{column: f"flop_fraction@{length}" for column, length in PROMPTS.items()},
+}
+SAME = 0.005  # relative difference of constants that are rounded to three digits
 
 
 def key_of(profile: str, row: EfficiencyRow) -> Key:
-    """Return the key of a row of a profile."""
+    """The key of a row of a profile."""
     precision = "" if isinstance(row, CollectiveRow) else row.precision
     key = Key(profile, row.operation, row.engine, precision)
     if isinstance(row, DecodeAttentionRow):
@@ -62,7 +66,7 @@ def key_of(profile: str, row: EfficiencyRow) -> Key:
 
 
 def why_kept(key: Key, rules: Iterable[KeptKernels]) -> str | None:
-    """Return why no refit touches a row, None where one may."""
+    """Why no refit touches a row; None where one may."""
     for rule in rules:
         if (
             rule.operation in (None, key.operation)
@@ -74,49 +78,6 @@ def why_kept(key: Key, rules: Iterable[KeptKernels]) -> str | None:
         ):
             return rule.why
     return None
-
-
-class Names:
-    """The tables' names turned into the profiles'. Without a name of its own a line has no key, and is passed."""
-
-    def __init__(self, rules: KernelRules) -> None:
-        """Keep the rules that hold the names."""
-        self._rules = rules
-
-    def computed(self, gpu: str, framework: str, operation: str, precision: str) -> Key | None:
-        """Return the key of a product or of attention."""
-        rules = self._rules
-        if gpu not in rules.gpus or framework not in rules.engines or precision not in rules.precisions:
-            return None
-        return Key(rules.gpus[gpu], operation, rules.engines[framework], rules.precisions[precision])
-
-    def prefill(self, gpu: str, framework: str, precision: str, cache: str, head_dim: int) -> Key | None:
-        """Return the key of causal attention."""
-        key = self.computed(gpu, framework, "prefill_attention", precision)
-        if key is None or cache not in self._rules.precisions:
-            return None
-        return key._replace(cache=self._rules.precisions[cache], head_dim=head_dim)
-
-    def collective(self, gpu: str, source: str, operation: str, backend: str, gpus: int) -> Key | None:
-        """Return the key of a collective."""
-        rules = self._rules
-        if gpu not in rules.gpus or source not in rules.engines:
-            return None
-        if operation not in rules.operations or backend not in rules.backends:
-            return None
-        key = Key(rules.gpus[gpu], rules.operations[operation], rules.engines[source])
-        return key._replace(gpus=gpus, backend=rules.backends[backend])
-
-    def routing(self, held: Iterable[str]) -> str | None:
-        """Return the first routing of the rules that a table holds, None where it holds none."""
-        found = set(held)
-        return next((routing for routing in self._rules.routings if routing in found), None)
-
-
-Array = NDArray[np.float64]
-
-CACHE_BYTES = {"fp8": 1.0}  # of one cached value; in any other precision it has 16 bits
-SIXTEEN_BIT_BYTES = 2.0
 
 
 class KernelPoint(NamedTuple):
@@ -135,21 +96,17 @@ class Summary(NamedTuple):
     points: tuple[KernelPoint, ...]
 
     def column(self, name: str) -> Array:
-        """Return one column of the points, shape (n,)."""
+        """One column of the points, shape (n,)."""
         return np.array([getattr(point, name) for point in self.points], dtype=float)
 
 
 def summaries(tables: Tables, rules: KernelRules, versions: Mapping[Key, str]) -> dict[Key, Summary]:
-    """Return the points of each row of a known version that has enough of them."""
-    names = Names(rules)
+    """The points of each row of a known version that has enough of them."""
     points: dict[Key, list[KernelPoint]] = defaultdict(list)
-    _add_products(tables, rules, names, points)
-    _add_experts(tables, names, points)
-    _add_attention(tables, names, points)
-    for line in tables.collectives:
-        key = names.collective(line.gpu, line.source, line.op, line.backend, line.n_gpus)
-        if key is not None and line.bytes <= rules.most_message_mib * MIB:
-            points[key].append(KernelPoint(line.us * MICRO, 0.0, line.bytes, line.bytes))
+    for line, point in (*_products(tables, rules), *_experts(tables, rules), *_others(tables, rules)):
+        key = key_of_line(line, rules)
+        if key is not None:
+            points[key].append(point)
     return {
         key: Summary(versions[key], tuple(found))
         for key, found in points.items()
@@ -157,46 +114,117 @@ def summaries(tables: Tables, rules: KernelRules, versions: Mapping[Key, str]) -
     }
 
 
-def _add_products(tables: Tables, rules: KernelRules, names: Names, points: dict[Key, list[KernelPoint]]) -> None:
+def _products(tables: Tables, rules: KernelRules) -> Iterator[tuple[TableLine, KernelPoint]]:
     peaks = {(fit.gpu, fit.framework, fit.dtype): fit for fit in tables.gemm_fit}
     for line in tables.gemm:
-        key = names.computed(line.gpu, line.framework, "gemm", line.dtype)
         fit = peaks.get((line.gpu, line.framework, line.dtype))
-        if key is None or fit is None or line.weight_elems_bin not in rules.weights:
+        if fit is None or line.weight_elems_bin not in rules.weights:
             continue
         seconds = line.lat_us_median * MICRO
         flops = line.flop_frac_p50 * fit.peak_tflops_dense * TERA * seconds
-        points[key].append(
-            KernelPoint(seconds, flops, line.bw_frac_p50 * fit.peak_bw_gbs * GIGA * seconds, line.m_bin_lo)
-        )
+        yield line, KernelPoint(seconds, flops, line.bw_frac_p50 * fit.peak_bw_gbs * GIGA * seconds, line.m_bin_lo)
 
 
-def _add_experts(tables: Tables, names: Names, points: dict[Key, list[KernelPoint]]) -> None:
-    """Add expert products. Their tables state no bandwidth: it is that which others of the GPU state."""
-    bandwidths = {fit.gpu: fit.peak_bw_gbs for fit in tables.decode_fit}
-    bandwidths |= {fit.gpu: fit.peak_bw_gbs for fit in tables.gemm_fit}
+def _experts(tables: Tables, rules: KernelRules) -> Iterator[tuple[TableLine, KernelPoint]]:
+    """Points of expert products. Their tables state no bandwidth: it is the one that other tables of the GPU state."""
+    stated: tuple[DecodeFit | GemmFit, ...] = (*tables.decode_fit, *tables.gemm_fit)
+    bandwidths = {fit.gpu: fit.peak_bw_gbs for fit in stated}
     peaks = {(fit.gpu, fit.framework, fit.dtype): fit.peak_tflops_dense for fit in tables.moe_fit}
-    routing = names.routing(line.routing for line in tables.moe)
-    for line in tables.moe:
-        key = names.computed(line.gpu, line.framework, "moe", line.dtype)
+    for line in _of_one_routing(tables.moe, rules):
         tflops, gbs = peaks.get((line.gpu, line.framework, line.dtype)), bandwidths.get(line.gpu)
-        if key is None or tflops is None or gbs is None or line.routing != routing:
+        if tflops is None or gbs is None:
             continue
         seconds = line.lat_us * MICRO
         flops, moved = line.flop_frac * tflops * TERA * seconds, line.weight_bw_frac * gbs * GIGA * seconds
-        points[key].append(KernelPoint(seconds, flops, moved, line.num_tokens))
+        yield line, KernelPoint(seconds, flops, moved, line.num_tokens)
 
 
-def _add_attention(tables: Tables, names: Names, points: dict[Key, list[KernelPoint]]) -> None:
+def _others(tables: Tables, rules: KernelRules) -> Iterator[tuple[TableLine, KernelPoint]]:
+    """Points of attention and of collectives."""
     for read in tables.decode:
-        key = names.computed(read.gpu, read.framework, "decode_attention", read.kv_dtype)
-        if key is not None:
-            point = KernelPoint(read.lat_us * MICRO, 0.0, read.kv_mb * MEGA, read.kv_len)
-            points[key._replace(head_dim=read.head_dim)].append(point)
+        yield read, KernelPoint(read.lat_us * MICRO, 0.0, read.kv_mb * MEGA, read.kv_len)
     for line in tables.prefill:
-        key = names.prefill(line.gpu, line.framework, line.attn_dtype, line.kv_dtype, line.head_dim)
-        if key is not None:
-            mixer = GqaAttention(line.q_heads, line.kv_heads, line.head_dim)
-            cached = CACHE_BYTES.get(key.cache, SIXTEEN_BIT_BYTES)
-            work = gqa.prefill(mixer, 1, cached, float(line.batch), float(line.isl), 0.0)
-            points[key].append(KernelPoint(line.lat_us * MICRO, float(work.flops), float(work.bytes), line.isl))
+        mixer = GqaAttention(line.q_heads, line.kv_heads, line.head_dim)
+        cached = CACHE_BYTES.get(rules.precisions.get(line.kv_dtype, ""), SIXTEEN_BIT_BYTES)
+        work = gqa.prefill(mixer, 1, cached, float(line.batch), float(line.isl), 0.0)
+        yield line, KernelPoint(line.lat_us * MICRO, float(work.flops), float(work.bytes), line.isl)
+    for message in tables.collectives:
+        if message.bytes <= rules.most_message_mib * MIB:
+            yield message, KernelPoint(message.us * MICRO, 0.0, message.bytes, message.bytes)
+
+
+def _of_one_routing(lines: list[ExpertT], rules: KernelRules) -> list[ExpertT]:
+    """The lines of the first routing of the rules that a table holds."""
+    stated = {line.routing for line in lines}
+    routing = next((routing for routing in rules.routings if routing in stated), None)
+    return [line for line in lines if line.routing == routing]
+
+
+class Published(NamedTuple):
+    """Constants by their names in a row, those of a curve as `name@length`; None where the measurements did not tell.
+
+    `peak_flops` and `bytes_per_s` are what the shares are of, 0 where that is not stated.
+    """
+
+    version: str
+    values: Constants
+    peak_flops: float = 0.0
+    bytes_per_s: float = 0.0
+
+
+def published(tables: Tables, rules: KernelRules) -> dict[Key, Published]:
+    """Published constants of all rows that the rules have names for; of experts those of one routing."""
+    fits: tuple[KernelFit, ...] = (
+        *tables.gemm_fit,
+        *_of_one_routing(tables.moe_fit, rules),
+        *tables.decode_fit,
+        *tables.prefill_fit,
+        *tables.mla_fit,
+    )
+    found = {}
+    for fit in fits:
+        values = {CONSTANTS[column]: getattr(fit, column) for column in CONSTANTS if column in type(fit).model_fields}
+        peak_flops, bytes_per_s = getattr(fit, "peak_tflops_dense", 0.0) * TERA, getattr(fit, "peak_bw_gbs", 0.0) * GIGA
+        if (key := key_of_line(fit, rules)) is not None:
+            found[key] = Published(fit.version, values, peak_flops, bytes_per_s)
+    return found
+
+
+def versions(tables: Tables, rules: KernelRules) -> dict[Key, str]:
+    """The version that each row was measured with."""
+    found = {key: fit.version for key, fit in published(tables, rules).items()}
+    keys = ((key_of_line(fit, rules), fit.version) for fit in tables.collective_fit)
+    return {**found, **{key: version for key, version in keys if key is not None}}
+
+
+def restated(fit: Published, peak_flops: float, bytes_per_s: float) -> Constants:
+    """Published constants with their shares stated against other peaks."""
+    scale = {
+        "memory": fit.bytes_per_s / bytes_per_s if fit.bytes_per_s else 1.0,
+        **dict.fromkeys(("compute", "flop_fraction"), fit.peak_flops / peak_flops if fit.peak_flops else 1.0),
+    }
+    return {
+        name: None if value is None else value * scale.get(name.partition("@")[0], 1.0)
+        for name, value in fit.values.items()
+    }
+
+
+def differences(row: EfficiencyRow, constants: Constants) -> list[str]:
+    """Say of each constant that differs from that of a row: its name, what the row has, and what was published."""
+    along = row.tokens if isinstance(row, PrefillAttentionRow) else ()
+    found = []
+    for name, value in constants.items():
+        field, _, length = name.partition("@")
+        if length and int(length) not in along:
+            continue
+        stated = getattr(row, field)
+        own = stated[along.index(int(length))] if length else stated
+        if (own is None or value is None) and own is value:
+            continue
+        if own is None or value is None or abs(own - value) > SAME * value:
+            found.append(f"{name} {_shown(own)}, published {_shown(value)}")
+    return found
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3g}"

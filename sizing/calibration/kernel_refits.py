@@ -8,9 +8,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sizing.calibration import kernel_fit
-from sizing.calibration.kernel_points import Key, key_of, summaries, why_kept
-from sizing.calibration.kernel_published import Published, differences, published, restated, versions
-from sizing.calibration.kernel_tables import Tables
+from sizing.calibration.kernel_points import (
+    Published,
+    differences,
+    key_of,
+    published,
+    restated,
+    summaries,
+    versions,
+    why_kept,
+)
+from sizing.calibration.kernel_tables import Key, Tables
 from sizing.calibration.profiles import Value, gpu_rewritten
 from sizing.catalog import gpus
 from sizing.specs.calibration import Calibration

@@ -1,4 +1,4 @@
-"""Tables of measured kernels, a folder of CSV files: each line a typed row, a fault for each file that is wrong.
+"""Tables of measured kernels, a folder of CSV files: each line a typed row, with the row of a GPU profile that it is of.
 
 Times are in microseconds. Shares (`flop_frac`, `bw_frac`) are of the peaks that the tables of fits state.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sizing.catalog.files import read_text
 from sizing.catalog.paths import is_folder
+from sizing.specs.calibration import KernelRules
 from sizing.specs.errors import Fault, InputError
 
 Name = Annotated[str, Field(min_length=1)]
@@ -29,10 +30,18 @@ class _Line(BaseModel):
     gpu: Name
 
 
-class _Fit(_Line):
-    """What every published fit says of itself."""
+class _Kernel(_Line):
+    """A product or attention, `OPERATION` in the profiles; the column `PRECISION` says what format it is in."""
+
+    OPERATION: ClassVar[str]
+    PRECISION: ClassVar[str]
 
     framework: Name
+
+
+class _Fit(_Kernel):
+    """The columns that every published fit has."""
+
     version: Name
     n_points: Count
     t0_us: Share
@@ -40,11 +49,24 @@ class _Fit(_Line):
     p90_abs_err: Share
 
 
-class GemmPoint(_Line):
+class _Roofline(_Fit):
+    """The rounded roofline of products, and the peak that its share of operations is of."""
+
+    peak_tflops_dense: Number
+    eff_compute: Number
+    eff_mem: Number
+    pnorm: Number
+
+
+class _Gemm(_Kernel):
+    OPERATION, PRECISION = "gemm", "dtype"
+
+    dtype: Name
+
+
+class GemmPoint(_Gemm):
     """Medians over products of one range of rows M and of weights."""
 
-    framework: Name
-    dtype: Name
     m_bin_lo: Count
     weight_elems_bin: Name
     lat_us_median: Number
@@ -52,46 +74,42 @@ class GemmPoint(_Line):
     bw_frac_p50: Share
 
 
-class GemmFit(_Fit):
-    """The rounded roofline of dense products, and the peaks that its shares are of."""
+class GemmFit(_Gemm, _Roofline):
+    """Dense products, and the bandwidth that their share of bytes is of."""
 
-    dtype: Name
-    peak_tflops_dense: Number
     peak_bw_gbs: Number
-    eff_compute: Number
-    eff_mem: Number
-    pnorm: Number
 
 
-class MoePoint(_Line):
-    """Fused expert products of one model's shape for a number of tokens."""
+class _Moe(_Kernel):
+    OPERATION, PRECISION = "moe", "dtype"
 
-    framework: Name
     dtype: Name
     routing: Name
+
+
+class MoePoint(_Moe):
+    """Fused expert products of one model's shape for a number of tokens."""
+
     num_tokens: Count
     lat_us: Number
     flop_frac: Share
     weight_bw_frac: Share
 
 
-class MoeFit(_Fit):
-    """The rounded roofline of expert products."""
-
-    dtype: Name
-    routing: Name
-    peak_tflops_dense: Number
-    eff_compute: Number
-    eff_mem: Number
-    pnorm: Number
+class MoeFit(_Moe, _Roofline):
+    """Expert products."""
 
 
-class DecodePoint(_Line):
-    """Decode attention of a batch whose sequences have `kv_len` tokens in the cache."""
+class _Decode(_Kernel):
+    OPERATION, PRECISION = "decode_attention", "kv_dtype"
 
-    framework: Name
     kv_dtype: Name
     head_dim: Count
+
+
+class DecodePoint(_Decode):
+    """Decode attention of a batch whose sequences have `kv_len` tokens in the cache."""
+
     q_heads: Count
     kv_heads: Count
     batch: Count
@@ -100,22 +118,24 @@ class DecodePoint(_Line):
     kv_mb: Number
 
 
-class DecodeFit(_Fit):
+class DecodeFit(_Decode, _Fit):
     """Launch and share of the bandwidth of decode attention."""
 
-    kv_dtype: Name
-    head_dim: Count
     peak_bw_gbs: Number
     eff_mem: Number
 
 
-class PrefillPoint(_Line):
-    """Causal attention of a batch of prompts of `isl` tokens."""
+class _Prefill(_Kernel):
+    OPERATION, PRECISION = "prefill_attention", "attn_dtype"
 
-    framework: Name
     attn_dtype: Name
     kv_dtype: Name
     head_dim: Count
+
+
+class PrefillPoint(_Prefill):
+    """Causal attention of a batch of prompts of `isl` tokens."""
+
     q_heads: Count
     kv_heads: Count
     batch: Count
@@ -123,12 +143,9 @@ class PrefillPoint(_Line):
     lat_us: Number
 
 
-class PrefillFit(_Fit):
+class PrefillFit(_Prefill, _Fit):
     """Launch of causal attention, and its share of the peak (launch included) at seven prompt lengths."""
 
-    attn_dtype: Name
-    kv_dtype: Name
-    head_dim: Count
     peak_tflops_dense: Number
     eff_compute: Number
     ff_isl128: Blank
@@ -143,31 +160,59 @@ class PrefillFit(_Fit):
 class MlaFit(_Fit):
     """Decode attention over a latent cache; a share that the measurements did not identify is blank."""
 
+    OPERATION, PRECISION = "mla_decode", "kv_dtype"
+
     kv_dtype: Name
     q_heads_local: Count
     eff_mem: Blank
     eff_compute_bf16peak: Blank
 
 
-class CollectivePoint(_Line):
-    """One collective of a message."""
-
+class _Collective(_Line):
     source: Name
     backend: Name
     op: Name
     n_gpus: Count
+
+
+class CollectivePoint(_Collective):
+    """One collective of a message."""
+
     bytes: Number
     us: Number
 
 
-class CollectiveFit(_Line):
+class CollectiveFit(_Collective):
     """The version of what ran a collective."""
 
-    source: Name
     version: Name
-    backend: Name
-    op: Name
-    n_gpus: Count
+
+
+KernelFit = GemmFit | MoeFit | DecodeFit | PrefillFit | MlaFit
+TableLine = _Kernel | _Collective
+
+
+class Key(NamedTuple):
+    """The profile's name, and of a row what the choice among rows goes by."""
+
+    profile: str
+    operation: str
+    engine: str
+    precision: str = ""
+    head_dim: int = 0
+    cache: str = ""
+    q_heads: int = 0
+    gpus: int = 0
+    backend: str = ""
+
+    def __str__(self) -> str:
+        """Return the key in words, but for the profile."""
+        parts = [self.operation, self.engine, self.precision]
+        parts += [f"head {self.head_dim}"] if self.head_dim else []
+        parts += [f"{self.cache} cache"] if self.cache else []
+        parts += [f"{self.q_heads} heads"] if self.q_heads else []
+        parts += [f"{self.gpus} GPUs"] if self.gpus else []
+        return " ".join(part for part in parts if part)
 
 
 class Tables(NamedTuple):
@@ -213,6 +258,24 @@ NAMED = {
 }
 
 LineT = TypeVar("LineT", bound=_Line)
+
+
+def key_of_line(line: TableLine, rules: KernelRules) -> Key | None:
+    """The row that a line is of; None where the rules have no name for one of the line's names: it is not read."""
+    try:
+        profile = rules.gpus[line.gpu]
+        if isinstance(line, _Collective):
+            key = Key(profile, rules.operations[line.op], rules.engines[line.source])
+            return key._replace(gpus=line.n_gpus, backend=rules.backends[line.backend])
+        precision = rules.precisions[getattr(line, line.PRECISION)]
+        key = Key(profile, line.OPERATION, rules.engines[line.framework], precision)
+        if isinstance(line, _Decode):
+            return key._replace(head_dim=line.head_dim)
+        if isinstance(line, _Prefill):
+            return key._replace(head_dim=line.head_dim, cache=rules.precisions[line.kv_dtype])
+    except KeyError:
+        return None
+    return key._replace(q_heads=line.q_heads_local) if isinstance(line, MlaFit) else key
 
 
 def load_tables(folder: Path) -> Tables:

@@ -118,8 +118,8 @@ def command(
 
     Exit codes: 0 done, 1 no point keeps the limits, 2 bad input.
     """
-    from sizing.report.curve import document, figure
-    from sizing.report.curve_record import record
+    from sizing.report.curve.record import record
+    from sizing.report.curve.sections import document, figure
 
     own = {"tp": tp, "pp": pp, "concurrency": concurrency, "arrivals": arrivals, "x": x, "measured": measured}
     rest = {"measured_only": measured_only, "plot": plot, "seed": seed, "jobs": jobs}

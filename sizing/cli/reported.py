@@ -18,7 +18,7 @@ from sizing.cli.progress import Bar
 from sizing.cli.workers import cores, ordered
 from sizing.question.question import Question, load_data
 from sizing.report.compare import Compare
-from sizing.report.curve_record import CurveRecord, record
+from sizing.report.curve.record import CurveRecord, record
 from sizing.report.documents_report import RateLine, Report, Sensitivity, rate_line
 from sizing.report.html_curve import first_metric
 from sizing.report.parts.limiting import unmet

@@ -110,9 +110,9 @@ def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str
         _save_requests(files.value.rows, {name: run.requests for name, run in runs.served.items()}, "s")
 
         def draw(suffix: str) -> bytes:
-            from sizing.report.plot_run import draw as draw_run
+            from sizing.report.plot_simulate import draw_runs
 
-            return draw_run(runs.served, suffix)
+            return draw_runs(runs.served, suffix)
 
         _save_plot(files.value.plot, draw)
     return found.passed
@@ -132,9 +132,9 @@ def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], f
     _save_requests(files.value.rows, {name: result.requests for name, result in results.items()}, "tick")
 
     def draw(suffix: str) -> bytes:
-        from sizing.report.plot_timeline import draw as draw_timeline
+        from sizing.report.plot_simulate import draw_ticks
 
-        return draw_timeline(results, suffix)
+        return draw_ticks(results, suffix)
 
     _save_plot(files.value.plot, draw)
     return True

@@ -10,8 +10,8 @@ from sizing.formats import view
 from sizing.formats.charts import Chart, chart
 from sizing.formats.view import Figure, Mark, Quantity, Series, Tick, in_words
 from sizing.formats.words import milliseconds, number, percent
-from sizing.report.curve import PER_8
-from sizing.report.curve_record import LineRecord, shape
+from sizing.report.curve.record import LineRecord, shape
+from sizing.report.curve.sections import PER_8
 from sizing.report.documents_report import RateLine, RatePoint, Report
 from sizing.report.html_cells import Table, section_table
 from sizing.report.parts.layouts import layout

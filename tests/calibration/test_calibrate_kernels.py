@@ -18,14 +18,13 @@ from builders import kernels_for, real_gpu, toy_model
 from places import SHARED
 
 from sizing.calibration import kernel_fit, kernel_refits
-from sizing.calibration.kernel_points import KernelPoint, Key, Summary, why_kept
-from sizing.calibration.kernel_published import Published, differences, restated
+from sizing.calibration.kernel_points import KernelPoint, Published, Summary, differences, restated, why_kept
 from sizing.calibration.kernel_refits import KernelRefits, RefittedRow, refits, write
-from sizing.calibration.kernel_tables import FILES, load_tables
+from sizing.calibration.kernel_tables import FILES, Key, load_tables
 from sizing.calibration.kernels import not_read
 from sizing.calibration.profiles import gpu_rewritten, written
 from sizing.catalog import gpus, shelf
-from sizing.catalog.shelf import KernelRefits as Loaded
+from sizing.catalog.shelf import Found as Loaded
 from sizing.model.operation import Operation
 from sizing.replica import roofline
 from sizing.replica import roofline as network

@@ -157,16 +157,16 @@ def test_the_course_s_first_steps_are_seen(capsys: Capture) -> None:
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures drawn, kept before they become bytes."""
     pytest.importorskip("matplotlib")
-    from sizing.report import plot_run, plot_timeline, plots
+    from sizing.formats import pictures
+    from sizing.report import plot_simulate
 
     kept: list[Any] = []
 
     def keep(drawn: Any, form: str) -> bytes:
         kept.append(drawn)
-        return plots.rendered(drawn, form)
+        return pictures.rendered(drawn, form)
 
-    monkeypatch.setattr(plot_run, "rendered", keep)
-    monkeypatch.setattr(plot_timeline, "rendered", keep)
+    monkeypatch.setattr(plot_simulate, "rendered", keep)
     return kept
 
 
@@ -177,6 +177,7 @@ def test_slots_are_rows_with_true_widths_and_every_tick_is_coloured(
     printed([*COURSE, "--policy", "static,inflight", "--plot", str(path)], capsys)
     (drawn,) = figures
     upper, lower = drawn.axes[0], drawn.axes[1]
+    assert {axis.get_xlim() for axis in drawn.axes} == {(0, 100), (0, 101)}
     assert len(drawn.axes) == 6  # two policies, each with slots, latencies and the queue's axis
     assert [axis.get_title("left").split(":")[0] for axis in drawn.axes[0::2][:2]] == ["static", "inflight"]
     assert [text.get_text() for text in upper.get_legend().get_texts()] == ["prefill", "decode", "empty"]
@@ -200,7 +201,7 @@ def test_slots_are_rows_with_true_widths_and_every_tick_is_coloured(
 
 
 def test_states_differ_without_colour() -> None:
-    from sizing.report.plot_timeline import LOOKS
+    from sizing.report.plot_simulate import LOOKS
 
     def lightness(colour: str) -> float:
         red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))

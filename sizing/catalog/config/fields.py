@@ -1,12 +1,8 @@
-"""Typed reading of a published config.json.
-
-Synonyms, wrappers, and one fault for each field that is missing or wrong.
+"""Typed reading of a published config.json: the synonyms of every field, wrappers, misspelt keys.
 
 Families name the same size differently (`hidden_size`, `n_embd`, `d_model`), nest the language model in a
 wrapper, or keep attention and MLP fields in sections of their own. `Fields` hides that and collects faults
 instead of raising at the first, so that a user sees all of them at once. A null value counts as absent.
-
-Misspelt keys of a config: unknown ones that look like a key that was looked for and not found.
 
 Configs hold dozens of keys that are no concern of sizing, so an unknown key alone is no mistake. One that
 resembles a size that is then missing, or left to its default, is: the model would silently be another one.
@@ -14,7 +10,7 @@ resembles a size that is then missing, or left to its default, is: the model wou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from reprlib import Repr
@@ -28,6 +24,72 @@ SECTIONS = ("attn_config", "ffn_config")
 # No model comes near this; larger values are typing errors and would only overflow later.
 LARGEST = 2**40
 SMALLEST_STAND_IN = 1
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# One line a field: the key that most configs have, then what other families call the same.
+LAYERS = _keys("num_hidden_layers n_layer n_layers num_layers")
+HIDDEN = _keys("hidden_size n_embd d_model n_embed")
+VOCABULARY = _keys("vocab_size padded_vocab_size n_vocab")
+MAX_POSITION = _keys(
+    "max_position_embeddings n_positions max_seq_len seq_length max_sequence_length model_max_length n_ctx"
+)
+DTYPE = _keys("torch_dtype dtype")
+PARALLEL = _keys("parallel_attn use_parallel_residual parallel_residual")
+# attention
+Q_HEADS = _keys("num_attention_heads n_head n_heads num_heads")
+KV_HEADS = _keys("num_key_value_heads n_head_kv num_kv_heads multi_query_group_num kv_n_heads num_attention_groups")
+HEAD_DIM = _keys("head_dim attention_head_dim kv_channels")
+WINDOW = _keys("sliding_window sliding_window_size")
+WINDOW_PERIOD = _keys("sliding_window_pattern _sliding_window_pattern")
+BIAS = _keys("attention_bias qkv_bias add_qkv_bias enable_bias")
+OUTPUT_GATE = _keys("attn_output_gate attention_output_gate")
+# state-space layers
+SSM_HEADS = _keys("mamba_num_heads mamba_n_heads")
+SSM_HEAD_DIM = _keys("mamba_head_dim mamba_d_head")
+SSM_GROUPS = _keys("n_groups mamba_n_groups")
+SSM_STATE = _keys("ssm_state_size mamba_d_state")
+SSM_CONV = _keys("conv_kernel mamba_d_conv")
+STATE_DTYPE = _keys("mamba_ssm_cache_dtype mamba_ssm_dtype")
+# MLPs
+ACTIVATION = _keys("hidden_act mlp_hidden_act activation_function activation ffn_act_fn")
+DENSE_WIDTH = _keys("intermediate_size_mlp dense_intermediate_size intermediate_size ffn_hidden_size n_inner ffn_dim")
+MLP_BIAS = _keys("mlp_bias enable_bias")
+EXPERTS = _keys("num_experts n_routed_experts num_local_experts moe_num_experts")
+EXPERT_WIDTH = _keys(
+    "moe_intermediate_size expert_intermediate_size moe_ffn_hidden_size intermediate_size ffn_hidden_size"
+)
+EXPERT_LATENT = _keys("moe_latent_size routed_expert_hidden_size")
+EXPERTS_PER_TOKEN = _keys(
+    "num_experts_per_tok num_experts_per_token experts_per_token top_k_experts moe_topk moe_top_k moe_k"
+)
+SHARED_WIDTH = _keys(
+    "shared_expert_intermediate_size moe_shared_expert_intermediate_size shared_intermediate_size share_expert_dim"
+)
+SHARED_EXPERTS = _keys("n_shared_experts num_shared_experts moe_num_shared_experts")
+MOE_LISTED = _keys("moe_layers moe_layers_enum")
+MOE_STEP = _keys("decoder_sparse_step interleave_moe_layer_step")
+# modules of multi-token prediction: DeepSeek, GLM, MiMo, Nemotron and Step; Qwen; MiniMax
+MTP_MODULES = _keys("num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules")
+# vision towers
+VISION_HIDDEN = _keys("hidden_size vt_hidden_size embed_dim")
+VISION_LAYERS = _keys("num_hidden_layers depth vt_num_hidden_layers")
+VISION_WIDTH = _keys("intermediate_size vt_intermediate_size")
+VISION_OUTPUT = _keys("out_hidden_size text_hidden_size projection_dim")
+VISION_ACTIVATION = _keys("hidden_act hidden_activation")
+# lists of modules that a quantised checkpoint leaves alone
+EXCLUDED = _keys("modules_to_not_convert ignore ignored_layers exclude_modules exclude llm_int8_skip_modules")
+
+# Keys that tell a family by what only it writes. Tied embeddings, where the others untie unless the config says otherwise;
+TIED_FAMILIES = _keys(
+    "query_pre_attn_scalar final_logit_softcapping logit_scale expansion_ratio new_decoder_architecture multi_query "
+    "word_embed_proj_dim apply_residual_connection_post_layernorm"
+)
+# and MLPs of four times the hidden size, where the width is null or absent.
+IMPLIED_WIDTH = _keys("multi_query new_decoder_architecture apply_residual_connection_post_layernorm n_embed")
 
 
 _SHORT = Repr()
@@ -116,19 +178,21 @@ class Fields:
         key = self.stated(*keys)
         return None if key is None else self._values[key]
 
-    def optional_integer(self, *keys: str, least: int = 0) -> int | None:
-        """Return a whole number not below `least`, or None where no key has a value.
-
-        A wrong value is a fault.
-        """
+    def _typed(self, keys: tuple[str, ...], fits: Callable[[Any], bool], kind: str, allowed: str | None = None) -> Any:
         key = self.stated(*keys)
-        if key is None:
-            return None
-        value = self._values[key]
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
-            self.fault(key, f"{shown(value)} is not a size", f"a whole number from {least} to 2^40")
-            return None
-        return value
+        if key is None or fits(self._values[key]):
+            return None if key is None else self._values[key]
+        self.fault(key, f"{shown(self._values[key])} is not a {kind}", allowed)
+        return None
+
+    def optional_integer(self, *keys: str, least: int = 0) -> int | None:
+        """A whole number from `least` on; None where no key has a value. A wrong value is a fault."""
+
+        def fits(value: Any) -> bool:
+            return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
+
+        found: int | None = self._typed(keys, fits, "size", f"a whole number from {least} to 2^40")
+        return found
 
     def integer(self, *keys: str) -> int:
         """Return a whole number above zero.
@@ -142,37 +206,23 @@ class Fields:
         return self.optional_integer(*keys, least=1) or SMALLEST_STAND_IN
 
     def flag(self, *keys: str) -> bool | None:
-        """Return true or false, or None where no key has a value; anything else is a fault."""
-        key = self.stated(*keys)
-        if key is None:
-            return None
-        value = self._values[key]
-        if not isinstance(value, bool):
-            self.fault(key, f"{shown(value)} is not a switch", "true or false")
-            return None
-        return value
+        """True or false; None where no key has a value. Anything else is a fault."""
+        found: bool | None = self._typed(keys, lambda value: isinstance(value, bool), "switch", "true or false")
+        return found
 
     def text(self, *keys: str) -> str | None:
-        """Return a string, or None where no key has a value; anything else is a fault."""
-        key = self.stated(*keys)
-        if key is None:
-            return None
-        value = self._values[key]
-        if not isinstance(value, str):
-            self.fault(key, f"{shown(value)} is not a text")
-            return None
-        return value
+        """A string; None where no key has a value. Anything else is a fault."""
+        found: str | None = self._typed(keys, lambda value: isinstance(value, str), "text")
+        return found
 
     def sequence(self, *keys: str) -> tuple[Any, ...] | None:
-        """Return a list, or None where no key has a value; anything else is a fault."""
-        key = self.stated(*keys)
-        if key is None:
-            return None
-        value = self._values[key]
-        if not isinstance(value, list | tuple):
-            self.fault(key, f"{shown(value)} is not a list")
-            return None
-        return tuple(value)
+        """A list; None where no key has a value. Anything else is a fault."""
+        found = self._typed(keys, lambda value: isinstance(value, list | tuple), "list")
+        return None if found is None else tuple(found)
+
+    def inner(self, key: str, value: object) -> Fields:
+        """One value of a list or a section of its own as fields, which record into the same faults and notes."""
+        return Fields({key: value}, self.where, self.faults, self.notes)
 
     def section(self, key: str) -> Fields | None:
         """Return a nested section that records into the same faults and notes.

@@ -10,14 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sizing.catalog.config.fields import Fields, shown
+from sizing.catalog.config.fields import EXPERTS, LAYERS, MOE_LISTED, MOE_STEP, WINDOW, WINDOW_PERIOD, Fields, shown
 from sizing.specs.errors import nearest
 
 Mixer = Literal["full", "window", "chunk", "linear", "ssm"]
 MlpName = Literal["dense", "moe"]
-
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 
 # Names of mixers in `layer_types` and of whole layers in patterns, where a layer is either a mixer or an MLP.
 LAYER_TYPES: dict[str, Mixer] = {
@@ -183,12 +180,12 @@ def _by_chunks(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
 def _by_window(fields: Fields, count: int) -> tuple[Mixer, ...]:
     """Read a sliding window: none, switched off, by list, by period, from a layer on, or on every layer."""
     switch = fields.flag("use_sliding_window")
-    if fields.stated("sliding_window", "sliding_window_size") is None or switch is False:
+    if fields.stated(*WINDOW) is None or switch is False:
         return tuple(_or(True, "window") for _ in range(count))
     listed = fields.sequence("hybrid_layer_pattern")
     if listed is not None:
         return tuple(_or(kind != 1, "window") for kind in listed)
-    period = fields.optional_integer("sliding_window_pattern", "_sliding_window_pattern", least=1)
+    period = fields.optional_integer(*WINDOW_PERIOD, least=1)
     if period is None and fields.text("cache_implementation") == "hybrid":
         period = HYBRID_CACHE_PERIOD
         fields.note("sliding_window_pattern absent: windowed and full layers alternate, as with a hybrid cache")
@@ -205,7 +202,7 @@ def _routed(fields: Fields, count: int) -> tuple[bool, ...]:
     listed = fields.sequence("mlp_layer_types")
     if listed is not None:
         return tuple(kind == "sparse" for kind in listed)
-    numbered = fields.value("moe_layers", "moe_layers_enum")
+    numbered = fields.value(*MOE_LISTED)
     if numbered is not None:
         return _numbered(fields, numbered, count)
     tests = (_after_dense(fields), _by_frequency(fields), _by_step(fields), _by_range(fields, count))
@@ -238,7 +235,7 @@ def _by_frequency(fields: Fields) -> Callable[[int], bool]:
 
 def _by_step(fields: Fields) -> Callable[[int], bool]:
     """Read a period counted from layer 1, and layers excepted from it."""
-    step = fields.optional_integer("decoder_sparse_step", "interleave_moe_layer_step", least=1) or 1
+    step = fields.optional_integer(*MOE_STEP, least=1) or 1
     dense = fields.sequence("mlp_only_layers") or ()
     return lambda index: (index + 1) % step == 0 and index not in dense
 

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from sizing.catalog.config.fields import Fields, shown
+from sizing.catalog.config.fields import (
+    BIAS,
+    HEAD_DIM,
+    HIDDEN,
+    KV_HEADS,
+    MAX_POSITION,
+    OUTPUT_GATE,
+    Q_HEADS,
+    SSM_CONV,
+    SSM_GROUPS,
+    SSM_HEAD_DIM,
+    SSM_HEADS,
+    SSM_STATE,
+    STATE_DTYPE,
+    WINDOW,
+    Fields,
+    shown,
+)
 from sizing.catalog.config.layers import Mixer
 from sizing.specs.model import (
     Attention,
@@ -13,29 +30,9 @@ from sizing.specs.model import (
     SsmAttention,
 )
 
-HIDDEN = ("hidden_size", "n_embd", "d_model", "n_embed")
-MAX_POSITION = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "max_sequence_length",
-    "model_max_length",
-    "n_ctx",
-)
-Q_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-KV_HEADS = (
-    "num_key_value_heads",
-    "n_head_kv",
-    "num_kv_heads",
-    "multi_query_group_num",
-    "kv_n_heads",
-    "num_attention_groups",
-)
+# What a windowed layer has of a grouped-query one.
+_GROUPED = ("q_heads", "kv_heads", "head_dim", "bias", "output_gate", "shared_kv", "reuses_cache")
 KV_HEADS_BY_LAYER = "num_key_value_heads_per_layer"
-HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
-WINDOW = ("sliding_window", "sliding_window_size")
-BIAS = ("attention_bias", "qkv_bias", "add_qkv_bias", "enable_bias")
 STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -52,16 +49,8 @@ def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attenti
     grouped = _grouped(fields, index, windowed=mixer != "full", reuses_cache=reuses)
     if window is None:
         return grouped
-    return SlidingWindowAttention(
-        q_heads=grouped.q_heads,
-        kv_heads=grouped.kv_heads,
-        head_dim=grouped.head_dim,
-        window=window,
-        bias=grouped.bias,
-        output_gate=grouped.output_gate,
-        shared_kv=grouped.shared_kv,
-        reuses_cache=grouped.reuses_cache,
-    )
+    sizes = {name: getattr(grouped, name) for name in _GROUPED}
+    return SlidingWindowAttention(window=window, **sizes)
 
 
 def _window(fields: Fields, mixer: Mixer) -> int | None:
@@ -126,7 +115,7 @@ def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
     if by_layer is not None:
         place = f"{KV_HEADS_BY_LAYER}[{index}]"
         heads = by_layer[index] if index < len(by_layer) else None
-        return Fields({place: heads}, fields.where, fields.faults).integer(place)
+        return fields.inner(place, heads).integer(place)
     if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
         return 1
     stated = fields.stated(*KV_HEADS)
@@ -148,7 +137,7 @@ def _output_gate(fields: Fields) -> bool:
 
     With linear layers it does unless denied.
     """
-    stated = fields.flag("attn_output_gate", "attention_output_gate")
+    stated = fields.flag(*OUTPUT_GATE)
     if stated is not None:
         return stated
     gated = fields.stated("linear_num_value_heads") is not None
@@ -210,11 +199,11 @@ def _linear(fields: Fields) -> LinearAttention:
 
 def _ssm(fields: Fields) -> SsmAttention:
     return SsmAttention(
-        heads=fields.integer("mamba_num_heads", "mamba_n_heads"),
-        head_dim=fields.integer("mamba_head_dim", "mamba_d_head"),
-        groups=fields.integer("n_groups", "mamba_n_groups"),
-        state_size=fields.integer("ssm_state_size", "mamba_d_state"),
-        conv_kernel=fields.integer("conv_kernel", "mamba_d_conv"),
+        heads=fields.integer(*SSM_HEADS),
+        head_dim=fields.integer(*SSM_HEAD_DIM),
+        groups=fields.integer(*SSM_GROUPS),
+        state_size=fields.integer(*SSM_STATE),
+        conv_kernel=fields.integer(*SSM_CONV),
         state_bytes=_state_bytes(fields),
     )
 
@@ -224,7 +213,7 @@ def _state_bytes(fields: Fields) -> int:
 
     Without a stated type the state is kept in 32 bit, as the references do.
     """
-    stated = fields.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
+    stated = fields.text(*STATE_DTYPE)
     if stated is None:
         fields.note("mamba_ssm_dtype absent: the state of linear and state-space layers is kept in 32 bit")
         return STATE_BYTES["float32"]

@@ -15,52 +15,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from sizing.catalog.config.fields import Fields
-from sizing.catalog.config.layers import EXPERTS, MlpName, Slot, block_slots
-from sizing.catalog.config.mixers import HIDDEN
+from sizing.catalog.config.fields import (
+    ACTIVATION,
+    DENSE_WIDTH,
+    EXPERT_LATENT,
+    EXPERT_WIDTH,
+    EXPERTS,
+    EXPERTS_PER_TOKEN,
+    HIDDEN,
+    IMPLIED_WIDTH,
+    MLP_BIAS,
+    MTP_MODULES,
+    SHARED_EXPERTS,
+    SHARED_WIDTH,
+    Fields,
+)
+from sizing.catalog.config.layers import MlpName, Slot, block_slots
 from sizing.specs.model import DenseMlp, LayerKind, Mlp, MoeMlp, Mtp
 
 GATED_ACTIVATIONS = frozenset({"silu", "swish", "situ"})
 GLU = "glu"
-ACTIVATION = ("hidden_act", "mlp_hidden_act", "activation_function", "activation", "ffn_act_fn")
-DENSE_WIDTH = (
-    "intermediate_size_mlp",
-    "dense_intermediate_size",
-    "intermediate_size",
-    "ffn_hidden_size",
-    "n_inner",
-    "ffn_dim",
-)
-EXPERT_WIDTH = (
-    "moe_intermediate_size",
-    "expert_intermediate_size",
-    "moe_ffn_hidden_size",
-    "intermediate_size",
-    "ffn_hidden_size",
-)
-EXPERTS_PER_TOKEN = (
-    "num_experts_per_tok",
-    "num_experts_per_token",
-    "experts_per_token",
-    "top_k_experts",
-    "moe_topk",
-    "moe_top_k",
-    "moe_k",
-)
-SHARED_WIDTH = (
-    "shared_expert_intermediate_size",
-    "moe_shared_expert_intermediate_size",
-    "shared_intermediate_size",
-    "share_expert_dim",
-)
-SHARED_EXPERTS = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
-# Families whose own default is four times the hidden size write a null width, or one of these and no width.
-IMPLIED_WIDTH = (
-    "multi_query",
-    "new_decoder_architecture",
-    "apply_residual_connection_post_layernorm",
-    "n_embed",
-)
 IMPLIED_FACTOR = 4
 DOUBLE_WIDTH = 2
 
@@ -74,7 +48,7 @@ def read_mlp(fields: Fields, name: MlpName, *, reuses_cache: bool = False) -> Ml
     return DenseMlp(
         intermediate=width * (DOUBLE_WIDTH if doubled else 1),
         gated=is_gated(fields),
-        bias=bool(fields.flag("mlp_bias", "enable_bias")),
+        bias=bool(fields.flag(*MLP_BIAS)),
     )
 
 
@@ -121,7 +95,7 @@ def _moe(fields: Fields) -> MoeMlp:
         gated=is_gated(fields),
         shared_intermediate=_shared_width(fields, width),
         shared_gate=bool(fields.optional_integer("shared_expert_intermediate_size")),
-        latent=fields.optional_integer("moe_latent_size", "routed_expert_hidden_size", least=1),
+        latent=fields.optional_integer(*EXPERT_LATENT, least=1),
         bias=bool(fields.flag("mlp_bias")),
     )
 
@@ -142,8 +116,6 @@ def _shared_width(fields: Fields, expert_width: int) -> int:
     return count * expert_width
 
 
-# DeepSeek, GLM, MiMo, Nemotron and Step; Qwen; MiniMax.
-COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 SWITCH, DEPTH = "use_mtp", "mtp_transformer_layers"
 PATTERN, BLOCKS = "mtp_hybrid_override_pattern", "mtp_layers_block_type"
 
@@ -155,8 +127,8 @@ def read_mtp(
 
     `layer_of` reads a layer of a pattern, `excluded` are the modules that a quantised checkpoint leaves alone.
     """
-    key = fields.stated(*COUNTS)
-    count = fields.optional_integer(*COUNTS)
+    key = fields.stated(*MTP_MODULES)
+    count = fields.optional_integer(*MTP_MODULES)
     switch, depth = fields.flag(SWITCH), fields.optional_integer(DEPTH, least=1) or 1
     slots = block_slots(fields, PATTERN, BLOCKS)
     if key is None or count is None or not layers:

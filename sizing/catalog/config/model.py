@@ -21,9 +21,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from sizing.catalog.config.fields import Fields, report_misspelt, shown
+from sizing.catalog.config.fields import (
+    DTYPE,
+    HIDDEN,
+    MAX_POSITION,
+    PARALLEL,
+    Q_HEADS,
+    TIED_FAMILIES,
+    VISION_ACTIVATION,
+    VISION_HIDDEN,
+    VISION_LAYERS,
+    VISION_OUTPUT,
+    VISION_WIDTH,
+    VOCABULARY,
+    Fields,
+    report_misspelt,
+    shown,
+)
 from sizing.catalog.config.layers import Slot, layer_count, read_layout
-from sizing.catalog.config.mixers import HIDDEN, MAX_POSITION, Q_HEADS, head_dim_of, read_mixer
+from sizing.catalog.config.mixers import head_dim_of, read_mixer
 from sizing.catalog.config.mlps import is_gated, read_mlp, read_mtp
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
 from sizing.specs.errors import Fault, InputError
@@ -47,7 +63,7 @@ def read_blocks(fields: Fields) -> tuple[LayerKind, ...]:
 
 def _block(fields: Fields, block: object, index: int) -> LayerKind:
     place = f"block_configs[{index}]"
-    wrapped = Fields({place: block}, fields.where, fields.faults, fields.notes).section(place)
+    wrapped = fields.inner(place, block).section(place)
     attention = wrapped.section("attention") if wrapped else None
     ffn = wrapped.section("ffn") if wrapped else None
     if attention is None or ffn is None:
@@ -125,11 +141,6 @@ def _block_indexers(fields: Fields) -> int:
     return layers * width * fields.integer(*HIDDEN)
 
 
-VISION_HIDDEN = ("hidden_size", "vt_hidden_size", "embed_dim")
-VISION_LAYERS = ("num_hidden_layers", "depth", "vt_num_hidden_layers")
-VISION_WIDTH = ("intermediate_size", "vt_intermediate_size")
-VISION_OUTPUT = ("out_hidden_size", "text_hidden_size", "projection_dim")
-VISION_ACTIVATION = ("hidden_act", "hidden_activation")
 SECTION = "vision_config"
 COLOURS = 3
 PLAIN_MATRICES, GATED_MATRICES = 2, 3
@@ -180,7 +191,7 @@ def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:
         return f"{SECTION}.pixel_shuffle_ratio", _of_ratio(vision, vision.value("pixel_shuffle_ratio")), None
     kernel = vision.sequence("merge_kernel_size")
     if kernel:
-        side = Fields({"merge_kernel_size": kernel[0]}, fields.where, fields.faults).integer("merge_kernel_size")
+        side = fields.inner("merge_kernel_size", kernel[0]).integer("merge_kernel_size")
         return f"{SECTION}.merge_kernel_size", side, None
     for holder, prefix in ((vision, f"{SECTION}."), (fields, "")):
         merge = holder.optional_integer("spatial_merge_size", least=1)
@@ -221,17 +232,6 @@ INEXPRESSIBLE = {
     "mamba_dt_rank": "the first Mamba generation is not modelled",
     "cross_attention_layers": "cross attention to images is not modelled",
 }
-# Keys that only families with tied embeddings write; the others untie unless the config says otherwise.
-TIED_FAMILIES = (
-    "query_pre_attn_scalar",
-    "final_logit_softcapping",
-    "logit_scale",
-    "expansion_ratio",
-    "new_decoder_architecture",
-    "multi_query",
-    "word_embed_proj_dim",
-    "apply_residual_connection_post_layernorm",
-)
 
 
 def read_model(
@@ -269,7 +269,7 @@ def read_model(
         kinds=kinds,
         layers=tuple(kinds.index(layer) for layer in layers),
         hidden_size=fields.integer(*HIDDEN),
-        vocab_size=fields.integer("vocab_size", "padded_vocab_size", "n_vocab"),
+        vocab_size=fields.integer(*VOCABULARY),
         tied_embeddings=_tied(fields),
         max_position=fields.integer(*MAX_POSITION),
         activation_precision=activation,
@@ -309,7 +309,7 @@ def _layer(fields: Fields, slot: Slot, index: int, layers: int) -> LayerKind:
 
 
 def _activation_precision(fields: Fields) -> Literal["fp32", "fp16", "bf16"]:
-    stated = fields.text("torch_dtype", "dtype")
+    stated = fields.text(*DTYPE)
     if stated is None:
         fields.note("torch_dtype absent: bf16 taken for activations and unquantised weights")
         return "bf16"
@@ -341,7 +341,7 @@ def _parallel(fields: Fields) -> bool:
     A flag says so, or fields that only such families write: a logit scale (Cohere), or rotary width beside
     GPT-2's names (GPT-J).
     """
-    stated = fields.flag("parallel_attn", "use_parallel_residual", "parallel_residual")
+    stated = fields.flag(*PARALLEL)
     if stated is not None:
         return stated
     if fields.flag("new_decoder_architecture"):

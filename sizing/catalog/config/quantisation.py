@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sizing.catalog.config.fields import Fields, shown
+from sizing.catalog.config.fields import EXCLUDED, Fields, shown
 from sizing.specs.errors import nearest
 from sizing.specs.model import DenseMlp, LayerKind, MoeMlp, Quantisation, Role
 
@@ -124,32 +124,23 @@ def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
 
 
 SECTIONS = ("quantization_config", "compression_config")
-# Lists of modules left alone, by the names that the toolkits give them.
-EXCLUDED = (
-    "modules_to_not_convert",
-    "ignore",
-    "ignored_layers",
-    "exclude_modules",
-    "exclude",
-    "llm_int8_skip_modules",
-)
+
+
+def _by_name(names: Mapping[str, str]) -> dict[str, str]:
+    return {name: meaning for meaning, text in names.items() for name in text.split()}
+
+
 # ModelOpt's algorithms (modelopt.torch.export, 0.45) and the precision of their weights.
-ALGORITHMS = {
-    "FP8": "fp8",
-    "FP8_PER_CHANNEL_PER_TOKEN": "fp8",
-    "FP8_PB_REAL": "fp8_block",
-    "FP8_PB_WO": "fp8_block",
-    "NVFP4": "nvfp4",
-    "NVFP4_AWQ": "nvfp4",
-    "W4A16_NVFP4": "nvfp4",
-    "W4A8_NVFP4_FP8": "nvfp4",
-    "MXFP4": "mxfp4",
-    "W4A8_MXFP4_FP8": "mxfp4",
-    "W4A16_AWQ": "int4",
-    "W4A8_AWQ": "int4",
-    "W8A16": "int8",
-    "W8A8_SQ_PER_CHANNEL": "int8",
-}
+ALGORITHMS = _by_name(
+    {
+        "fp8": "FP8 FP8_PER_CHANNEL_PER_TOKEN",
+        "fp8_block": "FP8_PB_REAL FP8_PB_WO",
+        "nvfp4": "NVFP4 NVFP4_AWQ W4A16_NVFP4 W4A8_NVFP4_FP8",
+        "mxfp4": "MXFP4 W4A8_MXFP4_FP8",
+        "int4": "W4A16_AWQ W4A8_AWQ",
+        "int8": "W8A16 W8A8_SQ_PER_CHANNEL",
+    }
+)
 CACHE_ALGORITHMS = {"FP8": "fp8", "INT8": "int8", "NVFP4": "nvfp4"}
 BITS = {4: "int4", 8: "int8"}
 # (type, bits) of a compressed-tensors group; four-bit floats differ by the group that shares a scale.
@@ -157,20 +148,17 @@ GROUP_FORMATS = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}
 FLOAT4_BY_GROUP = {16: "nvfp4", 32: "mxfp4"}
 FP8_BLOCK = "fp8_block"
 WHOLE_CHANNEL = -1  # a group size written so means one scale for a whole channel
-METHODS = {
-    "fp8": "fp8",
-    "fbgemm_fp8": "fp8",
-    "modelopt": "algorithm",
-    "modelopt_fp4": "algorithm",
-    "compressed-tensors": "groups",
-    "gptq": "bits",
-    "gptq_marlin": "bits",
-    "awq": "bits",
-    "awq_marlin": "bits",
-    "auto-round": "bits",
-    "bitsandbytes": "loading",
-    "mxfp4": "mxfp4",
-}
+# Quantisation methods by what states their precision.
+METHODS = _by_name(
+    {
+        "fp8": "fp8 fbgemm_fp8",
+        "algorithm": "modelopt modelopt_fp4",
+        "groups": "compressed-tensors",
+        "bits": "gptq gptq_marlin awq awq_marlin auto-round",
+        "loading": "bitsandbytes",
+        "mxfp4": "mxfp4",
+    }
+)
 
 
 def read_quantisation(
@@ -268,7 +256,7 @@ def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
 
 
 def _block_width(section: Fields, block: tuple[Any, ...]) -> int:
-    return Fields({"weight_block_size": block[-1]}, section.where, section.faults).integer("weight_block_size")
+    return section.inner("weight_block_size", block[-1]).integer("weight_block_size")
 
 
 def _by_bits(section: Fields) -> str | None:

@@ -25,8 +25,9 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import milliseconds, number, percent, plural
-from sizing.report.curve_record import MARKS, OF_POINTS, CurveRecord, LineRecord, line_name, shape
-from sizing.report.parts import assumptions
+from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, line_name, shape
+from sizing.report.parts import assumptions, bands
+from sizing.report.parts.quantities import LATENCIES, REQUESTS_PER_S
 from sizing.report.parts.question import lengths, limits_in_words
 from sizing.specs.units import Statistics
 
@@ -77,11 +78,6 @@ def rows(record: CurveRecord) -> Rows:
 
 PER_8 = "requests/s per 8 GPUs"
 MOST_REASONS = 6
-BANDED: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("TTFT", "ttft_ms", milliseconds),
-    ("ITL", "itl_ms", milliseconds),
-    ("requests/s", "requests_per_s", number),
-)
 LOADS = {
     "closed": "closed loop: so many requests are in flight at any time and start together, as benchmark tools run it; TTFT is longer "
     "than under arrivals at a rate, for which estimate sizes (--arrivals poisson)",
@@ -156,7 +152,8 @@ def _verdict(record: CurveRecord) -> Iterator[Line]:
     if not record.inputs["osl"]:
         tokens = f"{number(per_gpu * record.inputs['isl'])} input tokens/s per GPU"
     yield Line(f"{rates}; {tokens}", "Throughput")
-    yield from _bands(point)
+    if point.bands:
+        yield _bands(point)
 
 
 def _latencies(point: CurvePoint, record: CurveRecord) -> Iterator[str]:
@@ -170,14 +167,13 @@ def _latencies(point: CurvePoint, record: CurveRecord) -> Iterator[str]:
             yield f"{metric.upper()} {', '.join(words)}"
 
 
-def _bands(point: CurvePoint) -> Iterator[Line]:
-    """Yield the error bands of a point, and which of its numbers lie outside their own."""
-    found = [(label, key, write, point.bands[key]) for label, key, write in BANDED if key in point.bands]
-    off = [label for label, key, _, band in found if not band.low <= getattr(point, key) <= band.high]
-    if found:
-        bands = "; ".join(f"{label} {write(band.low)} to {write(band.high)}" for label, _, write, band in found)
-        bias = f". {', '.join(off)}: predictions of this kind have been off to one side, by more than the range"
-        yield Line(f"{bands} (8 in 10 published runs){bias if off else ''}", "Error band")
+def _bands(point: CurvePoint) -> Line:
+    """Write the error bands of a point, and which of its numbers lie outside their own."""
+    shown = [quantity for quantity in (*LATENCIES, REQUESTS_PER_S) if quantity.key in point.bands]
+    of = {quantity.heading: (point.bands[quantity.key], getattr(point, quantity.key)) for quantity in shown}
+    off = [heading for heading, (band, value) in of.items() if not band.low <= value <= band.high]
+    bias = f". {', '.join(off)}: predictions of this kind have been off to one side, by more than the range"
+    return bands.words(point.bands, shown, "runs", bias if off else "")
 
 
 def _setup(record: CurveRecord) -> Iterator[Line]:
