@@ -208,12 +208,10 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
     service = question.service
     if scenario.prefill is not None or service.extras != NOTHING or service.model.pooled or OWN not in runs.served:
         return
-    index = list(scenario.policies).index(OWN)
-    run, prefix = (
-        found[index],
-        f"runs.{index}." if len(found) > 1 else "",
-    )  # one run's figures stand in the record itself
-    in_flight = load.in_flight or (run.requests_per_s or 0.0) * (run.e2e_ms.mean or 0.0) * MILLI
+    served, index = runs.served[OWN], list(scenario.policies).index(OWN)
+    prefix = f"runs.{index}." if len(found) > 1 else ""  # the figures of a single run stand in the record itself
+    run = found[index]
+    in_flight = load.in_flight or served.requests_per_s * served.latencies_s["e2e"].get("mean", 0.0)
     at = region(in_flight / scenario.deployed.replicas)
     paced = load.rate_per_s is not None or load.trace is not None
     offline = not paced and load.in_flight is None  # all at once

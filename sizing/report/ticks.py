@@ -10,10 +10,9 @@ from sizing.engine.ticks import DECODE, EMPTY, PREFILL, TickResult, TickStep
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words, rows_of
 from sizing.formats.words import number, percent, plural, stated
 
-WASTED = "wasted: slots empty while requests waited"
 NOTES = (
     "Mean TTFT of requests with a first token, mean E2E of those done, in ticks",
-    f"Rates in 1,000 ticks; {WASTED}",
+    "Rates in 1,000 ticks; wasted: slots empty while requests waited",
 )
 MARKS = {PREFILL: "p", DECODE: "d", EMPTY: "."}
 LEGEND = "p prefill, d decode, . empty; one character a tick"
@@ -89,33 +88,21 @@ def rows(record: TickReport) -> Rows:
     return rows_of(record.runs, [name for name in TickFigures._fields if name != "timeline"])
 
 
-def _count(value: int) -> str:
-    return f"{value:,}"
-
-
-def _ticks_in_words(value: float) -> str:
-    return f"{value:,.2f}"
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.1f}"
-
-
 POLICY = in_words("policy", "policy")
 LATENCIES = (
     POLICY,
-    Quantity("completed", "done", _count),
+    Quantity("completed", "done", "{:,}".format),
     Quantity("end_tick", "end", lambda tick: stated(tick, 12)),
     *(
-        Quantity(f"mean_{name}", name.upper(), _ticks_in_words, unit="ticks", shown="always")
+        Quantity(f"mean_{name}", name.upper(), "{:,.2f}".format, unit="ticks", shown="always")
         for name in ("ttft", "e2e", "itl")
     ),
 )
 USE = (
     POLICY,
-    Quantity("requests_per_1k_ticks", "requests/1k", _rate),
-    Quantity("tokens_per_1k_ticks", "tokens/1k", _rate),
-    Quantity("queue_end", "queued at end", _count),
+    Quantity("requests_per_1k_ticks", "requests/1k", "{:,.1f}".format),
+    Quantity("tokens_per_1k_ticks", "tokens/1k", "{:,.1f}".format),
+    Quantity("queue_end", "queued at end", "{:,}".format),
     Quantity("gpu_utilisation", "busy", percent),
     Quantity("wasted_slot_share", "wasted", percent),
 )

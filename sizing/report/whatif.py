@@ -254,7 +254,7 @@ def _figure(key: str, heading: str, write: Callable[[Any], str], **more: Any) ->
 COLUMNS = (
     in_words("name", "optimisation", itemgetter(0)),
     _figure("gpu", "GPU", str, is_number=False),
-    _figure("gpus", "GPUs", lambda count: f"{count:,}"),
+    _figure("gpus", "GPUs", "{:,}".format),
     _figure("max_requests_per_s_per_gpu", "req/s/GPU", number),
     _figure("ttft_ms", "TTFT", milliseconds),
     _figure("itl_ms", "ITL", milliseconds),
