@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sizing.planning.rules import ProvisionRules
     from sizing.question.question import Question
     from sizing.question.values import Part
-    from sizing.report.plan.record import PlanReport
+    from sizing.report.plan_record import PlanReport
     from sizing.specs.fleet import PlanRules
     from sizing.specs.workload import Workload
 
@@ -71,7 +71,7 @@ def command(
     plot, seed = files.value
     found = planned(asked, seed, simulated=not values["no_verify"])
     if not values["quiet"]:
-        from sizing.report.plan.sections import document
+        from sizing.report.plan import document
 
         write(document(found), output.value)
     elif found.gpus is not None and found.feasible:
@@ -81,7 +81,7 @@ def command(
     if plot is not None and found.gpus is None:
         complain(f"{plot}: not drawn, as there is no plan")
     elif plot is not None:
-        from sizing.report.plot_plan import draw
+        from sizing.report.plan import draw
 
         write_file(plot, "--plot", draw(found, picture_form(plot)))
     if not found.feasible:
@@ -113,7 +113,7 @@ class PlanQuestion(NamedTuple):
 def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
     """The record of the plan; with a seed, with draws of what is uncertain."""
     from sizing.planning.plan import plan
-    from sizing.report.plan.record import record
+    from sizing.report.plan_record import record
 
     found = plan(asked.workloads, asked.rules, moves=asked.moves, seed=seed, simulated=simulated)
     return record(found, title=asked.title, is_fleet=asked.is_fleet)
