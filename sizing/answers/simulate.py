@@ -26,7 +26,6 @@ class PrefillPool(NamedTuple):
     resolved: Resolved
     deployed: ReplicaSet
     transfer: Transfer
-    within_node: bool
     facts: HandOver
 
 
