@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from builders import ask, data, engine_of, option, real_gpu, real_model
 
 from sizing.catalog import gpus
-from sizing.cli.resolve import extras_of
 from sizing.model import memory, precision
 from sizing.model.architecture import Layout
 from sizing.model.extras import Extras
 from sizing.model.memory import MemoryUse
 from sizing.question.question import Question
+from sizing.question.served import extras_of
 from sizing.replica import replica
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica

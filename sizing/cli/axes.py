@@ -7,10 +7,9 @@ from typing import Any
 
 from sizing.answers.sweep import Axis, size
 from sizing.catalog import shelf, workloads
-from sizing.cli.named import ALL, Catalog, checked_price, precisions_of
-from sizing.cli.options import NUMBER, WHOLE, Opt, comma_separated
-from sizing.cli.ranges import ALLOWED, numbers
-from sizing.cli.resolve import positive
+from sizing.question.fields import NUMBER, WHOLE, Field
+from sizing.question.names import ALL, Catalog, checked_price, precisions_of
+from sizing.question.values import ALLOWED, comma_separated, numbers, positive
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.facts import OptimisationFacts
 from sizing.specs.workload import Workload
@@ -22,7 +21,9 @@ OF_TURNS = ("turns", "think_time", "prefix_routing")  # which a hit rate leaves 
 DEMAND = "demand."
 
 
-def read(texts: Sequence[str], options: Sequence[Opt], values: Mapping[str, Any], catalog: Catalog) -> tuple[Axis, ...]:
+def read(
+    texts: Sequence[str], options: Sequence[Field], values: Mapping[str, Any], catalog: Catalog
+) -> tuple[Axis, ...]:
     """Return what is varied. Raises InputError with a fault for each key or value that is wrong, whatever goes with it."""
     keys = {name: option for option in options if option.type is not bool for name in _spellings(option)}
     faults: list[Fault] = []
@@ -56,7 +57,7 @@ def read(texts: Sequence[str], options: Sequence[Opt], values: Mapping[str, Any]
     return tuple(axes)
 
 
-def field_of(option: Opt) -> str:
+def field_of(option: Field) -> str:
     """Return what a fault calls the input that is varied."""
     return f"--vary {option.name}"
 
@@ -65,17 +66,17 @@ def _spelt(key: str) -> str:
     return key.strip().lower().lstrip("-").replace("-", "_")
 
 
-def _spellings(option: Opt) -> Iterator[str]:
+def _spellings(option: Field) -> Iterator[str]:
     """Yield the names that mean an option: its own, and those of its long flags."""
     yield option.name
     yield from (_spelt(flag) for flag in option.flags if flag.startswith("--"))
 
 
-def _allowed(option: Opt) -> str:
+def _allowed(option: Field) -> str:
     return ALLOWED if option.type in (WHOLE, NUMBER) else "values with commas"
 
 
-def _values(option: Opt, text: str) -> tuple[Any, ...]:
+def _values(option: Field, text: str) -> tuple[Any, ...]:
     """Return the values listed. Raises ValueError for none, and for what is no number where the option takes one."""
     if option.type not in (WHOLE, NUMBER):
         words = tuple(comma_separated(text))
@@ -91,13 +92,13 @@ def _values(option: Opt, text: str) -> tuple[Any, ...]:
     return tuple(map(int, found))
 
 
-def _wrong(option: Opt, values: Sequence[Any], catalog: Catalog) -> Iterator[Fault]:
+def _wrong(option: Field, values: Sequence[Any], catalog: Catalog) -> Iterator[Fault]:
     """Yield the faults of values that are wrong by themselves: out of range, or names of nothing known."""
     look_up: dict[str, Callable[[Any], Any]] = {
         "model": catalog.model,
         "gpu": lambda name: None if name.lower() == ALL else catalog.gpu(name),
         "engine": catalog.engine,
-        "precision": lambda name: precisions_of({"precision": name}),
+        "precision": precisions_of,
         "profile": workloads.load_profile,
         "price": checked_price,
         "gpus": lambda count: positive(count, field_of(option)),
@@ -116,7 +117,7 @@ def _wrong(option: Opt, values: Sequence[Any], catalog: Catalog) -> Iterator[Fau
             yield from (fault if fault.file else _named(fault, option) for fault in error.faults)
 
 
-def _plain(option: Opt) -> dict[str, Any]:
+def _plain(option: Field) -> dict[str, Any]:
     if option.name not in OF_TURNS:
         return PLAIN
     return {field: value for field, value in PLAIN.items() if field != "optimisations.prefix.hit"} | {
@@ -131,11 +132,11 @@ def _check_method(stated: Workload) -> None:
         shelf.only(OptimisationFacts).method(speculative.method)
 
 
-def _named(fault: Fault, option: Opt) -> Fault:
+def _named(fault: Fault, option: Field) -> Fault:
     return Fault(fault.message, field=field_of(option), allowed=fault.allowed, nearest=fault.nearest)
 
 
-def _rivals(options: Sequence[Opt], axes: Sequence[Axis], values: Mapping[str, Any]) -> Iterator[Fault]:
+def _rivals(options: Sequence[Field], axes: Sequence[Axis], values: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield a fault where more than one kind of demand is stated: each would replace the other."""
     varied = {axis.name for axis in axes}
     stated = [

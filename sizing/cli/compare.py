@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sizing.cli.estimate import OPTIONS
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.question.fields import QUESTION_OPTIONS
 
 
-@takes((*OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
+@takes((*QUESTION_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
 def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")

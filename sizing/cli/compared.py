@@ -11,15 +11,15 @@ from sizing.answers.compare import Compared, ComparedPools
 from sizing.answers.search import Outcome
 from sizing.catalog import workloads
 from sizing.catalog.shelf import Found
-from sizing.cli.collecting import Part
-from sizing.cli.estimate import OPTIONS, WORKLOAD_OPTIONS, answer, to_simulate, to_size
-from sizing.cli.options import PEAK_OPTIONS
+from sizing.cli.estimate import answer, to_simulate, to_size
 from sizing.cli.output import chosen_format
 from sizing.cli.progress import Bar
 from sizing.cli.reading import Reader
-from sizing.cli.resolve import question
 from sizing.cli.workers import cores, ordered
+from sizing.question.ask import question_of
+from sizing.question.fields import PEAK_OPTIONS, QUESTION_OPTIONS, WORKLOAD_OPTIONS, options_of
 from sizing.question.question import Question, SeparatePools, load_data
+from sizing.question.values import Part
 from sizing.report import compare as report
 from sizing.report.compare import Compare, Ranked, Replaced
 from sizing.specs.errors import Fault, InputError
@@ -82,7 +82,7 @@ class Candidates:
         if one.pools is None:
             found = Compared(one.gpu_type, one.precision, *_answer(alone, self.values))
             return report.ranked(found, self.sort, self.replaced)
-        from sizing.cli.pools import searched
+        from sizing.cli.estimate import searched
 
         pair = searched(to_size(alone, self.values), load_data(), to_simulate(alone, self.values))
         pools = ComparedPools(one.pools, one.precision, *pair)
@@ -98,7 +98,9 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
     whose = workload if found.faults else found.value
     stands_in = replacing.faults or stated.faults or replacing.value is not None
     filled = {**values, **STAND_IN} if stands_in else values
-    asked = question(whose, OPTIONS, filled, output, sort, found, replacing, stated, pooled=True)
+    asked = question_of(
+        whose, options_of(QUESTION_OPTIONS, filled), output, sort, found, replacing, stated, pooled=True
+    )
     replaced = None
     if replacing.value is not None:
         rest = None if found.value is None else _without_demand(found.value)
@@ -107,7 +109,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
             "rps": replaced.requests_per_s,
             "headroom": values["headroom"] or "0",
         }  # growth, if any, as asked here
-        asked = question(rest, OPTIONS, {**values, **served}, pooled=True)
+        asked = question_of(rest, options_of(QUESTION_OPTIONS, {**values, **served}), pooled=True)
     order = sort.value or asked.rules.objective
     return Asking(asked, values, order, replaced, output.value, values["jobs"] or cores())
 
@@ -185,7 +187,7 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
     """Return what the GPUs to replace serve, as `estimate --gpus N` finds it. Raises InputError where that is nothing."""
     of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}
     try:
-        asked = question(found, OPTIONS, of_these, pooled=True)  # what is there serves as one
+        asked = question_of(found, options_of(QUESTION_OPTIONS, of_these), pooled=True)  # what is there serves as one
     except InputError as error:  # all else was looked up before
         raise InputError([replace(fault, field="--replace") for fault in error.faults]) from None
     outcome, checked = _answer(asked, values)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizing.cli.estimate import WORKLOAD_OPTIONS
-from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, comma_separated, takes
+from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.question.fields import WORKLOAD_OPTIONS
+from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ def command(
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
-    from sizing.cli.collecting import Part
     from sizing.cli.estimate import to_size
     from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
-    from sizing.cli.resolve import question
     from sizing.planning.bill import cost
+    from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
+    from sizing.question.values import Part
     from sizing.report.cost import document, record
 
     output, plot, ways = (
@@ -51,12 +53,12 @@ def command(
         Part(lambda: _picture(values)),
         Part(lambda: _ways(values)),
     )
-    asked = question(workload, WORKLOAD_OPTIONS, values, output, plot, ways)
+    asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), output, plot, ways)
     _check_gpu(asked)
     found = record(cost(to_size(asked, values), ways.value, simulated=not values["no_verify"]))
     write(document(found), output.value)
     if plot.value is not None and found.options:
-        from sizing.report.plot_cost import draw
+        from sizing.report.cost import draw
 
         write_file(plot.value, "--plot", draw(found, picture_form(plot.value)))
     elif plot.value is not None:
@@ -82,8 +84,8 @@ def _picture(values: Mapping[str, Any]) -> Path | None:
 
 def _ways(values: Mapping[str, Any]) -> Ways:
     """Read the options on ways to pay. Raises InputError with the faults of all."""
-    from sizing.cli.collecting import Part, check
     from sizing.planning.bill import Ways
+    from sizing.question.values import Part, check
 
     own = Part(lambda: _own(values["own"]), _of_own)
     clouds = Part(lambda: _clouds(values["cloud"]))

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import typer
 
-from sizing.cli.collecting import Part, check
-from sizing.cli.options import (
+from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
+from sizing.question.fields import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
-    FORMAT_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
-    VERIFY_OPTIONS,
-    comma_separated,
-    takes,
 )
-from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
+from sizing.question.values import Part, check, comma_separated
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:  # loaded when the command runs
@@ -32,8 +29,8 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.answers.measured import Measured
     from sizing.answers.points import Metric
     from sizing.catalog.shelf import Found
-    from sizing.cli.named import Named
     from sizing.formats.view import Figure
+    from sizing.question.names import Names
     from sizing.question.question import Question, SeparatePools
     from sizing.specs.data import Data
     from sizing.specs.workload import Limits, Workload
@@ -205,8 +202,8 @@ def _own(values: Mapping[str, Any]) -> _Own:
     from sizing.answers.points import METRICS
     from sizing.catalog.measured import IN_FLIGHT
     from sizing.catalog.paths import expanded
-    from sizing.cli.ranges import whole_numbers
     from sizing.cli.reading import Reader
+    from sizing.question.values import whole_numbers
 
     read = Reader(values, [])
 
@@ -282,7 +279,7 @@ def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Me
 
     if values["measured"] is None:
         return None
-    from sizing.cli.named import ALL
+    from sizing.question.names import ALL
 
     gpus = comma_separated(values["gpu"]) if values["gpu"] is not None else list(spec.gpu if spec else ())
     precisions = comma_separated((values["precision"] or "").lower())
@@ -329,18 +326,19 @@ def _predicted(
 ) -> tuple[Question, Grid]:
     """What to predict; beside measurements, what is not stated is as they have it."""
     from sizing.answers.lines import Grid
-    from sizing.cli.named import named
-    from sizing.cli.resolve import with_origin
+    from sizing.question.ask import SEPARATE_PATH, with_origin
+    from sizing.question.fields import options_of
+    from sizing.question.names import look_up
     from sizing.question.question import load_data
 
     if measured.faults and values["measured"] is not None:  # it would fill in what then seems to be missing
         check(*parts)
     known, spec, read = None if measured.faults else measured.value, _spec(found), load_data()
     filled = dict(values) if known is None else {**values, **_as_measured(known, values, spec)}
-    names = named(None if found.faults else found.value, CURVE_OPTIONS, filled, no_model=NO_MODEL)
-    asked = Part(lambda: _question(names, read), names.origin.by_field)
+    names = look_up(None if found.faults else found.value, options_of(CURVE_OPTIONS, filled), no_model=NO_MODEL)
+    asked = Part(lambda: _question(names, read), names.layers.by_field)
     gpu = Part(lambda: _check_gpu(filled, spec))
-    pools = Part(lambda: _pools(names), names.origin.at(("optimisations", "disaggregate")))
+    pools = Part(lambda: _pools(names), names.layers.at(SEPARATE_PATH))
     arrivals = Part(lambda: _arrivals(own.value, pooled=pools.value is not None))
     check(*parts, gpu, *names.parts, asked, pools, arrivals)
     question = with_origin(asked.value, names, read, pools.value)
@@ -361,9 +359,9 @@ def _spec(found: Part[Found[Workload] | None]) -> Workload | None:
     return None if found.faults or found.value is None else found.value.spec
 
 
-def _question(names: Named, read: Data) -> Question:
+def _question(names: Names, read: Data) -> Question:
     """The question without its demand: the loads of a curve are those of one replica or pair, whatever comes to all."""
-    from sizing.cli.resolve import request_of
+    from sizing.question.ask import resolved
 
     prefix = names.workload.value.optimisations.prefix
     if prefix is not None and prefix.think_time_s is not None:
@@ -374,16 +372,16 @@ def _question(names: Named, read: Data) -> Question:
                 allowed="estimate, simulate",
             )
         )
-    return request_of(names, read, gpu_budget=1, demanded=False).with_(gpu_budget=None)
+    return resolved(names, read, gpu_budget=1, demanded=False).with_(gpu_budget=None)
 
 
-def _pools(names: Named) -> SeparatePools | None:
+def _pools(names: Names) -> SeparatePools | None:
     """What is asked of separate pools; what draws them is loaded only where they are asked for."""
     if names.workload.value.optimisations.disaggregate is None:
         return None
-    from sizing.cli import pools
+    from sizing.question.pools import decodes, separate_pools
 
-    return pools.asked_of(names, (pools.decodes,))
+    return separate_pools(names, (decodes,))
 
 
 def _arrivals(own: _Own, *, pooled: bool) -> Arrivals:

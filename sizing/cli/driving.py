@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, cast
 
-from sizing.cli.options import Opt
 from sizing.cli.reading import MOST, Reader, is_given
 from sizing.engine.requests import Arrivals
 from sizing.engine.rules import POLICIES
 from sizing.engine.run import ROUTINGS, Routing
+from sizing.question.fields import Field
 from sizing.specs.errors import Fault
 from sizing.specs.units import parse_duration_s
 
@@ -57,7 +57,7 @@ class Driving(NamedTuple):
         return self.stated_replicas or 1
 
 
-def driving(options: tuple[Opt, ...], values: Mapping[str, Any]) -> Driving:
+def driving(options: tuple[Field, ...], values: Mapping[str, Any]) -> Driving:
     """Read the options. Raises InputError with a fault for each that is wrong, contradicts another or counts ticks."""
     flags = {option.name: option.flags[0] for option in options}
     read = Reader(values, _form_faults(flags, values))

@@ -7,24 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from sizing.cli.options import (
-    DEMAND_OPTIONS,
-    DISAGGREGATION_OPTIONS,
-    EXPLAIN_OPTIONS,
-    FORMAT_OPTIONS,
-    LIMIT_OPTIONS,
-    MODEL_OPTIONS,
-    OPTIMISATION_OPTIONS,
-    PEAK_OPTIONS,
-    PLANNING_OPTIONS,
-    QUIET_OPTIONS,
-    SERVING_OPTIONS,
-    VERIFY_OPTIONS,
-    takes,
-)
+from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.question.fields import QUESTION_OPTIONS
 
 if TYPE_CHECKING:
     from sizing.answers.advice import Suggestion
+    from sizing.answers.pools import Checked, Found
     from sizing.answers.search import Outcome
     from sizing.answers.verify import Verified
     from sizing.question.question import Question
@@ -34,19 +22,9 @@ if TYPE_CHECKING:
     from sizing.specs.workload import Tokens
 
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
-WORKLOAD_OPTIONS = (
-    *MODEL_OPTIONS,
-    *DEMAND_OPTIONS,
-    *PEAK_OPTIONS,
-    *LIMIT_OPTIONS,
-    *SERVING_OPTIONS,
-    *OPTIMISATION_OPTIONS,
-    *PLANNING_OPTIONS,
-)
-OPTIONS = (*WORKLOAD_OPTIONS, *DISAGGREGATION_OPTIONS)
 
 
-@takes((*OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
+@takes((*QUESTION_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
 def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
@@ -57,13 +35,14 @@ def command(
 
     Exit codes: 0 feasible (with --disaggregate from separate pools), 1 infeasible, 2 bad input.
     """
-    from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, complain, print_text, write
-    from sizing.cli.resolve import question
+    from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
     from sizing.question.question import load_data
+    from sizing.question.values import Part
 
     output = Part(lambda: chosen_format(values))
-    asked = question(workload, OPTIONS, values, output, pooled=True)
+    asked = question_of(workload, options_of(QUESTION_OPTIONS, values), output, pooled=True)
     data = load_data()
     found = estimated(asked, data, values, relaxed=not values["quiet"], explained=values["explain"])
     document, feasible = found.document, found.document.feasible
@@ -149,14 +128,15 @@ def to_simulate(asked: Question, values: Mapping[str, Any]) -> Tokens | None:
 
 def to_size(asked: Question, values: Mapping[str, Any]) -> Question:
     """Return the request to search for: as asked, or on the worse edges of the error bands."""
-    return _cautious(asked) if values["conservative"] else asked
+    from sizing.question.ask import cautious
+
+    return cautious(asked) if values["conservative"] else asked
 
 
 def _with_pools(
     document: Estimate, question: Question, data: Data, tokens: Tokens | None, aggregated: Outcome | None
 ) -> Estimate:
     """Return the document with what separate pools take for the same; `aggregated` is None where nothing serves it as one."""
-    from sizing.cli.pools import searched
     from sizing.report import pools
     from sizing.report.check_command import simulate_pools
     from sizing.report.parts.pools import assumptions, of_turns
@@ -177,24 +157,6 @@ def _with_pools(
             *of_turns(question, asked.facts),
         ),
     )
-
-
-def _cautious(question: Question) -> Question:
-    """Return a request to be sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
-
-    from sizing.catalog import shelf
-    from sizing.specs.bands import Bands
-    from sizing.specs.errors import Fault, InputError
-
-    if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
-        raise InputError(
-            Fault(
-                "offline work without a demand takes no number of GPUs; its rate is shown with its error band",
-                field="--conservative",
-                allowed="with --rps, --concurrency or --dau, or another --mode",
-            )
-        )
-    return question.with_(pessimistic=shelf.only(Bands).bands)
 
 
 def _hopeful(asked: Question, data: Data, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
@@ -222,3 +184,14 @@ def simulated(outcome: Outcome, tokens: Tokens, *, tries: int | None = None) -> 
     from sizing.answers.verify import MOST_TRIES, verify  # a run without verification need not load the simulator
 
     return None if outcome.best is None else verify(outcome, tokens, tries=tries or MOST_TRIES)
+
+
+def searched(question: Question, data: Data, tokens: Tokens | None) -> tuple[Found, Checked | None]:
+    """What a search of the pools that a question asks for finds, its best answer simulated where there are `tokens`."""
+    from sizing.answers import pools as disaggregation
+    from sizing.answers.verify_pools import verify
+
+    pools = question.space.pools
+    assert pools is not None
+    found = disaggregation.search(question, pools, question.space.precisions, data)
+    return found, None if tokens is None else verify(found, pools, tokens)

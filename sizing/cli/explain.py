@@ -15,8 +15,8 @@ def command(
 ) -> None:
     """Explain an optimisation: what it does, its formula and sources, when it helps and when it does not."""
     from sizing.catalog.shelf import TOPICS, named
-    from sizing.cli.collecting import Part, check
     from sizing.cli.output import chosen_format, write
+    from sizing.question.values import Part, check
     from sizing.report.listings import Listing, TopicReport, document_of_list, document_of_topic
 
     output = Part(lambda: chosen_format(values))

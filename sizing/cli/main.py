@@ -28,8 +28,9 @@ from sizing.cli import (
     validate,
     whatif,
 )
-from sizing.cli.options import DISAGGREGATE, POOLED, unpooled, with_values
+from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, flush_output
+from sizing.question.fields import DISAGGREGATE, POOLED, unpooled
 from sizing.specs.errors import Fault, InputError, nearest
 
 app = typer.Typer(

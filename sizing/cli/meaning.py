@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sizing.cli.driving import Driving
-from sizing.cli.options import Opt
 from sizing.cli.reading import Reader
 from sizing.question.demand import OF_YEAR
+from sizing.question.fields import Field
 from sizing.specs.workload import Tokens, Workload
 
 OF_DYNAMIC = ("batch_size", "batch_window")
@@ -18,7 +18,7 @@ LENGTHS = {"isl": "prompt", "osl": "output"}
 
 
 def check(
-    options: tuple[Opt, ...], values: Mapping[str, Any], asked: Workload, file: Workload | None, driven: Driving
+    options: tuple[Field, ...], values: Mapping[str, Any], asked: Workload, file: Workload | None, driven: Driving
 ) -> None:
     """Raise InputError with a fault for each option without an effect.
 
@@ -47,7 +47,7 @@ def check(
 
 
 def _check_lengths(
-    options: tuple[Opt, ...], read: Reader, tokens: Tokens, file: Workload | None, driven: Driving
+    options: tuple[Field, ...], read: Reader, tokens: Tokens, file: Workload | None, driven: Driving
 ) -> None:
     """Note what spreads or cuts lengths that are all equal, and what spreads them too far."""
     stds = {"isl": driven.isl_std or tokens.isl_std, "osl": driven.osl_std or tokens.osl_std}

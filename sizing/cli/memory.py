@@ -15,14 +15,19 @@ def command(**values: Any) -> None:
 
     Exit codes: 0 fits, 1 does not fit, 2 bad input. The length is the model's maximum without --max-model-len.
     """
-    from sizing.cli.collecting import Part
-    from sizing.cli.deploy import check_one_cache, deployment
+    from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
+    from sizing.cli.rules import ONE_CACHE, check_rules
+    from sizing.question.ask import layout_question
+    from sizing.question.fields import options_of
+    from sizing.question.question import load_data
+    from sizing.question.values import Part
     from sizing.report.memory import document, record
 
     output = Part(lambda: chosen_format(values))
-    one = Part(lambda: check_one_cache(values))
-    found = record(deployment(MEMORY_OPTIONS, values, output, one), explained=values["explain"])
+    one = Part(lambda: check_rules((ONE_CACHE,), MEMORY_OPTIONS, values))
+    question = layout_question(options_of(MEMORY_OPTIONS, values), output, one)
+    found = record(deployment(question, load_data()), explained=values["explain"])
     write(document(found), output.value)
     if not found.fits:
         raise typer.Exit(1)

@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from sizing.cli.options import (
+from sizing.cli.options import FORMAT_OPTIONS, PLAN_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.question.fields import (
     DEMAND_OPTIONS,
-    FORMAT_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
     OPTIMISATION_OPTIONS,
     PEAK_OPTIONS,
-    PLAN_OPTIONS,
     PLANNING_OPTIONS,
-    QUIET_OPTIONS,
     SERVING_OPTIONS,
-    VERIFY_OPTIONS,
-    comma_separated,
-    takes,
 )
+from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError, nearest
 
 if TYPE_CHECKING:
@@ -32,11 +28,11 @@ if TYPE_CHECKING:
     from sizing.catalog.files import DataFile, FieldPath
     from sizing.catalog.shelf import Found
     from sizing.catalog.workloads import FoundFleet, FoundMember
-    from sizing.cli.collecting import Part
     from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import ProvisionRules
     from sizing.question.question import Question
-    from sizing.report.plan.record import PlanReport
+    from sizing.question.values import Part
+    from sizing.report.plan_record import PlanReport
     from sizing.specs.fleet import PlanRules
     from sizing.specs.workload import Workload
 
@@ -67,15 +63,15 @@ def command(
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
-    from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, complain, picture_form, print_text, write, write_file
+    from sizing.question.values import Part
 
     output, files = Part(lambda: chosen_format(values)), Part(lambda: _files(values))
     asked = ask(workload, values, output, files)
     plot, seed = files.value
     found = planned(asked, seed, simulated=not values["no_verify"])
     if not values["quiet"]:
-        from sizing.report.plan.sections import document
+        from sizing.report.plan import document
 
         write(document(found), output.value)
     elif found.gpus is not None and found.feasible:
@@ -85,7 +81,7 @@ def command(
     if plot is not None and found.gpus is None:
         complain(f"{plot}: not drawn, as there is no plan")
     elif plot is not None:
-        from sizing.report.plot_plan import draw
+        from sizing.report.plan import draw
 
         write_file(plot, "--plot", draw(found, picture_form(plot)))
     if not found.feasible:
@@ -117,7 +113,7 @@ class PlanQuestion(NamedTuple):
 def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
     """The record of the plan; with a seed, with draws of what is uncertain."""
     from sizing.planning.plan import plan
-    from sizing.report.plan.record import record
+    from sizing.report.plan_record import record
 
     found = plan(asked.workloads, asked.rules, moves=asked.moves, seed=seed, simulated=simulated)
     return record(found, title=asked.title, is_fleet=asked.is_fleet)
@@ -127,9 +123,9 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     """Read options and files. Raises InputError with all faults that can be known, those of `besides` too."""
     from sizing.catalog.shelf import only
     from sizing.catalog.workloads import find_fleet
-    from sizing.cli.collecting import Part, check
     from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import rules_of
+    from sizing.question.values import Part, check
     from sizing.specs.demand import Scaling
 
     fleet = Part(lambda: None if workload is None else find_fleet(workload))
@@ -265,10 +261,11 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     Raises InputError where it offers none of them.
     """
     from sizing.catalog.prices import price_of
-    from sizing.cli.collecting import Part
-    from sizing.cli.resolve import question
+    from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
+    from sizing.question.values import Part
 
-    asked = question(workload, WORKLOAD_OPTIONS, values)
+    asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values))
     if rules.cloud is None:
         return asked
     parts = [(option, Part(partial(price_of, option.gpu, rules.cloud))) for option in asked.space.gpu_types]
@@ -284,8 +281,8 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
 
 def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> list[FleetWorkload]:
     """The questions of a fleet's workloads. Raises InputError with the faults of all, at their lines."""
-    from sizing.cli.collecting import Part, check
     from sizing.planning.provision import FleetWorkload
+    from sizing.question.values import Part, check
 
     def read(member: FoundMember) -> FleetWorkload:
         return FleetWorkload(member.name, _of_member(member, values, member.member.gpu, rules), member.member.pool)
@@ -309,7 +306,7 @@ def _moves(
     names: list[str], source: FoundFleet | str | None, values: Mapping[str, Any], rules: PlanRules
 ) -> Iterator[tuple[str, Question]]:
     """Yield the workloads to move, each with its question on another GPU type; `source` is the fleet or the one workload."""
-    from sizing.cli.collecting import Part, check
+    from sizing.question.values import Part, check
 
     if values["move"] is None:
         return

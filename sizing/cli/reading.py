@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizing.catalog.paths import exists, expanded, is_folder, out_of_reach, resolved
-from sizing.cli.options import Opt
+from sizing.question.fields import Field
 from sizing.specs.errors import Fault, InputError, nearest
 
 MOST = 10_000_000  # of what is counted: more requests would not fit memory
@@ -40,7 +40,7 @@ class Reader(NamedTuple):
         if self.faults:
             raise InputError(self.faults)
 
-    def idle(self, names: Iterable[str], options: Iterable[Opt], why: str, allowed: str | None = None) -> None:
+    def idle(self, names: Iterable[str], options: Iterable[Field], why: str, allowed: str | None = None) -> None:
         """Note options that were given though nothing is there that they could act on."""
         by_name = {option.name: option for option in options}
         for name in names:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.options import VERIFY_OPTIONS, takes
+from sizing.question.fields import WORKLOAD_OPTIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,14 +31,15 @@ def command(
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
-    from sizing.cli.collecting import Part
     from sizing.cli.output import complain, print_text, write_file
     from sizing.cli.reported import report
-    from sizing.cli.resolve import question
+    from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
+    from sizing.question.values import Part
     from sizing.report.html import render
 
     target = Part(lambda: _target(output))
-    asked = question(workload, WORKLOAD_OPTIONS, values, target)
+    asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), target)
     again = _command(workload, output or STDOUT, values)
     document = report(asked, values, again)
     page = render(document)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizing.cli.options import DEMAND, FORMAT_OPTIONS, STEP_OPTIONS, WHOLE, Opt, takes
+from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
+from sizing.question.fields import DEMAND, WHOLE, Field
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from sizing.report.roofline import Sizes
 
 LENGTH_OPTIONS = (
-    Opt("isl", WHOLE, ("--isl",), "Mean prompt length in tokens, with --osl in place of --context.", DEMAND),
-    Opt("osl", WHOLE, ("--osl",), "Mean output length in tokens; half of it is written at a mean context.", DEMAND),
+    Field("isl", WHOLE, ("--isl",), "Mean prompt length in tokens, with --osl in place of --context.", DEMAND),
+    Field("osl", WHOLE, ("--osl",), "Mean output length in tokens; half of it is written at a mean context.", DEMAND),
 )
 
 
@@ -37,17 +38,21 @@ def command(
     **values: Any,
 ) -> None:
     """Show how near to the GPU's roof the operations of prefill and decode come, and from which batch on decode is compute-bound."""
-    from sizing.cli.collecting import Part
-    from sizing.cli.deploy import check_all_new, deployment
+    from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, picture_form, write, write_file
+    from sizing.cli.rules import NEW_OF_ROOFLINE, check_rules
+    from sizing.question.ask import layout_question
+    from sizing.question.fields import options_of
+    from sizing.question.question import load_data
+    from sizing.question.values import Part
     from sizing.report.roofline import document, record
 
     given = {**values, "batch": batch, "context": context, "prefill": prefill, "plot": plot}
     output, asked = Part(lambda: chosen_format(values)), Part(lambda: _asked(given))
-    new = Part(lambda: check_all_new(values, "--prefill N: the tokens of a prompt that are computed"))
-    resolved = deployment(STEP_OPTIONS, values, output, asked, new)
+    new = Part(lambda: check_rules((NEW_OF_ROOFLINE,), STEP_OPTIONS, values))
+    question = layout_question(options_of(STEP_OPTIONS, values), output, asked, new)
     sizes, picture = asked.value
-    found = record(resolved, sizes)
+    found = record(deployment(question, load_data()), sizes)
     write(document(found), output.value)
     if picture is not None:
         from sizing.report.plot_roofline import draw
@@ -77,8 +82,8 @@ def _asked(given: dict[str, Any]) -> tuple[Sizes, Path | None]:
 
 def _sizes(read: Reader, name: str) -> tuple[int, ...] | None:
     """Return the sizes that an option lists; None where it is absent or wrong."""
-    from sizing.cli.ranges import ALLOWED, whole_numbers
     from sizing.cli.reading import MOST
+    from sizing.question.values import ALLOWED, whole_numbers
 
     text = read.values[name]
     if text is None:

@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from sizing.cli.options import (
+from sizing.cli.options import FILE_OPTIONS, FORMAT_OPTIONS, SIMULATION_OPTIONS, TICK_OPTIONS, for_one_layout, takes
+from sizing.question.fields import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
-    FILE_OPTIONS,
-    FORMAT_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
-    SIMULATION_OPTIONS,
-    TICK_OPTIONS,
-    for_one_layout,
-    takes,
 )
 
 if TYPE_CHECKING:
-    from sizing.cli.collecting import Part
+    from sizing.question.values import Part
 
 # What shared options mean where a given deployment is simulated.
 HELP = {
@@ -72,9 +67,9 @@ def command(
     Exit codes: 0 done, 1 unstable, requests refused, a limit missed or no room, 2 bad input.
     """
     from sizing.catalog.paths import expanded
-    from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format
     from sizing.cli.reading import Reader
+    from sizing.question.values import Part
 
     def targets() -> Targets:
         read = Reader(values, [])
@@ -120,8 +115,8 @@ def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str
 
 def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[Targets]) -> bool:
     from sizing.cli import ticks
-    from sizing.cli.collecting import Part, check
     from sizing.cli.output import write
+    from sizing.question.values import Part, check
     from sizing.report.ticks import document, record
 
     question = Part(lambda: ticks.asked(OPTIONS, workload, values))

@@ -11,42 +11,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers import counts
-from sizing.answers.resolved import Resolved, resolve
-from sizing.answers.simulate import Scenario
+from sizing.answers.deployment import deployment
+from sizing.answers.pair import way_between
+from sizing.answers.resolved import Resolved
+from sizing.answers.simulate import PrefillPool, Scenario
 from sizing.answers.verify import turns_of
 from sizing.catalog.models import FoundModel
 from sizing.catalog.paths import expanded
 from sizing.catalog.traces import load_trace
 from sizing.cli import meaning
-from sizing.cli.collecting import Part, check
-from sizing.cli.deploy import PLACEHOLDER_TOKENS, layout_of
 from sizing.cli.driving import OF_LENGTHS, OF_LOADS, OWN, Driving, driving, is_number
-from sizing.cli.named import Named, named
-from sizing.cli.options import Opt
-from sizing.cli.pools import asked_of, contradicted, decode_serving, named_in, of_decode, prefill_of, routed
 from sizing.cli.reading import MOST
-from sizing.cli.resolve import (
-    as_served,
-    check_asked,
-    check_images,
-    check_prefix,
-    extras_of,
-    notes_of,
-    with_cache_of,
-)
 from sizing.engine import simulation
 from sizing.engine.requests import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
 from sizing.engine.simulation import Deployed, Traffic
 from sizing.model.architecture import Layout
 from sizing.question import question as requests
-from sizing.question.question import Question, load_data
+from sizing.question.ask import PLACEHOLDER_TOKENS, SEPARATE_PATH, layout_of, with_cache_of, with_origin
+from sizing.question.fields import Field, options_of
+from sizing.question.names import SEPARATE, Names, look_up
+from sizing.question.pools import separate_pools
+from sizing.question.question import Question, SeparatePools, load_data
+from sizing.question.served import as_served, check_asked, check_served, extras_of
+from sizing.question.values import Part, check
 from sizing.replica.replica import with_extras
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MOST_DURATION_S
-from sizing.specs.workload import RESULTS, Workload
+from sizing.specs.workload import RESULTS, Serving, Workload
 
 REQUESTS = 10_000  # of a rate without --requests: the 99th percentile rests on a hundred of them
 ROUNDS = 10  # of a closed loop without --requests: each place is filled so often
@@ -54,7 +48,7 @@ SPARE_SHARE = 0.1  # of a closed loop that a limit ends: chance in lengths may b
 
 
 def question(
-    options: tuple[Opt, ...], workload: str | None, values: Mapping[str, Any], *besides: Part[Any]
+    options: tuple[Field, ...], workload: str | None, values: Mapping[str, Any], *besides: Part[Any]
 ) -> Scenario:
     """Read the options and resolve what they name.
 
@@ -66,35 +60,31 @@ def question(
     told = (*OF_LOADS, *OF_LENGTHS) if traced else ()  # wrong here, as is a limit in ticks: already said
     unitless = ("itl",) if values["itl"] is not None and is_number(values["itl"]) else ()
     given = {**values, **dict.fromkeys((*told, *unitless))}
-    given["gpu"] = values["gpu"] or named_in(values["disaggregate"])
-    names = named(workload, options, given, single=True, tokens=PLACEHOLDER_TOKENS if traced else None)
-    pools = Part(lambda: asked_of(names, ()), names.origin.at(("optimisations", "disaggregate")))
+    names = look_up(workload, options_of(options, given), single=True, tokens=PLACEHOLDER_TOKENS if traced else None)
+    pools = Part(lambda: separate_pools(names, ()), names.layers.at(SEPARATE_PATH))
     against = Part(lambda: contradicted(pools.value, drive.value, values))
     serving = Part(lambda: decode_serving(names, pools.value))
-    layout = Part(lambda: layout_of(serving.value), names.origin.by_field)
+    layout = Part(lambda: layout_of(serving.value), names.layers.by_field)
     rows = Part(lambda: _results_alone(read_rows.value, names.model.value))
     read = load_data()
-    request = Part(lambda: _request(names, layout.value, drive.value, rows.value, read), names.origin.by_field)
+    request = Part(lambda: _request(names, layout.value, drive.value, rows.value, read), names.layers.by_field)
     idle = Part(
         lambda: meaning.check(options, values, names.workload.value, _file(names), routed(drive.value, pools.value))
     )
     check(*besides, drive, rows, *names.parts, pools, against, layout, request, idle)
-    driven, trace, model = of_decode(drive.value, pools.value), rows.value, names.model.value
-    asked = as_served(names.workload.value, request.value.service.extras)
-    precision = names.precisions.value[0] or asked.precision or model.precision
-    option = names.options[0] if pools.value is None else pools.value.decode.gpu_types[0]
-    resolved = resolve(request.value, option, layout.value, precision, read, notes=notes_of(model))
-    resolved = _keeping(resolved, driven.replicas)
+    driven, trace = of_decode(drive.value, pools.value), rows.value
+    asked = with_origin(request.value, names, read, pools.value)
+    resolved = _keeping(deployment(asked, read, None if pools.value is None else pools.value.decode), driven.replicas)
     policies = _deployed(resolved, driven)
-    load = Part(lambda: _traffic(resolved, asked, driven, trace, policies), names.origin.by_field)
-    prefill = Part(lambda: prefill_of(pools.value, resolved, policies, load.value), names.origin.by_field)
+    load = Part(lambda: _traffic(resolved, driven, trace, policies), names.layers.by_field)
+    prefill = Part(lambda: prefill_of(pools.value, resolved, policies, load.value), names.layers.by_field)
     check(load, prefill)
     _check_share(load.value, driven.replicas)
     return Scenario(
         resolved=resolved,
         policies=policies,
         traffic=load.value,
-        limits=asked.limits,
+        limits=asked.origin.workload.limits,
         routing=driven.routing,
         limit_s=driven.limit_s,
         trace=values["trace"],
@@ -121,7 +111,7 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
     return replace(resolved, question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
 
-def _file(names: Named) -> Workload | None:
+def _file(names: Names) -> Workload | None:
     """Return the workload of the file, before options are laid over it."""
     found = names.found.value
     return None if found is None else found.spec
@@ -165,7 +155,7 @@ def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any
     return np.column_stack((trace[:, :2], np.full(len(trace), RESULTS)))
 
 
-def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] | None, read: Data) -> Question:
+def _request(names: Names, layout: Layout, driven: Driving, trace: NDArray[Any] | None, read: Data) -> Question:
     """Return the request; of a trace the longest sequence is what is to be held, where nothing else is stated."""
     model, (engine, version), asked = names.model.value, names.engine.value, names.workload.value
     serving = asked.serving
@@ -179,8 +169,7 @@ def _request(names: Named, layout: Layout, driven: Driving, trace: NDArray[Any] 
     extras = extras_of(asked, model.spec).over(driven.replicas * layout.dp)
     whole = as_served(asked, extras)
     if trace is None:
-        check_images(whole, extras, model.spec)
-        check_prefix(extras, whole.tokens.isl)
+        check_served(whole, extras, model.spec)
     return requests.resolve(
         with_cache_of(whole, model).model_copy(update={"serving": serving}),
         model.spec,
@@ -210,13 +199,14 @@ def _check_turns(asked: Workload, driven: Driving, *, traced: bool) -> None:
 
 def _traffic(
     resolved: Resolved,
-    asked: Workload,
     driven: Driving,
     trace: NDArray[Any] | None,
     policies: Mapping[str, Deployed],
 ) -> Traffic:
     """Return the load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
-    request, tokens, arriving, count = resolved.question, asked.tokens, driven.arriving, driven.requests
+    request, arriving, count = resolved.question, driven.arriving, driven.requests
+    asked = request.origin.workload
+    tokens = asked.tokens
     isl = turns_of(tokens) or _lengths(tokens.isl, driven.isl_std or tokens.isl_std, tokens.isl_max, driven)
     osl = _lengths(tokens.osl, driven.osl_std or tokens.osl_std, tokens.osl_max, driven)
     base = Traffic(isl, osl, count or REQUESTS, seed=driven.seed)
@@ -308,3 +298,65 @@ def _check_share(traffic: Traffic, replicas: int) -> None:
                 allowed=f"at least {replicas}",
             )
         )
+
+
+def contradicted(asked: SeparatePools | None, driven: Driving, values: Mapping[str, Any]) -> None:
+    """Raise InputError for what contradicts the simulation of two pools."""
+    if asked is None:
+        return
+    faults = []
+    if driven.stated_replicas is not None:
+        faults.append(Fault("contradicts --disaggregate, where each pool has its count", field="--replicas"))
+    if driven.policies != (OWN,):
+        faults.append(
+            Fault("contradicts --disaggregate, whose pools are scheduled as the engine does", field="--policy")
+        )
+    if values["slots"] is not None:
+        faults.append(Fault("contradicts --disaggregate", field="--slots", allowed="--max-num-seqs, of both pools"))
+    if faults:
+        raise InputError(faults)
+
+
+def decode_serving(names: Names, asked: SeparatePools | None) -> Serving:
+    """Return how the engine is run that decodes: the only one, or that of the decode pool."""
+    serving = names.workload.value.serving
+    return serving if asked is None else asked.decode.serving(serving)
+
+
+def of_decode(driven: Driving, asked: SeparatePools | None) -> Driving:
+    """Return what drives the replicas that decode: as many as are there, or as the decode pool has."""
+    return driven if asked is None else driven._replace(stated_replicas=asked.decode.pool.replicas or 1)
+
+
+def routed(driven: Driving, asked: SeparatePools | None) -> Driving:
+    """Return the same with as many replicas as a router may choose among."""
+    if asked is None:
+        return driven
+    return driven._replace(stated_replicas=max(asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1))
+
+
+def prefill_of(
+    asked: SeparatePools | None, decode: Resolved, policies: Mapping[str, Deployed], traffic: Traffic
+) -> PrefillPool | None:
+    """Return the prefill pool before a decode pool, None where there is none.
+
+    Raises InputError for requests in flight, and for pools whose caches differ or that nothing joins.
+    """
+    if asked is None:
+        return None
+    if traffic.in_flight is not None:
+        allowed = "with --rps, --dau, --trace, or --requests alone"
+        raise InputError(Fault("a closed loop is not simulated over two pools", field=SEPARATE, allowed=allowed))
+    side, request = asked.prefill, decode.question.with_(precisions=(decode.plan.weight_format,))
+    prefill = deployment(request, decode.data, side)
+    transfer, within_node = way_between(asked, prefill, decode)
+    deployed = Deployed(
+        request.service.model,
+        prefill.layout,
+        prefill.kernels(),
+        prefill.memory,
+        of_engine(prefill.settings, verified=request.service.extras.verified),
+        side.pool.replicas or 1,
+        request.service.extras.cached.share,
+    )
+    return PrefillPool(prefill, deployed, transfer, within_node, asked.facts)

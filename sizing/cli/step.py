@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sizing.cli.options import DISAGGREGATION_OPTIONS, FORMAT_OPTIONS, STEP_OPTIONS, for_one_layout, takes
+from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, for_one_layout, takes
+from sizing.question.fields import DISAGGREGATION_OPTIONS
 
 OPTIONS = (*STEP_OPTIONS, *for_one_layout(DISAGGREGATION_OPTIONS))
 
@@ -29,9 +30,14 @@ def command(
 
     With --disaggregate the prompt is timed on the prefill pool's layout, the sequences on the decode pool's, and its cache between.
     """
-    from sizing.cli.collecting import Part
-    from sizing.cli.deploy import check_all_new, deployment
+    from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
+    from sizing.cli.rules import NEW_OF_STEP, check_rules
+    from sizing.question.ask import layout_question
+    from sizing.question.fields import options_of
+    from sizing.question.names import Layers
+    from sizing.question.question import load_data
+    from sizing.question.values import Part, check
     from sizing.report import step as report
     from sizing.specs.errors import Fault, InputError
     from sizing.specs.workload import GENERATE
@@ -50,13 +56,15 @@ def command(
             raise InputError(Fault(f"{values['task']} decodes nothing", field="--decode", allowed="--prefill alone"))
 
     output, batch = Part(lambda: chosen_format(values)), Part(check_batch)
-    new = Part(lambda: check_all_new(values, "--prefill N --prior M: N tokens to compute of a prompt with M in cache"))
+    new = Part(lambda: check_rules((NEW_OF_STEP,), OPTIONS, values))
     work = report.StepLoad(decode, context, prefill, prior)
-    if values["disaggregate"] is not None:
-        from sizing.cli.pools import both
-
-        pools = both(OPTIONS, values, output, batch, new)
-        write(report.document_of_pools(report.record_of_pools(pools, work)), output.value)
+    options, data = options_of(OPTIONS, values), load_data()
+    question = layout_question(options, output, batch, new)
+    if question.space.pools is None:
+        write(report.document(report.record(deployment(question, data), work)), output.value)
         return
-    resolved = deployment(STEP_OPTIONS, values, output, batch, new)
-    write(report.document(report.record(resolved, work)), output.value)
+    from sizing.answers.pair import pair_of_layouts
+
+    pair = Part(lambda: pair_of_layouts(question, data), Layers(options.fields, options.flags, None).by_field)
+    check(pair)
+    write(report.document_of_pools(report.record_of_pools(pair.value, work)), output.value)

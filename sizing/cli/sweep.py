@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizing.cli.estimate import OPTIONS
 from sizing.cli.options import FORMAT_OPTIONS, takes
+from sizing.question.fields import QUESTION_OPTIONS
 
 if TYPE_CHECKING:
     from sizing.cli.swept import Sweeping
@@ -19,7 +19,7 @@ FORMATS = (
 )
 
 
-@takes((*OPTIONS, *FORMATS))
+@takes((*QUESTION_OPTIONS, *FORMATS))
 def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")

@@ -12,15 +12,15 @@ from sizing.answers.sweep import Axis, Searches, combination, size
 from sizing.catalog import workloads
 from sizing.catalog.shelf import Found
 from sizing.cli import axes as reading
-from sizing.cli.collecting import Part, check
-from sizing.cli.estimate import OPTIONS, WORKLOAD_OPTIONS, simulated, to_size
-from sizing.cli.named import FILES, Catalog
-from sizing.cli.options import Opt
+from sizing.cli.estimate import simulated, to_size
 from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
-from sizing.cli.resolve import question
 from sizing.cli.workers import collect, cores, ordered
+from sizing.question.ask import question_of
+from sizing.question.fields import QUESTION_OPTIONS, WORKLOAD_OPTIONS, Field, options_of
+from sizing.question.names import FILES, Catalog
 from sizing.question.question import Question, load_data
+from sizing.question.values import Part, check
 from sizing.report import sweep as report
 from sizing.report.sweep import Sweep, SweepRow
 from sizing.specs.data import Data
@@ -54,7 +54,7 @@ class Sweeping(NamedTuple):
 class Resolver:
     """Resolves combinations; what they name is looked up once."""
 
-    def __init__(self, workload: Found[Workload] | None, options: tuple[Opt, ...]) -> None:
+    def __init__(self, workload: Found[Workload] | None, options: tuple[Field, ...]) -> None:
         """Read the data that all combinations share."""
         self.workload, self.options = workload, options
         self.catalog = Catalog(cache(FILES.model), cache(FILES.gpu), cache(FILES.engine))
@@ -62,7 +62,9 @@ class Resolver:
 
     def question(self, values: Mapping[str, Any]) -> Question:
         """Return the question of some values. Raises InputError where they are wrong."""
-        return question(self.workload, self.options, values, catalog=self.catalog, read=self.data, pooled=True)
+        return question_of(
+            self.workload, options_of(self.options, values), catalog=self.catalog, data=self.data, pooled=True
+        )
 
     def faults(self, values: Mapping[str, Any]) -> tuple[Fault, ...]:
         """Return what is wrong with some values, nothing where all is right."""
@@ -93,7 +95,7 @@ class Rows:
         except InputError as error:
             return report.row_of_faults(varied, error)
         if asked.space.pools is not None:
-            from sizing.cli.pools import searched
+            from sizing.cli.estimate import searched
 
             tokens = asked.origin.workload.tokens if self.asking.verified else None
             found, tried = searched(request, resolver.data, tokens)
@@ -118,7 +120,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
 def _resolver(workload: Found[Workload] | None, axes: Sequence[Axis]) -> Resolver:
     """Return what resolves combinations; its faults call what is varied by that."""
     varied = {axis.name for axis in axes}
-    options = (o._replace(flags=(reading.field_of(o),)) if o.name in varied else o for o in OPTIONS)
+    options = (o._replace(flags=(reading.field_of(o),)) if o.name in varied else o for o in QUESTION_OPTIONS)
     return Resolver(workload, tuple(options))
 
 

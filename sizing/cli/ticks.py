@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from sizing.cli.options import Opt
 from sizing.cli.reading import Reader, is_given
 from sizing.engine import ticks as tick_run
 from sizing.engine.rules import POLICIES, Rules, with_policy
 from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
+from sizing.question.fields import Field
 
 # What the sizing course's simulator takes where nothing is said.
 PREFILL, ITL, OSL, CHUNKS, SLOTS, SEED, POLICY = 2.0, 1.0, 4.0, 1, 4, 42, "inflight"
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
         return found
 
 
-def asked(options: tuple[Opt, ...], workload: str | None, values: Mapping[str, Any]) -> Asked:
+def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str, Any]) -> Asked:
     """Read the options. Raises InputError with a fault for each that is wrong or belongs to real time."""
     read = Reader(values, [])
     for option in options:

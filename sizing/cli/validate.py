@@ -40,11 +40,10 @@ def command(
     """
     import os
 
-    from sizing.cli.collecting import Part, check
-    from sizing.cli.options import comma_separated
     from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
     from sizing.evidence.errors import check_columns
     from sizing.evidence.predict import predict_rows
+    from sizing.question.values import Part, check, comma_separated
     from sizing.report import validate
 
     output = Part(lambda: chosen_format(values))
@@ -85,7 +84,7 @@ def _rows(files: Sequence[str]) -> tuple[MeasuredRow, ...]:
     from functools import partial
 
     from sizing.catalog.measured import load_measured
-    from sizing.cli.collecting import Part, check
+    from sizing.question.values import Part, check
 
     parts = [Part(partial(load_measured, file)) for file in files]
     check(*parts)

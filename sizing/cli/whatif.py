@@ -8,6 +8,7 @@ import typer
 
 from sizing.cli import estimate
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.question.fields import QUESTION_OPTIONS
 
 if TYPE_CHECKING:
     from sizing.answers.answer import Answer
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from sizing.question.question import Question
 
 NOT_TAKEN = ("conservative",)  # sizes are compared as predicted
-OPTIONS = tuple(option for option in estimate.OPTIONS if option.name not in NOT_TAKEN)
+OPTIONS = tuple(option for option in QUESTION_OPTIONS if option.name not in NOT_TAKEN)
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
@@ -31,18 +32,19 @@ def command(
     """
     from sizing.answers import whatif
     from sizing.catalog.shelf import only
-    from sizing.cli.collecting import Part
     from sizing.cli.output import chosen_format, write
-    from sizing.cli.resolve import question
+    from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
+    from sizing.question.values import Part
     from sizing.report.whatif import document, record
     from sizing.specs.facts import OptimisationFacts
 
     output = Part(lambda: chosen_format(values))
-    asked = question(workload, OPTIONS, values, output, pooled=True)
+    asked = question_of(workload, options_of(OPTIONS, values), output, pooled=True)
     base = _solved(asked).best
 
     def asking(options: Options) -> Question:
-        return question(workload, OPTIONS, {**values, **options}, pooled=True)
+        return question_of(workload, options_of(OPTIONS, {**values, **options}), pooled=True)
 
     def solve(options: Options) -> Solved:
         return _solved(asking(options))
@@ -74,7 +76,7 @@ def _solved(asked: Question) -> Solved:
         from sizing.answers.search import search
 
         return solved(search(asked, asked.space.gpu_types, asked.space.precisions, load_data()))
-    from sizing.cli.pools import searched
+    from sizing.cli.estimate import searched
     from sizing.report.parts.pools import why_not
 
     found, _ = searched(asked, load_data(), None)
@@ -90,7 +92,7 @@ def _checked(asked: Question) -> Answered:
     if asked.space.pools is None:
         outcome, checked = estimate.answer(asked, load_data(), tokens)
         return Answered(outcome.best, checked is not None and checked.passed)
-    from sizing.cli.pools import searched
+    from sizing.cli.estimate import searched
 
     _, tried = searched(asked, load_data(), tokens)
     return Answered(None, False) if tried is None else Answered(tried.best, tried.passed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from sizing.catalog import gpus, shelf, traces, workloads
 from sizing.catalog.paths import expanded
@@ -115,26 +115,19 @@ class Question:
     def with_(self, **changes: Any) -> Question:
         """This question with some fields changed, each in the part that it belongs to. Raises TypeError for an unknown one."""
         parts = {}
-        for part in PARTS:
-            mine = {name: changes.pop(name) for name in part.fields if name in changes}
+        for part, names in PARTS.items():
+            mine = {name: changes.pop(name) for name in names if name in changes}
             if mine:
-                parts[part.name] = replace(getattr(self, part.name), **mine)
+                parts[part] = replace(getattr(self, part), **mine)
         if changes:
             raise TypeError(f"a question has no {', '.join(changes)}")
         return replace(self, **parts)
 
 
-class Part(NamedTuple):
-    """A part of a question, and the names of its fields."""
-
-    name: str
-    fields: frozenset[str]
-
-
-PARTS = tuple(
-    Part(name, frozenset(field.name for field in fields(kind)))
+PARTS = {
+    name: frozenset(field.name for field in fields(kind))
     for name, kind in (("service", Service), ("target", Target), ("rules", Rules), ("space", Space))
-)
+}  # the names of the fields of each part
 
 
 def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:

@@ -17,10 +17,9 @@ from sizing.report.parts.refusals import batch_faults, layout_faults, length_fau
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import GIGA, MEGA, MILLI
 
-if TYPE_CHECKING:  # loaded where pools are asked for
-    from sizing.engine.transfer import Transfer as Way
+if TYPE_CHECKING:
+    from sizing.answers.pair import PairOfLayouts  # loaded where pools are asked for
     from sizing.report.parts.pools import Transfer
-    from sizing.specs.optimisations import HandOver
 
 
 class StepOperation(NamedTuple):
@@ -73,16 +72,6 @@ class StepLoad(NamedTuple):
     context: int = 0
     prefill: int = 0
     prior: int = 0
-
-
-class Both(NamedTuple):
-    """A layout of each pool, and how a prompt's cache goes from one to the other."""
-
-    prefill: Resolved
-    decode: Resolved
-    transfer: Way
-    within_node: bool
-    facts: HandOver
 
 
 def record(resolved: Resolved, work: StepLoad) -> StepReport:
@@ -138,7 +127,7 @@ def _operation(timed: TimedOperation, total_s: float) -> StepOperation:
     )
 
 
-def record_of_pools(both: Both, work: StepLoad) -> StepPools:
+def record_of_pools(pair: PairOfLayouts, work: StepLoad) -> StepPools:
     """Time a step of each pool that has work: a prompt in the one, sequences that decode in the other.
 
     Raises InputError with what keeps either from being run.
@@ -154,11 +143,11 @@ def record_of_pools(both: Both, work: StepLoad) -> StepPools:
             faults.extend(error.faults)
             return None
 
-    prefill = timed(both.prefill, StepLoad(prefill=work.prefill, prior=work.prior))
-    decode = timed(both.decode, StepLoad(decode=work.decode, context=work.context))
+    prefill = timed(pair.prefill, StepLoad(prefill=work.prefill, prior=work.prior))
+    decode = timed(pair.decode, StepLoad(decode=work.decode, context=work.context))
     if faults:
         raise InputError(faults)
-    prompt, request = work.prefill + work.prior, both.decode.question
+    prompt, request = work.prefill + work.prior, pair.decode.question
     rests_on = [entry for step in (prefill, decode) if step is not None for entry in step.assumptions]
     return StepPools(
         inputs={
@@ -171,11 +160,11 @@ def record_of_pools(both: Both, work: StepLoad) -> StepPools:
         },
         prefill=prefill,
         decode=decode,
-        kv_transfer_ms=float(both.transfer.seconds(prompt)) / MILLI if work.prefill else None,
+        kv_transfer_ms=float(pair.transfer.seconds(prompt)) / MILLI if work.prefill else None,
         kv_transfer=(
-            pools.transfer_figures(both.transfer, prompt, within_node=both.within_node) if work.prefill else None
+            pools.transfer_figures(pair.transfer, prompt, within_node=pair.within_node) if work.prefill else None
         ),
-        assumptions=tuple(dict.fromkeys([*rests_on, *pools.assumptions(both.facts)])),
+        assumptions=tuple(dict.fromkeys([*rests_on, *pools.assumptions(pair.facts)])),
     )
 
 

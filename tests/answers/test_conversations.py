@@ -18,13 +18,13 @@ from sizing.answers import counts
 from sizing.answers.counts import Reply, Trial
 from sizing.answers.search import Evaluated, search
 from sizing.answers.verify import simulated
-from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.main import run
-from sizing.cli.resolve import question
 from sizing.engine.requests import Lengths
 from sizing.model.extras import Cached
 from sizing.model.extras import prefixes as reuse
 from sizing.model.extras.prefixes import Conversation, Finding
+from sizing.question.ask import question_of
+from sizing.question.fields import WORKLOAD_OPTIONS, options_of
 from sizing.question.question import Question, load_data
 from sizing.specs.units import GIB
 
@@ -52,7 +52,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
 def asked(**values: Any) -> Question:
     """What `llmsize estimate` is asked: Llama-3.1-8B, TP1 on H100, a first prompt of 500 tokens, 300 of output."""
     given = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "tp": 1, "isl": 500, "osl": 300, **values}
-    return question(None, WORKLOAD_OPTIONS, {**{option.name: None for option in WORKLOAD_OPTIONS}, **given})
+    return question_of(None, options_of(WORKLOAD_OPTIONS, given))
 
 
 def best(asking: Question) -> Evaluated:

@@ -21,7 +21,7 @@ from sizing.catalog.shelf import only
 from sizing.catalog.traces import load_trace
 from sizing.catalog.workloads import load_workload
 from sizing.cli.main import run
-from sizing.cli.options import comma_separated
+from sizing.question.values import comma_separated
 from sizing.specs.errors import InputError
 from sizing.specs.model import CheckpointRules
 from sizing.specs.units import lognormal_mean_below, on_one_line, parse_duration_s, printable

@@ -332,6 +332,6 @@ def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("sizing.cli.named.workload_of", broken)
+    monkeypatch.setattr("sizing.catalog.workloads.override", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         run(FEASIBLE)

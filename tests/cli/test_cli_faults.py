@@ -392,7 +392,7 @@ def test_a_simulation_takes_no_option_that_would_not_change_it(option: str, caps
 
 
 @pytest.mark.parametrize("table", [options.MODEL_OPTIONS, options.MEMORY_OPTIONS])
-def test_the_help_of_precision_lists_them_all(table: tuple[options.Opt, ...]) -> None:
+def test_the_help_of_precision_lists_them_all(table: tuple[options.Field, ...]) -> None:
     (text,) = [option.help for option in table if option.name == "precision"]
     words = text.replace(",", " ").replace(";", " ").replace(".", " ").split()
     assert set(Precision.__args__) <= set(words)  # type: ignore[attr-defined]

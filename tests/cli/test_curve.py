@@ -19,9 +19,9 @@ from places import DATA, SHARED
 
 from sizing.answers import curve
 from sizing.cli.main import run
-from sizing.cli.ranges import MOST_VALUES, numbers, whole_numbers
 from sizing.formats.charts import COLUMNS, LABEL, ROWS, plotted
 from sizing.formats.view import Figure, Mark, Series, Tick
+from sizing.question.values import MOST_VALUES, numbers, whole_numbers
 
 COURSE = str(DATA / "course_8b_2000_200.csv")
 MEASURED = SHARED / "measured" / "closed_loop.csv"

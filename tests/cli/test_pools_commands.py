@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from sizing.cli.main import app, run
-from sizing.cli.options import DISAGGREGATE, POOLED
+from sizing.question.fields import DISAGGREGATE, POOLED
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 WITHOUT = sorted(set(COMMANDS) - set(POOLED))

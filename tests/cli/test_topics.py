@@ -8,8 +8,8 @@ import re
 import pytest
 
 from sizing.catalog.shelf import TOPICS, named
-from sizing.cli.estimate import OPTIONS
 from sizing.cli.main import run
+from sizing.question.fields import QUESTION_OPTIONS
 
 EXPECTED = {
     "speculative", "sparsity", "prefix-caching", "quantisation", "chunked-prefill", "lora", "multimodal", "kv-offload",
@@ -27,7 +27,7 @@ def test_all_topics_are_there(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", TOPICS.ids)
 def test_a_topic_names_options_that_exist_and_its_sources(name: str) -> None:
     topic = named(TOPICS, name).spec
-    known = {flag for option in OPTIONS for flag in option.flags}
+    known = {flag for option in QUESTION_OPTIONS for flag in option.flags}
     mentioned = {flag for text in topic.options for flag in re.findall(r"--[a-z][a-z0-9-]*", text)}
     assert mentioned
     assert mentioned <= known, mentioned - known

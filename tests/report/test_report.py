@@ -16,14 +16,14 @@ from sizing import __version__
 from sizing.answers import advice
 from sizing.answers.search import search, within_budget
 from sizing.catalog import gpus, models
-from sizing.cli.estimate import WORKLOAD_OPTIONS
 from sizing.cli.main import run
 from sizing.cli.output import encodable
-from sizing.cli.resolve import question
 from sizing.formats.tables import as_csv, as_json, as_markdown
 from sizing.formats.text import Block, render, rows
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, money, number, stated
+from sizing.question.ask import question_of
+from sizing.question.fields import WORKLOAD_OPTIONS, options_of
 from sizing.question.question import load_data
 from sizing.report.documents import Alternative, Estimate
 from sizing.report.estimate import build
@@ -78,7 +78,7 @@ TOP = {"schema", "version", "feasible", *KEYS, "limiting", "rejected", "assumpti
 def document(name: str, explained: bool = False) -> Estimate:
     """The estimate of a case, as the command builds it."""
     values = {option.name: None for option in WORKLOAD_OPTIONS} | CASES[name]
-    asked = question(None, WORKLOAD_OPTIONS, values)
+    asked = question_of(None, options_of(WORKLOAD_OPTIONS, values))
     outcome = search(asked, asked.space.gpu_types, asked.space.precisions, load_data())
     feasible = within_budget(outcome)
     found = (

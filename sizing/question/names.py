@@ -1,4 +1,4 @@
-"""What a command names: workload, model, GPU types, engine and precisions, each looked up on its own."""
+"""What a workload and options name: workload, model, GPU types, engine and precisions, each looked up on its own."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import engines, gpus, models, workloads
+from sizing.catalog.files import FieldPath, read_yaml
 from sizing.catalog.models import FoundModel
 from sizing.catalog.paths import resolved
 from sizing.catalog.prices import typical_price
 from sizing.catalog.shelf import Found
-from sizing.cli.collecting import Part
-from sizing.cli.options import Opt, comma_separated, overrides
-from sizing.cli.origin import Origin
 from sizing.model import settings
+from sizing.question.fields import Options
+from sizing.question.values import Part, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu, GpuType
+from sizing.specs.optimisations import Disaggregate, read_pools
 from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 from sizing.specs.workload import Precision, Serving, Workload, is_pooled
 
 ALL = "all"
+SEPARATE = "optimisations.disaggregate"
 NO_MODEL = Fault("no workload and no model", field="--model", allowed="a workload file or name, or --model")
 ONE_GPU = "one name (llmsize gpus), or a profile's path"
 
 
 def engine_of(text: str) -> tuple[Engine, str]:
-    """Return an engine and its version, the newest known where none is named."""
+    """an engine and its version, the newest known where none is named."""
     found, version = engines.load_engine(text)
     return found.spec, settings.check_version(found.spec, version)
 
@@ -45,10 +47,50 @@ class Catalog(NamedTuple):
 FILES = Catalog()
 
 
-class Named(NamedTuple):
-    """What a command names; each part is read, or has its faults."""
+class Layers(NamedTuple):
+    """The layers that state a workload: fields of options, with the option of each, over a file, where there is one."""
 
-    origin: Origin
+    given: Mapping[str, Any]
+    flags: Mapping[str, str]
+    path: Path | None
+
+    def at(self, path: FieldPath) -> Callable[[Fault], Fault]:
+        """What places a fault about one field; a fault that has a file and a place in it keeps them."""
+        return lambda fault: self._placed(fault, path)
+
+    def by_field(self, fault: Fault) -> Fault:
+        """Place a fault that names the field of the workload that it is about."""
+        return self._placed(fault, tuple(fault.field.split("."))) if fault.field else fault
+
+    def _placed(self, fault: Fault, path: FieldPath) -> Fault:
+        if fault.file is not None and (fault.line is not None or fault.field is not None):
+            return fault
+        file, line, name = self._place(path)
+        if fault.file is None:
+            return replace(fault, file=file, line=line, field=name)
+        place = [str(part) for part in (file, line) if part is not None]
+        return replace(fault, field=": ".join([":".join(place), name] if place else [name]))
+
+    def _place(self, path: FieldPath) -> tuple[str | None, int | None, str]:
+        """File, line and name of a field; options win over the file, as their values do."""
+        field = ".".join(step for step in path if isinstance(step, str))
+        if field in self.given and field in self.flags:
+            return None, None, self.flags[field]
+        inside = [option for name, option in self.flags.items() if name.startswith(f"{field}.") and name in self.given]
+        if inside:
+            return None, None, ", ".join(inside)
+        if self.path is not None:
+            try:
+                return read_yaml(self.path).place(path)[:3]
+            except InputError:
+                return str(self.path), None, field
+        return None, None, self.flags.get(field, field)
+
+
+class Names(NamedTuple):
+    """What a workload and options name; each part is read, or has its faults."""
+
+    layers: Layers
     found: Part[Found[Workload] | None]
     workload: Part[Workload]
     model: Part[FoundModel]
@@ -69,13 +111,14 @@ class Named(NamedTuple):
         return found.id if found else None
 
     @property
-    def options(self) -> tuple[GpuType, ...]:
+    def gpu_types(self) -> tuple[GpuType, ...]:
         """The GPU types with the prices to plan with."""
+        return tuple(self.priced(found) for found in self.gpus.value)
+
+    def priced(self, found: Found[Gpu]) -> GpuType:
+        """A GPU type at the price that was asked for, else at its typical one."""
         price = self.price.value
-        return tuple(
-            GpuType(found.id, found.spec, *((price, "as asked") if price is not None else typical_price(found.spec)))
-            for found in self.gpus.value
-        )
+        return GpuType(found.id, found.spec, *((price, "as asked") if price is not None else typical_price(found.spec)))
 
     @property
     def gpus_matched(self) -> dict[str, str]:
@@ -83,29 +126,30 @@ class Named(NamedTuple):
         return {found.id: found.matched_from for found in self.gpus.value if found.matched_from}
 
 
-def named(
+def look_up(
     workload: str | Found[Workload] | None,
-    options: Iterable[Opt],
-    values: Mapping[str, Any],
+    options: Options,
     *,
     single: bool = False,
     tokens: Mapping[str, int] | None = None,
     no_model: Fault = NO_MODEL,
     catalog: Catalog = FILES,
-) -> Named:
+) -> Names:
     """Look up what a workload (file or ready name, or one that was found already) and the options over it name.
 
-    `single` takes one GPU type and one precision; `tokens` stand in for lengths that the command has from elsewhere;
-    `no_model` is the fault where nothing names a model.
+    `single` takes one GPU type and one precision; `tokens` stand in for lengths that come from elsewhere; `no_model` is the
+    fault where nothing names a model.
     """
-    given, names = overrides(options, values)
+    given, flags = dict(options.fields), dict(options.flags)
+    if single and "gpu" not in given and (gpu := gpu_of_decode(given.get(SEPARATE))) is not None:
+        given["gpu"] = comma_separated(gpu)
     if tokens is not None:
         given["tokens"] = tokens
     found = Part(lambda: workloads.load_workload(workload) if isinstance(workload, str) else workload)
-    precisions = Part(lambda: precisions_of(values, single=single))
+    precisions = Part(lambda: precisions_of(options.precision, single=single))
     if not precisions.faults and len(precisions.value) == 1 and precisions.value[0] is not None:
-        given["precision"], names["precision"] = precisions.value[0], "--precision"
-    origin = Origin(given, names, _path_of(found))
+        given["precision"], flags["precision"] = precisions.value[0], "--precision"
+    layers = Layers(given, flags, _path_of(found))
 
     def stated(field: str, default: Any = None) -> Any:
         if field in given:
@@ -124,24 +168,24 @@ def named(
 
     def whole() -> Workload:
         model_name()
-        return workload_of(found.value, given, names)
+        return workloads.override(found.value.spec if found.value else None, given, flags)
 
-    return Named(
-        origin=origin,
+    return Names(
+        layers=layers,
         found=found,
         workload=Part(whole),
-        model=Part(lambda: served_as(catalog.model(model_name()), stated("task")), origin.at(("model",))),
-        gpus=Part(lambda: _gpus(tuple(stated("gpu", ())), origin, catalog, single=single)),
-        price=Part(lambda: checked_price(values.get("price"))),
+        model=Part(lambda: served_as(catalog.model(model_name()), stated("task")), layers.at(("model",))),
+        gpus=Part(lambda: _gpus(tuple(stated("gpu", ())), layers, catalog, single=single)),
+        price=Part(lambda: checked_price(options.price)),
         engine=Part(
-            lambda: catalog.engine(stated("serving.engine", Serving().engine)), origin.at(("serving", "engine"))
+            lambda: catalog.engine(stated("serving.engine", Serving().engine)), layers.at(("serving", "engine"))
         ),
         precisions=precisions,
     )
 
 
 def served_as(found: FoundModel, task: str | None) -> FoundModel:
-    """Return a model as a task serves it: without its output head where that pools."""
+    """a model as a task serves it: without its output head where that pools."""
     return replace(found, spec=replace(found.spec, pooled=True)) if is_pooled(task) else found
 
 
@@ -150,14 +194,8 @@ def _path_of(found: Part[Found[Workload] | None]) -> Path | None:
     return None if file is None else file.path
 
 
-def workload_of(found: Found[Workload] | None, given: Mapping[str, Any], names: Mapping[str, str]) -> Workload:
-    """Return the workload of a file with the options over it, or one of the options alone."""
-    return workloads.override(found.spec if found else None, given, names)
-
-
-def precisions_of(values: Mapping[str, Any], *, single: bool = False) -> tuple[str | None, ...]:
-    """Return the weight precisions asked for with commas; (None,) leaves the choice to workload and checkpoint."""
-    text = values.get("precision")
+def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None, ...]:
+    """the weight precisions asked for with commas; (None,) leaves the choice to workload and checkpoint."""
     if text is None:
         return (None,)
     known = get_args(Precision)
@@ -179,17 +217,17 @@ def precisions_of(values: Mapping[str, Any], *, single: bool = False) -> tuple[s
     return found
 
 
-def _gpus(wanted: tuple[str, ...], origin: Origin, catalog: Catalog, *, single: bool) -> tuple[Found[Gpu], ...]:
-    """Return the profiles named, each once; all of the catalogue for none. Raises InputError with every fault of them."""
-    if not wanted and "gpu" in origin.given:
+def _gpus(wanted: tuple[str, ...], layers: Layers, catalog: Catalog, *, single: bool) -> tuple[Found[Gpu], ...]:
+    """the profiles named, each once; all of the catalogue for none. Raises InputError with every fault of them."""
+    if not wanted and "gpu" in layers.given:
         raise InputError(Fault("names no GPU type", field="--gpu", allowed=f"a name (llmsize gpus), a path, or {ALL}"))
     if single and not wanted:
         raise InputError(Fault("is needed", field="--gpu", allowed=ONE_GPU))
     choice = f"-g with one of {', '.join(wanted)}" if len(wanted) > 1 else ONE_GPU
     several = Fault("looks at one GPU type at a time", allowed=choice)
     is_several = single and (len(wanted) > 1 or wanted[0].strip().lower() == ALL)
-    faults = [origin.at(("gpu",))(several)] if is_several else []
-    parts = [part for index, name in enumerate(wanted) for part in _profiles(name, origin.at(("gpu", index)), catalog)]
+    faults = [layers.at(("gpu",))(several)] if is_several else []
+    parts = [part for index, name in enumerate(wanted) for part in _profiles(name, layers.at(("gpu", index)), catalog)]
     faults += [fault for part in parts for fault in part.faults]
     if faults:
         raise InputError(dict.fromkeys(faults))
@@ -202,7 +240,7 @@ def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catal
 
 
 def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
-    """Return each profile once; of several files with one stem the later ones go by their path."""
+    """each profile once; of several files with one stem the later ones go by their path."""
     by_path = {resolved(one.path): one for one in found}
     taken: set[str] = set()
     distinct = []
@@ -214,8 +252,17 @@ def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
 
 
 def checked_price(price: float | None) -> float | None:
-    """Return a price in $ per GPU-hour as given. Raises InputError where it is out of range."""
+    """a price in $ per GPU-hour as given. Raises InputError where it is out of range."""
     if price is not None and not LEAST_USD_PER_HOUR <= price <= MOST_USD_PER_HOUR:
         allowed = f"$ per GPU-hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}"
         raise InputError(Fault(f"{price:g} is out of range", field="--price", allowed=allowed))
     return price
+
+
+def gpu_of_decode(text: str | None) -> str | None:
+    """The decode pool's GPU type where both pools name theirs: then no other option has to."""
+    try:
+        wanted = None if text is None else Disaggregate.model_validate(read_pools(text))
+    except ValueError:  # said where the workload is read
+        return None
+    return wanted.decode.gpu if wanted is not None and wanted.prefill.gpu is not None else None

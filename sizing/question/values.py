@@ -1,11 +1,16 @@
-"""Reading lists of numbers: `1,8,64`, doublings as `1..512`, steps as `1..100:10`, and these with commas."""
+"""Values as they are written: parts of a question with all their faults at once, lists with commas, ranges of numbers."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from typing import Any, Generic, TypeVar
+
+from sizing.specs.errors import Fault, InputError
+
+T = TypeVar("T")
 
 MOST_VALUES = 10_000
 ALLOWED = "numbers with commas (1,8,64), doublings as 1..512, or steps as 1..100:10"
@@ -13,8 +18,55 @@ _NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][-+]?[0-9]{1,2})?"
 _PART = re.compile(rf"({_NUMBER})(?:\s*\.\.\s*({_NUMBER})(?:\s*:\s*({_NUMBER}))?)?\Z")
 
 
+class Part(Generic[T]):
+    """One part of a question, read at once; `faults` says why it could not be.
+
+    A part that reads the `value` of another fails with the faults of that other.
+    """
+
+    def __init__(self, read: Callable[[], T], placed: Callable[[Fault], Fault] | None = None) -> None:
+        """Read the part; `placed` adds to a fault where the value came from that it complains of."""
+        self.faults: tuple[Fault, ...] = ()
+        try:
+            self._value = read()
+        except MissingPartError as error:
+            self.faults = error.faults
+        except InputError as error:
+            self.faults = error.faults if placed is None else tuple(map(placed, error.faults))
+
+    @property
+    def value(self) -> T:
+        """What was read. Raises InputError with the faults of a part that could not be."""
+        if self.faults:
+            raise MissingPartError(self.faults)
+        return self._value
+
+
+class MissingPartError(InputError):
+    """A part was asked for that could not be read; its faults have their place already."""
+
+
+def check(*parts: Part[Any]) -> None:
+    """Raise InputError with the faults of all parts, each once, where there are any."""
+    faults = dict.fromkeys(fault for part in parts for fault in part.faults)
+    if faults:
+        raise InputError(faults)
+
+
+def positive(value: int | None, field: str) -> int | None:
+    """A count as given. Raises InputError below 1."""
+    if value is not None and value < 1:
+        raise InputError(Fault(f"{value} must be at least 1", field=field))
+    return value
+
+
+def comma_separated(text: str) -> list[str]:
+    """Split a list given with commas; empty and repeated parts vanish."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
 def numbers(text: str) -> tuple[float, ...]:
-    """Return the numbers that a text lists, in its order and each once.
+    """The numbers that a text lists, in its order and each once.
 
     `a..b` are a, its doublings below b, and b; `a..b:step` are a, a + step and so on, up to b where a step falls on it.
     Raises ValueError, saying what is wrong, for what is no number or no range, and for more than 10,000 values.
@@ -31,7 +83,7 @@ def numbers(text: str) -> tuple[float, ...]:
 
 
 def whole_numbers(text: str, most: int) -> tuple[int, ...]:
-    """Return the numbers that a text lists, ascending. Raises ValueError for what is no whole number from 1 to `most`."""
+    """The numbers that a text lists, ascending. Raises ValueError for what is no whole number from 1 to `most`."""
     found = numbers(text)
     wrong = next((value for value in found if not (value.is_integer() and 1 <= value <= most)), None)
     if wrong is not None:
@@ -40,7 +92,7 @@ def whole_numbers(text: str, most: int) -> tuple[int, ...]:
 
 
 def _values(part: str) -> Iterator[Decimal]:
-    """Return the values of one part of a list: decimal, so that steps of 0.1 fall on 0.3."""
+    """The values of one part of a list: decimal, so that steps of 0.1 fall on 0.3."""
     match = _PART.match(part)
     if match is None:
         raise ValueError(f"{part!r} is neither a number nor a range")

@@ -1,4 +1,4 @@
-"""`llmsize plan`: sizes, reserves, hours, growth, money, and how sure they are."""
+"""The record of `llmsize plan`: sizes, reserves, hours, growth, money, and what they rest on."""
 
 from __future__ import annotations
 
@@ -22,21 +22,14 @@ from sizing.planning.fleet import (
 from sizing.planning.growth import Growing
 from sizing.planning.plan import Moved, Plan
 from sizing.planning.provision import PlanAnswer, Provision, peak_of, total
+from sizing.planning.size import Reserve
 from sizing.planning.uncertainty import Ranges
 from sizing.report.documents import Users
 from sizing.report.parts import assumptions
 from sizing.report.parts.figures import Latency, latency
+from sizing.report.parts.layouts import sizes
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.question import demand, habits, inputs
-
-
-class ReserveFigures(NamedTuple):
-    """Replicas on top of those that the peak takes: the larger of `spare` and `for_availability`, and `maintenance`."""
-
-    spare: int
-    for_availability: int
-    maintenance: int
-    replicas: int
 
 
 class WorkloadPlan(NamedTuple):
@@ -67,7 +60,7 @@ class WorkloadPlan(NamedTuple):
     headroom: float
     most_per_replica: float
     base_replicas: int
-    reserve: ReserveFigures
+    reserve: Reserve
     replicas: int
     gpus: int
     nodes: int
@@ -239,7 +232,6 @@ def _mean_per_s(tenant: Tenant) -> float | None:
 def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadPlan:
     best, question, need, size = answer.best, answer.found.outcome.question, tenant.need, tenant.size
     chosen, price = best.replica, fleet.price(tenant.gpu_id)
-    layout = chosen.layout
     return WorkloadPlan(
         name=tenant.name,
         model=question.service.model.name,
@@ -247,13 +239,8 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
         gpu=chosen.gpu_type.name,
         gpu_id=tenant.gpu_id,
         pool=tenant.pool,
-        tp=layout.tp,
-        pp=layout.pp,
-        ep=layout.ep,
-        dp=layout.dp,
-        cp=layout.cp,
-        dcp=layout.dcp,
-        gpus_per_replica=layout.gpus,
+        **sizes(chosen.layout),
+        gpus_per_replica=chosen.layout.gpus,
         gpus_per_node=need.fit.gpus_per_node,
         replicas_per_node=need.fit.replicas_per_node,
         demand=demand(question),
@@ -262,7 +249,7 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
         headroom=need.headroom,
         most_per_replica=need.per_replica,
         base_replicas=size.base,
-        reserve=ReserveFigures(*size.reserve, size.reserve.replicas),
+        reserve=size.reserve,
         replicas=size.replicas,
         gpus=size.gpus,
         nodes=size.nodes,

@@ -1,27 +1,16 @@
-"""From options to a resolved question: the catalogue's files, looked up by what the user wrote."""
+"""A workload as its replicas get it: its prompts with images and earlier turns, and what optimisations put beside the model."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sizing.catalog import models, shelf
-from sizing.catalog.models import FoundModel
-from sizing.catalog.shelf import Found
-from sizing.cli.collecting import Part, check
-from sizing.cli.named import FILES, Catalog, Named, named
-from sizing.cli.options import Opt, unpooled
 from sizing.model import architecture, extras
 from sizing.model.extras import NOTHING, Extras, drafts, images
 from sizing.model.extras.drafts import Speculation
 from sizing.model.extras.prefixes import Conversation
-from sizing.question import question as requests
-from sizing.question.question import Question, SeparatePools, Space, load_data
-from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.gpu import GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import RESULTS, Workload
@@ -32,93 +21,21 @@ if TYPE_CHECKING:
 OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of experts, beside their number of ranks
 
 
-def question(
-    workload: str | Found[Workload] | None,
-    options: tuple[Opt, ...],
-    values: Mapping[str, Any],
-    *besides: Part[Any],
-    catalog: Catalog = FILES,
-    read: Data | None = None,
-    pooled: bool = False,
-) -> Question:
-    """Look up everything that a workload and options name, and resolve the request.
-
-    A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does. Raises InputError
-    with all faults that can be known, those of `besides` too. `read` are the data files where they are read already;
-    `pooled` says that separate pools for prefill and decode may be asked for.
-    """
-    names = named(workload, options, values, catalog=catalog)
-    read = load_data() if read is None else read
-    budget = Part(lambda: positive(values.get("gpus"), "--gpus"))
-    growth = Part(lambda: _check_headroom(names.workload.value, values))
-    request = Part(lambda: request_of(names, read, gpu_budget=budget.value), names.origin.by_field)
-    pools = Part(lambda: _pools(names, pooled), names.origin.at(("optimisations", "disaggregate")))
-    check(*besides, *names.parts, budget, growth, request, pools)
-    return with_origin(request.value, names, read, pools.value)
+def served(workload: Workload, model: Model) -> tuple[Workload, Extras]:
+    """The workload as served, and its extras. Raises InputError for what task or model have nothing of."""
+    check_asked(workload, model)
+    beside = extras_of(workload, model)
+    return as_served(workload, beside), beside
 
 
-def with_origin(question: Question, names: Named, read: Data, pools: SeparatePools | None = None) -> Question:
-    """A question with the space to search and the origin of its values; every part of the names must have been read."""
-    model, stated = names.model.value, names.workload.value
-    precisions = names.precisions.value
-    if precisions == (None,):
-        precisions = (stated.precision or model.precision,)
-    return replace(
-        question,
-        space=Space(told_apart(names.options), precisions, pools),
-        origin=replace(
-            question.origin,
-            workload=as_served(stated, question.service.extras),
-            defaults=read.defaults,
-            workload_name=names.name,
-            model_id=model.id,
-            model_matched_from=model.matched_from,
-            gpus_matched_from=names.gpus_matched,
-            notes=notes_of(model),
-        ),
-    )
-
-
-def _pools(names: Named, pooled: bool) -> SeparatePools | None:
-    """Return what is asked of separate pools; what sizes them is loaded only where they are asked for."""
-    if names.workload.value.optimisations.disaggregate is None:
-        return None
-    if not pooled:
-        raise InputError(unpooled("this command", "optimisations.disaggregate"))
-    from sizing.cli.pools import asked_of, decodes, rated
-
-    return asked_of(names, (decodes, rated))
-
-
-def told_apart(options: tuple[GpuType, ...]) -> tuple[GpuType, ...]:
-    """Return GPU types with a mark on those whose name another one has too."""
-    times = Counter(option.gpu.name for option in options)
-    return tuple(replace(option, shares_name=times[option.gpu.name] > 1) for option in options)
-
-
-def request_of(names: Named, read: Data, *, gpu_budget: int | None, demanded: bool = True) -> Question:
-    """Return the request that names and options make, its demand left out where it is not `demanded`."""
-    model, (engine, version), stated = names.model.value, names.engine.value, names.workload.value
-    if not demanded:
-        stated = stated.model_copy(update={"demand": None})
-    check_asked(stated, model.spec)
-    beside = extras_of(stated, model.spec)
-    whole = as_served(stated, beside)
-    check_images(whole, beside, model.spec)
-    check_prefix(beside, whole.tokens.isl)
-    return requests.resolve(
-        with_cache_of(whole, model),
-        model.spec,
-        engine,
-        version,
-        read.defaults,
-        gpu_budget=gpu_budget,
-        extras=beside,
-    )
+def check_served(workload: Workload, extras: Extras, model: Model) -> None:
+    """Raise InputError for images that make a served workload too long, and for more shared tokens than are found in cache."""
+    check_images(workload, extras, model)
+    check_prefix(extras, workload.tokens.isl)
 
 
 def as_served(workload: Workload, extras: Extras) -> Workload:
-    """Return a workload with prompts as the engine gets them: with the tokens of their images, and all turns before.
+    """a workload with prompts as the engine gets them: with the tokens of their images, and all turns before.
 
     Raises InputError for prompts that turns make longer than the longest.
     """
@@ -139,7 +56,7 @@ def as_served(workload: Workload, extras: Extras) -> Workload:
 
 
 def with_images(workload: Workload, extras: Extras) -> Workload:
-    """Return a workload whose prompts hold the tokens of their images too."""
+    """a workload whose prompts hold the tokens of their images too."""
     if extras.encoder is None:
         return workload
     more, tokens = extras.encoder.tokens, workload.tokens
@@ -150,7 +67,7 @@ def with_images(workload: Workload, extras: Extras) -> Workload:
 
 
 def extras_of(workload: Workload, model: Model) -> Extras:
-    """Return what a workload's optimisations put beside a model, by what is published of them.
+    """what a workload's optimisations put beside a model, by what is published of them.
 
     Raises InputError for an unknown method or draft model, and for what cannot be combined.
     """
@@ -172,7 +89,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
 
 
 def _conversation(workload: Workload, of_images: int) -> Conversation | None:
-    """Return the conversations whose turns a workload's requests are, None where they are not.
+    """the conversations whose turns a workload's requests are, None where they are not.
 
     Raises InputError for a first prompt without anything of its own, and for lengths that are spread beside.
     """
@@ -289,29 +206,3 @@ def _draft_model(name: str) -> Model:
     except InputError as error:
         faults = [replace(fault, field=fault.field or "optimisations.speculative") for fault in error.faults]
         raise InputError(faults) from None
-
-
-def with_cache_of(workload: Workload, model: FoundModel) -> Workload:
-    """Return a workload with the cache precision that the checkpoint's name says, where it states none itself."""
-    kv = workload.kv_precision if workload.kv_precision != "auto" else model.kv_precision
-    return workload.model_copy(update={"kv_precision": kv})
-
-
-def notes_of(model: FoundModel) -> tuple[str, ...]:
-    """Return what is to be noted of a model's name."""
-    return (model.precision_note,) if model.precision_note else ()
-
-
-def positive(value: int | None, option: str) -> int | None:
-    """Return a count as given. Raises InputError below 1."""
-    if value is not None and value < 1:
-        raise InputError(Fault(f"{value} must be at least 1", field=option))
-    return value
-
-
-def _check_headroom(workload: Workload, values: Mapping[str, Any]) -> None:
-    """Refuse growth of nothing: GPUs alone, or offline work, state no demand."""
-    if values.get("headroom") is not None and workload.demand is None:
-        raise InputError(
-            Fault("there is no demand to grow", field="--headroom", allowed="with --rps, --concurrency or --dau")
-        )

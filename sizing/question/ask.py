@@ -1,0 +1,218 @@
+"""From options to a resolved question: the catalogue's files, looked up by what the user wrote."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from sizing.catalog import shelf
+from sizing.catalog.models import FoundModel
+from sizing.catalog.shelf import Found
+from sizing.model.architecture import SIZES, Layout
+from sizing.question import question as resolving
+from sizing.question.fields import QUESTION_OPTIONS, Field, Options, options_of, unpooled
+from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
+from sizing.question.pools import decodes, rated, separate_pools
+from sizing.question.question import Question, SeparatePools, Space, load_data
+from sizing.question.served import (
+    as_served,
+    check_asked,
+    check_images,
+    check_prefix,
+    check_served,
+    extras_of,
+    served,
+    with_images,
+)
+from sizing.question.values import Part, check, positive
+from sizing.specs.bands import Bands
+from sizing.specs.data import Data
+from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.gpu import GpuType
+from sizing.specs.optimisations import PHASES
+from sizing.specs.workload import Serving, Workload
+
+SEPARATE_PATH = ("optimisations", "disaggregate")
+# A workload has lengths; what looks at one layout alone has none of its own.
+PLACEHOLDER_TOKENS = {"isl": 1, "osl": 1}
+NO_MODEL = Fault("is needed", field="--model", allowed="a name (llmsize models), a config.json or its folder")
+
+
+def ask(workload: str | None = None, **options: Any) -> Question:
+    """The question that a workload (file or ready name) and options over it ask, by the command line's names of options.
+
+    Raises InputError with all faults that can be known, and TypeError for an unknown option.
+
+    >>> question = ask("chat", gpu="h100-sxm", rps=2)
+    >>> question.service.model.name, question.target.requests_per_s
+    ('Llama 3.1 8B', 2.0)
+    """
+    question = question_of(workload, options_of(QUESTION_OPTIONS, _values(QUESTION_OPTIONS, options)), pooled=True)
+    return cautious(question) if options.get("conservative") else question
+
+
+def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by their names, lists as they are written. Raises TypeError for an unknown one."""
+    known = [field.name for field in fields]
+    for name in options:
+        if name not in known:
+            near = nearest(name, known)
+            raise TypeError(f"there is no option {name!r}" + (f"; did you mean {near!r}?" if near else ""))
+    return {name: ",".join(value) if isinstance(value, list | tuple) else value for name, value in options.items()}
+
+
+def question_of(
+    workload: str | Found[Workload] | None,
+    options: Options,
+    *parts: Part[Any],
+    catalog: Catalog = FILES,
+    data: Data | None = None,
+    pooled: bool = False,
+) -> Question:
+    """Look up everything that a workload and options name, and resolve the question.
+
+    A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does. Raises InputError
+    with all faults that can be known, those of `parts` too. `data` are the data files where they are read already;
+    `pooled` says that separate pools for prefill and decode may be asked for.
+    """
+    names, data = look_up(workload, options, catalog=catalog), data or load_data()
+    budget = Part(lambda: positive(options.gpus, "--gpus"))
+    growth = Part(lambda: _check_headroom(names.workload.value, options))
+    question = Part(lambda: resolved(names, data, gpu_budget=budget.value), names.layers.by_field)
+    checks = (decodes, rated) if pooled else (_unpooled,)
+    pools = Part(lambda: separate_pools(names, checks), names.layers.at(SEPARATE_PATH))
+    check(*parts, *names.parts, budget, growth, question, pools)
+    return with_origin(question.value, names, data, pools.value)
+
+
+def resolved(names: Names, data: Data, *, gpu_budget: int | None, demanded: bool = True) -> Question:
+    """The question that names and options make, its demand left out where it is not `demanded`."""
+    model, (engine, version), stated = names.model.value, names.engine.value, names.workload.value
+    if not demanded:
+        stated = stated.model_copy(update={"demand": None})
+    whole, extras = served(stated, model.spec)
+    check_served(whole, extras, model.spec)
+    return resolving.resolve(
+        with_cache_of(whole, model),
+        model.spec,
+        engine,
+        version,
+        data.defaults,
+        gpu_budget=gpu_budget,
+        extras=extras,
+    )
+
+
+def with_origin(question: Question, names: Names, data: Data, pools: SeparatePools | None = None) -> Question:
+    """A question with the space to search and the origin of its values; every part of the names must have been read."""
+    model, stated = names.model.value, names.workload.value
+    precisions = names.precisions.value
+    if precisions == (None,):
+        precisions = (stated.precision or model.precision,)
+    return replace(
+        question,
+        space=Space(_told_apart(names.gpu_types), precisions, pools),
+        origin=replace(
+            question.origin,
+            workload=as_served(stated, question.service.extras),
+            defaults=data.defaults,
+            workload_name=names.name,
+            model_id=model.id,
+            model_matched_from=model.matched_from,
+            gpus_matched_from=names.gpus_matched,
+            notes=(model.precision_note,) if model.precision_note else (),
+        ),
+    )
+
+
+def _told_apart(gpu_types: Iterable[GpuType]) -> tuple[GpuType, ...]:
+    """GPU types with a mark on those whose name another one has too."""
+    known = tuple(gpu_types)
+    times = Counter(gpu_type.gpu.name for gpu_type in known)
+    return tuple(replace(gpu_type, shares_name=times[gpu_type.gpu.name] > 1) for gpu_type in known)
+
+
+def with_cache_of(workload: Workload, model: FoundModel) -> Workload:
+    """A workload with the cache precision that the checkpoint's name says, where it states none itself."""
+    kv = workload.kv_precision if workload.kv_precision != "auto" else model.kv_precision
+    return workload.model_copy(update={"kv_precision": kv})
+
+
+def cautious(question: Question) -> Question:
+    """The question to be sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
+    target = question.target
+    if target.offline and target.requests_per_s is None and target.concurrency is None:
+        raise InputError(
+            Fault(
+                "offline work without a demand takes no number of GPUs; its rate is shown with its error band",
+                field="--conservative",
+                allowed="with --rps, --concurrency or --dau, or another --mode",
+            )
+        )
+    return question.with_(pessimistic=shelf.only(Bands).bands)
+
+
+def _check_headroom(workload: Workload, options: Options) -> None:
+    """Refuse growth of nothing: GPUs alone, or offline work, state no demand."""
+    if "planning.headroom" in options.fields and workload.demand is None:
+        raise InputError(
+            Fault("there is no demand to grow", field="--headroom", allowed="with --rps, --concurrency or --dau")
+        )
+
+
+def _unpooled(workload: Workload) -> Fault:
+    return unpooled("this command", SEPARATE)
+
+
+# --- one layout, without a load ------------------------------------------------------------------------------------------
+
+
+def ask_layout(**options: Any) -> Question:
+    """The question of one layout on one GPU type, which is asked nothing but what it holds.
+
+    Sequences are as long as `max_model_len`, else as the model takes them. Raises as `ask` does.
+    """
+    return layout_question(options_of(QUESTION_OPTIONS, _values(QUESTION_OPTIONS, options)))
+
+
+def layout_question(options: Options, *parts: Part[Any]) -> Question:
+    """The question of one layout, or of one of each of separate pools.
+
+    Raises InputError with all faults that can be known, those of `parts` too.
+    """
+    names = look_up(None, options, single=True, tokens=PLACEHOLDER_TOKENS, no_model=NO_MODEL)
+    data = load_data()
+    pools = Part(lambda: separate_pools(names, ()), names.layers.at(SEPARATE_PATH))
+    layouts = [Part(partial(_layout, names, pools, phase), names.layers.by_field) for phase in PHASES]
+    question = Part(lambda: _undemanded(names, data), names.layers.by_field)
+    check(*parts, *names.parts, pools, *layouts, question)
+    return with_origin(question.value, names, data, pools.value)
+
+
+def _layout(names: Names, pools: Part[SeparatePools | None], phase: str) -> Layout:
+    serving = names.workload.value.serving
+    return layout_of(serving if pools.value is None else getattr(pools.value, phase).serving(serving))
+
+
+def _undemanded(names: Names, data: Data) -> Question:
+    model, (engine, version) = names.model.value, names.engine.value
+    workload = with_cache_of(names.workload.value, model)
+    check_asked(workload, model.spec)
+    extras = extras_of(workload, model.spec)
+    question = resolving.without_demand(workload, model.spec, engine, version, data.defaults, extras=extras)
+    check_images(with_images(workload, extras), extras, model.spec)
+    check_prefix(extras, question.service.max_model_len)
+    return question
+
+
+def layout_of(serving: Serving) -> Layout:
+    """The layout that is asked for, every size 1 where it is not. Raises InputError where EP does not divide."""
+    layout = Layout(**{name: getattr(serving, name) or 1 for name in SIZES})
+    if layout.stage_gpus % layout.ep:
+        raise InputError(
+            Fault(f"{layout.ep} does not divide the {layout.stage_gpus} GPUs of a stage", field="serving.ep")
+        )
+    return layout
