@@ -202,8 +202,8 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
     """The predicted figures of the run under the engine's own policy.
 
     Published measurements are of replicas that serve as one without optimisations; other scenarios have no predictions.
-    Latencies of a stable run are predictions. So are rates, unless the run is stable and requests came at a rate or from
-    a trace: then they were asked for.
+    Latencies of a stable run are predictions. So are rates, unless the run is stable and requests came at a rate or
+    from a trace: then they were asked for.
     """
     question, load = scenario.resolved.question, scenario.traffic
     service = question.service
