@@ -290,7 +290,7 @@ def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> 
     def place(index: int, member: FoundMember, fault: Fault) -> Fault:
         # The provider is one for all, of an option or of the fleet's planning.
         if fault.field != "--cloud":
-            return member.placed(fault, fleet.document, index)
+            return member.located(fault, fleet.document, index)
         return fault if values["cloud"] is not None else _in_file(fault, "cloud", fleet.document)
 
     parts = [Part(partial(read, member), partial(place, index, member)) for index, member in enumerate(fleet.members)]
