@@ -1,6 +1,6 @@
-"""What constants of the engine profiles a measured row depends on, and what is predicted with others in their place.
+"""The constants of engine profiles that a measured row depends on, predictions with others in their place, and the fit.
 
-The fit itself: errors that are linear in the constants, solved robustly between bounds, over all rows or without a fold.
+Errors are taken as linear in the constants, and solved robustly between bounds, over all rows or without a fold.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Observed(NamedTuple):
 
 
 def group_of(row: MeasuredRow) -> str:
-    """Return the group that a row is left out with."""
+    """The group that a row is left out with."""
     return f"{row.source} | {row.model} | {row.gpu}"
 
 
 def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
-    """Return whether a rule leaves a row out."""
+    """Whether a rule leaves a row out."""
     return (
         (rule.source or "") in row.source
         and (rule.gpu or "") in row.gpu
@@ -95,7 +95,7 @@ def _observe(task: tuple[MeasuredRow, tuple[tuple[str, str], ...], Values]) -> O
 
 
 def constants_of(case: Case, fields: Sequence[tuple[str, str]]) -> dict[Constant, float]:
-    """Return the constants that time a case, each with the value of its profile."""
+    """The constants that time a case, each with the value of its profile."""
     engine = _engine(case.engine)[0].spec
     kernels = case.deployed.kernels
     deployment = deployment_of(kernels.gpu, case.deployed.model, case.deployed.layout)
@@ -108,7 +108,7 @@ def constants_of(case: Case, fields: Sequence[tuple[str, str]]) -> dict[Constant
 
 
 def with_constants(case: Case, values: Values) -> Case:
-    """Return a case timed by other constants. What an engine called in process does not have stays away."""
+    """A case timed by other constants. What an engine called in process does not have stays away."""
     kernels = case.deployed.kernels
     changed: dict[str, dict[str, float]] = {}
     for constant, value in values.items():
@@ -150,18 +150,18 @@ class Problem(NamedTuple):
 
 
 def weights(groups: Sequence[Hashable]) -> Array:
-    """Return weights by which a group of n rows counts as the root of n: many rows of one source are not many sources."""
+    """Weights by which a group of n rows counts as the root of n: many rows of one source are not many sources."""
     size = Counter(groups)
     return np.array([float(size[group]) ** -0.25 for group in groups])
 
 
 def fold_of(group: str, folds: int) -> int:
-    """Return the fold of a group, the same on every machine and whatever other groups there are."""
+    """The fold of a group, the same on every machine and whatever other groups there are."""
     return zlib.crc32(group.encode()) % folds
 
 
 def solve(problem: Problem, rules: Mapping[Constant, Fitted], calibration: Calibration, without: int = -1) -> Array:
-    """Return the constants, shape (p,), that explain the metrics best, those of the fold `without` left out.
+    """The constants, shape (p,), that explain the metrics best, those of the fold `without` left out.
 
     Errors count squared up to the loss's scale and logarithmically beyond (Cauchy), next to the squared distance from
     the priors. Constants stay between their bounds.

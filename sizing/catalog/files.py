@@ -1,5 +1,4 @@
-"""Reading files of data. A file becomes a document of plain data; a document becomes a
-spec.
+"""Reading files of data: a file becomes a `DataFile` of plain data, a `DataFile` becomes a spec.
 
 Whatever stands in a file that a user names, the outcome is a spec or an InputError with one fault a mistake.
 """
@@ -49,17 +48,17 @@ class DataFile:
     text: str = field(repr=False)
 
     def line(self, path: FieldPath) -> int | None:
-        """Return the line of a field, or of the nearest field around it when it is not in the file."""
+        """The line of a field, or of the nearest field around it when it is not in the file."""
         around = (path[:end] for end in range(len(path), -1, -1))
         return next((self._spots[part].line for part in around if part in self._spots), None)
 
     def line_of_key(self, key: str) -> int | None:
-        """Return the line of a key wherever it stands, the outermost one; None where it does not occur."""
+        """The line of a key wherever it stands, the outermost one; None where it does not occur."""
         paths = sorted((path for path in self._spots if path and path[-1] == key), key=len)
         return self._spots[paths[0]].line if paths else None
 
     def place(self, path: FieldPath) -> tuple[str, int | None, str, str | None]:
-        """Return file, line, dotted name and, for a scalar, the text of a field as written."""
+        """File, line, dotted name and, for a scalar, the text of a field as written."""
         from sizing.catalog.yaml import dotted
 
         exact = self._spots.get(path)
@@ -78,7 +77,7 @@ class DataFile:
 
 @cache
 def data_folder(kind: str) -> Path:
-    """Return the folder of a kind of data: inside an installed package, beside it in a checkout."""
+    """The folder of a kind of data: inside an installed package, beside it in a checkout."""
     package = Path(__file__).parents[1]
     installed = package / "data" / kind
     return installed if installed.is_dir() else package.parent / kind
@@ -133,7 +132,7 @@ def read_json(path: Path | str) -> DataFile:
 
 
 def read_text(path: Path | str) -> str:
-    """Return the text of a file; raises InputError for a missing, too large or non-UTF-8 one, or what is no file."""
+    """The text of a file; raises InputError for a missing, too large or non-UTF-8 one, or what is no file."""
     file = str(path)
     try:
         with open_bytes(Path(path)) as stream:

@@ -1,7 +1,4 @@
-"""Workloads: ready ones by name, a user's own by path, and what the command line changes in either.
-
-Fleets: several workloads in one file, ready ones by name or a user's own by path.
-"""
+"""Workloads, load profiles and fleets: ready ones by name, a user's own by path, and options laid over a workload."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ IS_FLEET = "is a fleet of several workloads"
 
 
 def load_workload(path_or_name: str) -> Found[Workload]:
-    """Return the workload in a file, or the ready one of that name (`chat`, `chat.yaml`).
+    """The workload in a file, or the ready one of that name (`chat`, `chat.yaml`).
 
     A file of the working folder wins over a ready one. Raises InputError for an unknown or ambiguous name and
     for every fault of the file.
@@ -57,7 +54,7 @@ def load_workload(path_or_name: str) -> Found[Workload]:
 
 
 def with_paths(workload: Workload, folder: Path) -> Workload:
-    """Return a workload whose trace and profile, where they lie beside its file, are named from there."""
+    """A workload whose trace and profile, where they lie beside its file, are named from there."""
     demand, planning = workload.demand, workload.planning
     if demand is not None and demand.trace is not None:
         workload = workload.model_copy(
@@ -102,7 +99,7 @@ def load_profile(path_or_name: str) -> Found[Profile]:
 
 
 def override(workload: Workload | None, overrides: Mapping[str, Any], options: Mapping[str, str]) -> Workload:
-    """Return a workload with fields replaced, or one made of the given fields alone.
+    """A workload with fields replaced, or one made of the given fields alone.
 
     `overrides` maps dotted fields to values (`tokens.isl`: 2000); a mapping replaces a field wholly
     (`demand`), None leaves it as it is. `options` names the command-line option of each dotted field, for the
@@ -171,7 +168,7 @@ class FoundMember(NamedTuple):
     written_out: bool
 
     def placed(self, fault: Fault, document: DataFile, index: int) -> Fault:
-        """Return a fault with its place in the fleet's file, unless it has one in a file of its own."""
+        """A fault with its place in the fleet's file, unless it has one in a file of its own."""
         if fault.file is not None and fault.file != self.file:
             return fault
         named = (fault.field or "").removeprefix("--")
@@ -196,7 +193,7 @@ class FoundFleet(NamedTuple):
 
 
 def find_fleet(path_or_name: str) -> FoundFleet | None:
-    """Return the fleet that a path or a name means, None where it means something else, as a workload.
+    """The fleet that a path or a name means, None where it means something else, as a workload.
 
     A file is a fleet that has the key `fleet`. Raises InputError for every fault of it and of the workloads in it.
     """
@@ -221,7 +218,7 @@ def find_fleet(path_or_name: str) -> FoundFleet | None:
 
 
 def _path_of(path_or_name: str) -> Path | None:
-    """Return the file to look at: a path that is there, else a ready fleet; a pipe is left to be read as a workload."""
+    """The file to look at: a path that is there, else a ready fleet; a pipe is left to be read as a workload."""
     path = expanded(path_or_name)
     if is_path(path_or_name) and path.suffix.lower() in YAML_SUFFIXES and exists(path):
         return path
@@ -254,7 +251,7 @@ def _member(index: int, member: Member, document: DataFile, path: Path) -> Found
 
 
 def _is_fleet(path_or_name: str) -> bool:
-    """Tell whether a member's workload is a file of several."""
+    """Whether a member's workload is a file of several."""
     path = _path_of(path_or_name)
     try:
         return path is not None and "fleet" in read_yaml(path).data
@@ -263,7 +260,7 @@ def _is_fleet(path_or_name: str) -> bool:
 
 
 def _unknown(index: int, member: Member, document: DataFile) -> list[Fault]:
-    """Return the faults of a member's GPU and profile where they are no names that are known, at their lines."""
+    """The faults of a member's GPU and profile where they are no names that are known, at their lines."""
     faults: list[Fault] = []
     looked_up: tuple[tuple[str, Any, Callable[[str], Any]], ...] = (
         ("gpu", member.gpu, load_gpu),
@@ -288,7 +285,7 @@ def _in_fleet(fault: Fault, file: str, line: int | None, index: int) -> Fault:
 
 
 def _named_apart(members: list[FoundMember], document: DataFile) -> tuple[FoundMember, ...]:
-    """Return the members. Raises InputError where two go by one name."""
+    """The members. Raises InputError where two go by one name."""
     seen: dict[str, int] = {}
     for index, member in enumerate(members):
         if member.name in seen:
