@@ -26,7 +26,6 @@ class PrefillPool(NamedTuple):
     resolved: Resolved
     deployed: Deployed
     transfer: Transfer
-    within_node: bool
     facts: HandOver
 
 

@@ -349,7 +349,7 @@ def prefill_of(
         raise InputError(Fault("a closed loop is not simulated over two pools", field=SEPARATE, allowed=allowed))
     side, request = asked.prefill, decode.question.with_(precisions=(decode.plan.weight_format,))
     prefill = deployment(request, decode.data, side)
-    transfer, within_node = way_between(asked, prefill, decode)
+    transfer = way_between(asked, prefill, decode)
     deployed = Deployed(
         request.service.model,
         prefill.layout,
@@ -359,4 +359,4 @@ def prefill_of(
         side.pool.replicas or 1,
         request.service.extras.cached.share,
     )
-    return PrefillPool(prefill, deployed, transfer, within_node, asked.facts)
+    return PrefillPool(prefill, deployed, transfer, asked.facts)

@@ -31,11 +31,15 @@ from sizing.specs.workload import Limits
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins two pools, for one GPU of the side that is slower: kind, bytes/s that it reaches, start-up in s."""
+    """What joins two pools, for one GPU of the side that is slower: kind, bytes/s that it reaches, start-up in s.
+
+    `within_node` is set where both pools stand in one node.
+    """
 
     kind: str
     bytes_per_s: float
     alpha_s: float
+    within_node: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ def link_between(prefill: Kernels, decode: Kernels, *, within_node: bool) -> Lin
         for kernels in (prefill, decode)
     ]
     kind, bytes_per_s, _ = min(ends, key=lambda end: end[1])
-    return Link(kind, bytes_per_s, max(alpha_s for _, _, alpha_s in ends))
+    return Link(kind, bytes_per_s, max(alpha_s for _, _, alpha_s in ends), within_node)
 
 
 def transfer_of(

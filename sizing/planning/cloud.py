@@ -167,7 +167,7 @@ def _paid_for(gpu_id: str, fleet: Provision) -> tuple[int, ...]:
 
 def _scale_up(answer: PlanAnswer, tenant: Tenant, fleet: Provision, scaling: Scaling) -> ScaleUp:
     """The delay of a new replica; its weights are those of all its GPUs."""
-    chosen = answer.best.replica
+    chosen = answer.best.pool.replica
     weights = chosen.memory.weights_gib * GIB * chosen.layout.gpus
     late = delay(weights, scaling)
     rates, risk = tenant.rates_per_s(fleet.hours), None

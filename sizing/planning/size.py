@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sizing.answers.search import Evaluated, preference
+from sizing.answers.answer import Answer, preference
 from sizing.planning.rules import ProvisionRules
 from sizing.question.question import Question
 from sizing.specs import demand as capacity
@@ -220,22 +220,22 @@ class Need:
         return replace(self, base=left, demand=self.per_replica * left)
 
 
-def need_of(best: Evaluated, question: Question) -> Need:
+def need_of(best: Answer, question: Question) -> Need:
     """The need of an answer of the search.
 
     What one replica serves is the most within all limits; where a simulation asked for more replicas than that most
     explains, it is the load that was confirmed.
     """
-    layout, gpu = best.replica.layout, best.replica.gpu_type.gpu
+    layout, gpu = best.pool.replica.layout, best.pool.replica.gpu_type.gpu
     fit = Fit(layout.gpus, gpu.datasheet.node.gpus)
     demand = question.target.concurrency or question.target.requests_per_s
     in_flight = question.target.concurrency is not None
     if demand is None:
-        most = best.most_per_replica
-        return Need(most * best.replicas, most, 0.0, fit, best.replicas, in_flight)
-    found = Need(float(demand), best.most_per_replica, question.rules.headroom, fit, best.replicas, in_flight)
-    if found.replicas() != best.replicas:
-        confirmed = found.demand * (1 + found.headroom) / best.replicas
+        most = best.pool.capacity.amount
+        return Need(most * best.pool.count, most, 0.0, fit, best.pool.count, in_flight)
+    found = Need(float(demand), best.pool.capacity.amount, question.rules.headroom, fit, best.pool.count, in_flight)
+    if found.replicas() != best.pool.count:
+        confirmed = found.demand * (1 + found.headroom) / best.pool.count
         found = replace(found, per_replica=confirmed)
     return found
 
@@ -277,10 +277,10 @@ def size_of(need: Need, rules: ProvisionRules) -> Size:
     return Size(need.base, reserve, total, total * need.fit.gpus_per_replica, need.fit.nodes(total))
 
 
-def order_with(rules: ProvisionRules) -> Callable[[Evaluated, Question], tuple[float, ...]]:
+def order_with(rules: ProvisionRules) -> Callable[[Answer, Question], tuple[float, ...]]:
     """The order of preference among sizes that counts their reserves: many small replicas spare less than few large ones."""
 
-    def order(found: Evaluated, question: Question) -> tuple[float, ...]:
+    def order(found: Answer, question: Question) -> tuple[float, ...]:
         first, *others = preference(found, question)
         if question.target.requests_per_s is None and question.target.concurrency is None:
             return (first, *others)

@@ -128,10 +128,10 @@ def of_fleet(fleet: Provision) -> list[Uncertain]:
 
 
 def _uncertain(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> Uncertain:
-    best, question = answer.best, answer.found.outcome.question
-    workload, defaults, gpu_type = question.origin.workload, question.origin.defaults, best.replica.gpu_type
+    best, question = answer.best, answer.outcome.question
+    workload, defaults, gpu_type = question.origin.workload, question.origin.defaults, best.pool.replica.gpu_type
     in_flight = question.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
-    situation = situation_of(question, gpu_type.gpu, region(in_flight / best.replicas))
+    situation = situation_of(question, gpu_type.gpu, region(in_flight / best.pool.count))
     arrivals = None
     if workload.demand is not None and workload.demand.trace is not None:
         rows = traces.load_trace(expanded(workload.demand.trace))

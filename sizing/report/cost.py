@@ -100,7 +100,7 @@ def record(bill: Bill) -> CostReport:
     """The record of a bill: its figures at the top are those of the first option, the cheapest type of GPU's."""
     first = bill.deployed[0].priced if bill.deployed else bill.priced[0]
     question = first.outcome.question
-    replica = bill.deployed[0].best.replica if bill.deployed else None
+    replica = bill.deployed[0].best.pool.replica if bill.deployed else None
     stated = {**inputs(question, replica), **_inputs(bill, first)}
     if not bill.deployed:
         return CostReport(
@@ -129,7 +129,7 @@ def record(bill: Bill) -> CostReport:
         full_use_requests_per_s=usage.capacity_per_s,
         sized_to_mean=usage.sized_to_load if usage.mean_per_s is not None else None,
         deployments=tuple(estimate.deployment(deployed.best) for deployed in bill.deployed),
-        verified=None if first.found.verified is None else first.found.verified.passed,
+        verified=first.outcome.verified,
         options=bill.options,
         break_even=bill.break_even,
         energy=bill.energy,
@@ -155,7 +155,7 @@ def _problems(bill: Bill) -> Iterator[str]:
     yield from (why.format(gpu_type.name, fault.message) for gpu_type, fault in bill.left_out)
     for priced in bill.priced:
         if priced.best is None:
-            name, detail = priced.gpu_type.name, unmet(priced.outcome, (), priced.found.verified).detail
+            name, detail = priced.gpu_type.name, unmet(priced.outcome, ()).detail
             yield detail if name in detail else f"{name}: {detail}"
     yield from (why.format(gpu_type.name, fault.message) for gpu_type, fault in bill.too_small)
 
@@ -204,13 +204,13 @@ def _assumptions(bill: Bill) -> Iterator[Assumption]:
 
 
 def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
-    question, chosen, load = deployed.priced.outcome.question, deployed.best.replica, deployed.usage.load
+    question, chosen, load = deployed.priced.outcome.question, deployed.best.pool.replica, deployed.usage.load
     if load != "mean_load":
         around = LOADS[load] if load == "stated_demand" else f"{LOADS[load]}, around the clock"
         yield Assumption("load", around, "", "assumed", "nothing says how far the mean is below it")
     yield from assumptions.of_model(question, question.origin.notes)
     yield from assumptions.of_memory(question, chosen)
-    yield from assumptions.of_time(question, chosen, deployed.best.load.kernels)
+    yield from assumptions.of_time(question, chosen, deployed.best.pool.load.kernels)
     yield from assumptions.of_limits(question)
     unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
     yield from assumptions.of_planning(question, unpriced)

@@ -194,7 +194,7 @@ def _pools(scenario: Scenario, runs: Runs) -> SimulatedPools | None:
     prefill = pools.simulated(scenario.prefill.resolved, scenario.prefill.deployed.replicas, runs.pools.prefill)
     decode = pools.simulated(scenario.resolved, scenario.deployed.replicas, runs.pools.decode)
     isl, _ = traffic.mean_lengths(scenario.traffic)
-    way = pools.transfer_figures(scenario.prefill.transfer, isl, within_node=scenario.prefill.within_node)
+    way = pools.transfer_figures(scenario.prefill.transfer, isl)
     return SimulatedPools(prefill, decode, runs.pools.transfer_s / MILLI, way, prefill.gpus / decode.gpus)
 
 

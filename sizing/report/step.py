@@ -161,9 +161,7 @@ def record_of_pools(pair: PairOfLayouts, work: StepLoad) -> StepPools:
         prefill=prefill,
         decode=decode,
         kv_transfer_ms=float(pair.transfer.seconds(prompt)) / MILLI if work.prefill else None,
-        kv_transfer=(
-            pools.transfer_figures(pair.transfer, prompt, within_node=pair.within_node) if work.prefill else None
-        ),
+        kv_transfer=(pools.transfer_figures(pair.transfer, prompt) if work.prefill else None),
         assumptions=tuple(dict.fromkeys([*rests_on, *pools.assumptions(pair.facts)])),
     )
 

@@ -136,9 +136,9 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
     before, after, best = trials.base.best, trials.after.best, trials.best
     closed_form = Answered(trials.closed_form if trials.base.verified else None, False)
     together = _sized(trials.after, question) if best.names else None
-    whole = None if before is None else before.parts.get("")  # whose layout is that of the question
+    whole = None if before is None or before.separate else before.pool  # whose layout is that of the question
     return WhatIfReport(
-        inputs=inputs(question, None) if whole is None else inputs(whole.asked(question), whole.replica),
+        inputs=inputs(question, None) if whole is None else inputs(whole.question(question), whole.replica),
         base=_sized(trials.base, question),
         base_closed_form=_sized(closed_form, question),
         options=tuple(_options(trials, question, flags)),
@@ -157,8 +157,8 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
 
 def _rests_on(found: Answer | None, question: Question) -> Iterator[Assumption]:
     yield from assumptions.of_model(question, question.origin.notes)
-    for part in found.parts.values() if found is not None else ():
-        yield from assumptions.of_part(question, part)
+    for pool in found.pools if found is not None else ():
+        yield from assumptions.of_part(question, pool)
 
 
 def _spelled(options: Mapping[str, Any], flags: Mapping[str, str]) -> str:

@@ -128,11 +128,12 @@ def test_what_estimate_simulates_is_what_a_long_run_measures(
         serving={"tp": layout.tp},
     )
     outcome = search(request, [option("h100-sxm")], [None], data())
-    assert outcome.best is not None and outcome.best.replicas == 1
-    short = verify.simulated(outcome.best, request, tokens)
-    chosen = outcome.best.replica
+    assert outcome.best is not None and outcome.best.pool.count == 1
+    short = verify.simulated(outcome.best, request, tokens).run
+    assert short is not None
+    chosen = outcome.best.pool.replica
     engine = Deployed(
-        request.service.model, chosen.layout, outcome.best.load.kernels, chosen.memory, of_engine(chosen.settings)
+        request.service.model, chosen.layout, outcome.best.pool.load.kernels, chosen.memory, of_engine(chosen.settings)
     )
     long = simulate(engine, Traffic(Lengths(tokens.isl), Lengths(tokens.osl), 12_000, rate_per_s=rate, longest=request.service.max_model_len, warm_up=1500, cool_down=700, exact_rate=True, seed=7))  # fmt: skip
     for name in ("itl", "ttft", "e2e"):
@@ -167,9 +168,11 @@ def test_a_demand_in_flight_is_met_as_well_as_by_a_layout_that_is_given(concurre
     found = {}
     for serving in ({}, {"tp": 1}, {"tp": 2}):
         request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, serving=serving, **fields)
-        checked = verify.verify(search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211))
-        assert checked.passed and checked.outcome.best is not None
-        found[str(serving)] = checked.outcome.best.gpus
+        checked = verify.verify(
+            search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211), data()
+        )
+        assert checked.passed and checked.best is not None
+        found[str(serving)] = checked.best.gpus
     assert found["{}"] <= min(found.values())
 
 
@@ -177,17 +180,19 @@ def test_the_headroom_asked_for_is_kept_when_checked() -> None:
     fields = {"demand": {"requests_per_s": 20.8}, "limits": {"ttft": "p95:1s", "itl": "50ms"}}
     for headroom in (0.1, 0.2):
         request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, planning={"headroom": headroom}, **fields)
-        checked = verify.verify(search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211))
-        best = checked.outcome.best
+        checked = verify.verify(
+            search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211), data()
+        )
+        best = checked.best
         assert checked.passed and best is not None
-        assert best.most_per_replica * best.replicas >= 20.8 * (1 + headroom) * (1 - 1e-6)
+        assert best.pool.capacity.amount * best.pool.count >= 20.8 * (1 + headroom) * (1 - 1e-6)
 
 
 def test_an_engine_is_not_sized_for_cards_that_it_does_not_run_on() -> None:
     request = ask(real_model("llama-3.1-8b"), engine="tensorrt-llm:1.2.0")
     outcome = search(request, [option("mi300x")], [None], data())
     assert outcome.best is None
-    assert {entry.reason for entry in outcome.rejected} == {"engine"}
+    assert {entry.reason for entry in outcome.refusals} == {"engine"}
 
 
 def test_offline_work_keeps_every_slot_full_and_no_more() -> None:
@@ -195,7 +200,7 @@ def test_offline_work_keeps_every_slot_full_and_no_more() -> None:
     request = ask(real_model("gpt-oss-20b"), isl=1500, osl=300, mode="offline", serving={"tp": 1})
     checked = verify.verify(search(request, [option("h100-sxm")], [None], data()), Tokens(isl=1500, osl=300))
     best = checked.outcome.best
-    assert checked.passed and checked.tries == 1 and best is not None and best.served is not None
-    assert best.point.running == pytest.approx(best.load.slots, rel=0.03)
-    assert best.served.batch_max <= best.load.slots
-    assert best.served.requests_per_s == pytest.approx(best.requests_per_s, rel=0.1)
+    assert checked.passed and checked.tries == 1 and best is not None and best.run is not None
+    assert best.pool.point.running == pytest.approx(best.pool.load.slots, rel=0.03)
+    assert best.run.batch_max <= best.pool.load.slots
+    assert best.run.requests_per_s == pytest.approx(best.requests_per_s, rel=0.1)

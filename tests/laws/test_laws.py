@@ -31,7 +31,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sizing.answers import search
-from sizing.answers.search import Evaluated, Outcome
+from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import engines, gpus
 from sizing.model import architecture, memory, operations, precision
 from sizing.model.architecture import Layout
@@ -525,7 +525,7 @@ def outcome(
     return search.search(asked, [option(name, prices[name]) for name in gpu_names], [None], data())
 
 
-def best(*args: Any, **kwargs: Any) -> Evaluated:
+def best(*args: Any, **kwargs: Any) -> Answer:
     found = outcome(*args, **kwargs).best
     assert found is not None
     return found
@@ -584,22 +584,22 @@ def test_tighter_limits_never_need_fewer_gpus(demand: dict[str, Any], name: str,
 
 def test_an_answer_meets_its_limits_and_its_demand() -> None:
     found = outcome(("h100-sxm", "l40s"), 60.0, ttft="p95:500ms", itl="30ms")
-    assert len(found.ranked) > 3
-    for each in found.ranked:
-        assert float(each.point.ttft_s["p95"]) <= 0.5 * HAIR
-        assert float(each.point.itl_s["mean"]) <= 0.03 * HAIR
+    assert len(found.answers) > 3
+    for each in found.answers:
+        assert float(each.pool.point.ttft_s["p95"]) <= 0.5 * HAIR
+        assert float(each.pool.point.itl_s["mean"]) <= 0.03 * HAIR
         assert each.requests_per_s == pytest.approx(60.0, rel=1e-6)
-        assert each.most_per_replica * each.replicas >= 60.0 * (1 - 1e-9)
-        assert each.most_per_replica * (each.replicas - 1) < 60.0
-    ranked = [each.gpus for each in found.ranked]
+        assert each.pool.capacity.amount * each.pool.count >= 60.0 * (1 - 1e-9)
+        assert each.pool.capacity.amount * (each.pool.count - 1) < 60.0
+    ranked = [each.gpus for each in found.answers]
     assert ranked == sorted(ranked)
 
 
 def test_every_layout_tried_is_ranked_or_refused_with_its_reason() -> None:
     found = outcome(("h100-sxm", "l40s"), 60.0, ttft="p95:500ms", itl="30ms")
-    assert all(each.reason and each.detail for each in found.rejected)
-    layouts = [(e.replica.gpu_type.id, e.replica.layout) for e in found.ranked]
-    layouts += [(r.gpu_type.id, r.layout) for r in found.rejected]
+    assert all(each.reason and each.detail for each in found.refusals)
+    layouts = [(e.pool.replica.gpu_type.id, e.pool.replica.layout) for e in found.answers]
+    layouts += [(r.gpu_type.id, r.layout) for r in found.refusals]
     assert len(set(layouts)) == len(layouts)
 
 

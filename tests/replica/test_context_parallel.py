@@ -266,8 +266,8 @@ def test_an_engine_without_it_refuses() -> None:
         request = ask(real_model("deepseek-v3"), engine=engine, serving=serving)
         outcome = search.search(request, (option("h200-sxm"),), (None,), data())
         assert outcome.best is None
-        assert outcome.rejected[0].reason == "engine"
-        assert words in outcome.rejected[0].detail
+        assert outcome.refusals[0].reason == "engine"
+        assert words in outcome.refusals[0].detail
 
 
 def test_a_long_prompt_gets_its_first_token_sooner(capsys: pytest.CaptureFixture[str]) -> None:

@@ -160,9 +160,9 @@ def test_a_group_over_nodes_is_for_those_who_ask() -> None:
     asked = ask(model, isl=1000, osl=200, serving={"tp": 16})
     outcome = search.search(asked, (option("h100-sxm"),), (None,), data())
     assert outcome.best is not None
-    assert outcome.best.replica.layout == Layout(tp=16)
+    assert outcome.best.pool.replica.layout == Layout(tp=16)
     free = search.search(ask(model, isl=1000, osl=200), (option("h100-sxm"),), (None,), data())
-    layouts = [found.replica.layout for found in free.ranked] + [refused.layout for refused in free.rejected]
+    layouts = [found.pool.replica.layout for found in free.answers] + [refused.layout for refused in free.refusals]
     assert layouts
     assert all(layout.stage_gpus <= 8 and layout.cache_parts == 1 for layout in layouts)
 
@@ -181,11 +181,11 @@ def test_groups_fill_nodes(serving: dict[str, int], words: str) -> None:
     request = ask(real_model("llama-3.1-70b"), isl=1000, osl=200, serving=serving)
     outcome = search.search(request, (option("h100-sxm"),), (None,), data())
     assert outcome.best is None
-    assert outcome.rejected[0].reason == "link"
-    assert words in outcome.rejected[0].detail
+    assert outcome.refusals[0].reason == "link"
+    assert words in outcome.refusals[0].detail
     # Cards that no network joins stay on their node.
     alone = search.search(ask(real_model("llama-3.1-70b"), serving={"tp": 16}), (option("rtx-4090"),), (None,), data())
-    assert "network between nodes" in alone.rejected[0].detail
+    assert "network between nodes" in alone.refusals[0].detail
 
 
 def test_a_collective_over_nodes_is_one_within_each_and_one_over_the_network() -> None:
