@@ -19,8 +19,7 @@ from sizing.cli.workers import cores, ordered
 from sizing.question.question import Question, load_data
 from sizing.report.compare import Compare
 from sizing.report.curve.record import CurveRecord, record
-from sizing.report.documents_report import RateLine, Report, Sensitivity, rate_line
-from sizing.report.html_curve import first_metric
+from sizing.report.page import RateLine, Report, Sensitivity, first_metric, rate_line
 from sizing.report.parts.limiting import unmet
 from sizing.specs.workload import Tokens
 

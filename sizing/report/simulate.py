@@ -1,4 +1,4 @@
-"""`llmsize simulate`: a load through the engine's scheduler in real time, one run a policy; of separate pools, each pool too."""
+"""`llmsize simulate`: a load through the engine's scheduler in real time, a run for each policy; separate pools."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class SimulationReport(NamedTuple):
 
 
 def record(scenario: Scenario, runs: Runs) -> SimulationReport:
-    """Return the record of the runs; of a deployment that does not fit, for which there are none, its deficit."""
+    """Fill the record of a scenario and its runs; where the deployment does not fit, that is its deficit."""
     memory = _memory(scenario)
     found = tuple(_run(policy, runs.served.get(policy), scenario) for policy in scenario.policies)
     suggestions = memory.suggestions
@@ -199,10 +199,11 @@ def _pools(scenario: Scenario, runs: Runs) -> SimulatedPools | None:
 
 
 def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) -> Iterator[Predicted]:
-    """Yield the predictions of the engine's own policy, serving as one without optimisations: published runs are of that.
+    """The predicted figures of the run under the engine's own policy.
 
-    Where a queue grew for ever, that is the rate which it then reached. What a stable run serves of requests that come at a
-    rate or from a trace was sent, not predicted.
+    Published measurements are of replicas that serve as one without optimisations; other scenarios have no predictions.
+    Latencies of a stable run are predictions. So are rates, unless the run is stable and requests came at a rate or
+    from a trace: then they were asked for.
     """
     question, load = scenario.resolved.question, scenario.traffic
     service = question.service
@@ -270,12 +271,12 @@ def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assu
 
 
 def document(record: SimulationReport) -> Document[SimulationReport]:
-    """Return the document of a simulation."""
+    """The document of a simulation."""
     return Document(record, sections, rows)
 
 
 def rows(record: SimulationReport) -> Rows:
-    """Return a row for each policy; what has parts (a latency, the queue) has a column for each."""
+    """One row for each policy. A figure with parts (a latency, the queue) has one column for each part."""
     shared = {**labels(record.inputs), "tp": record.inputs["tp"]}
     found = [{**shared, **_flat(run._replace(missed="; ".join(run.missed)))} for run in record.runs]  # type: ignore[arg-type]
     return Rows(tuple(found[0]), [tuple(row.values()) for row in found])
@@ -326,7 +327,7 @@ SPARE = ("queued at end", "most cached", "most queued", "most running")
 
 
 def sections(record: SimulationReport) -> Iterator[Section]:
-    """Yield what came of one run or of several side by side, use over time, what was asked; where nothing fits, what would help."""
+    """The figures of one run, or of several side by side; use; what was asked. Without room: what would help."""
     if record.reason is not None:
         yield Facts(tuple(_asked(record)), record.reason[0].upper() + record.reason[1:])
         yield Facts((memory_line(record.memory), *labelled("What would help", record.suggestions)))
@@ -353,7 +354,7 @@ def _one(record: SimulationReport, run: SimulatedRun) -> Iterator[Section]:
 
 
 def _several(record: SimulationReport) -> Iterator[Section]:
-    """Yield rates and mean latencies, where what is wrong is marked and said below."""
+    """Rates and mean latencies by policy; marks refer to the notes below."""
     notes = [Line(f"Mean latencies; {_deployed(record)}", style="dim")]
     for run in record.runs:
         notes += [Line(f"! {run.policy}: {_miss(record, run, name)}") for name in run.missed]
@@ -384,9 +385,8 @@ def _deployed(record: SimulationReport) -> str:
 
 def _answer(record: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
     refused = f", {run.refused:,} {TOO_LONG}" if run.refused else ""
-    yield Line(
-        f"{run.completed:,} of {run.arrived:,} requests served in {milliseconds((run.duration_s or 0.0) / MILLI)}{refused}"
-    )
+    duration = milliseconds((run.duration_s or 0.0) / MILLI)
+    yield Line(f"{run.completed:,} of {run.arrived:,} requests served in {duration}{refused}")
     if not run.stable:
         yield Line(f"Unstable, latencies {NOT_CONVERGED}", style="bold")
     yield from (Line(_miss(record, run, name), style="bold") for name in run.missed)
@@ -413,7 +413,7 @@ def _miss(record: SimulationReport, run: SimulatedRun, name: str) -> str:
 
 
 def _use(record: SimulationReport) -> Iterator[Section]:
-    """Yield the state over time of each policy's replicas, or of each pool and the way between them."""
+    """Use over time of the replicas under each policy, or of each pool, and the transfer between pools."""
     both = record.disaggregated
     if both is None:
         limited, several = any(record.inputs["limits"].values()), record.inputs["replicas"] > 1
@@ -427,7 +427,7 @@ def _use(record: SimulationReport) -> Iterator[Section]:
 
 
 def _asked(record: SimulationReport) -> Iterator[Line]:
-    """Yield the six labels (model, precision, ISL, OSL, concurrency, TP), the engine and the load."""
+    """Model, precision, ISL, OSL, concurrency, TP, engine, load and policy."""
     i = record.inputs
     model, engine, *optimised = setup(i)
     yield model
@@ -444,9 +444,9 @@ def _asked(record: SimulationReport) -> Iterator[Line]:
 
 
 def _running(record: SimulationReport) -> str:
-    """Write the requests in flight, running and queued, over all replicas: as asked, else on average where one policy ran.
+    """Write the requests in flight over all replicas, running or queued: as asked, else the mean of the only run.
 
-    Those whose cache is on its way between pools are in neither.
+    Requests whose cache is on its way between pools are not counted.
     """
     i, run, both = record.inputs, record.runs[0], record.disaggregated
     stated, replicas = i["load"]["concurrency"], i["replicas"]
