@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sizing.answers.search import Evaluated, Outcome, alone, evaluate, rank, replicas, search, timed
+from sizing.answers.answer import Answer, Outcome, Pool, preference
+from sizing.answers.search import alone, evaluate, replicas, resized, search, timed
 from sizing.model.architecture import SIZES, Layout
 from sizing.question.question import Question
 from sizing.replica.capacity import most_of, solo_over
@@ -59,12 +60,12 @@ def relaxation(
     is no less than what was measured of the one that is confirmed.
     """
     best, request = outcome.best, outcome.question
-    if best is None or best.binding not in LATENCIES:
+    if best is None or best.pool.capacity.binding not in LATENCIES:
         return None
-    name = best.binding
+    name = best.pool.capacity.binding
     limit: Limit = getattr(request.target.limits, name)
     loosest = _with_limit(request, name, MOST_RELAXED)
-    found = pool = _fewer(tuple(_pool(outcome, options, precisions, loosest, data)), loosest, best.gpus)
+    found = pools = _fewer(tuple(_pools(outcome, options, precisions, loosest, data)), loosest, best.gpus)
     if not found:
         return None
     low, high = 1.0, MOST_RELAXED
@@ -75,20 +76,21 @@ def relaxation(
         low, high, found = (low, middle, fewer) if fewer else (middle, high, found)
     seconds = legible(limit.seconds * high)
     at_threshold = _with_limit(request, name, seconds / limit.seconds)
-    sizes = rank(tuple(_resized(_fewer(pool, at_threshold, best.gpus), at_threshold)), at_threshold)
-    confirmed = confirm(replace(outcome, question=loosest, ranked=sizes))
+    sizes = _resized(_fewer(pools, at_threshold, best.gpus), at_threshold, data)
+    confirmed = confirm(replace(outcome, question=loosest, answers=sizes))
     size = confirmed.best if confirmed is not None else None
     if size is None or size.gpus >= best.gpus:
         return None
-    measured_s = size.latency_s(name)[limit.statistic] * getattr(size.edge, name)
+    measured_s = size.latency_s(name)[limit.statistic] * getattr(size.pool.edge, name)
+    gpu = size.pool.replica.gpu_type.name
     if name in SURE and limit.statistic == "mean":
-        return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, size.replica.gpu_type.name)
+        return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, gpu)
     seconds = max(seconds, legible(measured_s))
     for _ in range(MOST_CONFIRMED):
         asked = _with_limit(request, name, seconds / limit.seconds)
-        again = confirm(replace(outcome, question=asked, ranked=rank(tuple(_resized((size,), asked)), asked)))
+        again = confirm(replace(outcome, question=asked, answers=_resized((size.pool,), asked, data)))
         if again is not None and again.best is not None and again.best.gpus < best.gpus:
-            return Relaxation(name, seconds, again.best.gpus, again.best.replica.gpu_type.name)
+            return Relaxation(name, seconds, again.best.gpus, gpu)
         seconds = legible(seconds * (1 + LEGIBLE_SHARE))  # a longer run, near its limit, measured a little more
     return None
 
@@ -97,9 +99,9 @@ def _with_limit(question: Question, name: str, factor: float) -> Question:
     return question.with_(limits=relaxed(question.target.limits, name, factor))
 
 
-def _pool(
+def _pools(
     outcome: Outcome, options: Sequence[GpuType], precisions: Sequence[str | None], loosest: Question, data: Data
-) -> Iterator[Evaluated]:
+) -> Iterator[Pool]:
     """Yield the layouts that a looser limit may let serve with fewer GPUs: those found, and those that a limit turned down.
 
     Where GPUs are not what is minimised, those of the answer's type and precision alone: fewer of these cost less too.
@@ -107,17 +109,17 @@ def _pool(
     best = outcome.best
     assert best is not None
     alike = outcome.question.rules.objective != "gpus"
-    own = (best.replica.gpu_type.id, best.replica.plan.weight_format)
+    own = _key(best.pool.replica)[:2]
 
     def counts(key: tuple[str, str, Layout]) -> bool:
         return key[2].gpus < best.gpus and (not alike or key[:2] == own)
 
-    yield from (e for e in outcome.ranked if counts(_key(e.replica)))
-    turned_down = {(r.gpu_type.id, r.precision, r.layout) for r in outcome.rejected if r.reason in LIMITED}
+    yield from (answer.pool for answer in outcome.answers if counts(_key(answer.pool.replica)))
+    turned_down = {(r.gpu_type.id, r.precision, r.layout) for r in outcome.refusals if r.reason in LIMITED}
     again = {key for key in turned_down if counts(key)}
-    loads = Timing(data)
+    timing = Timing(data)
     entries = [
-        timed(entry, loads)
+        timed(entry, timing)
         for option in options
         if any(key[0] == option.id for key in again)
         for name in precisions
@@ -126,14 +128,14 @@ def _pool(
     ]
     kept = [alone(entry, loosest) for entry in entries if isinstance(entry, Timed)]
     found = evaluate([entry for entry in kept if isinstance(entry, Timed)], loosest)
-    yield from (entry for entry in found if isinstance(entry, Evaluated))
+    yield from (entry for entry in found if isinstance(entry, Pool))
 
 
 def _key(replica: Replica) -> tuple[str, str, Layout]:
     return replica.gpu_type.id, replica.plan.weight_format, replica.layout
 
 
-def _fewer(found: Sequence[Evaluated], question: Question, gpus: int) -> tuple[Evaluated, ...]:
+def _fewer(found: Sequence[Pool], question: Question, gpus: int) -> tuple[Pool, ...]:
     """Return the layouts that take fewer than so many GPUs under a changed request, at the replicas found before."""
     mosts = most_of([e.load for e in found], question.target)
     return tuple(
@@ -145,11 +147,11 @@ def _fewer(found: Sequence[Evaluated], question: Question, gpus: int) -> tuple[E
     )
 
 
-def _resized(found: Sequence[Evaluated], question: Question) -> Iterator[Evaluated]:
-    """Yield the layouts with the replicas that a changed request takes."""
-    for e, most in zip(found, most_of([e.load for e in found], question.target), strict=True):
-        if most is not None:
-            yield e.sized(most, question)
+def _resized(found: Sequence[Pool], question: Question, data: Data) -> tuple[Answer, ...]:
+    """The layouts with the replicas that a changed question takes, in order."""
+    mosts = zip(found, most_of([pool.load for pool in found], question.target), strict=True)
+    answers = [Answer((resized(pool, most, question, data),)) for pool, most in mosts if most is not None]
+    return tuple(sorted(answers, key=lambda answer: preference(answer, question)))
 
 
 def legible(value: float) -> float:
@@ -173,7 +175,7 @@ def nearest_miss(outcome: Outcome) -> Refusal | None:
 
     One that fits and misses a limit is nearer than any that does not fit: the limit is what keeps it from serving.
     """
-    return min(outcome.rejected, key=lambda r: (r.reason not in LIMITED, r.shortfall, r.layout.gpus), default=None)
+    return min(outcome.refusals, key=lambda r: (r.reason not in LIMITED, r.shortfall, r.layout.gpus), default=None)
 
 
 def suggestions(
@@ -192,14 +194,11 @@ def suggestions(
             continue
         confirmed = confirm(search(request, options, names, data))
         best = confirmed.best if confirmed is not None else None
-        if best is not None and _within_budget(best, request):
+        if confirmed is not None and best is not None and confirmed.within_budget:
+            replica = best.pool.replica
             done.add(of_what)
-            found.append(Suggestion(change, best.gpus, best.replica.gpu_type.name, str(best.replica.layout)))
+            found.append(Suggestion(change, best.gpus, replica.gpu_type.name, str(replica.layout)))
     return tuple(found)
-
-
-def _within_budget(best: Evaluated, question: Question) -> bool:
-    return question.rules.gpu_budget is None or best.gpus <= question.rules.gpu_budget
 
 
 def _changes(
@@ -217,7 +216,7 @@ def _changes(
         if getattr(serving, name) is not None:
             default = request.with_(serving=serving.model_copy(update={name: None}))
             yield f"the engine's own {name} in place of {getattr(serving, name):g}", default, precisions
-    if any(entry.reason == "token_budget" for entry in outcome.rejected):
+    if any(entry.reason == "token_budget" for entry in outcome.refusals):
         budget = serving.model_copy(update={"max_num_batched_tokens": request.service.isl})
         yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget), precisions
     if request.target.max_utilisation < STABLE_UTILISATION:
@@ -259,7 +258,7 @@ def _looser(
 
 def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:
     """Return a limit that the nearest miss would meet with a tenth to spare, at least a tenth above today's."""
-    misses = [r.shortfall for r in outcome.rejected if r.reason == name]
+    misses = [r.shortfall for r in outcome.refusals if r.reason == name]
     over = min(misses, default=0.0)
     return _rounded_up(limit_s * (1 + over) * 1.1 * 1e3) / 1e3
 

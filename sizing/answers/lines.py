@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from sizing.answers.answer import Answer, Outcome
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged, past_first, point_of
-from sizing.answers.search import Evaluated
-from sizing.answers.verify import FEWEST_REQUESTS, deployed_as, lengths_of, limits_of, simulated, steady
-from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
+from sizing.answers.verify import FEWEST_REQUESTS, lengths_of, limits_of, simulated, steady
+from sizing.engine.simulation import ROUNDS, ReplicaSet, Traffic, set_of, simulate
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, SeparatePools, situation_of
@@ -32,9 +32,6 @@ from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Tokens
-
-if TYPE_CHECKING:  # loaded where separate pools are drawn
-    from sizing.answers.pools import Found, Pooled
 
 Origin = Literal["predicted", "measured"]
 Arrivals = Literal["closed", "poisson"]
@@ -53,15 +50,14 @@ class Pair:
     """Two pools as they were asked for, and the requests in flight over both that they are put under."""
 
     asked: SeparatePools
-    pair: Pooled
+    pair: Answer
     in_flight: tuple[int, ...]
 
 
 class Unpaired(NamedTuple):
     """Pools of which no pair of layouts can be drawn, and what a search said of them."""
 
-    found: Found
-    asked: SeparatePools
+    found: Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +246,7 @@ def run(job: Job) -> LoadSample:
 class ReplicaJob(NamedTuple):
     """One load of one replica to simulate; no traffic where none of its kind keeps `in_flight`."""
 
-    deployed: Deployed
+    deployed: ReplicaSet
     in_flight: int
     traffic: Traffic | None
 
@@ -299,7 +295,7 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
         rate = float(batching.requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
         return steady(traffic, rate, in_flight, load.batching.chunks)
 
-    return [ReplicaJob(deployed_as(load), n, of(n)) for n in grid.in_flight]
+    return [ReplicaJob(set_of(load), n, of(n)) for n in grid.in_flight]
 
 
 class LineByRate(NamedTuple):
@@ -309,37 +305,38 @@ class LineByRate(NamedTuple):
     shares: tuple[float, ...]
 
 
-def by_rate(best: Evaluated, question: Question, tokens: Tokens | None, *, is_answer: bool) -> LineByRate:
+def by_rate(best: Answer, question: Question, tokens: Tokens | None, *, is_answer: bool) -> LineByRate:
     """Put one replica of a layout under shares of its highest stable rate, simulated with `tokens`, in closed form without.
 
     Rates at which the queue keeps growing are left out: their latencies depend on how long one looks. The load of `best`
     itself is one of the points, and chosen, where it `is_answer`. Limits are kept at the band's edge that `best` is sized on.
     """
-    most, limits = highest_stable(best.load), limits_of(best, question.with_(limits=applying(question)))
-    own = best.requests_per_s / best.replicas / most.requests_per_s
+    most, limits = highest_stable(best.pool.load), limits_of(best, question.with_(limits=applying(question)))
+    own = best.requests_per_s / best.pool.count / most.requests_per_s
     found = [(own, best)] if is_answer else []
     for share in SHARES:
         rate = share * most.requests_per_s
-        size = replace(best, replicas=1, point=point_at_rate(best.load, rate, most), served=None)
-        if not size.point.stable or size.point.running > best.load.slots:
+        pool = replace(best.pool, count=1, point=point_at_rate(best.pool.load, rate, most))
+        if not pool.point.stable or pool.point.running > pool.load.slots:
             continue
+        size = Answer((pool,))
         if tokens is not None:
-            size = replace(size, served=simulated(size, question, tokens))
-        if size.served is None or size.served.stable:
+            size = simulated(size, question, tokens)
+        if size.run is None or size.run.stable:
             found.append((share, size))
-    found.sort(key=lambda entry: entry[1].requests_per_s / entry[1].replicas)
+    found.sort(key=lambda entry: entry[1].requests_per_s / entry[1].pool.count)
     points = [judged(_of_size(size, question), limits)._replace(chosen=size is best) for _, size in found]
-    layout = best.replica.layout
-    line = predicted((best.load,), question, layout=layout, gpus=layout.gpus)
+    layout = best.pool.replica.layout
+    line = predicted((best.pool.load,), question, layout=layout, gpus=layout.gpus)
     return LineByRate(replace(line, points=tuple(points)), tuple(share for share, _ in found))
 
 
-def _of_size(size: Evaluated, question: Question) -> CurvePoint:
-    rate = size.requests_per_s / size.replicas
+def _of_size(size: Answer, question: Question) -> CurvePoint:
+    rate = size.requests_per_s / size.pool.count
     names: list[str] = [name for name in METRICS if question.service.osl > 1 or name != "itl"]
     latencies_s = {name: size.latency_s(name) for name in names}
     sample = LoadSample(rate * latencies_s["e2e"]["mean"], latencies_s, rate)
-    return point_of(sample, size.replica.layout.gpus, rate * question.service.output_tokens)
+    return point_of(sample, size.pool.replica.layout.gpus, rate * question.service.output_tokens)
 
 
 # --- its figures ---------------------------------------------------------------------------------------------------------
@@ -387,10 +384,10 @@ def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tu
     if sample.decoding is None or question.service.osl <= 1:
         return None, None
     load = line.parts[-1]
-    replicas = line.pools.pair.decode.replicas if isinstance(line.pools, Pair) else 1
+    replicas = line.pools.pair.decode.count if isinstance(line.pools, Pair) else 1
     micro = max(1.0, sample.decoding / replicas / load.batching.pp)
     batch = Batch(decode_sequences=micro, decode_context_tokens=question.service.isl + question.service.osl / 2)
-    timed = step_model.step(question.service.model, load.replica.layout, load.kernels, batch)
+    timed = step_model.step(load.kernels, batch)
     return timed.mbu, timed.mfu
 
 

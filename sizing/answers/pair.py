@@ -21,7 +21,6 @@ class PairOfLayouts(NamedTuple):
     prefill: Resolved
     decode: Resolved
     transfer: Transfer
-    within_node: bool
     facts: HandOver
 
 
@@ -30,11 +29,11 @@ def pair_of_layouts(question: Question, data: Data) -> PairOfLayouts:
     pools = question.space.pools
     assert pools is not None
     prefill, decode = (deployment(question, data, pool) for pool in (pools.prefill, pools.decode))
-    return PairOfLayouts(prefill, decode, *way_between(pools, prefill, decode), pools.facts)
+    return PairOfLayouts(prefill, decode, way_between(pools, prefill, decode), pools.facts)
 
 
-def way_between(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> tuple[Transfer, bool]:
-    """How caches go from one pool to the other, and whether both stand in one node.
+def way_between(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> Transfer:
+    """How caches go from one pool to the other.
 
     Raises InputError for pools whose caches differ or that nothing joins.
     """
@@ -45,11 +44,9 @@ def way_between(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> tu
     gpus = sum((space.pool.replicas or 1) * resolved.layout.gpus for space, resolved in of_both)
     same = prefill.gpu_type.id == decode.gpu_type.id
     within_node = same and gpus <= prefill.gpu_type.gpu.datasheet.node.gpus
-    transfer = transfer_of(
-        decode.question.service.model,
-        (prefill.layout, prefill.kernels()),
-        (decode.layout, decode.kernels()),
+    return transfer_of(
+        prefill.kernels(),
+        decode.kernels(),
         within_node=within_node,
         by_layer=pools.facts.by_layer,
     )
-    return transfer, within_node

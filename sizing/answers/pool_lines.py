@@ -15,12 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from sizing.answers import pools
+from sizing.answers.answer import Answer, Pool
 from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, joined, predicted
 from sizing.answers.points import METRICS, LoadSample, past_first
-from sizing.answers.pools import Pooled, fits_node
-from sizing.answers.search import Evaluated
-from sizing.answers.verify import REQUESTS
-from sizing.answers.verify_pools import driven, part_of, verify
+from sizing.answers.pools import fits_node
+from sizing.answers.verify import REQUESTS, driven, part_of, verify
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import highest_stable, point_at_rate
 from sizing.specs.data import Data
@@ -52,18 +51,18 @@ def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
 def _lines(
     question: Question, asked: SeparatePools, precision: str | None, grid: Grid, data: Data
 ) -> Iterator[CurveLine]:
-    given = asked.prefill.pool.replicas or 1, asked.decode.pool.replicas or 1
-    of_budget = question.with_(gpu_budget=BUDGET * max(given))
-    found = pools.search(of_budget, asked, (precision,), data)
+    budget = BUDGET * max(count or 1 for count in asked.given)
+    of_budget = question.with_(gpu_budget=budget, pools=asked, precisions=(precision,))
+    found = pools.search(of_budget, data)
     tokens = question.origin.workload.tokens
-    checked = verify(found, asked, tokens, seed=grid.seed) if grid.simulated else None
-    best = found.confirmed(checked) or found.best
+    checked = verify(found, tokens, data, seed=grid.seed) if grid.simulated else found
+    best = checked.confirmed or found.best
     if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
-        anyhow = pools.search(of_budget.with_(limits=Limits()), asked, (precision,), data)
-        best = min(anyhow.ranked, key=lambda pair: _alone_s(pair, question), default=None)
+        anyhow = pools.search(of_budget.with_(limits=Limits()), data)
+        best = min(anyhow.answers, key=lambda pair: _alone_s(pair, question), default=None)
     pairs = [] if best is None else list(_ratios(best, question, asked))
     for pair in pairs:
-        parts = tuple(pool.load for pool in pair.parts.values())
+        parts = tuple(pool.load for pool in pair.pools)
         drawn = Pair(asked, pair, grid.in_flight_of_pools or _loads(pair, question))
         yield predicted(parts, question, gpus=pair.gpus, pools=drawn)
     if not pairs:
@@ -71,55 +70,54 @@ def _lines(
         service = question.service
         weights = precision or service.model.quantisation.precision
         engine = (service.engine.title, service.engine_version)
-        yield CurveLine("predicted", names, weights, *engine, pools=Unpaired(found, asked))
+        yield CurveLine("predicted", names, weights, *engine, pools=Unpaired(found))
 
 
-def _alone_s(pair: Pooled, question: Question) -> float:
+def _alone_s(pair: Answer, question: Question) -> float:
     """Seconds of a request that is alone."""
     return pair.prefill.load.solo_ttft_s + (question.service.osl - 1) * pair.decode.load.solo_itl_s
 
 
-def _ratios(best: Pooled, question: Question, asked: SeparatePools) -> Iterator[Pooled]:
+def _ratios(best: Answer, question: Question, asked: SeparatePools) -> Iterator[Answer]:
     """Yield a pair with its numbers of replicas as given, or in the ratios nearest to its own, those with most prefill first."""
-    own = best.prefill.replicas / best.decode.replicas
-    given = asked.prefill.pool.replicas, asked.decode.pool.replicas
+    own = best.prefill.count / best.decode.count
+    given = asked.given
     counts = dict.fromkeys((given[0] or prefills, given[1] or decodes) for prefills, decodes in RATIOS)
     near = sorted(counts, key=lambda pair: abs(math.log(pair[0] / pair[1] / own)))[:MOST_LINES]
     for prefills, decodes in sorted(near, key=lambda pair: -pair[0] / pair[1]):
-        prefill, decode = replace(best.prefill, replicas=prefills), replace(best.decode, replicas=decodes)
-        sized = replace(best, prefill=prefill, decode=decode, served=None)
+        counted = zip(best.pools, (prefills, decodes), strict=True)
+        sized = replace(best, pools=tuple(replace(pool, count=count, run=None) for pool, count in counted), run=None)
         try:
             yield pools.joined(sized, question, asked, within_node=fits_node(sized))
         except UntimedError:  # no network between nodes
             continue
 
 
-def _highest_per_s(pair: Pooled, prompt_tokens: int) -> float:
+def _highest_per_s(pair: Answer, prompt_tokens: int) -> float:
     """Requests/s at which one of the pools, or its links, has no time left; no limit asked."""
+    assert pair.transfer is not None
     linked_s = float(pair.transfer.seconds(prompt_tokens))
-    return min(
-        pool.replicas * min(pool.load.highest_per_s, pool.replica.layout.dp / linked_s) for pool in pair.parts.values()
-    )
+    return min(pool.count * min(pool.load.highest_per_s, pool.replica.layout.dp / linked_s) for pool in pair.pools)
 
 
-def _at_rate(pair: Pooled, requests_per_s: float) -> Pooled | None:
+def _at_rate(pair: Answer, requests_per_s: float) -> Answer | None:
     """The same pools at a rate; None where one of them could not keep up or has too few slots."""
 
-    def at(pool: Evaluated) -> Evaluated:
-        point = point_at_rate(pool.load, requests_per_s / pool.replicas, highest_stable(pool.load))
-        return replace(pool, point=point, served=None)
+    def at(pool: Pool) -> Pool:
+        point = point_at_rate(pool.load, requests_per_s / pool.count, highest_stable(pool.load))
+        return replace(pool, point=point, run=None)
 
-    found = replace(pair, prefill=at(pair.prefill), decode=at(pair.decode), served=None)
-    ok = all(pool.point.stable and pool.point.running <= pool.load.slots for pool in found.parts.values())
+    found = replace(pair, pools=tuple(map(at, pair.pools)), run=None)
+    ok = all(pool.point.stable and pool.point.running <= pool.load.slots for pool in found.pools)
     return found if ok else None
 
 
-def _in_flight(pair: Pooled) -> float:
+def _in_flight(pair: Answer) -> float:
     """Requests in flight over both pools, by Little's law; those on the way between them too."""
     return pair.requests_per_s * pair.latency_s("e2e")["mean"]
 
 
-def _loads(pair: Pooled, question: Question) -> tuple[int, ...]:
+def _loads(pair: Answer, question: Question) -> tuple[int, ...]:
     """Doublings from one in flight to the most at which queues have an end, and that."""
     highest = _highest_per_s(pair, question.service.isl)
     shares = [share for share in reversed(SHARES) if share <= FULLEST]
@@ -128,7 +126,7 @@ def _loads(pair: Pooled, question: Question) -> tuple[int, ...]:
     return (*(2**power for power in range(most.bit_length()) if 2**power < most), most)
 
 
-def _at_loads(drawn: Pair, question: Question) -> list[Pooled | None]:
+def _at_loads(drawn: Pair, question: Question) -> list[Answer | None]:
     """The pools at each of their loads, None where no stable rate keeps a number in flight."""
     rates = np.geomspace(LIGHTEST, HEAVIEST, RATES_TRIED) * _highest_per_s(drawn.pair, question.service.isl)
     tried = []
@@ -157,16 +155,16 @@ def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:
             n,
             {name: pair.latency_s(name) for name in METRICS},
             pair.requests_per_s,
-            pair.decode.point.decoding * pair.decode.replicas,
+            pair.decode.point.decoding * pair.decode.count,
         )
         for n, pair in zip(drawn.in_flight, _at_loads(drawn, question), strict=True)
     ]
 
 
 class PairJob(NamedTuple):
-    """One load of a pair to simulate, as `verify_pools` does; no pair where no stable rate keeps `in_flight`."""
+    """One load of a pair to simulate, as `verify` does; no pair where no stable rate keeps `in_flight`."""
 
-    pair: Pooled | None
+    pair: Answer | None
     in_flight: int
     question: Question
     seed: int
@@ -181,18 +179,19 @@ class PairJob(NamedTuple):
         pair = self.pair
         if pair is None:
             return LoadSample.unknown(self.in_flight)
-        handed = driven(pair, self.question, self.question.origin.workload.tokens, REQUESTS, self.seed)
-        whole = handed.whole
+        pair = driven(pair, self.question, self.question.origin.workload.tokens, REQUESTS, self.seed)
+        whole, decode = pair.run, pair.decode.run
+        assert whole is not None and decode is not None
         if not whole.completed or not whole.stable:
             return LoadSample.unknown(self.in_flight)
-        *_, share = part_of(pair.prefill.replicas, pair.decode.replicas)
+        *_, share = part_of(pair.prefill.count, pair.decode.count)
         rate = whole.requests_per_s / share
         return LoadSample(
             self.in_flight,
             whole.latencies_s,
             rate,
             past_first(rate, whole.latencies_s),
-            handed.decode.cache_max,
+            decode.cache_max,
             whole.queue_mean / share,
             whole.preemptions,
         )

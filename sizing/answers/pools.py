@@ -12,20 +12,21 @@ GPUs = rate * seconds of a prompt / utilisation, and rate * OSL * ITL(b) / (b * 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from sizing.answers import answer
 from sizing.answers import search as searching
-from sizing.answers.search import Evaluated, alone, evaluate
-from sizing.engine.transfer import Handed, Transfer, transfer_of
+from sizing.answers.answer import Answer, Outcome, Pairing, Pool, preference
+from sizing.answers.search import alone, evaluate, resized, with_count
+from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.precision import PrecisionPlan
+from sizing.model.service import Phase
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import Capacity
-from sizing.replica.replica import Refusal, Replica, candidates
-from sizing.replica.timing import Timed, Timing
+from sizing.replica.replica import Refusal, Replica
+from sizing.replica.timing import Timed
 from sizing.specs import demand
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
@@ -46,129 +47,6 @@ class HasCache(Protocol):
     @property
     def plan(self) -> PrecisionPlan:
         """The formats of weights and cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pooled:
-    """A disaggregated deployment that meets demand and limits. `undelayed` is the prefill load without the transfer.
-
-    `served` is what a simulation of it measured, where there was one.
-    """
-
-    prefill: Evaluated
-    decode: Evaluated
-    transfer: Transfer
-    undelayed: Timed
-    within_node: bool
-    served: Handed | None = None
-
-    @property
-    def parts(self) -> dict[str, Evaluated]:
-        """Both pools by name."""
-        return {"prefill": self.prefill, "decode": self.decode}
-
-    @property
-    def most_requests_per_s(self) -> float:
-        """The most requests/s within the limits: of the pool that serves less."""
-        return min(pool.most_requests_per_s * pool.replicas for pool in self.parts.values())
-
-    @property
-    def most_per_gpu(self) -> float:
-        """The most requests/s of a GPU within the limits, with as many replicas of each pool."""
-        return self.most_requests_per_s / self.gpus
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of both pools."""
-        return self.prefill.gpus + self.decode.gpus
-
-    @property
-    def usd_per_hour(self) -> float | None:
-        """Price of all GPUs an hour, or None without a price of each."""
-        one, other = self.prefill.usd_per_hour, self.decode.usd_per_hour
-        return None if one is None or other is None else one + other
-
-    @property
-    def power_w(self) -> float:
-        """Thermal design power of all GPUs."""
-        return self.prefill.power_w + self.decode.power_w
-
-    @property
-    def requests_per_s(self) -> float:
-        """Requests/s that pass through both pools."""
-        return self.prefill.requests_per_s
-
-    @property
-    def transfer_s(self) -> float:
-        """Seconds by which the transfer of its cache delays a prompt of the mean length."""
-        return self.prefill.load.curves.front_end_s - self.undelayed.curves.front_end_s
-
-    @property
-    def binding(self) -> str:
-        """The pool that is nearer to the most that it serves."""
-
-        def filled(pool: Evaluated) -> float:
-            return pool.requests_per_s / (pool.most_requests_per_s * pool.replicas)
-
-        return "prefill" if filled(self.prefill) >= filled(self.decode) else "decode"
-
-    def latency_s(self, name: str) -> dict[str, float]:
-        """Return the statistics of `ttft`, `itl` or `e2e` in seconds: as simulated, else of the closed form.
-
-        ITL is the time from the arrival of the cache to the last token, over the tokens after the first. Percentiles of
-        E2E are sums of both pools', which is more than they can be together.
-        """
-        if self.served is not None and self.served.whole.latencies_s[name]:
-            return self.served.whole.latencies_s[name]
-        first, rest = self.prefill.latency_s("ttft"), self.decode.latency_s("e2e")
-        if name == "ttft":
-            return first
-        after_first = self.decode.load.batching.osl - 1
-        if name == "itl":
-            return {statistic: seconds / after_first for statistic, seconds in rest.items()}
-        return {statistic: first[statistic] + rest[statistic] for statistic in first}
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A disaggregated deployment that was simulated; `passed` is False where no size tried was confirmed."""
-
-    best: Pooled
-    passed: bool
-    tries: int
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Disaggregated deployments that meet the demand, best first, and the layouts of each pool that won't do.
-
-    `lacking` are the pools for which no layout does, whatever the other pool is. `short` are pairs, at the replicas that
-    each pool needs, of which too few are given or none fits the budget; `unpaired` prefill layouts that would do, were it
-    not for the way to a decode pool.
-    """
-
-    ranked: tuple[Pooled, ...]
-    rejected: dict[str, tuple[Refusal, ...]]
-    question: Question
-    lacking: tuple[str, ...] = ()
-    short: tuple[Pooled, ...] = ()
-    unpaired: tuple[Refusal, ...] = ()
-
-    @property
-    def best(self) -> Pooled | None:
-        """The answer, or None where there is none."""
-        return self.ranked[0] if self.ranked else None
-
-    def confirmed(self, checked: Checked | None) -> Pooled | None:
-        """Return the answer as simulated, where there was a check; None where none was confirmed. It may exceed the budget."""
-        if checked is None:
-            return self.best
-        return checked.best if checked.passed else None
-
-
-def within_budget(pair: Pooled, question: Question) -> bool:
-    """Return whether an answer keeps the budget of GPUs, where there is one."""
-    return question.rules.gpu_budget is None or pair.gpus <= question.rules.gpu_budget
 
 
 def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit | None) -> tuple[Question, Question]:
@@ -212,25 +90,22 @@ def delayed(load: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
     return replace(load, curves=replace(load.curves, front_end_s=load.curves.front_end_s + more_s))
 
 
-def preference(pair: Pooled, question: Question) -> tuple[float, ...]:
-    """Order of what is asked: the objective; where only a GPU budget is given the most throughput."""
-    return (*answer.throughput_first(pair, question), *answer.objective_key(pair, question.rules.objective))
-
-
-def joined(pair: Pooled, question: Question, asked: SeparatePools, *, within_node: bool) -> Pooled:
-    """Return a pair whose caches go over the link in a node, or over the network.
+def joined(pair: Answer, question: Question, asked: SeparatePools, *, within_node: bool) -> Answer:
+    """The pair with caches that go over the link in a node, or over the network.
 
     Raises UntimedError where a profile states no network.
     """
+    prefill, decode = pair.pools
+    undelayed = prefill.undelayed
+    assert undelayed is not None
     transfer = transfer_of(
-        question.service.model,
-        (pair.prefill.replica.layout, pair.undelayed.kernels),
-        (pair.decode.replica.layout, pair.decode.load.kernels),
+        undelayed.kernels,
+        decode.load.kernels,
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )
-    prefill = replace(pair.prefill, load=delayed(pair.undelayed, transfer, question.service.isl))
-    return replace(pair, prefill=prefill, transfer=transfer, within_node=within_node)
+    prefill = replace(prefill, load=delayed(undelayed, transfer, question.service.isl))
+    return replace(pair, pools=(prefill, decode), transfer=transfer)
 
 
 def unlike(prefill: HasCache, decode: HasCache) -> str | None:
@@ -246,20 +121,16 @@ def unlike(prefill: HasCache, decode: HasCache) -> str | None:
     )
 
 
-def fits_node(pair: Pooled) -> bool:
-    """Return whether both pools are of one GPU type and stand in one node."""
-    prefill, decode = pair.prefill.replica.gpu_type, pair.decode.replica.gpu_type
+def fits_node(pair: Answer) -> bool:
+    """Whether both pools are of one GPU type and stand in one node."""
+    prefill, decode = (pool.replica.gpu_type for pool in pair.pools)
     return prefill.id == decode.id and pair.gpus <= prefill.gpu.datasheet.node.gpus
 
 
-def with_counts(pair: Pooled, prefills: int, decodes: int, prefill: Question, decode: Question) -> Pooled:
-    """Return the same layouts with other numbers of replicas, at the load that each then gets."""
-    return replace(
-        pair,
-        prefill=pair.prefill.with_replicas(prefills, prefill),
-        decode=pair.decode.with_replicas(decodes, decode),
-        served=None,
-    )
+def with_counts(pair: Answer, counts: Sequence[int], phases: Sequence[Question], data: Data) -> Answer:
+    """The same layouts with other numbers of replicas, at the load that each then gets."""
+    pools = (with_count(*one, data) for one in zip(pair.pools, counts, phases, strict=True))
+    return replace(pair, pools=tuple(pools), run=None)
 
 
 TTFT_SHARES = 6  # ways to split a limit on E2E that are tried
@@ -270,27 +141,28 @@ LEAST_OVER_SOLO = 1.05  # of the shortest prefill: the least of an E2E limit tha
 
 class _Paired(NamedTuple):
     """What pairing found: pairs, the layouts of each pool that won't do, the pools for which any does, and near misses as
-    of `Found`.
+    of `Pairing`.
     """
 
-    pairs: list[Pooled]
-    rejected: dict[str, list[Refusal]]
-    able: set[str]
-    short: list[Pooled]
+    pairs: list[Answer]
+    refusals: dict[Phase, list[Refusal]]
+    able: set[Phase]
+    short: list[Answer]
     unpaired: list[Refusal]
 
 
-def search(question: Question, asked: SeparatePools, precisions: Sequence[str | None], data: Data) -> Found:
+def search(question: Question, data: Data) -> Outcome:
     """Find pairs of layouts that meet the demand, those with the fewest GPUs (or best by another objective) first."""
-    rejected: dict[str, tuple[Refusal, ...]] = {"prefill": (), "decode": ()}
-    found: list[Pooled] = []
-    short: list[Pooled] = []
+    asked = question.space.pools
+    assert asked is not None
+    refusals: dict[Phase, tuple[Refusal, ...]] = {"prefill": (), "decode": ()}
+    found: list[Answer] = []
+    short: list[Answer] = []
     unpaired: list[Refusal] = []
-    served: set[str] = set()
-    for precision in precisions:
+    able: set[Phase] = set()
+    for precision in question.space.precisions:
         prefill_request, _ = phase_requests(question, asked, None)
-        loads = Timing(data)
-        prefills, refused = _tabulated(prefill_request, asked.prefill.gpu_types, precision, loads)
+        prefills, refused = _tabulated(prefill_request, asked.prefill.gpu_types, precision, data)
         shares = list(_ttft_shares(question, prefills))
         if not shares:  # a prompt alone takes all of a limit on E2E
             whole, _ = phase_requests(question, asked, question.target.limits.e2e)
@@ -302,25 +174,21 @@ def search(question: Question, asked: SeparatePools, precisions: Sequence[str | 
             found += tried.pairs
             short += tried.short
             unpaired += tried.unpaired
-            served |= tried.able
-            late = late if number else tried.rejected["decode"]
-            early = tried.rejected["prefill"]  # as of the last, which leaves prefill the most
-        rejected["prefill"] += (*refused, *early)
-        rejected["decode"] += tuple(late)
+            able |= tried.able
+            late = late if number else tried.refusals["decode"]
+            early = tried.refusals["prefill"]  # as of the last, which leaves prefill the most
+        refusals["prefill"] += (*refused, *early)
+        refusals["decode"] += tuple(late)
     ranked = tuple(sorted(found, key=lambda pair: preference(pair, question)))
-    lacking = tuple(phase for phase in rejected if phase not in served)
-    return Found(ranked, rejected, question, lacking, tuple(short), tuple(unpaired))
+    lacking = tuple(phase for phase in refusals if phase not in able)
+    return Outcome(question, ranked, pairing=Pairing(refusals, lacking, tuple(short), tuple(unpaired)))
 
 
 def _tabulated(
-    question: Question, options: Sequence[GpuType], precision: str | None, loads: Timing
+    question: Question, gpu_types: Sequence[GpuType], precision: str | None, data: Data
 ) -> tuple[list[Timed], list[Refusal]]:
     """Return every layout of the prefill pool whose step times can be tabulated, limits aside, and the others."""
-    entries = [
-        searching.timed(entry, loads) if isinstance(entry, Replica) else entry
-        for option in options
-        for entry in candidates(question.service, option, precision, loads.data)
-    ]
+    entries = searching.tabulated(question, gpu_types, (precision,), data)
     return (
         [entry for entry in entries if isinstance(entry, Timed)],
         [entry for entry in entries if isinstance(entry, Refusal)],
@@ -352,20 +220,21 @@ def _paired(
     prefill_request, decode_request = phase_requests(question, asked, ttft_share)
     decoded = searching.search(decode_request, asked.decode.gpu_types, (precision,), data)
     prefills, refused = _best_alone(prefills, prefill_request)
-    turned_down: dict[str, list[Refusal]] = {"prefill": refused, "decode": list(decoded.rejected)}
-    able = {phase for phase, some in (("prefill", prefills), ("decode", decoded.ranked)) if some}
-    pairs: list[Pooled] = []
-    short: list[Pooled] = []
+    phases = prefill_request, decode_request
+    turned_down: dict[Phase, list[Refusal]] = {"prefill": refused, "decode": list(decoded.refusals)}
+    able: set[Phase] = set()
+    able |= {"prefill"} if prefills else set()
+    able |= {"decode"} if decoded.answers else set()
+    pairs: list[Answer] = []
+    short: list[Answer] = []
     unpaired: list[Refusal] = []
-    for decode in _kinds(decoded.ranked)[:MOST_KINDS]:
+    for decode in _kinds(decoded.answers)[:MOST_KINDS]:
         for within_node in (False, True):
             found, refused = _prefills(prefill_request, prefills, decode, asked, within_node=within_node)
             unpaired += refused
-            for prefill, transfer, undelayed in found:
-                needed = _linked(
-                    Pooled(prefill, decode, transfer, undelayed, within_node), prefill_request, decode_request
-                )
-                pair = _sized(needed, prefill_request, decode_request, asked)
+            for prefill, transfer in found:
+                needed = _linked(Answer((prefill, decode), transfer), phases, data)
+                pair = _sized(needed, phases, asked, data)
                 if not within_node or fits_node(pair or needed):
                     (pairs if pair is not None else short).append(pair or needed)
     turned_down["prefill"] += unpaired
@@ -375,30 +244,30 @@ def _paired(
 def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Timed], list[Refusal]]:
     """Return the prefill layouts that serve with the fewest GPUs where the transfer takes no time, and those that can't even so."""
     entries = [alone(entry, question) for entry in prefills]
-    timed = [entry for entry in entries if isinstance(entry, Timed)]
-    results = evaluate(timed, question)
+    fast = [entry for entry in entries if isinstance(entry, Timed)]
+    results = evaluate(fast, question)
     good = [
-        (searching.preference(result, question), entry)
-        for result, entry in zip(results, timed, strict=True)
-        if isinstance(result, Evaluated)
+        (preference(Answer((result,)), question), entry)
+        for result, entry in zip(results, fast, strict=True)
+        if isinstance(result, Pool)
     ]
     best = [entry for _, entry in sorted(good, key=lambda one: one[0])[:MOST_PREFILLS]]
     return best, [entry for entry in (*entries, *results) if isinstance(entry, Refusal)]
 
 
-def _kinds(ranked: Iterable[Evaluated]) -> list[Evaluated]:
+def _kinds(ranked: Iterable[Answer]) -> list[Pool]:
     """Return the first of each GPU type and split of the cache: others are no better to hand over to."""
-    first: dict[tuple[str, float, str], Evaluated] = {}
-    for entry in ranked:
-        chosen = entry.replica
-        first.setdefault((chosen.gpu_type.id, chosen.memory.kv_bytes_per_token, chosen.plan.kv_format), entry)
+    first: dict[tuple[str, float, str], Pool] = {}
+    for answer in ranked:
+        chosen = answer.pool.replica
+        first.setdefault((chosen.gpu_type.id, chosen.memory.kv_bytes_per_token, chosen.plan.kv_format), answer.pool)
     return list(first.values())
 
 
 def _prefills(
-    question: Question, prefills: Sequence[Timed], decode: Evaluated, asked: SeparatePools, *, within_node: bool
-) -> tuple[list[tuple[Evaluated, Transfer, Timed]], list[Refusal]]:
-    """Return every prefill pool that can hand over to a decode pool, with the transfer and the load without it."""
+    question: Question, prefills: Sequence[Timed], decode: Pool, asked: SeparatePools, *, within_node: bool
+) -> tuple[list[tuple[Pool, Transfer]], list[Refusal]]:
+    """Return every prefill pool that can hand over to a decode pool, with the transfer."""
     ready: list[tuple[Timed, Transfer, Timed]] = []
     refused: list[Refusal] = []
     for load in prefills:
@@ -422,20 +291,17 @@ def _prefills(
     results = evaluate([entry for entry, _, _ in ready], question)
     refused += [result for result in results if isinstance(result, Refusal)]
     found = [
-        (result, transfer, load)
+        (replace(result, undelayed=load), transfer)
         for result, (_, transfer, load) in zip(results, ready, strict=True)
-        if isinstance(result, Evaluated)
+        if isinstance(result, Pool)
     ]
     return found, refused
 
 
-def _transfer(
-    question: Question, load: Timed, decode: Evaluated, asked: SeparatePools, *, within_node: bool
-) -> Transfer:
+def _transfer(question: Question, load: Timed, decode: Pool, asked: SeparatePools, *, within_node: bool) -> Transfer:
     return transfer_of(
-        question.service.model,
-        (load.replica.layout, load.kernels),
-        (decode.replica.layout, decode.load.kernels),
+        load.kernels,
+        decode.load.kernels,
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )
@@ -445,56 +311,50 @@ def _reject(replica: Replica, reason: str, detail: str) -> Refusal:
     return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, reason, detail)
 
 
-def _linked(pair: Pooled, prefill: Question, decode: Question) -> Pooled:
+def _linked(pair: Answer, phases: tuple[Question, Question], data: Data) -> Answer:
     """Return a pair with the replicas that it needs, its links no fuller than replicas may be."""
-    linked_s = float(pair.transfer.seconds(prefill.service.isl))
-    return replace(
-        pair,
-        prefill=_capped(pair.prefill, linked_s, prefill),
-        decode=_capped(pair.decode, linked_s, decode),
-    )
+    assert pair.transfer is not None
+    linked_s = float(pair.transfer.seconds(phases[0].service.isl))
+    pools = (_capped(pool, linked_s, of, data) for pool, of in zip(pair.pools, phases, strict=True))
+    return replace(pair, pools=tuple(pools))
 
 
-def _sized(pair: Pooled, prefill: Question, decode: Question, asked: SeparatePools) -> Pooled | None:
+def _sized(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools, data: Data) -> Answer | None:
     """Return a pair with the replicas that are asked for or needed, None where fewer are given or fit the budget."""
-    if prefill.target.requests_per_s is None:
-        return _most_within(pair, prefill, decode, asked)
-    given = asked.prefill.pool.replicas, asked.decode.pool.replicas
-    counts = [fixed or needed.replicas for fixed, needed in zip(given, (pair.prefill, pair.decode), strict=True)]
-    if counts[0] < pair.prefill.replicas or counts[1] < pair.decode.replicas:
+    if phases[0].target.requests_per_s is None:
+        return _most_within(pair, phases, asked, data)
+    needed = [pool.count for pool in pair.pools]
+    counts = [given or count for given, count in zip(asked.given, needed, strict=True)]
+    if counts[0] < needed[0] or counts[1] < needed[1]:
         return None
-    if counts == [pair.prefill.replicas, pair.decode.replicas]:
-        return pair
-    return with_counts(pair, counts[0], counts[1], prefill, decode)
+    return pair if counts == needed else with_counts(pair, counts, phases, data)
 
 
-def _capped(found: Evaluated, linked_s: float, question: Question) -> Evaluated:
+def _capped(pool: Pool, linked_s: float, question: Question, data: Data) -> Pool:
     """Return a pool that sends or takes no more caches than its links carry at the utilisation that is allowed."""
-    most = question.target.max_utilisation * found.replica.layout.dp / linked_s
-    if found.most_requests_per_s <= most:
-        return found
-    decoding = found.most_decoding * most / found.most_requests_per_s
-    return found.sized(Capacity(most, most, decoding, "link"), question)
+    most = question.target.max_utilisation * pool.replica.layout.dp / linked_s
+    if pool.capacity.requests_per_s <= most:
+        return pool
+    decoding = pool.capacity.decoding * most / pool.capacity.requests_per_s
+    return resized(pool, Capacity(most, most, decoding, "link"), question, data)
 
 
-def _most_within(pair: Pooled, prefill: Question, decode: Question, asked: SeparatePools) -> Pooled | None:
+def _most_within(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools, data: Data) -> Answer | None:
     """Return the numbers of replicas that serve the most within the budget of GPUs, at that rate."""
-    budget = prefill.rules.gpu_budget or 0
-    each = pair.prefill.replica.layout.gpus, pair.decode.replica.layout.gpus
+    budget = phases[0].rules.gpu_budget or 0
+    each = [pool.replica.layout.gpus for pool in pair.pools]
+    most = [pool.capacity.requests_per_s for pool in pair.pools]
     rate, counts = 0.0, (0, 0)
-    given = asked.prefill.pool.replicas
-    for prefills in range(1, budget // each[0] + 1) if given is None else (given,):
+    given = asked.given
+    for prefills in range(1, budget // each[0] + 1) if given[0] is None else (given[0],):
         decodes = (budget - prefills * each[0]) // each[1]
-        tried = prefills, asked.decode.pool.replicas or decodes
+        tried = prefills, given[1] or decodes
         if tried[0] * each[0] + tried[1] * each[1] > budget:
             continue
-        carried = min(tried[0] * pair.prefill.most_requests_per_s, tried[1] * pair.decode.most_requests_per_s)
+        carried = min(tried[0] * most[0], tried[1] * most[1])
         rate, counts = max((rate, counts), (carried, tried))
     if rate <= 0:
         return None
-    at = prefill.with_(requests_per_s=rate), decode.with_(requests_per_s=rate)
-    least = tuple(
-        demand.replicas_for(rate, pool.most_requests_per_s) for pool in (pair.prefill, pair.decode)
-    )  # no more than that rate takes
-    counts = asked.prefill.pool.replicas or least[0], asked.decode.pool.replicas or least[1]
-    return with_counts(pair, *counts, *at)
+    # No more replicas than that rate takes.
+    least = [fixed or demand.replicas_for(rate, one) for fixed, one in zip(given, most, strict=True)]
+    return with_counts(pair, least, [phase.with_(requests_per_s=rate) for phase in phases], data)

@@ -18,7 +18,7 @@ from sizing.engine import simulation
 from sizing.engine.requests import Arrivals, Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
 from sizing.engine.run import Routing
-from sizing.engine.simulation import Deployed, Traffic
+from sizing.engine.simulation import ReplicaSet, Traffic
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, SeparatePools
 from sizing.question.values import Part, check
@@ -139,7 +139,7 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
     return replace(resolved, question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
 
-def _policies(resolved: Resolved, driving: Driving) -> dict[str, Deployed]:
+def _policies(resolved: Resolved, driving: Driving) -> dict[str, ReplicaSet]:
     """the deployment under each policy; its timing constants are shared."""
     whole = _deployed(resolved, driving.replicas, driving.slots)
     own, size = whole.rules, driving.batch_size or whole.rules.slots
@@ -153,24 +153,16 @@ def _policies(resolved: Resolved, driving: Driving) -> dict[str, Deployed]:
     }
 
 
-def _deployed(resolved: Resolved, replicas: int, slots: int | None = None) -> Deployed:
-    extras = resolved.question.service.extras
-    return Deployed(
-        resolved.question.service.model,
-        resolved.layout,
-        resolved.kernels(),
-        resolved.memory,
-        of_engine(resolved.settings, slots, verified=extras.verified),
-        replicas,
-        extras.cached.share,
-    )
+def _deployed(resolved: Resolved, replicas: int, slots: int | None = None) -> ReplicaSet:
+    rules = of_engine(resolved.settings, slots, verified=resolved.question.service.extras.verified)
+    return ReplicaSet(resolved.kernels(), resolved.memory, rules, replicas)
 
 
 def _traffic(
     resolved: Resolved,
     driving: Driving,
     trace: NDArray[Any] | None,
-    policies: Mapping[str, Deployed],
+    policies: Mapping[str, ReplicaSet],
 ) -> Traffic:
     """the load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
     request, arriving, count = resolved.question, driving.arriving, driving.requests
@@ -222,12 +214,12 @@ def _count_of_rate(traffic: Traffic, rate: float, driving: Driving) -> int:
     return driving.requests or min(REQUESTS, within)
 
 
-def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, Deployed]) -> float:
+def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, ReplicaSet]) -> float:
     """how many requests of a closed loop may be served until a limit: none ends sooner than one alone."""
     assert traffic.in_flight is not None
     alone = replace(traffic, isl=Lengths(traffic.isl.mean), osl=Lengths(traffic.osl.mean))
     ends_s = [
-        simulation.simulate(replace(deployed, replicas=1), replace(alone, in_flight=1, count=1)).latencies_s["e2e"]
+        simulation.simulate(replace(deployed, count=1), replace(alone, in_flight=1, count=1)).latencies_s["e2e"]
         for deployed in policies.values()
     ]
     shortest_s = min((end["mean"] for end in ends_s if end), default=limit_s)
@@ -280,7 +272,5 @@ def _prefill(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> Prefil
         raise InputError(Fault("a closed loop is not simulated over two pools", field=SEPARATE, allowed=allowed))
     question = decode.question.with_(precisions=(decode.plan.weight_format,))
     prefill = deployment(question, decode.data, pools.prefill)
-    transfer, within_node = way_between(pools, prefill, decode)
-    return PrefillPool(
-        prefill, _deployed(prefill, pools.prefill.pool.replicas or 1), transfer, within_node, pools.facts
-    )
+    transfer, replicas = way_between(pools, prefill, decode), pools.prefill.pool.replicas or 1
+    return PrefillPool(prefill, _deployed(prefill, replicas), transfer, pools.facts)

@@ -8,7 +8,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from sizing.answers.search import Bounded, Outcome, bounded, chosen, search, settled, tabulated
+from sizing.answers.answer import Outcome
+from sizing.answers.search import Bounded, bounded, chosen, search, settled, tabulated
 from sizing.model.service import Service
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from sizing.answers import advice
 from sizing.answers.advice import nearest_miss
-from sizing.answers.answer import Answer, cost, spent, throughput_first
-from sizing.answers.search import Evaluated, Outcome
+from sizing.answers.answer import Answer, Outcome, cost, spent, throughput_first
 from sizing.model import architecture
 from sizing.model.extras import drafts
 from sizing.question import question as requests
@@ -47,7 +46,7 @@ class Change:
 class Sized(NamedTuple):
     """What a changed request takes: the best layout that serves it, or the reason why none does."""
 
-    best: Evaluated | None
+    best: Answer | None
     reason: str | None
 
 

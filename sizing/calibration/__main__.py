@@ -73,12 +73,12 @@ class Calibrated(NamedTuple):
 
 
 def pairs_of(calibration: Calibration) -> list[tuple[str, str]]:
-    """Return the (setting, field) pairs that are fitted for any engine."""
+    """The (setting, field) pairs that are fitted for any engine."""
     return list(dict.fromkeys((rule.setting, rule.field) for rule in calibration.fields))
 
 
 def sample(rows: Iterable[MeasuredRow], calibration: Calibration) -> list[MeasuredRow]:
-    """Return the rows to learn from: of each run those spread over its loads, none that is ruled out."""
+    """The rows to learn from: of each run those spread over its loads, none that is ruled out."""
     runs: dict[tuple[object, ...], list[MeasuredRow]] = defaultdict(list)
     for row in rows:
         if not any(rules_out(rule, row) for rule in calibration.not_fitted):
@@ -122,14 +122,14 @@ def calibrated(rows: Sequence[MeasuredRow], calibration: Calibration, jobs: int,
 
 
 def place_of(constant: Constant) -> Place:
-    """Return the row of a profile that a constant stands in."""
+    """The row of a profile that a constant stands in."""
     return constant.engine, constant.setting, constant.row
 
 
 def helpful(
     rows: Sequence[MeasuredRow], before: Sequence[Observed], held_out: Sequence[Observed], calibration: Calibration
 ) -> frozenset[Place]:
-    """Return the rows of profiles for which errors of groups left out are smaller than before, as the fit counts errors."""
+    """The rows of profiles for which errors of groups left out are smaller than before, as the fit counts errors."""
     was_off, now_off = defaultdict[Place, float](float), defaultdict[Place, float](float)
     groups = Counter(group_of(row) for row in rows)
     for row, old, new in zip(rows, before, held_out, strict=True):
@@ -144,7 +144,7 @@ def helpful(
 
 
 def rules_of(seen: Sequence[Observed], calibration: Calibration) -> dict[Constant, Fitted]:
-    """Return the constants that enough rows depend on, with their rules."""
+    """The constants that enough rows depend on, with their rules."""
     count = Counter(constant for one in seen for constant in one.constants)
     return {
         constant: rule
@@ -155,7 +155,7 @@ def rules_of(seen: Sequence[Observed], calibration: Calibration) -> dict[Constan
 
 
 def applies(rule: Fitted, constant: Constant) -> bool:
-    """Return whether a rule is of a constant: of its field, its engine, and the versions of its row."""
+    """Whether a rule is of a constant: of its field, its engine, and the versions of its row."""
     if (rule.setting, rule.field) != (constant.setting, constant.field) or rule.engine not in (None, constant.engine):
         return False
     row = engines.load_engine(constant.engine)[0].spec.settings[constant.setting][constant.row]
@@ -201,7 +201,7 @@ def _states(row: MeasuredRow, seen: Observed, name: str) -> bool:
 
 
 def _known(seen: Sequence[Observed | None]) -> list[Observed]:
-    """Return observations of rows that could be predicted before."""
+    """Observations of rows that could be predicted before."""
     return [one for one in seen if one is not None]
 
 
@@ -264,13 +264,13 @@ def write(found: Calibrated) -> list[Path]:
 
 
 def origin_of(row: MeasuredRow) -> str:
-    """Return where a row was published: its address without what comes after the repository or page, and the source's name."""
+    """Where a row was published: its address without what comes after the repository or page, and the source's name."""
     address = "/".join(row.cells.get("url", "").split("/")[:PARTS_OF_ADDRESS])
     return f"{address} ({row.source})" if address else row.source
 
 
 def refitted(found: Calibrated, place: Place, values: dict[str, float]) -> NewRow:
-    """Return what is new of a row of a profile: its spread is the median error of ITL, of a front end that of TTFT."""
+    """What is new of a row of a profile: its spread is the median error of ITL, of a front end that of TTFT."""
     metric = "ttft_ms" if place[1] == "front_end" else "itl_ms"
     errors, sources, groups = [], Counter[str](), set()
     for row, seen in zip(found.rows, found.after, strict=True):

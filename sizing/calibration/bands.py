@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def ratios(results: Sequence[Result]) -> list[Ratio]:
-    """Return measured over predicted of every metric that is predicted at all."""
+    """Measured over predicted of every metric that is predicted at all."""
     found = []
     for result in results:
         if result.prediction is None or result.resolution is None:
@@ -93,7 +93,7 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
 
 
 def tail_of(found: Sequence[Ratio], calibration: Calibration) -> tuple[float, float]:
-    """Return the tail by which bands cover groups left out most nearly as they should, and the share that they cover."""
+    """The tail by which bands cover groups left out most nearly as they should, and the share that they cover."""
     fold = [fit.fold_of(ratio.group, calibration.folds) for ratio in found]
     covered = {}
     for tail in calibration.bands.tails:
@@ -111,7 +111,7 @@ def tail_of(found: Sequence[Ratio], calibration: Calibration) -> tuple[float, fl
 
 
 def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band]:
-    """Return the bands of all classes with rows and groups enough, the narrowest first."""
+    """The bands of all classes with rows and groups enough, the narrowest first."""
     bands = []
     for conditions in CLASSES:
         classes: dict[tuple[str, ...], list[Ratio]] = {}
@@ -142,7 +142,7 @@ def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band
 
 
 def quantiles(values: NDArray[np.float64], weight: NDArray[np.float64], tail: float) -> tuple[float, float]:
-    """Return the values that leave a share of the weight below and above."""
+    """The values that leave a share of the weight below and above."""
     order = np.argsort(values)
     share = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
     low, high = np.interp([tail, 1 - tail], share, values[order])
@@ -150,7 +150,7 @@ def quantiles(values: NDArray[np.float64], weight: NDArray[np.float64], tail: fl
 
 
 def rendered(bands: Sequence[Band]) -> str:
-    """Return the file as text, a line a band."""
+    """The file as text, a line a band."""
     lines = list(_lines(bands))
     return "\n".join(
         (

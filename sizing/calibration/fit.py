@@ -1,6 +1,6 @@
-"""What constants of the engine profiles a measured row depends on, and what is predicted with others in their place.
+"""The constants of engine profiles that a measured row depends on, predictions with others in their place, and the fit.
 
-The fit itself: errors that are linear in the constants, solved robustly between bounds, over all rows or without a fold.
+Errors are taken as linear in the constants, and solved robustly between bounds, over all rows or without a fold.
 """
 
 from __future__ import annotations
@@ -11,24 +11,21 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.catalog import engines
 from sizing.catalog.measured import MeasuredRow
 from sizing.evidence.predict import predict
-from sizing.evidence.rows import Case, deployment_of, is_served, resolve
+from sizing.evidence.rows import Case, is_served, resolve
 from sizing.model import settings
 from sizing.replica.kernels import Kernels
+from sizing.replica.replica import deployment_of
 from sizing.specs.calibration import Calibration, Fitted, NotFitted
 from sizing.specs.errors import InputError
 
 ROWS_PER_CHUNK = 16
-
-_engine = cache(engines.load_engine)
 
 
 class Constant(NamedTuple):
@@ -52,12 +49,12 @@ class Observed(NamedTuple):
 
 
 def group_of(row: MeasuredRow) -> str:
-    """Return the group that a row is left out with."""
+    """The group that a row is left out with."""
     return f"{row.source} | {row.model} | {row.gpu}"
 
 
 def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
-    """Return whether a rule leaves a row out."""
+    """Whether a rule leaves a row out."""
     return (
         (rule.source or "") in row.source
         and (rule.gpu or "") in row.gpu
@@ -96,19 +93,19 @@ def _observe(task: tuple[MeasuredRow, tuple[tuple[str, str], ...], Values]) -> O
 
 def constants_of(case: Case, fields: Sequence[tuple[str, str]]) -> dict[Constant, float]:
     """Return the constants that time a case, each with the value of its profile."""
-    engine = _engine(case.engine)[0].spec
-    kernels = case.deployed.kernels
-    deployment = deployment_of(kernels.gpu, case.deployed.model, case.deployed.layout)
+    service = case.replica.service
+    engine = service.engine
+    deployment = deployment_of(service, case.replica.gpu_type.gpu, case.replica.layout)
     found = {}
     for setting, field in fields:
-        chosen = settings.source_of(engine, case.version, deployment, setting)
+        chosen = settings.source_of(engine, service.engine_version, deployment, setting)
         number = engine.settings[setting].index(chosen)
-        found[Constant(case.engine, setting, number, field)] = float(chosen.value.get(field, 0.0))
+        found[Constant(engine.name, setting, number, field)] = float(chosen.value.get(field, 0.0))
     return found
 
 
 def with_constants(case: Case, values: Values) -> Case:
-    """Return a case timed by other constants. What an engine called in process does not have stays away."""
+    """A case timed by other constants. What an engine called in process does not have stays away."""
     kernels = case.deployed.kernels
     changed: dict[str, dict[str, float]] = {}
     for constant, value in values.items():
@@ -117,15 +114,8 @@ def with_constants(case: Case, values: Values) -> Case:
         setting: getattr(kernels.settings, setting).model_copy(update=fields) for setting, fields in changed.items()
     }
     timed = kernels.settings.model_copy(update=update)
-    other = Kernels(
-        kernels.gpu,
-        kernels.assumptions,
-        kernels.borrowed,
-        kernels.engine,
-        timed if is_served(case.row) else timed.in_process(),
-        kernels.plan,
-        kernels.extras,
-    )
+    shard = replace(kernels.shard, settings=timed if is_served(case.row) else timed.in_process())
+    other = Kernels(kernels.gpu, kernels.assumptions, kernels.borrowed, kernels.engine, shard)
     return replace(case, deployed=replace(case.deployed, kernels=other))
 
 
@@ -150,18 +140,18 @@ class Problem(NamedTuple):
 
 
 def weights(groups: Sequence[Hashable]) -> Array:
-    """Return weights by which a group of n rows counts as the root of n: many rows of one source are not many sources."""
+    """Weights by which a group of n rows counts as the root of n: many rows of one source are not many sources."""
     size = Counter(groups)
     return np.array([float(size[group]) ** -0.25 for group in groups])
 
 
 def fold_of(group: str, folds: int) -> int:
-    """Return the fold of a group, the same on every machine and whatever other groups there are."""
+    """The fold of a group, the same on every machine and whatever other groups there are."""
     return zlib.crc32(group.encode()) % folds
 
 
 def solve(problem: Problem, rules: Mapping[Constant, Fitted], calibration: Calibration, without: int = -1) -> Array:
-    """Return the constants, shape (p,), that explain the metrics best, those of the fold `without` left out.
+    """The constants, shape (p,), that explain the metrics best, those of the fold `without` left out.
 
     Errors count squared up to the loss's scale and logarithmically beyond (Cauchy), next to the squared distance from
     the priors. Constants stay between their bounds.

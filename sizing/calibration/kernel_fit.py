@@ -61,7 +61,7 @@ class Refit(NamedTuple):
     points: int
 
     def gain(self) -> float:
-        """Return by what share the loss on sizes left out is below that of the profile's constants."""
+        """By what share the loss on sizes left out is below that of the profile's constants."""
         return 1 - self.left_out.loss / self.before.loss if self.before.loss > 0 else 0.0
 
 
@@ -74,7 +74,7 @@ class Terms(NamedTuple):
 
 
 def constants_of(row: EfficiencyRow) -> Constants:
-    """Return the constants by which a row is evaluated, by name."""
+    """The constants by which a row is evaluated, by name."""
     found: Constants = {name: float(getattr(row, name)) for name in SCALARS.get(row.operation, ())}
     if row.operation in CURVES:
         found[CURVES[row.operation]] = tuple(getattr(row, CURVES[row.operation]))
@@ -82,18 +82,18 @@ def constants_of(row: EfficiencyRow) -> Constants:
 
 
 def with_constants(row: EfficiencyRow, constants: Constants) -> EfficiencyRow:
-    """Return a row with other constants."""
+    """A row with other constants."""
     changed: EfficiencyRow = row.model_copy(update=dict(constants))
     return changed
 
 
 def peak(gpu: Gpu, precision: str) -> float:
-    """Return the dense peak in FLOP/s that a row's shares are of; weights alone quantised multiply at 16 bit."""
+    """The dense peak in FLOP/s that a row's shares are of; weights alone quantised multiply at 16 bit."""
     return peak_flops(gpu.datasheet.dense_tflops, SIXTEEN_BIT if precision in WEIGHT_ONLY else precision)
 
 
 def seconds(row: EfficiencyRow, gpu: Gpu, points: Summary) -> Array:
-    """Return the seconds of each point as a row and its GPU's datasheet time it; of latent attention ValueError."""
+    """The seconds of each point as a row and its GPU's datasheet time it; of latent attention ValueError."""
     flops, moved = points.column("flops"), points.column("bytes")
     bandwidth = gpu.datasheet.memory.bandwidth_gb_per_s * GIGA
     if isinstance(row, CollectiveRow):
@@ -122,7 +122,7 @@ def seconds(row: EfficiencyRow, gpu: Gpu, points: Summary) -> Array:
 
 
 def fitted(row: EfficiencyRow, gpu: Gpu, points: Summary, terms: Terms) -> EfficiencyRow:
-    """Return a row with the constants, between their bounds, that time the points best. It begins at the row's own."""
+    """A row with the constants, between their bounds, that time the points best. It begins at the row's own."""
     from scipy.optimize import least_squares
 
     names = [(name, np.size(value)) for name, value in constants_of(row).items()]
@@ -151,7 +151,7 @@ def fitted(row: EfficiencyRow, gpu: Gpu, points: Summary, terms: Terms) -> Effic
 
 
 def errors(predicted_s: Array, measured_s: Array, loss_scale: float) -> FitErrors:
-    """Return how far predictions lie from measurements."""
+    """How far predictions lie from measurements."""
     ratio = predicted_s / measured_s
     off = np.abs(ratio - 1)
     loss = np.log1p((np.log(ratio) / loss_scale) ** 2)
@@ -180,7 +180,7 @@ def refit(row: EfficiencyRow, gpu: Gpu, points: Summary, terms: Terms) -> Refit:
 
 
 def rounded(row: EfficiencyRow) -> EfficiencyRow:
-    """Return a row with as many digits as a profile states."""
+    """A row with as many digits as a profile states."""
     return with_constants(
         row,
         {

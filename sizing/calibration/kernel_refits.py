@@ -39,7 +39,7 @@ class RefittedRow(NamedTuple):
     kept: str | None
 
     def helps(self, least_gain: float) -> bool:
-        """Return whether errors on sizes left out are smaller than before, by more than the least gain."""
+        """Whether errors on sizes left out are smaller than before, by more than the least gain."""
         return self.kept is None and self.fit.gain() > least_gain
 
 
@@ -84,14 +84,14 @@ def refits(tables: Tables, calibration: Calibration) -> KernelRefits:
 
 
 def comparison(key: Key, row: EfficiencyRow, gpu: Gpu, fit: Published, kept: str | None) -> ComparedRow:
-    """Return how published constants, restated against the GPU's own peaks, differ from those of a row."""
+    """How published constants, restated against the GPU's own peaks, differ from those of a row."""
     peak_flops = 0.0 if isinstance(row, CollectiveRow) or not fit.peak_flops else kernel_fit.peak(gpu, row.precision)
     own = restated(fit, peak_flops, gpu.datasheet.memory.bandwidth_gb_per_s * GIGA)
     return ComparedRow(key, fit.version, differences(row, own), kept)
 
 
 def fields_of(one: RefittedRow, source: str) -> dict[str, Value]:
-    """Return the fields of a row that change: version, constants, and what they rest on."""
+    """The fields of a row that change: version, constants, and what they rest on."""
     return {
         "version": one.version,
         **kernel_fit.constants_of(one.fit.row),

@@ -206,7 +206,7 @@ class Key(NamedTuple):
     backend: str = ""
 
     def __str__(self) -> str:
-        """Return the key in words, but for the profile."""
+        """The key in words, but for the profile."""
         parts = [self.operation, self.engine, self.precision]
         parts += [f"head {self.head_dim}"] if self.head_dim else []
         parts += [f"{self.cache} cache"] if self.cache else []
@@ -279,7 +279,7 @@ def key_of_line(line: TableLine, rules: KernelRules) -> Key | None:
 
 
 def load_tables(folder: Path) -> Tables:
-    """Return the tables of a folder. Raises InputError with one fault for each file that is missing or wrong."""
+    """The tables of a folder. Raises InputError with one fault for each file that is missing or wrong."""
     if not is_folder(folder):
         raise InputError(Fault("is no folder of kernel tables", file=str(folder)))
     found: dict[str, list[_Line]] = {}
@@ -295,7 +295,7 @@ def load_tables(folder: Path) -> Tables:
 
 
 def names_in(tables: Tables) -> dict[str, set[str]]:
-    """Return the names that the tables hold, by the rule that says what they are called."""
+    """The names that the tables hold, by the rule that says what they are called."""
     found: dict[str, set[str]] = {rule: set() for rule in NAMED.values()}
     for table in tables:
         columns = [column for column in NAMED if column in type(table[0]).model_fields]
@@ -305,7 +305,7 @@ def names_in(tables: Tables) -> dict[str, set[str]]:
 
 
 def read_lines(path: Path, kind: type[LineT]) -> list[LineT]:
-    """Return the lines of a file. Raises InputError with its first fault: unreadable, columns missing, a wrong cell."""
+    """The lines of a file. Raises InputError with its first fault: unreadable, columns missing, a wrong cell."""
     file = str(path)
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
     lines = []

@@ -1,6 +1,4 @@
-"""What a refit of kernels found, as tables for the terminal.
-
-`python -m sizing.calibration.kernels`: rows of efficiency of GPU profiles refitted from tables of measured kernels.
+"""`python -m sizing.calibration.kernels`: rows of efficiency of GPU profiles refitted from tables of measured kernels.
 
     python -m sizing.calibration.kernels FOLDER [--write]
 

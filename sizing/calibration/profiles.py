@@ -1,6 +1,6 @@
-"""GPU profiles rewritten: new numbers in rows of efficiency, all else, comments and columns too, as it was.
+"""Profiles rewritten as text: new numbers in rows of efficiency of a GPU, or of a setting of an engine.
 
-Engine profiles rewritten: new numbers in rows of a setting, with how many measurements they rest on; all else as it was.
+Everything else, comments and columns too, stays as it was.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BEFORE = "source"  # what a row lacks is put before this
 
 
 def gpu_rewritten(text: str, rows: Mapping[int, Mapping[str, Value]]) -> str:
-    """Return a profile's text with fields of rows of efficiency, by number, replaced.
+    """A profile's text with fields of rows of efficiency, by number, replaced.
 
     Raises ValueError where there is no such row.
     """
@@ -57,12 +57,12 @@ def _efficiency_row(row: str, fields: Mapping[str, Value]) -> str:
 
 
 def _without_texts(row: str) -> str:
-    """Return a row with what stands in quotes blanked out, character for character, so that no field is found there."""
+    """A row with what stands in quotes blanked out, character for character, so that no field is found there."""
     return re.sub(r'"(?:[^"\\]|\\.)*"', lambda text: '"' + "_" * (len(text[0]) - 2) + '"', row)
 
 
 def _as_wide(value: str, found: re.Match[str]) -> str:
-    """Return a value with what follows it as wide as before, so that the next column stays where it was if it can."""
+    """A value with what follows it as wide as before, so that the next column stays where it was if it can."""
     comma, blank = found["after"].rstrip(), found["after"][len(found["after"].rstrip()) :]
     if not blank:
         return f"{value}{comma}"
@@ -71,7 +71,7 @@ def _as_wide(value: str, found: re.Match[str]) -> str:
 
 
 def written(value: Value) -> str:
-    """Return a value as profiles write it: numbers without superfluous digits, texts in quotes, curves in brackets."""
+    """A value as profiles write it: numbers without superfluous digits, texts in quotes, curves in brackets."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, tuple):
@@ -94,7 +94,7 @@ class NewRow(NamedTuple):
 
 
 def engine_rewritten(text: str, setting: str, rows: Mapping[int, NewRow]) -> str:
-    """Return a profile's text with rows of a setting, by number, replaced. Raises ValueError where there is none such."""
+    """A profile's text with rows of a setting, by number, replaced. Raises ValueError where there is none such."""
     found = re.search(rf"^  {setting}:[^\n]*\n((?:    .*\n|\n)+)", f"{text}\n", re.MULTILINE)
     if found is None:
         raise ValueError(f"no setting {setting}")

@@ -156,7 +156,7 @@ def _field_type(member: Any, name: str) -> Any:
 
 
 def _child(annotation: Any, step: str | int) -> Any:
-    """Return the type declared below a type at a key or an index; the holder itself for an unknown key."""
+    """The type declared below a type at a key or an index; the holder itself for an unknown key."""
     for member, _ in _members(annotation):
         arguments = get_args(member)
         if _is_spec(member):
@@ -171,7 +171,7 @@ def _child(annotation: Any, step: str | int) -> Any:
 
 
 def _tagged(annotation: Any, tag: str | int) -> Any:
-    """Return the member of a union that a tag chooses, or None where the step is no tag."""
+    """The member of a union that a tag chooses, or None where the step is no tag."""
     members = [member for member, _ in _members(annotation) if _is_spec(member)]
     if len(members) < 2:
         return None

@@ -1,5 +1,4 @@
-"""Reading files of data. A file becomes a document of plain data; a document becomes a
-spec.
+"""Reading files of data: a file becomes a `DataFile` of plain data, a `DataFile` becomes a spec.
 
 Whatever stands in a file that a user names, the outcome is a spec or an InputError with one fault a mistake.
 """
@@ -49,21 +48,26 @@ class DataFile:
     text: str = field(repr=False)
 
     def line(self, path: FieldPath) -> int | None:
-        """Return the line of a field, or of the nearest field around it when it is not in the file."""
+        """The line of a field, or of the nearest field around it when it is not in the file."""
         around = (path[:end] for end in range(len(path), -1, -1))
         return next((self._spots[part].line for part in around if part in self._spots), None)
 
     def line_of_key(self, key: str) -> int | None:
-        """Return the line of a key wherever it stands, the outermost one; None where it does not occur."""
+        """The line of a key wherever it stands, the outermost one; None where it does not occur."""
         paths = sorted((path for path in self._spots if path and path[-1] == key), key=len)
         return self._spots[paths[0]].line if paths else None
 
     def place(self, path: FieldPath) -> tuple[str, int | None, str, str | None]:
-        """Return file, line, dotted name and, for a scalar, the text of a field as written."""
+        """File, line, dotted name and, for a scalar, the text of a field as written."""
         from sizing.catalog.yaml import dotted
 
         exact = self._spots.get(path)
         return self.file, self.line(path), dotted(path), exact.text if exact else None
+
+    def fault(self, path: FieldPath, message: str, allowed: str | None = None, nearest: str | None = None) -> Fault:
+        """A fault at the line of a field."""
+        file, line, name, _ = self.place(path)
+        return Fault(message, file, line, name, allowed, nearest)
 
     @cached_property
     def _spots(self) -> dict[FieldPath, Spot]:
@@ -78,7 +82,7 @@ class DataFile:
 
 @cache
 def data_folder(kind: str) -> Path:
-    """Return the folder of a kind of data: inside an installed package, beside it in a checkout."""
+    """The folder of a kind of data: inside an installed package, beside it in a checkout."""
     package = Path(__file__).parents[1]
     installed = package / "data" / kind
     return installed if installed.is_dir() else package.parent / kind
@@ -133,7 +137,7 @@ def read_json(path: Path | str) -> DataFile:
 
 
 def read_text(path: Path | str) -> str:
-    """Return the text of a file; raises InputError for a missing, too large or non-UTF-8 one, or what is no file."""
+    """The text of a file; raises InputError for a missing, too large or non-UTF-8 one, or what is no file."""
     file = str(path)
     try:
         with open_bytes(Path(path)) as stream:
@@ -145,14 +149,20 @@ def read_text(path: Path | str) -> str:
     return _decoded(content, file)
 
 
-def validate(spec_type: type[SpecT], document: DataFile) -> SpecT:
-    """Turn a document into a spec; raises InputError with every fault of the document, ordered by line."""
+def validate(spec_type: type[SpecT], document: DataFile, at: FieldPath = ()) -> SpecT:
+    """Turn a document, or the part of it `at` a path, into a spec.
+
+    Raises InputError with every fault, ordered by line.
+    """
+    data: Any = document.data
+    for step in at:
+        data = data[step]
     try:
-        return spec_type.model_validate(document.data)
+        return spec_type.model_validate(data)
     except ValidationError as error:
         from sizing.catalog.faults import faults_of
 
-        raise InputError(faults_of(error, spec_type, document.data, document.place)) from None
+        raise InputError(faults_of(error, spec_type, data, lambda path: document.place((*at, *path)))) from None
 
 
 def _decoded(content: bytes, file: str) -> str:

@@ -105,12 +105,12 @@ class MeasuredRow:
     cells: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def measured(self) -> dict[str, float]:
-        """Return the metrics that the row states."""
+        """The metrics that the row states."""
         return {name: value for name in METRICS if (value := getattr(self, name)) is not None}
 
 
 def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
-    """Return the rows of a file.
+    """The rows of a file.
 
     Columns beyond the known ones are kept for grouping. Raises InputError for a file that can't be read, without the
     columns needed, without rows, or with wrong cells (the first ten are named by line and column).
@@ -184,7 +184,7 @@ def _row(cells: Mapping[str, str]) -> MeasuredRow:
 
 
 def read_number(text: str, bounds: Bounds) -> float:
-    """Return the number that a text holds, an int where the bounds ask for whole ones.
+    """The number that a text holds, an int where the bounds ask for whole ones.
 
     Raises ValueError, saying what the text is instead, for no number and one out of bounds.
     """

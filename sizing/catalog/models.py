@@ -1,9 +1,7 @@
-"""Checkpoint names: which part is the architecture, which the training stage, the release date, the
-quantisation.
+"""Models by a catalogue name, a checkpoint's name, a config.json, or the folder of a checkpoint.
 
-The vocabulary is data (workloads/models/_suffixes.yaml); here is only how a name is taken apart with it.
-
-Models: a catalogue name, a checkpoint's name, a config.json, or the folder of a checkpoint.
+A checkpoint's name is taken apart into architecture, training stage, release date and quantisation by the vocabulary
+in workloads/models/_suffixes.yaml.
 """
 
 from __future__ import annotations
@@ -90,7 +88,7 @@ def parsed(name: str, rules: NameRules) -> Parsed:
 def candidates(
     name: str, known: Sequence[CatalogEntry], shelf: Shelf[ModelFile], rules: NameRules
 ) -> Sequence[CatalogEntry]:
-    """Return the profiles that a checkpoint's name may mean: one where it is clear, none where it is unknown.
+    """The profiles that a checkpoint's name may mean: one where it is clear, none where it is unknown.
 
     From close to loose, the first step that finds anything decides: the name; the name without quantisation;
     the same architecture on both sides; for a name without organisation, its beginning.
@@ -160,12 +158,12 @@ class FoundModel(Found[Model]):
 
 
 def with_modules() -> tuple[str, ...]:
-    """Return the names of the profiles whose config states modules for multi-token prediction. Reads all of them."""
+    """The names of the profiles whose config states modules for multi-token prediction. Reads all of them."""
     return tuple(name for name in SHELF.ids if (mtp := load_model(name).spec.mtp) is not None and mtp.modules)
 
 
 def load_model(text: str) -> FoundModel:
-    """Return the model that a name, a config.json, a model profile or a checkpoint's folder describes.
+    """The model that a name, a config.json, a model profile or a checkpoint's folder describes.
 
     What exists as a path wins over a name when it has a separator, as `./config.json` or `org/model`. A Hub
     id that is neither on disk nor in the catalogue is fetched (config.json only) when huggingface_hub is
@@ -190,7 +188,7 @@ def load_model(text: str) -> FoundModel:
 
 
 def by_part(text: str) -> CatalogEntry | None:
-    """Return the profile whose stem is the name without its quantisation, or the bare architecture.
+    """The profile whose stem is the name without its quantisation, or the bare architecture.
 
     What `candidates` finds too, for every name of the catalogue; only quicker, as no other file is looked at.
     """
@@ -217,7 +215,7 @@ def _from_path(path: Path) -> FoundModel:
 
 
 def _name_of(path: Path, folder: Path, config: DataFile) -> str:
-    """Return what to call a model that a user has on disk.
+    """What to call a model that a user has on disk.
 
     That is its file's where that has one of its own, else its folder's, or the model's of a folder of the Hub's cache; of a
     `config.json` in the folder where the user happens to be, and of a pipe, what the config says of itself.
@@ -272,7 +270,7 @@ def _with_line(fault: Fault, document: DataFile) -> Fault:
 
 
 def _checkpoint_bytes(index: Path) -> int:
-    """Return the exact size of the weights that a checkpoint's index states."""
+    """The exact size of the weights that a checkpoint's index states."""
     document = read_json(index)
     metadata = document.data.get("metadata")
     size = metadata.get("total_size") if isinstance(metadata, dict) else None

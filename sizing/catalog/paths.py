@@ -27,22 +27,22 @@ _WRITABLE = "a regular file, or a pipe that a command reads from, as >(command)"
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether a path is a file; what can't be looked at is none."""
+    """Whether a path is a file; what can't be looked at is none."""
     return os.path.isfile(path)  # noqa: PTH113 - unlike Path.is_file it never raises
 
 
 def is_folder(path: Path) -> bool:
-    """Tell whether a path is a folder; what can't be looked at is none."""
+    """Whether a path is a folder; what can't be looked at is none."""
     return os.path.isdir(path)  # noqa: PTH112 - unlike Path.is_dir it never raises
 
 
 def exists(path: Path) -> bool:
-    """Tell whether something is at a path; what can't be looked at is nothing."""
+    """Whether something is at a path; what can't be looked at is nothing."""
     return os.path.exists(path)  # noqa: PTH110 - unlike Path.exists it never raises
 
 
 def expanded(text: str) -> Path:
-    """Return a path with `~` and `~user` replaced, left as written where there is no such home."""
+    """A path with `~` and `~user` replaced, left as written where there is no such home."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - unlike Path.expanduser it never raises
 
 
@@ -58,7 +58,7 @@ def out_of_reach(path: Path) -> str | None:
 
 
 def resolved(path: Path) -> Path:
-    """Return the absolute path without links, the path itself where that can't be told."""
+    """The absolute path without links, the path itself where that can't be told."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):

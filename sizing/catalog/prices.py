@@ -9,7 +9,7 @@ ON_DEMAND = "on-demand"
 
 
 def offers(gpu: Gpu, provider: str | None = None, kind: str | None = None) -> tuple[Price, ...]:
-    """Return the hourly offers of a profile, of a provider and a kind where given; names match in any case."""
+    """The hourly offers of a profile, of a provider and a kind where given; names match in any case."""
     return tuple(
         price
         for price in gpu.prices
@@ -20,7 +20,7 @@ def offers(gpu: Gpu, provider: str | None = None, kind: str | None = None) -> tu
 
 
 def offers_of(gpu: Gpu, provider: str, kind: str = ON_DEMAND, *, field: str = "--cloud") -> tuple[Price, ...]:
-    """Return a provider's hourly offers of a kind, at least one.
+    """A provider's hourly offers of a kind, at least one.
 
     Raises InputError, naming `field`, for a provider that the profile knows nothing of, or that has no price of the kind.
     """
@@ -38,13 +38,13 @@ def offers_of(gpu: Gpu, provider: str, kind: str = ON_DEMAND, *, field: str = "-
 
 
 def price_of(gpu: Gpu, provider: str, kind: str = ON_DEMAND, *, field: str = "--cloud") -> tuple[float, str]:
-    """Return ($ per GPU-hour, source) of a provider's cheapest offer of a kind. Raises InputError as `offers_of` does."""
+    """($ per GPU-hour, source) of a provider's cheapest offer of a kind. Raises InputError as `offers_of` does."""
     cheapest = min(offers_of(gpu, provider, kind, field=field), key=usd_per_gpu_hour)
     return usd_per_gpu_hour(cheapest), source_of(cheapest)
 
 
 def usd_per_gpu_hour(offer: Price) -> float:
-    """Return the price of an hourly offer."""
+    """The price of an hourly offer."""
     if offer.usd_per_gpu_hour is None:
         raise ValueError(f"{offer.sku} is no hourly offer")
     return offer.usd_per_gpu_hour
@@ -56,7 +56,7 @@ def source_of(price: Price) -> str:
 
 
 def typical_offer(gpu: Gpu) -> Price | None:
-    """Return the median on-demand offer of a profile, the lower of two in the middle; None without any.
+    """The median on-demand offer of a profile, the lower of two in the middle; None without any.
 
     Rentals by contract and owners' cost are other kinds, and mixing them would compare unlike things.
     """
@@ -65,7 +65,7 @@ def typical_offer(gpu: Gpu) -> Price | None:
 
 
 def typical_price(gpu: Gpu) -> tuple[float | None, str | None]:
-    """Return ($ per GPU-hour, source) of the typical offer, among how many it is; (None, None) without one."""
+    """($ per GPU-hour, source) of the typical offer, among how many it is; (None, None) without one."""
     chosen = typical_offer(gpu)
     if chosen is None:
         return None, None

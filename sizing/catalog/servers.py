@@ -51,12 +51,12 @@ class CompleteServer(NamedTuple):
     numbers: dict[str, Stated]
 
     def value(self, name: str) -> float:
-        """Return a number that every server has."""
+        """A number that every server has."""
         return self.numbers[name].value
 
 
 def load_server(name_or_path: str) -> OwnFile:
-    """Return a ready server by name (`hgx-h100`, `HGX H100`) or a user's own by the path of its file.
+    """A ready server by name (`hgx-h100`, `HGX H100`) or a user's own by the path of its file.
 
     Raises InputError for an unknown or ambiguous name, for every fault of the file, and for GPUs in it that are not known.
     """
@@ -70,9 +70,8 @@ def load_server(name_or_path: str) -> OwnFile:
         try:
             gpu_id = load_gpu(spec.gpu).id
         except InputError as error:
-            file, line, name, _ = document.place(("gpu",))
             raise InputError(
-                Fault(fault.message, file, line, name, fault.allowed, fault.nearest) for fault in error.faults
+                document.fault(("gpu",), fault.message, fault.allowed, fault.nearest) for fault in error.faults
             ) from None
         return OwnFile(spec.model_copy(update={"gpu": gpu_id}), path.stem, path, lines)
     found = named(SHELF, name_or_path)
@@ -85,7 +84,7 @@ def load_defaults() -> Server:
 
 
 def ready_for(gpu_id: str) -> OwnFile | None:
-    """Return the ready server with GPUs of a type, that of the newest price where there are several; None for none."""
+    """The ready server with GPUs of a type, that of the newest price where there are several; None for none."""
     fitting = [found for found in map(load_server, SHELF.ids) if found.spec.gpu == gpu_id]
     return max(fitting, key=lambda found: found.spec.sources["price_usd"].date, default=None)
 
@@ -115,7 +114,7 @@ def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
 
 
 def _numbers(own: OwnFile, ready: OwnFile | None) -> dict[str, Stated]:
-    """Return each number from the first that states it: the server, the ready one of its GPUs, the defaults."""
+    """Each number from the first that states it: the server, the ready one of its GPUs, the defaults."""
     defaults = load_defaults()
     other_size = ready is not None and own.spec.gpus not in (None, ready.spec.gpus)
     numbers = {}

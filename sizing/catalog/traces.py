@@ -72,7 +72,7 @@ KNOWN = (
 
 
 def load_trace(path: Path | str, *, most: int | None = None) -> NDArray[np.float64]:
-    """Return the requests of a trace, one row each: arrival in s from the first one on, prompt and output tokens.
+    """The requests of a trace, one row each: arrival in s from the first one on, prompt and output tokens.
 
     `most` reads no more than the first so many. Raises InputError for a file that can't be read, without the columns
     needed, without requests, with arrivals out of order, or with rows that are wrong (the first ten are named).
@@ -91,7 +91,7 @@ def load_trace(path: Path | str, *, most: int | None = None) -> NDArray[np.float
 
 
 def _text_of(raw: BufferedReader) -> TextIOWrapper:
-    """Return the text of an open file, unpacked where it is packed, whatever its name; read once, as pipes allow."""
+    """The text of an open file, unpacked where it is packed, whatever its name; read once, as pipes allow."""
     packed = raw.peek(len(GZIP_MAGIC))[: len(GZIP_MAGIC)] == GZIP_MAGIC
     content = gzip.GzipFile(fileobj=raw) if packed else raw
     return TextIOWrapper(content, encoding="utf-8-sig", newline="")
@@ -110,7 +110,7 @@ def _rows(stream: IO[str], file: str, most: int | None) -> list[Row]:
 
 
 def _csv_entries(lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tuple[int, Any]]]:
-    """Return the columns of a CSV file, and its rows as (line, the three cells or what is wrong)."""
+    """The columns of a CSV file, and its rows as (line, the three cells or what is wrong)."""
     reader = csv.reader(lines)
     header = [name.strip() for name in next(reader)]
     columns = _known(header, file)
@@ -131,7 +131,7 @@ def _csv_entries(lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tup
 
 
 def _is_json_value(line: str) -> bool:
-    """Tell whether a line is a JSON value, as true, 3 or "text"."""
+    """Whether a line is a JSON value, as true, 3 or "text"."""
     try:
         json.loads(line)
     except (ValueError, RecursionError):
@@ -140,7 +140,7 @@ def _is_json_value(line: str) -> bool:
 
 
 def _json_entries(first: str, lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tuple[int, Any]]]:
-    """Return the columns of JSON lines, and its objects as (line, the three values or what is wrong)."""
+    """The columns of JSON lines, and its objects as (line, the three values or what is wrong)."""
     try:
         keys = list(json.loads(first))
     except (ValueError, RecursionError):
@@ -164,7 +164,7 @@ def _json_entries(first: str, lines: Iterable[str], file: str) -> tuple[Columns,
 
 
 def _known(names: list[str], file: str) -> Columns:
-    """Return the form whose columns are all there: exactly so written, else in any case of letters."""
+    """The form whose columns are all there: exactly so written, else in any case of letters."""
     for columns in KNOWN:
         if set(columns.names) <= set(names):
             return columns
@@ -180,7 +180,7 @@ def _known(names: list[str], file: str) -> Columns:
 
 
 def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, most: int | None) -> list[Row]:
-    """Return the rows as numbers. Raises InputError with the faults of the first wrong ones."""
+    """The rows as numbers. Raises InputError with the faults of the first wrong ones."""
     rows: list[Row] = []
     faults: list[Fault] = []
     start, before = math.nan, -math.inf

@@ -85,12 +85,12 @@ def dotted(path: Path) -> str:
 
 
 def parse(text: str, file: str) -> Any:
-    """Return the plain data of a YAML document, None for an empty one; raises InputError with every fault."""
+    """The plain data of a YAML document, None for an empty one; raises InputError with every fault."""
     return _read(text, file, None).root
 
 
 def spots(text: str, file: str) -> dict[Path, Spot]:
-    """Return the line and the text of every field of a document that `parse` accepts."""
+    """The line and the text of every field of a document that `parse` accepts."""
     found: dict[Path, Spot] = {}
     _read(text, file, found)
     return found

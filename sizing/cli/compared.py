@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from sizing.answers.compare import Compared, ComparedPools
-from sizing.answers.search import Outcome
 from sizing.catalog import workloads
 from sizing.catalog.shelf import Found
 from sizing.cli.estimate import answer, to_simulate, to_size
@@ -26,9 +24,6 @@ from sizing.report.compare import Compare, Ranked, Replaced
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective, Workload
-
-if TYPE_CHECKING:  # what sizes pools, and the simulator, are loaded where they are asked for
-    from sizing.answers.verify import Verified
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if (option.field or "").startswith("demand."))
@@ -79,14 +74,14 @@ class Candidates:
     def __call__(self, one: Candidate) -> Ranked:
         """Return the line of one candidate."""
         alone = self.question.with_(gpu_types=(one.gpu_type,), precisions=(one.precision,), pools=one.pools)
+        request, data = to_size(alone, self.values), load_data()
         if one.pools is None:
-            found = Compared(one.gpu_type, one.precision, *_answer(alone, self.values))
-            return report.ranked(found, self.sort, self.replaced)
-        from sizing.cli.estimate import searched
+            outcome = answer(request, data, to_simulate(alone, self.values))
+        else:
+            from sizing.cli.estimate import searched
 
-        pair = searched(to_size(alone, self.values), load_data(), to_simulate(alone, self.values))
-        pools = ComparedPools(one.pools, one.precision, *pair)
-        return report.ranked(pools, self.sort, self.replaced)
+            outcome = searched(request, data, to_simulate(alone, self.values))
+        return report.ranked(outcome, self.sort, self.replaced)
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
@@ -139,11 +134,6 @@ def _candidates(asked: Question) -> list[Candidate]:
     ]
 
 
-def _answer(alone: Question, values: Mapping[str, Any]) -> tuple[Outcome, Verified | None]:
-    """Return what `estimate` finds of one GPU type and precision."""
-    return answer(to_size(alone, values), load_data(), to_simulate(alone, values))
-
-
 def _sort(values: Mapping[str, Any]) -> Objective | None:
     if values["sort"] is None:
         return None
@@ -190,13 +180,12 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
         asked = question_of(found, options_of(QUESTION_OPTIONS, of_these), pooled=True)  # what is there serves as one
     except InputError as error:  # all else was looked up before
         raise InputError([replace(fault, field="--replace") for fault in error.faults]) from None
-    outcome, checked = _answer(asked, values)
-    both = Compared(asked.space.gpu_types[0], None, outcome, checked)
-    served = report.replaced(both, replacing.gpus)
+    outcome = answer(to_size(asked, values), load_data(), to_simulate(asked, values))
+    served = report.replaced(outcome, replacing.gpus)
     if served is None:
         from sizing.report.parts.limiting import unmet
 
-        reason = unmet(outcome, (), checked).detail
+        reason = unmet(outcome, ()).detail
         message = f"{replacing.gpus} x {asked.space.gpu_types[0].name} serve nothing within the limits: {reason}"
         raise InputError(Fault(message, field="--replace"))
     return served

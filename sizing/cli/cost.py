@@ -58,7 +58,7 @@ def command(
     found = record(cost(to_size(asked, values), ways.value, simulated=not values["no_verify"]))
     write(document(found), output.value)
     if plot.value is not None and found.options:
-        from sizing.report.plot_cost import draw
+        from sizing.report.cost import draw
 
         write_file(plot.value, "--plot", draw(found, picture_form(plot.value)))
     elif plot.value is not None:

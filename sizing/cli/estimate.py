@@ -12,9 +12,7 @@ from sizing.question.fields import QUESTION_OPTIONS
 
 if TYPE_CHECKING:
     from sizing.answers.advice import Suggestion
-    from sizing.answers.pools import Checked, Found
-    from sizing.answers.search import Outcome
-    from sizing.answers.verify import Verified
+    from sizing.answers.answer import Outcome
     from sizing.question.question import Question
     from sizing.report.documents import Estimate
     from sizing.report.estimate import Hopeful
@@ -81,20 +79,18 @@ def estimated(
     `relaxed` looks for the limit that takes fewer GPUs; `explained` adds how each number came about.
     """
     from sizing.answers import advice
-    from sizing.answers.search import within_budget
     from sizing.report.estimate import build
 
     tokens, request = to_simulate(asked, values), to_size(asked, values)
-    outcome, checked = answer(request, data, tokens)
+    outcome = answer(request, data, tokens)
 
-    confirm = _confirming(tokens)
-    feasible = within_budget(outcome) and (checked is None or checked.passed)
+    confirm = _confirming(tokens, data)
+    feasible = outcome.answer is not None
     searched = (asked.space.gpu_types, asked.space.precisions, data)
     document = build(
         outcome,
         relaxation=advice.relaxation(outcome, *searched, confirm) if feasible and relaxed else None,
         suggestions=() if feasible else advice.suggestions(outcome, *searched, confirm),
-        checked=checked,
         hopeful=_hopeful(asked, data, tokens, outcome if feasible else None) if values["conservative"] else None,
         explained=explained,
     )
@@ -105,18 +101,18 @@ def suggested(outcome: Outcome, asked: Question, data: Data, values: Mapping[str
     """Return the single changes that would make an infeasible question feasible, each searched and confirmed as its answer is."""
     from sizing.answers import advice
 
-    confirm = _confirming(to_simulate(asked, values))
+    confirm = _confirming(to_simulate(asked, values), data)
     return advice.suggestions(outcome, asked.space.gpu_types, asked.space.precisions, data, confirm)
 
 
-def _confirming(tokens: Tokens | None) -> Callable[[Outcome], Outcome | None]:
+def _confirming(tokens: Tokens | None, data: Data) -> Callable[[Outcome], Outcome | None]:
     """Return what confirms an outcome by simulation, or takes it as it is where there are no `tokens` to simulate with."""
 
     def confirm(other: Outcome) -> Outcome | None:
         if tokens is None:
             return other if other.best is not None else None
-        tried = simulated(other, tokens, tries=CONFIRMING_TRIES)
-        return tried.outcome if tried is not None and tried.passed else None
+        tried = simulated(other, tokens, data, tries=CONFIRMING_TRIES)
+        return tried if tried.confirmed is not None else None
 
     return confirm
 
@@ -143,10 +139,10 @@ def _with_pools(
 
     asked = question.space.pools
     assert asked is not None
-    found, checked = searched(question, data, tokens)
+    found = searched(question, data, tokens)
     beside = aggregated.best if aggregated is not None else None
-    best = found.confirmed(checked)
-    built = pools.build(found, asked, beside, checked)
+    best = found.confirmed
+    built = pools.build(found, beside)
     if built.feasible and best is not None:
         built = built._replace(simulate_command=simulate_pools(best, question, asked))
     return document._replace(
@@ -161,37 +157,32 @@ def _with_pools(
 
 def _hopeful(asked: Question, data: Data, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:
     """Return the answer as predicted, to compare with; a size found with caution keeps the limits without it too."""
-    from sizing.answers.search import preference, within_budget
+    from sizing.answers.answer import preference
     from sizing.report.estimate import Hopeful
 
-    outcome, checked = answer(asked, data, tokens)
-    passed = within_budget(outcome) and (checked is None or checked.passed)
-    found = [one.best for one in (outcome if passed else None, cautious) if one is not None and one.best is not None]
+    outcome = answer(asked, data, tokens)
+    found = [one.answer for one in (outcome, cautious) if one is not None and one.answer is not None]
     return Hopeful(min(found, key=lambda one: preference(one, asked), default=None))
 
 
-def answer(question: Question, data: Data, tokens: Tokens | None) -> tuple[Outcome, Verified | None]:
+def answer(question: Question, data: Data, tokens: Tokens | None) -> Outcome:
     """Return what a search finds, its best answer confirmed by simulation unless there are no `tokens` to simulate with."""
     from sizing.answers.search import search
 
     outcome = search(question, question.space.gpu_types, question.space.precisions, data)
-    checked = None if tokens is None else simulated(outcome, tokens)
-    return (outcome, checked) if checked is None else (checked.outcome, checked)
+    return outcome if tokens is None else simulated(outcome, tokens, data)
 
 
-def simulated(outcome: Outcome, tokens: Tokens, *, tries: int | None = None) -> Verified | None:
-    """Return the outcome confirmed by simulation, of as many sizes as usual or `tries`; None where there is none to confirm."""
+def simulated(outcome: Outcome, tokens: Tokens, data: Data, *, tries: int | None = None) -> Outcome:
+    """Return the outcome confirmed by simulation, of as many sizes as usual or `tries`."""
     from sizing.answers.verify import MOST_TRIES, verify  # a run without verification need not load the simulator
 
-    return None if outcome.best is None else verify(outcome, tokens, tries=tries or MOST_TRIES)
+    return verify(outcome, tokens, data, tries=tries or MOST_TRIES)
 
 
-def searched(question: Question, data: Data, tokens: Tokens | None) -> tuple[Found, Checked | None]:
+def searched(question: Question, data: Data, tokens: Tokens | None) -> Outcome:
     """What a search of the pools that a question asks for finds, its best answer simulated where there are `tokens`."""
-    from sizing.answers import pools as disaggregation
-    from sizing.answers.verify_pools import verify
+    from sizing.answers import pools
 
-    pools = question.space.pools
-    assert pools is not None
-    found = disaggregation.search(question, pools, question.space.precisions, data)
-    return found, None if tokens is None else verify(found, pools, tokens)
+    found = pools.search(question, data)
+    return found if tokens is None else simulated(found, tokens, data)

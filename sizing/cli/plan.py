@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, PLAN_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.cli.rules import broken, check_rules
+from sizing.cli.rules import broken, check_rules, is_given
 from sizing.question.fields import (
     DEMAND_OPTIONS,
     LIMIT_OPTIONS,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sizing.planning.rules import ProvisionRules
     from sizing.question.question import Question
     from sizing.question.values import Part
-    from sizing.report.plan.record import PlanReport
+    from sizing.report.plan_record import PlanReport
     from sizing.specs.fleet import PlanRules
     from sizing.specs.workload import Workload
 
@@ -48,7 +48,6 @@ WORKLOAD_OPTIONS = (
     *(option for option in PLAN_OPTIONS if option.field),
 )
 RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if not option.field)
-# Options that say the same for every workload of a fleet; all others are of one workload, and stand in its file.
 SEED = 0
 
 
@@ -71,7 +70,7 @@ def command(
     plot, seed = files.value
     found = planned(asked, seed, simulated=not values["no_verify"])
     if not values["quiet"]:
-        from sizing.report.plan.sections import document
+        from sizing.report.plan import document
 
         write(document(found), output.value)
     elif found.gpus is not None and found.feasible:
@@ -81,7 +80,7 @@ def command(
     if plot is not None and found.gpus is None:
         complain(f"{plot}: not drawn, as there is no plan")
     elif plot is not None:
-        from sizing.report.plot_plan import draw
+        from sizing.report.plan import draw
 
         write_file(plot, "--plot", draw(found, picture_form(plot)))
     if not found.feasible:
@@ -113,7 +112,7 @@ class PlanQuestion(NamedTuple):
 def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
     """The record of the plan; with a seed, with draws of what is uncertain."""
     from sizing.planning.plan import plan
-    from sizing.report.plan.record import record
+    from sizing.report.plan_record import record
 
     found = plan(asked.workloads, asked.rules, moves=asked.moves, seed=seed, simulated=simulated)
     return record(found, title=asked.title, is_fleet=asked.is_fleet)
@@ -159,7 +158,6 @@ def _own_rules(values: Mapping[str, Any]) -> PlanRules:
     from pydantic import ValidationError
 
     from sizing.catalog.faults import faults_of
-    from sizing.cli.rules import is_given
     from sizing.specs.fleet import PlanRules
 
     keys = {option.name: _key(option.name) for option in RULE_OPTIONS if option.name in PlanRules.model_fields}
@@ -217,10 +215,9 @@ def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRule
     """Refuse options on what follows the load where nothing says how the load goes, and on a demand where there is none."""
     asked = [each.question.origin.workload for each in workloads]
     if rules.cloud is None and all(workload.planning.profile is None for workload in asked):
-        check_rules(("no hours",), PLAN_OPTIONS, {"min_replicas": own.min_replicas, "spot": own.spot})
+        check_rules(("no hours",), PLAN_OPTIONS, own.model_dump())
     if any(workload.demand is None for workload in asked):
-        given = {name: getattr(rules, name) for name in ("growth", "availability", "maintenance")}
-        check_rules(("no demand",), PLAN_OPTIONS, {**given, "uncertain": uncertain})
+        check_rules(("no demand",), PLAN_OPTIONS, {**rules.model_dump(), "uncertain": uncertain})
 
 
 def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], rules: PlanRules) -> Question:
@@ -258,7 +255,7 @@ def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> 
     def place(index: int, member: FoundMember, fault: Fault) -> Fault:
         # The provider is one for all, of an option or of the fleet's planning.
         if fault.field != "--cloud":
-            return member.placed(fault, fleet.document, index)
+            return member.located(fault, fleet.document, index)
         return fault if values["cloud"] is not None else _in_file(fault, "cloud", fleet.document)
 
     parts = [Part(partial(read, member), partial(place, index, member)) for index, member in enumerate(fleet.members)]

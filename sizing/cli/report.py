@@ -36,13 +36,13 @@ def command(
     from sizing.question.ask import question_of
     from sizing.question.fields import options_of
     from sizing.question.values import Part
-    from sizing.report.html import render
+    from sizing.report.page import html
 
     target = Part(lambda: _target(output))
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), target)
     again = _command(workload, output or STDOUT, values)
     document = report(asked, values, again)
-    page = render(document)
+    page = html(document)
     if target.value is None:
         print_text(page.removesuffix("\n"))
     else:

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from sizing.answers import whatif
+from sizing.answers.answer import Answer
 from sizing.answers.curve import evaluated, marked
 from sizing.answers.lines import CurveLine, Grid, Layouts, by_rate, lines
 from sizing.answers.points import applying
-from sizing.answers.search import Evaluated, within_budget
 from sizing.answers.whatif import Effect, Sized
 from sizing.cli.compared import Asking, compared
 from sizing.cli.estimate import Answered, answer, estimated, to_simulate, to_size
@@ -19,8 +19,7 @@ from sizing.cli.workers import cores, ordered
 from sizing.question.question import Question, load_data
 from sizing.report.compare import Compare
 from sizing.report.curve.record import CurveRecord, record
-from sizing.report.documents_report import RateLine, Report, Sensitivity, rate_line
-from sizing.report.html_curve import first_metric
+from sizing.report.page import RateLine, Report, Sensitivity, first_metric, rate_line
 from sizing.report.parts.limiting import unmet
 from sizing.specs.workload import Tokens
 
@@ -50,10 +49,8 @@ def _sensitivity(asked: Question, values: Mapping[str, Any], answered: Answered)
     data, simulates = load_data(), to_simulate(asked, values) is not None
 
     def size(question: Question, tokens: Tokens) -> Sized:
-        outcome, checked = answer(question, data, tokens if simulates else None)
-        if within_budget(outcome) and (checked is None or checked.passed):
-            return Sized(outcome.best, None)
-        return Sized(None, unmet(outcome, (), checked).detail)
+        outcome = answer(question, data, tokens if simulates else None)
+        return Sized(outcome.answer, None if outcome.answer is not None else unmet(outcome, ()).detail)
 
     changes = list(whatif.changes(to_size(asked, values), asked.origin.workload, data.defaults))
     found = answered.document.deployment
@@ -71,11 +68,11 @@ def _effect(effect: Effect, gpus: int | None) -> Sensitivity:
         value=change.value,
         unit=change.unit,
         feasible=best is not None,
-        gpu=best.replica.gpu_type.name if best else None,
-        weight_precision=best.replica.plan.weight_format if best else None,
+        gpu=best.pool.replica.gpu_type.name if best else None,
+        weight_precision=best.pool.replica.plan.weight_format if best else None,
         gpus=best.gpus if best else None,
         extra_gpus=best.gpus - gpus if best and gpus is not None else None,
-        layout=f"{best.replicas} x {best.replica.layout}" if best else None,
+        layout=f"{best.pool.count} x {best.pool.replica.layout}" if best else None,
         requests_per_s=best.requests_per_s if best else None,
         usd_per_hour=best.usd_per_hour if best else None,
         reason=reason,
@@ -100,7 +97,7 @@ def _is_closed(asked: Question) -> bool:
 def _rates(asked: Question, values: Mapping[str, Any], answered: Answered) -> Iterator[RateLine]:
     """Yield latency by rate of the best layout of each GPU type and precision, the answer's with its own load."""
     request, tokens, best = to_size(asked, values), to_simulate(asked, values), answered.outcome.best
-    layouts = _best(answered.outcome.ranked)
+    layouts = _best(answered.outcome.answers)
     with Bar("Simulating", len(layouts)) as bar:
         for done, one in enumerate(layouts, start=1):
             is_answer = one is best and answered.document.feasible
@@ -111,7 +108,7 @@ def _rates(asked: Question, values: Mapping[str, Any], answered: Answered) -> It
 def _curve(asked: Question, values: Mapping[str, Any], answered: Answered) -> CurveRecord | None:
     """Return the curve of the best layout of each GPU type and precision; None where none serves the demand."""
     request = asked.with_(requests_per_s=None, concurrency=None, gpu_budget=None)
-    found = [line for best in _best(answered.outcome.ranked) for line in _lines(best, request)]
+    found = [line for best in _best(answered.outcome.answers) for line in _lines(best, request)]
     if not found:
         return None
     layouts = [line.layout for line in found if line.layout is not None]
@@ -124,17 +121,17 @@ def _curve(asked: Question, values: Mapping[str, Any], answered: Answered) -> Cu
     return record(curve, request, grid)
 
 
-def _best(ranked: Sequence[Evaluated]) -> list[Evaluated]:
+def _best(ranked: Sequence[Answer]) -> list[Answer]:
     """Return the best layout of each GPU type and precision, best first."""
-    firsts: dict[tuple[str, str], Evaluated] = {}
+    firsts: dict[tuple[str, str], Answer] = {}
     for one in ranked:
-        firsts.setdefault((one.replica.gpu_type.id, one.replica.plan.weight_format), one)
+        firsts.setdefault((one.pool.replica.gpu_type.id, one.pool.replica.plan.weight_format), one)
     return list(firsts.values())[:MOST_LINES]
 
 
-def _lines(best: Evaluated, question: Question) -> Iterator[CurveLine]:
+def _lines(best: Answer, question: Question) -> Iterator[CurveLine]:
     """Yield the line of a layout that the search found."""
-    chosen = best.replica
+    chosen = best.pool.replica
     sizes = Layouts((chosen.layout.tp,), (chosen.layout.pp,))
     alone = question.with_(gpu_types=(chosen.gpu_type,), precisions=(chosen.precision,))
     for line in lines(alone, Grid(sizes, LOADS), load_data()):

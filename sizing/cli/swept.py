@@ -94,15 +94,13 @@ class Rows:
             request = to_size(asked, values)
         except InputError as error:
             return report.row_of_faults(varied, error)
+        tokens = asked.origin.workload.tokens if self.asking.verified else None
         if asked.space.pools is not None:
             from sizing.cli.estimate import searched
 
-            tokens = asked.origin.workload.tokens if self.asking.verified else None
-            found, tried = searched(request, resolver.data, tokens)
-            return report.row_of_pools(varied, found, asked.space.pools, tried)
+            return report.row(varied, searched(request, resolver.data, tokens))
         outcome = searches.search(request, asked.space.gpu_types, asked.space.precisions)
-        checked = simulated(outcome, asked.origin.workload.tokens) if self.asking.verified else None
-        return report.row(varied, outcome if checked is None else checked.outcome, checked)
+        return report.row(varied, outcome if tokens is None else simulated(outcome, tokens, resolver.data))
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:

@@ -79,8 +79,8 @@ def _solved(asked: Question) -> Solved:
     from sizing.cli.estimate import searched
     from sizing.report.parts.pools import why_not
 
-    found, _ = searched(asked, load_data(), None)
-    return Solved(found.best, None if found.best is not None else why_not(found, asked.space.pools, None))
+    found = searched(asked, load_data(), None)
+    return Solved(found.best, None if found.best is not None else why_not(found))
 
 
 def _checked(asked: Question) -> Answered:
@@ -90,12 +90,12 @@ def _checked(asked: Question) -> Answered:
 
     tokens = asked.origin.workload.tokens
     if asked.space.pools is None:
-        outcome, checked = estimate.answer(asked, load_data(), tokens)
-        return Answered(outcome.best, checked is not None and checked.passed)
-    from sizing.cli.estimate import searched
+        outcome = estimate.answer(asked, load_data(), tokens)
+    else:
+        from sizing.cli.estimate import searched
 
-    _, tried = searched(asked, load_data(), tokens)
-    return Answered(None, False) if tried is None else Answered(tried.best, tried.passed)
+        outcome = searched(asked, load_data(), tokens)
+    return Answered(outcome.best, outcome.verified is True)
 
 
 def _bits(asked: Question, base: Answer | None) -> tuple[float, float]:
@@ -104,7 +104,7 @@ def _bits(asked: Question, base: Answer | None) -> tuple[float, float]:
     from sizing.question.question import load_data
 
     if base is not None:
-        plan = next(iter(base.parts.values())).replica.plan
+        plan = base.pools[0].replica.plan
         return plan.weight_bits, plan.kv_bits
     quantisation = asked.service.model.quantisation
     formats = load_data().formats

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from sizing.answers.advice import Suggestion, nearest_miss
-from sizing.answers.search import Evaluated, Outcome, within_budget
+from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import servers, shelf
 from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import CompleteServer, OwnFile
@@ -19,7 +19,7 @@ from sizing.model.extras import NOTHING
 from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
 from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
-from sizing.planning.query import SearchResult, answer, suggestions
+from sizing.planning.query import answer, suggestions
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
 from sizing.question.question import Question, load_data, situation_of
 from sizing.specs import demand
@@ -70,18 +70,13 @@ class Priced(NamedTuple):
     """One type of GPU: its prices, and what the search found on it."""
 
     gpu_type: GpuType
-    found: SearchResult
+    outcome: Outcome
     prices: Prices
 
     @property
-    def outcome(self) -> Outcome:
-        """All that the search found."""
-        return self.found.outcome
-
-    @property
-    def best(self) -> Evaluated | None:
+    def best(self) -> Answer | None:
         """The answer; None where there is none, it is over the budget, or the simulation did not confirm it."""
-        return self.found.best if within_budget(self.outcome) else None
+        return self.outcome.answer
 
     @property
     def shortfall(self) -> float:
@@ -94,7 +89,7 @@ class Deployed(NamedTuple):
     """One type of GPU that has an answer: how it is used, its ways to pay, and the error band of its rate."""
 
     priced: Priced
-    best: Evaluated
+    best: Answer
     usage: Usage
     options: tuple[CostOption, ...]
     band: Band | None
@@ -262,7 +257,8 @@ def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
     usage = usage_of(best, question, question.origin.workload.planning, split)
     mark = f" ({usage.gpu})" if several else ""
     options = tuple(
-        option._replace(name=option.name + mark) for option in _options(priced.prices, usage, best.replica.gpu_type.gpu)
+        option._replace(name=option.name + mark)
+        for option in _options(priced.prices, usage, best.pool.replica.gpu_type.gpu)
     )
     return Deployed(priced, best, usage, options, _band(best, question))
 
@@ -279,15 +275,15 @@ def _options(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOption]:
                 yield option._replace(source=rental.source, note=note)
 
 
-def _band(best: Evaluated, question: Question) -> Band | None:
+def _band(best: Answer, question: Question) -> Band | None:
     """The error band of the highest rate of an answer; none where it is on the edge of it already.
 
     Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
     """
-    if best.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
+    if best.pool.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
         return None
-    heaviest = best.most_per_replica if question.target.concurrency is not None else best.most_decoding
-    situation = situation_of(question, best.replica.gpu_type.gpu, region(heaviest))
+    heaviest = best.pool.capacity.amount if question.target.concurrency is not None else best.pool.capacity.decoding
+    situation = situation_of(question, best.pool.replica.gpu_type.gpu, region(heaviest))
     return find(shelf.only(Bands).bands, "throughput", situation)
 
 
@@ -352,7 +348,7 @@ def _energy(option: CostOption, deployed: Deployed) -> Energy | None:
     """
     if option.gpus is None or option.units is None:
         return None
-    usage, server, gpu = deployed.usage, deployed.priced.prices.own, deployed.best.replica.gpu_type.gpu
+    usage, server, gpu = deployed.usage, deployed.priced.prices.own, deployed.best.pool.replica.gpu_type.gpu
     if option.kind == "own" and server is not None:
         stated = server.numbers.get("server_power_w")
         idle, pue, uptime = (server.value(name) for name in ("idle_share", "pue", "uptime"))

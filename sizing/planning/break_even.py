@@ -38,16 +38,16 @@ class CostCurve(NamedTuple):
         return self.usd_per_unit_year / (self.requests_per_day_of_unit * DAYS_PER_YEAR) + self.usd_per_request
 
     def units(self, requests_per_day: Days) -> Days:
-        """Return the units that loads take."""
+        """The units that loads take."""
         needed = requests_per_day / self.requests_per_day_of_unit
         return np.maximum(1.0, needed if self.elastic else np.ceil(needed - 1e-9 * np.maximum(1.0, needed)))
 
     def usd_per_year(self, requests_per_day: Days) -> Days:
-        """Return the yearly cost of loads."""
+        """The yearly cost of loads."""
         return self.with_units(self.units(requests_per_day), requests_per_day)
 
     def with_units(self, units: Days, requests_per_day: Days) -> Days:
-        """Return the yearly cost of loads on so many units."""
+        """The yearly cost of loads on `units` units."""
         return units * self.usd_per_unit_year + requests_per_day * DAYS_PER_YEAR * self.usd_per_request
 
 
@@ -70,12 +70,12 @@ class Crossing(NamedTuple):
 
 
 def usd_per_year(curves: Curves, requests_per_day: Days) -> Days:
-    """Return the yearly cost of loads with the cheapest of alternatives at each."""
+    """The yearly cost of loads with the cheapest of alternatives at each."""
     return np.asarray(np.min([curve.usd_per_year(requests_per_day) for curve in curves], axis=0))
 
 
 def crossing(one: Curves, other: Curves) -> Crossing:
-    """Return where `one` costs no more than `other`, exactly, over all loads.
+    """Where `one` costs no more than `other`, exactly, over all loads.
 
     Between two steps both costs are straight lines. Beyond max(unit costs) / |difference at scale| the one that is cheaper at
     scale is cheaper at every load, as whole units add at most one unit to the cost.
@@ -101,13 +101,13 @@ def crossing(one: Curves, other: Curves) -> Crossing:
 
 
 def _within(curves: Curves, middle: Days, at: Days) -> Days:
-    """Return the cost at an end of each interval, with the units that are held in its middle."""
+    """The cost at an end of each interval, with the units that are held in its middle."""
     costs = [curve.usd_per_year(at) if curve.elastic else curve.with_units(curve.units(middle), at) for curve in curves]
     return np.asarray(np.min(costs, axis=0))
 
 
 def _edges(curves: Curves, gap_usd: float) -> Days:
-    """Return the loads at which anything may change, up to where nothing does; a few steps of those that are alike at scale."""
+    """The loads at which anything may change, up to where nothing does; a few steps of those that are alike at scale."""
     with_units = [curve for curve in curves if np.isfinite(curve.requests_per_day_of_unit)]
     sizes = [curve.requests_per_day_of_unit for curve in with_units]
     last = FEW_STEPS * max(sizes, default=1.0)

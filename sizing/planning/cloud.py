@@ -26,13 +26,13 @@ class Delay(NamedTuple):
 
 
 def delay(weights_bytes: float, rules: Scaling) -> Delay:
-    """Return how long a replica with these weights takes until it serves."""
+    """The time until a replica with these weights serves."""
     slower = min(rules.network_gb_per_s, rules.disk_gb_per_s)
     return Delay(rules.node_start_s, weights_bytes / (slower * GIGA), rules.engine_start_s)
 
 
 def at_risk(rates_per_s: Sequence[float], replicas: Sequence[int], per_replica: float, delay_s: float) -> float:
-    """Return the share of requests that come above what the replicas of the hour before serve while more are loading.
+    """The share of requests that come above what the replicas of the hour before serve while more are loading.
 
     The load changes at the full hour, and scaling begins then; hours follow each other around. Such requests wait longer
     than the limits allow, or are refused. Replicas that are started so much earlier leave none.
@@ -50,7 +50,7 @@ def at_risk(rates_per_s: Sequence[float], replicas: Sequence[int], per_replica: 
 
 
 def reserved(gpus: Sequence[int], price: float, on_demand_price: float) -> int:
-    """Return the GPUs that are cheaper reserved around the clock than rented for the hours that need them.
+    """The GPUs that are cheaper reserved around the clock than rented for the hours that need them.
 
     The n-th GPU is reserved where its share of hours times the on-demand price is at least the reserved price.
     """
@@ -167,7 +167,7 @@ def _paid_for(gpu_id: str, fleet: Provision) -> tuple[int, ...]:
 
 def _scale_up(answer: PlanAnswer, tenant: Tenant, fleet: Provision, scaling: Scaling) -> ScaleUp:
     """The delay of a new replica; its weights are those of all its GPUs."""
-    chosen = answer.best.replica
+    chosen = answer.best.pool.replica
     weights = chosen.memory.weights_gib * GIB * chosen.layout.gpus
     late = delay(weights, scaling)
     rates, risk = tenant.rates_per_s(fleet.hours), None

@@ -35,13 +35,13 @@ class Tenant(NamedTuple):
         return max(1, len(self.demanded.shares)) if self.demanded is not None else 1
 
     def rates_per_s(self, hours: int) -> tuple[float, ...] | None:
-        """Return requests/s hour by hour, the peak at every hour without a profile; None where no rate is known."""
+        """Requests/s hour by hour, the peak at every hour without a profile; None where no rate is known."""
         if self.demanded is None or self.demanded.busy_per_s is None:
             return None
         return over_hours(self.demanded.rates_per_s(sized=False) or (self.demanded.busy_per_s,), hours)
 
     def base_replicas(self, hours: int, rules: ProvisionRules) -> tuple[int, ...]:
-        """Return the replicas that each hour takes, at least the minimum, without the reserve."""
+        """The replicas that each hour takes, at least the minimum, without the reserve."""
         need = self.need
         each = tuple(
             min(
@@ -53,14 +53,14 @@ class Tenant(NamedTuple):
         return over_hours(each or (need.base,), hours)
 
     def parts(self) -> tuple[float, ...]:
-        """Return the demand to size for at each hour over that of the peak; chance is more of what is little."""
+        """The demand to size for at each hour over that of the peak; chance is more of what is little."""
         if self.demanded is None:
             return ()
         rates = self.demanded.rates_per_s(sized=True)
         return tuple(rate / max(rates) for rate in rates) or self.demanded.shares
 
     def replicas(self, hours: int, rules: ProvisionRules) -> tuple[int, ...]:
-        """Return the same with the reserve, which stays up at all hours."""
+        """The replicas that each hour takes, with the reserve, which stays up at all hours."""
         return tuple(base + self.size.reserve.replicas for base in self.base_replicas(hours, rules))
 
 
@@ -69,7 +69,7 @@ def _replicas(amount: float, per_replica: float) -> int:
 
 
 def grown(tenant: Tenant, times: float, rules: ProvisionRules) -> Tenant:
-    """Return a workload with so many times the demand."""
+    """A workload with `times` times the demand."""
     need = replace(tenant.need, demand=tenant.need.demand * times, base=tenant.need.replicas(times))
     return tenant._replace(need=need, size=size_of(need, rules))
 
@@ -95,18 +95,18 @@ class GpuPool(NamedTuple):
     reserve_gpus_apart: int
 
     def units_by_hour(self, gpus_per_unit: int) -> tuple[int, ...]:
-        """Return the whole servers or instances of so many GPUs that hold the replicas of each hour."""
+        """The whole servers or instances of `gpus_per_unit` GPUs that hold the replicas of each hour."""
         units = {held: _nodes(held, gpus_per_unit) for held in set(self.held_by_hour)}
         return tuple(units[held] for held in self.held_by_hour)
 
 
 def hours_of(tenants: Sequence[Tenant]) -> int:
-    """Return the hours that the profiles of all have in common: those of a day or of a week."""
+    """The hours that all profiles have in common: those of a day or of a week."""
     return math.lcm(*(tenant.hours for tenant in tenants))
 
 
 def pools_of(tenants: Sequence[Tenant], rules: ProvisionRules) -> tuple[GpuPool, ...]:
-    """Return the pools of a fleet: one for each workload on its own, one for each GPU type that others share."""
+    """The pools of a fleet: one for each workload on its own, one for each GPU type that others share."""
     hours = hours_of(tenants)
     shared: dict[str, list[Tenant]] = {}
     groups: list[list[Tenant]] = []
@@ -121,7 +121,7 @@ def pools_of(tenants: Sequence[Tenant], rules: ProvisionRules) -> tuple[GpuPool,
 
 
 def _pool(tenants: Sequence[Tenant], hours: int, rules: ProvisionRules) -> GpuPool:
-    """Return the pool of workloads on one type of GPU."""
+    """The pool of workloads on one type of GPU."""
     first = tenants[0]
     node = first.need.fit.gpus_per_node
     by_hour = [tenant.base_replicas(hours, rules) for tenant in tenants]
@@ -149,7 +149,7 @@ def _pool(tenants: Sequence[Tenant], hours: int, rules: ProvisionRules) -> GpuPo
 
 
 def reserve_of_pool(tenants: Sequence[Tenant], rules: ProvisionRules) -> list[tuple[int, int]]:
-    """Return the reserve of a pool as (GPUs of a replica, replicas).
+    """The reserve of a pool as (GPUs of a replica, replicas).
 
     A spare GPU can load any of the models, so the largest reserve is one for all. A target for each workload is not met by
     one reserve for all, so what it asks for adds up; only one node at a time is out for maintenance.

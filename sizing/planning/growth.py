@@ -33,7 +33,7 @@ class Growing(NamedTuple):
 
 
 def months_between(start: date, end: date) -> float:
-    """Return the months from one date to a later one, the days of the last as a share of it: growth does not jump."""
+    """The months from one date to a later one, the days of the last as a share of it: growth does not jump."""
     whole = (end.year - start.year) * MONTHS_PER_YEAR + end.month - start.month
     if _same_day(start, whole) > end:
         whole -= 1
@@ -42,14 +42,14 @@ def months_between(start: date, end: date) -> float:
 
 
 def month_after(start: date, months: int) -> str:
-    """Return the month so many after a date, as 2027-12."""
+    """The month that is `months` after a date, as 2027-12."""
     return f"{_first(start, months):%Y-%m}"
 
 
 def growing(
     per_month: float, start: date, until: date | None, size: Callable[[float], tuple[int, int, int]]
 ) -> Growing:
-    """Return how a size grows; `size` says (replicas, GPUs, nodes) of a demand that has grown so many times.
+    """How a size grows; `size` gives (replicas, GPUs, nodes) for a multiple of today's demand.
 
     Nodes are due in the month by whose end the demand takes them.
     """
@@ -87,13 +87,13 @@ def growing(
 
 
 def _first(start: date, months: int) -> date:
-    """Return the first day of the month so many after a date."""
+    """The first day of the month that is `months` after a date."""
     years, month = divmod(start.month - 1 + months, MONTHS_PER_YEAR)
     return date(start.year + years, month + 1, 1)
 
 
 def _same_day(start: date, months: int) -> date:
-    """Return the day so many months after a date, the last of a month that is too short."""
+    """The same day `months` later, the last of a month that is too short."""
     first = _first(start, months)
     last = _first(start, months + 1) - timedelta(days=1)
     return first.replace(day=min(start.day, last.day))

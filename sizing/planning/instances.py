@@ -28,7 +28,7 @@ class Contracts(NamedTuple):
 
 
 def contracts(gpu: Gpu, on_demand: tuple[float, str], rules: Scaling, offer: Price | None = None) -> Contracts:
-    """Return the prices of all contracts, from a price on demand and usual discounts.
+    """The prices of all contracts, from a price on demand and usual discounts.
 
     Of an offer its provider's other prices for as many GPUs count, where there are any.
     """
@@ -63,7 +63,7 @@ class Instances(NamedTuple):
 
 
 def instances(pools: Sequence[GpuPool], gpu: Gpu, provider: str) -> Instances:
-    """Return the provider's cheapest offer for pools of one type of GPU, each on instances of its own.
+    """The provider's cheapest offer for pools of one type of GPU, each on instances of its own.
 
     An offer counts that holds a replica in one instance; where none does, GPUs count as if instances were joined. Raises
     InputError where the provider has no price of the type.

@@ -127,7 +127,8 @@ def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
     )
     price = server.numbers["price_usd"].basis
     usd = usage.by_load(units * full.total, units * year.total)
-    return _option(usage, f"own ({server.title})", "own", units * per_s, usd, curve, uptime=each.uptime)._replace(
+    return _option(usage, "own", units * per_s, usd, (curve,), each.uptime)._replace(
+        name=f"own ({server.title})",
         units=units,
         gpus_per_unit=each.gpus,
         gpus=units * each.gpus,
@@ -187,7 +188,8 @@ def _rented(usage: Usage, offers: Iterable[Price], name: str, *, elastic: bool) 
     found = [_instances(usage, offer, elastic=elastic) for offer in offers]
     best = min(found, key=lambda instances: instances.usd.at_load)
     offer, capacity_per_s = best.offer, best.units * best.per_s
-    return _option(usage, name, "cloud", capacity_per_s, best.usd, *(each.curve for each in found))._replace(
+    return _option(usage, "cloud", capacity_per_s, best.usd, tuple(each.curve for each in found))._replace(
+        name=name,
         provider=offer.provider,
         follows_load=elastic,
         sku=offer.sku,
@@ -223,7 +225,8 @@ def api(usage: Usage, prices: ApiPrices) -> CostOption:
     full = usage.capacity_per_s
     usd = usage.by_load(a_year * full, a_year * usage.load_per_s)
     curve = CostCurve(0.0, NO_UNITS, per_1k / cost.REQUESTS)
-    return _option(usage, prices.name, "api", full, usd, curve)._replace(
+    return _option(usage, "api", full, usd, (curve,))._replace(
+        name=prices.name,
         gpu=None,
         usd_per_million_tokens=TokenCosts(*(usage.by_load(value, value) for value in tokens)),
         date=prices.date,
@@ -232,15 +235,15 @@ def api(usage: Usage, prices: ApiPrices) -> CostOption:
 
 
 def _option(
-    usage: Usage, name: str, kind: str, per_s: float, usd: ByLoad, *curves: CostCurve, uptime: float = 1.0
+    usage: Usage, kind: str, per_s: float, usd: ByLoad, curves: tuple[CostCurve, ...], uptime: float = 1.0
 ) -> CostOption:
-    """An option with the figures that follow from its yearly cost and what it serves."""
+    """An option without a name, with the figures that follow from its yearly cost and what it serves."""
     year = usd.at_load
     each = usage.by_load(
         cost.usd_per_1k_requests(usd.full_use, per_s, uptime), cost.usd_per_1k_requests(year, usage.load_per_s, uptime)
     )
     return CostOption(
-        name=name, kind=kind, provider=None, contract=None, follows_load=kind == "api", gpu=usage.gpu, sku=None,
+        name="", kind=kind, provider=None, contract=None, follows_load=kind == "api", gpu=usage.gpu, sku=None,
         units=None, gpus_per_unit=None, gpus=None, usd_per_gpu_hour=None, capacity_requests_per_s=per_s,
         utilisation_at_load=None, load=usage.load, load_requests_per_s=usage.load_per_s,
         usd_per_hour=year / demand.hours_per_year(), usd_per_month=year / MONTHS_PER_YEAR, usd_per_year=year,

@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     @property
     def gpus_over_budget(self) -> int:
         """GPUs that the plan takes beyond the budget of its first question, 0 within it or without one."""
-        budget = self.answers[0].found.outcome.question.rules.gpu_budget
+        budget = self.answers[0].outcome.question.rules.gpu_budget
         return 0 if budget is None or self.fleet is None else max(0, self.fleet.gpus - budget)
 
     @property
@@ -67,27 +67,29 @@ class Plan(NamedTuple):
 
 
 def plan(
-    workloads: Sequence[FleetWorkload],
+    workloads: Question | Sequence[FleetWorkload],
     rules: ProvisionRules,
     *,
     moves: Sequence[tuple[str, Question]] = (),
     seed: int | None = None,
     simulated: bool = True,
 ) -> Plan:
-    """Size a fleet of workloads, each answered as `estimate` does but for the fewest GPUs with its reserve.
+    """Size a fleet of workloads, or a question alone, each answered as `estimate` does but for the fewest GPUs with its reserve.
 
     `moves` are names of workloads with their question on other GPU types. With a `seed`, GPUs and cost are found over draws
     of what is uncertain. Raises InputError for more spare replicas than there are.
     """
     data = load_data()
+    if isinstance(workloads, Question):
+        workloads = [FleetWorkload(workloads.origin.workload_name or "workload", workloads)]
     answers = tuple(_answer(workload, rules, data, simulated=simulated) for workload in workloads)
     found = Plan(answers, rules, shelf.only(Scaling))
-    unmet = [each for each in answers if each.found.best is None]
+    unmet = [each for each in answers if each.outcome.confirmed is None]
     if unmet:
         helps = tuple(
             (each.workload.name, change)
             for each in unmet
-            for change in suggestions(each.found.outcome, data, simulated=simulated)
+            for change in suggestions(each.outcome, data, simulated=simulated)
         )
         return found._replace(suggestions=helps)
     try:
@@ -114,7 +116,7 @@ def _answer(workload: FleetWorkload, rules: ProvisionRules, data: Data, *, simul
 def _moved(fleet: Provision, name: str, question: Question, data: Data, *, simulated: bool) -> Moved:
     now = next(each for each in fleet.answers if each.workload.name == name)
     moved = _answer(now.workload._replace(question=question), fleet.rules, data, simulated=simulated)
-    if moved.found.best is None:
+    if moved.outcome.confirmed is None:
         return Moved(moved, None)
     return Moved(moved, provision([moved if each is now else each for each in fleet.answers], fleet.rules))
 

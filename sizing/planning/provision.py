@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sizing.answers.search import Evaluated
+from sizing.answers.answer import Answer, Outcome
 from sizing.catalog.prices import source_of, usd_per_gpu_hour
 from sizing.planning.fleet import GpuPool, Sharing, Tenant, hours_of, peak_of_sums, pools_of
 from sizing.planning.instances import Instances, instances
-from sizing.planning.query import SearchResult
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import need_of, size_of
 from sizing.question.question import Question
@@ -34,14 +33,14 @@ class PlanAnswer(NamedTuple):
     """What the search found for a workload."""
 
     workload: FleetWorkload
-    found: SearchResult
+    outcome: Outcome
 
     @property
-    def best(self) -> Evaluated:
+    def best(self) -> Answer:
         """The answer. Raises ValueError where there is none."""
-        if self.found.best is None:
+        if self.outcome.confirmed is None:
             raise ValueError(f"{self.workload.name} has no answer")
-        return self.found.best
+        return self.outcome.confirmed
 
 
 class UnitPrice(NamedTuple):
@@ -83,7 +82,7 @@ class Provision(NamedTuple):
     @property
     def gpu_types(self) -> dict[str, GpuType]:
         """The GPU types by id."""
-        return {answer.best.replica.gpu_type.id: answer.best.replica.gpu_type for answer in self.answers}
+        return {answer.best.pool.replica.gpu_type.id: answer.best.pool.replica.gpu_type for answer in self.answers}
 
     @property
     def peak_requests_per_s(self) -> float:
@@ -134,12 +133,12 @@ def provision(answers: Sequence[PlanAnswer], rules: ProvisionRules) -> Provision
 
 
 def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
-    best, question = answer.best, answer.found.outcome.question
+    best, question = answer.best, answer.outcome.question
     need = need_of(best, question)
     if question.origin.demanded is None:  # so many GPUs, whose spare ones serve nothing
         need = need.without(rules.spare)
     size, workload = size_of(need, rules), answer.workload
-    return Tenant(workload.name, best.replica.gpu_type.id, workload.pool, need, size, question.origin.demanded)
+    return Tenant(workload.name, best.pool.replica.gpu_type.id, workload.pool, need, size, question.origin.demanded)
 
 
 def peak_of(answer: PlanAnswer, tenant: Tenant) -> float:

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from sizing.answers.search import Evaluated, Outcome, preference, search
+from sizing.answers.answer import Order, Outcome, preference
+from sizing.answers.search import search
 from sizing.question.question import Question
 from sizing.specs.data import Data
 
 if TYPE_CHECKING:  # the simulator is loaded where an answer is simulated
     from sizing.answers.advice import Suggestion
-    from sizing.answers.verify import Order, Verified
 
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
 
 
-class SearchResult(NamedTuple):
-    """What a search found; `verified` is None where nothing was simulated."""
-
-    outcome: Outcome
-    verified: Verified | None
-
-    @property
-    def best(self) -> Evaluated | None:
-        """The answer, None where there is none or the simulation did not confirm it."""
-        return None if self.verified is not None and not self.verified.passed else self.outcome.best
-
-
-def answer(question: Question, data: Data, *, simulated: bool, order: Order = preference) -> SearchResult:
+def answer(question: Question, data: Data, *, simulated: bool, order: Order = preference) -> Outcome:
     """Search for the answer that comes first in `order`; `simulated` confirms it."""
     outcome = search(question, question.space.gpu_types, question.space.precisions, data)
     if order is not preference:
-        ranked = sorted(outcome.ranked, key=lambda found: order(found, outcome.question))
-        outcome = Outcome(outcome.question, tuple(ranked), outcome.rejected)
-    if not simulated or outcome.best is None:
-        return SearchResult(outcome, None)
+        ranked = sorted(outcome.answers, key=lambda found: order(found, outcome.question))
+        outcome = replace(outcome, answers=tuple(ranked))
+    if not simulated:
+        return outcome
     from sizing.answers.verify import verify
 
-    verified = verify(outcome, question.origin.workload.tokens, order=order)
-    return SearchResult(verified.outcome, verified)
+    return verify(outcome, question.origin.workload.tokens, data, order=order)
 
 
 def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
@@ -48,11 +36,10 @@ def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Sugge
     space, tokens = outcome.question.space, outcome.question.origin.workload.tokens
 
     def confirm(changed: Outcome) -> Outcome | None:
-        if not simulated or changed.best is None:
-            return changed if changed.best is not None else None
-        from sizing.answers.verify import verify
+        if simulated:
+            from sizing.answers.verify import verify
 
-        tried = verify(changed, tokens, tries=CONFIRMING_TRIES)
-        return tried.outcome if tried.passed else None
+            changed = verify(changed, tokens, data, tries=CONFIRMING_TRIES)
+        return changed if changed.confirmed is not None else None
 
     return advice.suggestions(outcome, space.gpu_types, space.precisions, data, confirm)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sizing.answers.search import Evaluated, preference
+from sizing.answers.answer import Answer, preference
 from sizing.planning.rules import ProvisionRules
 from sizing.question.question import Question
 from sizing.specs import demand as capacity
@@ -50,7 +50,7 @@ class Fit(NamedTuple):
 
 
 def packed(replicas: Mapping[int, int], gpus_per_node: int) -> int:
-    """Return the nodes that replicas take together, by GPUs of a replica; the largest are placed first, where they fit tightest."""
+    """The nodes that replicas take together, by GPUs of a replica; the largest are placed first, where they fit tightest."""
     nodes, free = 0, Counter[int]()
     for size in sorted(replicas, reverse=True):
         count = replicas[size]
@@ -90,14 +90,14 @@ class UnreachableError(Exception):
 
 
 def up(n: int, k: int, availability: float) -> float:
-    """Return P(at least k of n are up) = sum over i >= k of C(n, i) A^i (1 - A)^(n - i), each up by itself with A."""
+    """P(at least k of n are up) = sum over i >= k of C(n, i) A^i (1 - A)^(n - i), each up by itself with A."""
     if not 0 <= k <= n:
         return 0.0
     return min(1.0, math.fsum(_exactly(n, down, 1 - availability) for down in range(n - k + 1)))
 
 
 def fewest(k: int, availability: float, target: float) -> int | None:
-    """Return the fewest n of which at least k are up with the target's probability, None where none is enough."""
+    """The fewest n of which at least k are up with the target's probability, None where none is enough."""
     spare = 1  # doubled until it is enough: few are, and the sums are as long as the spare are many
     while spare < MOST_SPARE and not reaches(up(k + spare, k, availability), target):
         spare = min(2 * spare, MOST_SPARE)
@@ -107,7 +107,7 @@ def fewest(k: int, availability: float, target: float) -> int | None:
 
 
 def up_by_node(n: int, k: int, availability: float, fit: Fit) -> float:
-    """Return the same where the replicas of a node fail with it, spread evenly over as few nodes as hold them."""
+    """`up` where the replicas of a node fail with it, spread evenly over as few nodes as hold them."""
     nodes = fit.nodes(n)
     if fit.replicas_per_node <= 1 or nodes == 0:
         return up(n, k, availability)
@@ -124,7 +124,7 @@ def up_by_node(n: int, k: int, availability: float, fit: Fit) -> float:
 
 
 def fewest_by_node(k: int, availability: float, target: float, fit: Fit) -> int | None:
-    """Return the fewest replicas of which at least k are up with the target's probability where whole nodes fail."""
+    """The fewest replicas of which at least k are up with the target's probability where whole nodes fail."""
     most = _most_by_node(k, fit)
     if not reaches(up_by_node(most, k, availability, fit), target):
         return None
@@ -132,7 +132,7 @@ def fewest_by_node(k: int, availability: float, target: float, fit: Fit) -> int 
 
 
 def enough(k: int, target: float, fit: Fit, *, by_node: bool) -> float:
-    """Return the least availability of a replica with which the largest reserve reaches a target, to the fourth digit."""
+    """The least availability of a replica with which the largest reserve reaches a target, to the fourth digit."""
     most = _most_by_node(k, fit) if by_node else k + MOST_SPARE
     low, high = 0.0, 1.0
     while high - low > DIGITS_OF_AVAILABILITY:
@@ -143,12 +143,12 @@ def enough(k: int, target: float, fit: Fit, *, by_node: bool) -> float:
 
 
 def reaches(chance: float, target: float) -> bool:
-    """Say whether a probability is as high as a target, but for the rounding of its sum."""
+    """Whether a probability is as high as a target, but for the rounding of its sum."""
     return chance >= target - CHANCE_ROUNDING
 
 
 def _most_by_node(k: int, fit: Fit) -> int:
-    """Return the most replicas that are tried, on full nodes."""
+    """The most replicas that are tried, on full nodes."""
     each = max(1, fit.replicas_per_node)
     return -(-(k + MOST_SPARE) // each) * each
 
@@ -168,23 +168,19 @@ HUNDREDTHS = 1e4  # of a per cent in a whole: availabilities are said to two dec
 class Reserve(NamedTuple):
     """Replicas on top of those that the peak takes.
 
-    `failures` is the larger of the spare ones that were asked for and those that keep the availability; `maintenance` are
-    those that are lost while one node is out of service.
+    `replicas` are the larger of the `spare` ones that were asked for and those `for_availability`, and `maintenance`: those
+    that are lost while one node is out of service.
     """
 
     spare: int
     for_availability: int
     maintenance: int
+    replicas: int
 
     @property
     def failures(self) -> int:
         """What stands in for failed replicas."""
         return max(self.spare, self.for_availability)
-
-    @property
-    def replicas(self) -> int:
-        """All of them."""
-        return self.failures + self.maintenance
 
 
 class Size(NamedTuple):
@@ -212,11 +208,11 @@ class Need:
     in_flight: bool
 
     def replicas(self, times: float = 1.0) -> int:
-        """Return the replicas that so many times the demand takes, with its headroom, rounded up once."""
+        """The replicas that `times` times the demand takes, with its headroom, rounded up once."""
         return capacity.replicas_for(times * self.demand * (1 + self.headroom), self.per_replica)
 
     def without(self, replicas: int) -> Need:
-        """Return the same with so many of its replicas kept idle, and less served. Raises InputError where none is left."""
+        """This need with `replicas` of its replicas kept idle, and less served. Raises InputError where none is left."""
         if replicas >= self.base:
             message = f"{replicas} spare of {self.base} replicas leave none to serve"
             raise InputError(Fault(message, field="--spare", allowed=f"at most {self.base - 1}"))
@@ -224,31 +220,29 @@ class Need:
         return replace(self, base=left, demand=self.per_replica * left)
 
 
-def need_of(best: Evaluated, question: Question) -> Need:
-    """Return the need of an answer of the search.
+def need_of(best: Answer, question: Question) -> Need:
+    """The need of an answer of the search.
 
     What one replica serves is the most within all limits; where a simulation asked for more replicas than that most
     explains, it is the load that was confirmed.
     """
-    layout, gpu = best.replica.layout, best.replica.gpu_type.gpu
-    fit = Fit(layout.gpus, gpu.datasheet.node.gpus)
-    demand = question.target.concurrency or question.target.requests_per_s
-    in_flight = question.target.concurrency is not None
+    pool, target = best.pool, question.target
+    fit = Fit(pool.replica.layout.gpus, pool.replica.gpu_type.gpu.datasheet.node.gpus)
+    most, in_flight = pool.capacity.amount, target.concurrency is not None
+    demand = target.concurrency or target.requests_per_s
     if demand is None:
-        most = best.most_per_replica
-        return Need(most * best.replicas, most, 0.0, fit, best.replicas, in_flight)
-    found = Need(float(demand), best.most_per_replica, question.rules.headroom, fit, best.replicas, in_flight)
-    if found.replicas() != best.replicas:
-        confirmed = found.demand * (1 + found.headroom) / best.replicas
-        found = replace(found, per_replica=confirmed)
+        return Need(most * pool.count, most, 0.0, fit, pool.count, in_flight)
+    found = Need(float(demand), most, question.rules.headroom, fit, pool.count, in_flight)
+    if found.replicas() != pool.count:
+        found = replace(found, per_replica=found.demand * (1 + found.headroom) / pool.count)
     return found
 
 
 def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:
-    """Return the reserve of so many replicas. Raises UnreachableError for a target that none of a sensible size reaches."""
+    """The reserve of `base` replicas. Raises UnreachableError for a target that no sensible reserve reaches."""
     lost = fit.replicas_lost_with_a_node if rules.maintenance else 0
     if rules.availability is None or rules.unit_availability is None:
-        return Reserve(rules.spare, 0, lost)
+        return Reserve(rules.spare, 0, lost, rules.spare + lost)
     unit, target = of_replica(fit, rules.unit_availability), rules.availability
     found = fewest(base, unit, target)
     if rules.by_node:
@@ -259,31 +253,32 @@ def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:
             f"nodes that are up {rules.unit_availability * 100:.3g} % of it; nodes from "
             f"{_node_needed(base, target, fit, rules) * 100:.2f} % on would"
         )
-    return Reserve(rules.spare, found - base, lost)
+    spare = found - base
+    return Reserve(rules.spare, spare, lost, max(rules.spare, spare) + lost)
 
 
 def _node_needed(base: int, target: float, fit: Fit, rules: ProvisionRules) -> float:
-    """Return the least availability of a node that reaches a target with the largest reserve."""
+    """The least availability of a node that reaches a target with the largest reserve."""
     unit = enough(base, target, fit, by_node=rules.by_node)
     return math.ceil(float(unit ** (1 / fit.nodes_per_replica)) * HUNDREDTHS) / HUNDREDTHS
 
 
 def of_replica(fit: Fit, node_availability: float) -> float:
-    """Return the availability of a replica: that of all nodes that it spans together."""
+    """The availability of a replica: that of all nodes that it spans together."""
     return float(node_availability**fit.nodes_per_replica)
 
 
 def size_of(need: Need, rules: ProvisionRules) -> Size:
-    """Return the size of a need with its reserve."""
+    """The size of a need with its reserve."""
     reserve = reserve_of(need.base, need.fit, rules)
     total = need.base + reserve.replicas
     return Size(need.base, reserve, total, total * need.fit.gpus_per_replica, need.fit.nodes(total))
 
 
-def order_with(rules: ProvisionRules) -> Callable[[Evaluated, Question], tuple[float, ...]]:
-    """Return the order of preference among sizes that counts their reserves: many small replicas spare less than few large ones."""
+def order_with(rules: ProvisionRules) -> Callable[[Answer, Question], tuple[float, ...]]:
+    """The order of preference among sizes that counts their reserves: many small replicas spare less than few large ones."""
 
-    def order(found: Evaluated, question: Question) -> tuple[float, ...]:
+    def order(found: Answer, question: Question) -> tuple[float, ...]:
         first, *others = preference(found, question)
         if question.target.requests_per_s is None and question.target.concurrency is None:
             return (first, *others)

@@ -128,10 +128,10 @@ def of_fleet(fleet: Provision) -> list[Uncertain]:
 
 
 def _uncertain(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> Uncertain:
-    best, question = answer.best, answer.found.outcome.question
-    workload, defaults, gpu_type = question.origin.workload, question.origin.defaults, best.replica.gpu_type
+    best, question = answer.best, answer.outcome.question
+    workload, defaults, gpu_type = question.origin.workload, question.origin.defaults, best.pool.replica.gpu_type
     in_flight = question.target.concurrency or best.requests_per_s * best.latency_s("e2e")["mean"]
-    situation = situation_of(question, gpu_type.gpu, region(in_flight / best.replicas))
+    situation = situation_of(question, gpu_type.gpu, region(in_flight / best.pool.count))
     arrivals = None
     if workload.demand is not None and workload.demand.trace is not None:
         rows = traces.load_trace(expanded(workload.demand.trace))
@@ -150,7 +150,7 @@ def _uncertain(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> Uncertai
 def _bases(
     one: Uncertain, random: np.random.Generator, draws: int, rules: ProvisionRules, *, prefix: str
 ) -> tuple[list[_Input], Floats]:
-    """Return the inputs drawn for a workload, and the replicas without reserve by draw and hour."""
+    """The inputs drawn for a workload, and the replicas without reserve by draw and hour."""
     drawn = {field: random.uniform(span.low, span.high, draws) for field, span in one.workload.uncertain.items()}
     inputs = [
         _Input(f"{prefix}{field}", f"uniform, {span.low:g} to {span.high:g}", drawn[field])
@@ -178,7 +178,7 @@ def _lognormal(random: np.random.Generator, band: Band, draws: int) -> Floats:
 
 
 def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
-    """Return the demand at the peak of every draw: the resolution of the workload with the numbers drawn."""
+    """The demand at the peak of every draw: the resolution of the workload with the numbers drawn."""
     if not drawn or one.workload.demand is None or one.tenant.demanded is None:
         return np.full(draws, one.tenant.need.demand)
     found = np.empty(draws)
@@ -204,7 +204,7 @@ def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
 
 
 def _failures(tenant: Tenant, bases: Floats, rules: ProvisionRules) -> Floats:
-    """Return the replicas that stand in for failed ones at each size, worked out once for each."""
+    """The replicas that stand in for failed ones at each size, worked out once for each."""
     sizes, where = np.unique(bases, return_inverse=True)
     return np.array([float(reserve_of(int(size), tenant.need.fit, rules).failures) for size in sizes])[where]
 
@@ -212,7 +212,7 @@ def _failures(tenant: Tenant, bases: Floats, rules: ProvisionRules) -> Floats:
 def _gpus(
     fleet: Sequence[Uncertain], bases: Sequence[Floats], failures: Sequence[Floats], rules: ProvisionRules
 ) -> tuple[Floats, Floats | None]:
-    """Return GPUs in all and $ an hour of every draw; workloads that share a pool add up hour by hour."""
+    """GPUs in all and $ an hour of every draw; workloads that share a pool add up hour by hour."""
     hours = math.lcm(*(base.shape[1] for base in bases))
     total, usd = np.zeros(bases[0].shape[0]), np.zeros(bases[0].shape[0])
     pools: dict[str, list[int]] = {}
@@ -234,7 +234,7 @@ def _gpus(
 
 
 def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: ProvisionRules) -> Floats:
-    """Return the GPUs in reserve of a pool, as `fleet.reserve_of_pool` does."""
+    """The GPUs in reserve of a pool, as `fleet.reserve_of_pool` has them."""
     for_failures = np.array([count * fit.gpus_per_replica for count, fit in zip(failures, fits, strict=True)])
     out = np.array([fit.replicas_lost_with_a_node * fit.gpus_per_replica * rules.maintenance for fit in fits])
     together: Floats
@@ -246,7 +246,7 @@ def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: ProvisionRu
 
 
 def _paid_for(gpus: Floats, fits: Sequence[Fit], per_instance: int) -> Floats:
-    """Return the GPUs of the whole instances that hold so many; what replicas leave idle in them counts as that of the largest."""
+    """The GPUs of the whole instances that hold `gpus`; what replicas leave idle counts as that of the largest."""
     fit = Fit(max(fit.gpus_per_replica for fit in fits), per_instance)
     used = (
         fit.gpus_per_replica * max(1, fit.replicas_per_node) / fit.nodes_per_replica
@@ -256,7 +256,7 @@ def _paid_for(gpus: Floats, fits: Sequence[Fit], per_instance: int) -> Floats:
 
 
 def _quantiles(values: Floats) -> Quantiles:
-    """Return values that were drawn, none between two of them: half a GPU is none."""
+    """Values that were drawn, none between two of them: half a GPU is none."""
     return Quantiles(*(float(value) for value in np.quantile(values, SHARES, method="inverted_cdf")))
 
 
@@ -270,7 +270,7 @@ def _influences(inputs: Sequence[_Input], gpus: Floats, usd: Floats | None) -> l
 
 
 def rank_correlation(one: Floats, other: Floats) -> float:
-    """Return Spearman's rank correlation, 0 where either is the same throughout; equal values share their mean rank."""
+    """Spearman's rank correlation, 0 where either is the same throughout; equal values share their mean rank."""
     first, second = _ranks(one), _ranks(other)
     spread = float(first.std() * second.std())
     return float(np.mean((first - first.mean()) * (second - second.mean()))) / spread if spread else 0.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from sizing.answers.search import Evaluated
+from sizing.answers.answer import Answer
 from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.size import need_of
 from sizing.question.demand import says_shape
 from sizing.question.question import Question
-from sizing.replica.capacity import Capacity, point_at_rate
+from sizing.replica.capacity import point_at_rate
 from sizing.specs import demand
 from sizing.specs.workload import Planning
 
@@ -73,20 +73,18 @@ class Usage(NamedTuple):
         return replicas * self.per_replica_per_s * SECONDS_PER_DAY / self.sized_to_load
 
 
-def usage_of(best: Evaluated, question: Question, planning: Planning, split: Split) -> Usage:
+def usage_of(best: Answer, question: Question, planning: Planning, split: Split) -> Usage:
     """What an answer of the search serves; `planning` says how far the mean of requests in flight is below the peak."""
     each = full_use_per_replica(best, question)
-    load, per_s, sized_per_s = _load(best, question, planning, each * best.replicas)
+    load, per_s, sized_per_s = _load(best, question, planning, each * best.pool.count)
     service = question.service
     return Usage(
-        best.replica.gpu_type.name, service.isl, service.osl, best.replicas, best.replica.layout.gpus, each, load, per_s,
+        best.pool.replica.gpu_type.name, service.isl, service.osl, best.pool.count, best.pool.replica.layout.gpus, each, load, per_s,
         max(1.0, sized_per_s / per_s), split, _input_shares(best, per_s),
     )  # fmt: skip
 
 
-def _load(
-    best: Evaluated, question: Question, planning: Planning, capacity_per_s: float
-) -> tuple[LoadKind, float, float]:
+def _load(best: Answer, question: Question, planning: Planning, capacity_per_s: float) -> tuple[LoadKind, float, float]:
     """The load that a year is counted at, and the rate that is sized for, in requests/s.
 
     Requests in flight are as many requests/s as the deployment answers while they are all there.
@@ -103,23 +101,24 @@ def _load(
     return ("stated_demand", busy, sized_per_s) if mean is None else ("mean_load", mean, sized_per_s)
 
 
-def full_use_per_replica(best: Evaluated, question: Question) -> float:
+def full_use_per_replica(best: Answer, question: Question) -> float:
     """Requests/s of one replica at full use: the most within all limits.
 
     Where a simulation asked for more replicas than that explains, it is the rate that the simulation confirmed.
     """
-    need = need_of(best, question)
+    need, pool = need_of(best, question), best.pool
     if not need.in_flight:
         return need.per_replica
-    explained = demand.replicas_for(need.demand * (1 + need.headroom), best.most_per_replica) == best.replicas
-    return best.most_requests_per_s if explained else best.requests_per_s / best.replicas
+    explained = demand.replicas_for(need.demand * (1 + need.headroom), pool.capacity.amount) == pool.count
+    return pool.capacity.requests_per_s if explained else best.requests_per_s / pool.count
 
 
-def _input_shares(best: Evaluated, load_per_s: float) -> ByLoad:
+def _input_shares(best: Answer, load_per_s: float) -> ByLoad:
+    pool, most = best.pool, best.pool.capacity
+
     def share(decoding: float) -> float:
-        prefill_s, decode_s = best.load.phases_s(decoding)
+        prefill_s, decode_s = pool.load.phases_s(decoding)
         return prefill_s / (prefill_s + decode_s)
 
-    most = Capacity(best.most_per_replica, best.most_requests_per_s, best.most_decoding, best.binding)
-    rate = min(load_per_s / best.replicas, best.most_requests_per_s)
-    return ByLoad(share(best.most_decoding), share(point_at_rate(best.load, rate, most).decoding))
+    rate = min(load_per_s / pool.count, most.requests_per_s)
+    return ByLoad(share(most.decoding), share(point_at_rate(pool.load, rate, most).decoding))

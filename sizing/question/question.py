@@ -57,6 +57,11 @@ class SeparatePools:
     decode: PoolSpace
     facts: HandOver
 
+    @property
+    def given(self) -> tuple[int | None, int | None]:
+        """Replicas of each pool where they are given."""
+        return self.prefill.pool.replicas, self.decode.pool.replicas
+
     def by_type(self, gpu_types: Iterable[GpuType]) -> tuple[SeparatePools, ...]:
         """These pools on each GPU type, which both are of unless they name their own; once where both do."""
         found: dict[tuple[str, str], SeparatePools] = {}

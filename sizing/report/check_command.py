@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from sizing.answers.search import Evaluated
+from sizing.answers.answer import Answer, Pool
 from sizing.catalog.paths import expanded
 from sizing.catalog.shelf import is_path
 from sizing.model.architecture import SIZES
@@ -15,22 +14,19 @@ from sizing.question.question import Question, SeparatePools
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 
-if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
-    from sizing.answers.pools import Pooled
-
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
 
 
-def simulate(best: Evaluated, question: Question) -> str:
+def simulate(best: Answer, question: Question) -> str:
     """Return the command line, quoted for a shell; its limits are those asked for, so its exit code says whether they hold."""
-    chosen = best.replica
+    chosen = best.pool.replica
     options = {
         "-m": question.origin.workload.model,
         "-g": gpu_argument(chosen.gpu_type, question),
         "--precision": chosen.precision,
         "--kv-precision": question.service.kv_precision if question.service.kv_precision != "auto" else None,
         "--engine": f"{question.service.engine.name}:{question.service.engine_version}",
-        **{f"--{name}": size for name, size in _layout(best).items() if size > 1 or name == "tp"},
+        **{f"--{name}": size for name, size in _layout(best.pool).items() if size > 1 or name == "tp"},
         **_serving(question),
         "--task": question.service.task if question.service.model.pooled else None,
         **_optimised(question),
@@ -42,7 +38,7 @@ def simulate(best: Evaluated, question: Question) -> str:
     return shlex.join(("llmsize", "simulate", *words))
 
 
-def simulate_pools(pooled: Pooled, question: Question, sides: SeparatePools) -> str:
+def simulate_pools(pooled: Answer, question: Question, sides: SeparatePools) -> str:
     """Return the command line that drives the demand through both pools of a disaggregated answer."""
     pools = {"prefill": (pooled.prefill, sides.prefill), "decode": (pooled.decode, sides.decode)}
     text = ",".join(f"{name}={_pool(pool, side.pool.gpu, question)}" for name, (pool, side) in pools.items())
@@ -63,9 +59,9 @@ def simulate_pools(pooled: Pooled, question: Question, sides: SeparatePools) -> 
     return shlex.join(("llmsize", "simulate", *words))
 
 
-def _pool(pool: Evaluated, named: str | None, question: Question) -> str:
+def _pool(pool: Pool, named: str | None, question: Question) -> str:
     layout = "".join(f"{name}{size}" for name, size in _layout(pool).items() if size > 1 or name == "tp")
-    return f"{pool.replicas}x{named or gpu_argument(pool.replica.gpu_type, question)}:{layout}"
+    return f"{pool.count}x{named or gpu_argument(pool.replica.gpu_type, question)}:{layout}"
 
 
 def gpu_argument(gpu_type: GpuType, question: Question) -> str:
@@ -78,9 +74,8 @@ def gpu_argument(gpu_type: GpuType, question: Question) -> str:
     return gpu_type.id
 
 
-def _layout(best: Evaluated) -> dict[str, int]:
-    layout = best.replica.layout
-    return {name: getattr(layout, name) for name in SIZES}
+def _layout(pool: Pool) -> dict[str, int]:
+    return {name: getattr(pool.replica.layout, name) for name in SIZES}
 
 
 def _serving(question: Question) -> dict[str, float | str | None]:
@@ -141,17 +136,17 @@ def _lengths(question: Question) -> dict[str, float | None]:
     }
 
 
-def _load(best: Evaluated, question: Question) -> dict[str, str]:
+def _load(best: Answer, question: Question) -> dict[str, str]:
     """Return the load of all replicas, or of one where they are many: a rate, a number in flight, or a batch."""
     alike = not question.service.extras.cached.varies  # one replica finds what one of many does
-    count = 1 if best.replicas > MOST_REPLICAS and alike else best.replicas
-    share = count / best.replicas
+    count = 1 if best.pool.count > MOST_REPLICAS and alike else best.pool.count
+    share = count / best.pool.count
     replicas = {"--replicas": str(count)} if count > 1 else {}
     if question.target.concurrency is not None:
         # None of the replicas may stay idle.
         return {**replicas, "--concurrency": str(max(count, math.ceil(question.target.concurrency * share)))}
     if question.target.offline and question.target.requests_per_s is None:
-        return {**replicas, "--concurrency": str(count * best.load.slots)}
+        return {**replicas, "--concurrency": str(count * best.pool.load.slots)}
     return {**replicas, "--rps": f"{best.requests_per_s * share:.6g}"}
 
 

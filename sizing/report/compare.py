@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sizing.answers.answer import Answer
-from sizing.answers.compare import Compared, ComparedPools, place
+from sizing.answers.answer import Answer, Outcome
+from sizing.answers.compare import place
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -158,32 +158,32 @@ class Ranked(NamedTuple):
     assumptions: tuple[Assumption, ...]
 
 
-def ranked(found: Compared | ComparedPools, sort: Objective, replaced: int | None = None) -> Ranked:
-    """Return a candidate from what was found of it; `replaced` is how many GPUs it is to take the place of."""
-    best, candidate = found.best, _unserved(found)
+def ranked(outcome: Outcome, sort: Objective, replaced: int | None = None) -> Ranked:
+    """Return a candidate from its outcome; `replaced` is how many GPUs it is to take the place of."""
+    best, candidate = outcome.answer, _unserved(outcome)
     if best is None:
         return Ranked(place(None, sort), candidate, ())
-    rests_on = tuple(dict.fromkeys(_rests_on(found, best)))
-    candidate = _served(candidate, found, best)._replace(
+    rests_on = tuple(dict.fromkeys(_rests_on(outcome, best)))
+    candidate = _served(candidate, outcome, best)._replace(
         gpus_per_replaced_gpu=best.gpus / replaced if replaced else None,
         assumed=sum(entry.kind == "assumed" for entry in rests_on),
     )
     return Ranked(place(best, sort), candidate, rests_on)
 
 
-def _unserved(found: Compared | ComparedPools) -> CompareCandidate:
+def _unserved(outcome: Outcome) -> CompareCandidate:
     """Return a candidate with what is known of it without an answer, and its layout where it has one."""
-    question, options = _request(found), _options(found)
-    limit, reason = _limit(found)
+    question, gpu_types = outcome.question, _gpu_types(outcome)
+    limit, reason = _limit(outcome)
     return CompareCandidate(
-        gpu=" + ".join(dict.fromkeys(option.name for option in options)),
-        gpu_id=_common(option.id for option in options),
-        weight_precision=found.precision or question.service.model.quantisation.precision,
+        gpu=" + ".join(dict.fromkeys(gpu_type.name for gpu_type in gpu_types)),
+        gpu_id=_common(gpu_type.id for gpu_type in gpu_types),
+        weight_precision=question.space.precisions[0] or question.service.model.quantisation.precision,
         feasible=False,
         gpus_per_replica=None,
-        **as_one(found.best),
+        **as_one(outcome.answer),
         **dict.fromkeys(NUMBERS),
-        limited=dict(_limited(found.best, question)),
+        limited=dict(_limited(outcome.answer, question)),
         bands={},
         price_source=None,
         limit=limit,
@@ -191,20 +191,20 @@ def _unserved(found: Compared | ComparedPools) -> CompareCandidate:
         verified=False,
         borrowed_kernels=None,
         notes=(),
-        disaggregated=isinstance(found, ComparedPools),
+        disaggregated=question.space.pools is not None,
         pools=None,
     )
 
 
-def _served(candidate: CompareCandidate, found: Compared | ComparedPools, best: Answer) -> CompareCandidate:
+def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> CompareCandidate:
     """Return a candidate with the figures of its answer."""
-    question, parts = _request(found), tuple(best.parts.values())
-    in_flight, most, headroom = _load(found)
+    question = outcome.question
+    in_flight, most, headroom = _load(best, outcome)
     return candidate._replace(
-        weight_precision=parts[-1].replica.plan.weight_format,
+        weight_precision=best.decode.replica.plan.weight_format,
         feasible=True,
         gpus=best.gpus,
-        gpus_per_replica=parts[0].replica.layout.gpus if len(parts) == 1 else None,
+        gpus_per_replica=None if best.separate else best.pool.replica.layout.gpus,
         requests_per_s=best.requests_per_s,
         requests_per_s_per_gpu=best.requests_per_s / best.gpus,
         concurrency=in_flight,
@@ -213,28 +213,25 @@ def _served(candidate: CompareCandidate, found: Compared | ComparedPools, best: 
         ttft_ms=mean_ms(best, "ttft_ms", question),
         itl_ms=mean_ms(best, "itl_ms", question),
         e2e_ms=mean_ms(best, "e2e_ms", question),
-        bands=dict(_bands(found)) if isinstance(found, Compared) else {},
+        bands={} if best.separate else dict(_bands(best, outcome)),
         usd_per_hour=best.usd_per_hour,
         usd_per_million_output_tokens=usd_per_million_output_tokens(best, question),
         usd_per_million_tokens=usd_per_million_tokens(best, question),
-        price_source=_common(option.price_source for option in _options(found)),
+        price_source=_common(gpu_type.price_source for gpu_type in _gpu_types(outcome)),
         power_w=best.power_w,
         kwh_per_million_output_tokens=kwh_per_million_output_tokens(best, question),
-        verified=found.checked is not None,
-        borrowed_kernels=any(choice.borrowed_from for part in parts for choice in part.load.kernels.used.values()),
-        notes=tuple(dict.fromkeys(note for part in parts for note in part.replica.plan.notes)),
-        pools=pools.shapes(found.best) if isinstance(found, ComparedPools) and found.best is not None else None,
+        verified=outcome.tries > 0,
+        borrowed_kernels=any(choice.borrowed_from for pool in best.pools for choice in pool.load.kernels.used.values()),
+        notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
+        pools=pools.shapes(best) if best.separate else None,
     )
 
 
-def _request(found: Compared | ComparedPools) -> Question:
-    return found.outcome.question if isinstance(found, Compared) else found.found.question
-
-
-def _options(found: Compared | ComparedPools) -> tuple[GpuType, ...]:
-    if isinstance(found, Compared):
-        return (found.gpu_type,)
-    return found.pools.prefill.gpu_types[0], found.pools.decode.gpu_types[0]
+def _gpu_types(outcome: Outcome) -> tuple[GpuType, ...]:
+    space = outcome.question.space
+    if space.pools is None:
+        return space.gpu_types
+    return space.pools.prefill.gpu_types[0], space.pools.decode.gpu_types[0]
 
 
 def _common(values: Iterable[str | None]) -> str | None:
@@ -243,15 +240,13 @@ def _common(values: Iterable[str | None]) -> str | None:
     return distinct.pop() if len(distinct) == 1 else None
 
 
-def _load(found: Compared | ComparedPools) -> tuple[float | None, float | None, float | None]:
+def _load(best: Answer, outcome: Outcome) -> tuple[float, float, float]:
     """Return requests in flight by Little's law, the most requests/s within the limits and the headroom up to these."""
-    if found.best is None:
-        return None, None, None
-    if isinstance(found, Compared):
-        load = load_figures(found.best, found.outcome)
+    if not best.separate:
+        load = load_figures(best, outcome)
         return load.concurrency, load.max_requests_per_s, load.headroom
-    per_s, most = found.best.requests_per_s, found.best.most_requests_per_s
-    return per_s * found.best.latency_s("e2e")["mean"], most, max(0.0, most / per_s - 1)
+    per_s, most = best.requests_per_s, best.most_requests_per_s
+    return per_s * best.latency_s("e2e")["mean"], most, max(0.0, most / per_s - 1)
 
 
 def _limited(best: Answer | None, question: Question) -> Iterator[tuple[str, Limited | None]]:
@@ -264,11 +259,8 @@ def _limited(best: Answer | None, question: Question) -> Iterator[tuple[str, Lim
             yield name, Limited(limit["statistic"], value, limit["ms"])
 
 
-def _bands(found: Compared) -> Iterator[tuple[str, ErrorBand]]:
+def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
     """Yield the bands of a candidate's figures, by their names."""
-    best, outcome = found.best, found.outcome
-    if best is None:
-        return
     load = load_figures(best, outcome)
     known = bands.bounds(bands.of_load(best, outcome, load, throughput(best, outcome), latency(best)))
     paths = {name: f"latency.{name}.mean" for name in LATENCIES}
@@ -279,37 +271,38 @@ def _bands(found: Compared) -> Iterator[tuple[str, ErrorBand]]:
     yield from ((name, known[path]) for name, path in paths.items() if path in known)
 
 
-def _limit(found: Compared | ComparedPools) -> tuple[str, str | None]:
+def _limit(outcome: Outcome) -> tuple[str, str | None]:
     """Return what ends the load, and without an answer why there is none."""
-    if isinstance(found, Compared):
-        if found.best is not None:
-            return found.best.binding, None
-        nearest = unmet(found.outcome, (), found.checked)
-        return nearest.limit, nearest.detail
-    return pools.binding_limit(found.best), pools.unserved(found.found, found.pools, found.checked)
+    best = outcome.answer
+    if outcome.question.space.pools is not None:
+        return pools.binding_limit(best), pools.unserved(outcome)
+    if best is not None:
+        return best.pool.capacity.binding, None
+    nearest = unmet(outcome, ())
+    return nearest.limit, nearest.detail
 
 
-def _rests_on(found: Compared | ComparedPools, best: Answer) -> Iterator[Assumption]:
-    yield from assumptions.of_answer(best, _request(found))
-    if isinstance(found, ComparedPools):
-        yield from pools.assumptions(found.pools.facts)
+def _rests_on(outcome: Outcome, best: Answer) -> Iterator[Assumption]:
+    yield from assumptions.of_answer(best, outcome.question)
+    if outcome.question.space.pools is not None:
+        yield from pools.assumptions(outcome.question.space.pools.facts)
 
 
-def replaced(found: Compared, gpus: int) -> Replaced | None:
+def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
     """Return the most that `gpus` GPUs serve within the limits; None where that is nothing."""
-    best = found.best
+    best = outcome.answer
     if best is None:
         return None
     return Replaced(
-        gpu=best.replica.gpu_type.name,
-        gpu_id=best.replica.gpu_type.id,
+        gpu=best.pool.replica.gpu_type.name,
+        gpu_id=best.pool.replica.gpu_type.id,
         gpus=gpus,
         gpus_used=best.gpus,
-        weight_precision=best.replica.plan.weight_format,
-        replicas=best.replicas,
-        **sizes(best.replica.layout),
+        weight_precision=best.pool.replica.plan.weight_format,
+        replicas=best.pool.count,
+        **sizes(best.pool.replica.layout),
         requests_per_s=best.requests_per_s,
-        verified=found.checked is not None,
+        verified=outcome.tries > 0,
     )
 
 

@@ -1,13 +1,17 @@
-"""`llmsize cost`: options, break-even, energy, and what the figures rest on. All money is US dollars."""
+"""`llmsize cost`: options, break-even, energy, what the figures rest on, and a picture. All money is US dollars."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from sizing.catalog.servers import CompleteServer
+from sizing.formats.pictures import BLACK, COLOURS, GREY, MARKERS, figure, rendered, title, words
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -24,6 +28,7 @@ from sizing.formats.view import (
 )
 from sizing.formats.words import number, percent, plural, rounded_usd
 from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced
+from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
@@ -32,10 +37,8 @@ from sizing.report.documents import Deployment
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.layouts import layout
-from sizing.report.parts.limiting import unmet
+from sizing.report.parts.limiting import suggested, unmet, what_would_help
 from sizing.report.parts.question import inputs
-from sizing.specs.errors import Fault
-from sizing.specs.gpu import GpuType
 from sizing.specs.server import NUMBERS
 
 LOADS: dict[LoadKind, str] = {
@@ -47,6 +50,11 @@ COLUMNS: dict[LoadKind, str] = {"mean_load": "mean load", "stated_demand": "stat
 FULL_USE = "usd_per_1k_requests.full_use"
 DIGITS = 2  # of a break-even, which rests on a predicted rate
 KWH_PER_MWH = 1000
+WIDTH_INCHES, HEIGHT_INCHES = 10.0, 5.6
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))  # one fewer than colours: the pairs differ
+POINTS = 3_000  # along the axis of a picture: steps look like steps
+LINES_OF_MARK, INCHES_OF_LINE = 2, 0.21  # in the list of what is drawn
+LEAST, MOST, NARROW = 0.1, 4.0, 1.25  # times the loads of interest, that the axis shows; least factor between its ends
 CENT, LEAST_SHARE = 0.01, 0.005  # below them a part, or a share in whole per cent, would read as nothing
 
 
@@ -92,15 +100,14 @@ def record(bill: Bill) -> CostReport:
     """The record of a bill: its figures at the top are those of the first option, the cheapest type of GPU's."""
     first = bill.deployed[0].priced if bill.deployed else bill.priced[0]
     question = first.outcome.question
-    replica = bill.deployed[0].best.replica if bill.deployed else None
+    replica = bill.deployed[0].best.pool.replica if bill.deployed else None
     stated = {**inputs(question, replica), **_inputs(bill, first)}
     if not bill.deployed:
-        nearest = min(bill.priced, key=lambda priced: priced.shortfall)
         return CostReport(
             feasible=False,
             inputs=stated,
             problems=tuple(_problems(bill)),
-            suggestions=unmet(nearest.outcome, bill.suggestions, nearest.found.verified).suggestions,
+            suggestions=tuple(map(suggested, bill.suggestions)),
             assumptions=tuple(assumptions.of_model(question, question.origin.notes)),
         )
     usage, top, found = bill.deployed[0].usage, bill.options[0], question.origin.demanded
@@ -122,7 +129,7 @@ def record(bill: Bill) -> CostReport:
         full_use_requests_per_s=usage.capacity_per_s,
         sized_to_mean=usage.sized_to_load if usage.mean_per_s is not None else None,
         deployments=tuple(estimate.deployment(deployed.best) for deployed in bill.deployed),
-        verified=None if first.found.verified is None else first.found.verified.passed,
+        verified=first.outcome.verified,
         options=bill.options,
         break_even=bill.break_even,
         energy=bill.energy,
@@ -144,16 +151,13 @@ def _inputs(bill: Bill, first: Priced) -> dict[str, Any]:
 
 def _problems(bill: Bill) -> Iterator[str]:
     """Why types of GPU are left out: no prices, no answer, servers too small for a replica."""
-    yield from _left_out(bill.left_out)
+    why = "{0} is left out: {1}"
+    yield from (why.format(gpu_type.name, fault.message) for gpu_type, fault in bill.left_out)
     for priced in bill.priced:
         if priced.best is None:
-            name, detail = priced.gpu_type.name, unmet(priced.outcome, (), priced.found.verified).detail
+            name, detail = priced.gpu_type.name, unmet(priced.outcome, ()).detail
             yield detail if name in detail else f"{name}: {detail}"
-    yield from _left_out(bill.too_small)
-
-
-def _left_out(faults: Iterable[tuple[GpuType, Fault]]) -> Iterator[str]:
-    yield from (f"{gpu_type.name} is left out: {fault.message}" for gpu_type, fault in faults)
+    yield from (why.format(gpu_type.name, fault.message) for gpu_type, fault in bill.too_small)
 
 
 def _split(bill: Bill) -> str:
@@ -200,13 +204,13 @@ def _assumptions(bill: Bill) -> Iterator[Assumption]:
 
 
 def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
-    question, chosen, load = deployed.priced.outcome.question, deployed.best.replica, deployed.usage.load
+    question, chosen, load = deployed.priced.outcome.question, deployed.best.pool.replica, deployed.usage.load
     if load != "mean_load":
         around = LOADS[load] if load == "stated_demand" else f"{LOADS[load]}, around the clock"
         yield Assumption("load", around, "", "assumed", "nothing says how far the mean is below it")
     yield from assumptions.of_model(question, question.origin.notes)
     yield from assumptions.of_memory(question, chosen)
-    yield from assumptions.of_time(question, chosen, deployed.best.load.kernels)
+    yield from assumptions.of_time(question, chosen, deployed.best.pool.load.kernels)
     yield from assumptions.of_limits(question)
     unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
     yield from assumptions.of_planning(question, unpriced)
@@ -258,8 +262,7 @@ def sections(record: CostReport) -> Iterator[Section]:
     """Yield the answer, the ways to serve side by side, break-even, energy, then sources."""
     if not record.options:
         yield Facts((), "Infeasible: no cost, as no layout meets the demand within the limits")
-        helps = record.suggestions or ("no single change that was tried makes it feasible",)
-        yield Facts((*labelled("Nearest", record.problems), *labelled("What would help", helps)))
+        yield Facts((*labelled("Nearest", record.problems), *what_would_help(record.suggestions)))
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     yield _years(record)
@@ -438,3 +441,56 @@ def _energy(energy: Energy, at: str, *, decodes: bool) -> str:
     if decodes:
         tokens = both(energy.kwh_per_million_output_tokens, "kWh per million output tokens")
     return f"{energy.of}: {tokens}; {both(energy.kwh_per_year, 'MWh a year', KWH_PER_MWH)}; PUE {energy.pue:g}"
+
+
+def draw(record: CostReport, form: str) -> bytes:
+    """Draw costs against load as svg, png or pdf: around the load of the report and the break-even points.
+
+    A mark is filled where an option stays cheaper at every higher load, hollow where it is so for the first time. Raises
+    InputError without matplotlib.
+    """
+    here = (record.load_requests_per_s or 0.0) * SECONDS_PER_DAY
+    owned = {option.name for option in record.options if option.kind == "own"}
+    crossings = [
+        (pair, load)
+        for pair in record.break_even
+        if (load := pair.requests_per_day or pair.first_requests_per_day) and (not owned or pair.one in owned)
+    ]
+    listed = len(record.options) + LINES_OF_MARK * len(crossings)
+    drawn, (axis,) = figure(WIDTH_INCHES, [max(HEIGHT_INCHES, INCHES_OF_LINE * listed)])
+    found = [here, *(load for _, load in crossings)]
+    loads = np.geomspace(LEAST * min(found), MOST * max(*found, NARROW * min(found)), POINTS)
+    curves = {option.name: option.curves for option in record.options}
+    for name, colour, line in zip(curves, cycle(COLOURS), cycle(LINES), strict=False):
+        costs = usd_per_year(curves[name], loads)
+        axis.plot(loads, costs, color=colour, linestyle=line, linewidth=1.6, label=words(name))
+    for (pair, load), marker in zip(crossings, cycle(MARKERS), strict=False):
+        stays = pair.requests_per_day is not None
+        label = (
+            f"{words(f'{pair.one} = {pair.other}')}:\n{'from' if stays else 'first at'} {number(load, DIGITS)} a day"
+        )
+        (cost,) = usd_per_year(curves[pair.one], np.array([load]))
+        fill = "full" if stays else "none"
+        axis.plot([load], [cost], marker, markersize=8, color=BLACK, fillstyle=fill, label=label, zorder=3)
+    axis.axvline(here, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+    axis.annotate(
+        f"{_at(record).removeprefix('the ')}: {number(here)} a day", (here, 1.0), xycoords=("data", "axes fraction"),
+        xytext=(4, -4), textcoords="offset points", fontsize="small", color=GREY, rotation=90, va="top",
+    )  # fmt: skip
+    axis.set(xscale="log", yscale="log", xlim=(loads[0], loads[-1]), ylabel="US dollars a year")
+    axis.set_xlabel("requests a day, at the demand's own ratio of peak to mean")
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    title(axis, _title(record))
+    axis.grid(True, which="major", color="0.9", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize="small")
+    return rendered(drawn, form)
+
+
+def _title(record: CostReport) -> str:
+    i, run = record.inputs, record.deployments[0]
+    return (
+        f"{i['model']}, {i['weight_precision'].upper()} weights, ISL {i['isl']:,}, OSL {i['osl']:,}, on {run.gpu}, "
+        f"{i['engine_title']} {i['engine_version']}"
+    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sizing.answers.advice import Relaxation, Suggestion, nearest_miss
-from sizing.answers.search import Evaluated, Outcome, within_budget
+from sizing.answers.answer import Answer, Outcome
 from sizing.formats.view import Assumption
 from sizing.planning import cost
 from sizing.question.question import situation_of
@@ -38,14 +38,11 @@ from sizing.report.parts.limiting import limiting, unmet
 from sizing.report.parts.question import habits, inputs
 from sizing.specs.units import MILLI
 
-if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.answers.verify import Verified
-
 
 class Hopeful(NamedTuple):
     """The answer as predicted, None where there is none even then."""
 
-    best: Evaluated | None
+    best: Answer | None
 
 
 def build(
@@ -53,19 +50,17 @@ def build(
     *,
     relaxation: Relaxation | None = None,
     suggestions: Sequence[Suggestion] = (),
-    checked: Verified | None = None,
     hopeful: Hopeful | None = None,
     explained: bool = False,
 ) -> Estimate:
     """Return the document of an outcome: the answer with all its figures, or what stands in its way.
 
-    `checked` is the simulation that confirmed the answer, or could not; None where none was asked for. `hopeful` is the
-    answer as predicted, beside one sized on the worse edges of the error bands.
+    `hopeful` is the answer as predicted, where another is sized on the worse edges of the error bands.
     """
-    best = outcome.best
+    best = outcome.answer
     request = outcome.question
-    turned_down = tuple(rejected(entry) for entry in outcome.rejected)
-    if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
+    turned_down = tuple(rejected(entry) for entry in outcome.refusals)
+    if best is None:
         lacking, lacking_bands = _lacking(outcome)
         return Estimate(
             feasible=False,
@@ -79,14 +74,14 @@ def build(
             utilisation=None,
             users=None,
             cost=None,
-            limiting=unmet(outcome, suggestions, checked, hopeful.best if hopeful is not None else None),
+            limiting=unmet(outcome, suggestions, hopeful.best if hopeful is not None else None),
             bands=lacking_bands,
             conservative=_conservative(None, hopeful),
-            alternatives=tuple(map(_alternative, outcome.ranked)),
+            alternatives=tuple(map(_alternative, outcome.answers)),
             rejected=turned_down,
             assumptions=(*assumptions.of_model(request, request.origin.notes), *assumptions.of_limits(request)),
         )
-    chosen = best.replica
+    chosen = best.pool.replica
     prefill, decode = phase_steps(best, outcome)
     load, rates, times = load_figures(best, outcome), throughput(best, outcome), latency(best)
     held = memory_figures(chosen.memory, chosen.longest_that_fits())
@@ -98,7 +93,7 @@ def build(
         load=load,
         throughput=rates,
         latency=times,
-        simulation=_simulation(best, checked),
+        simulation=_simulation(best, outcome),
         memory=held,
         utilisation=utilisation(prefill, decode),
         users=_users(best, outcome),
@@ -106,7 +101,7 @@ def build(
         limiting=limiting(best, request, relaxation),
         bands=bands.bounds(predicted),
         conservative=_conservative(best, hopeful),
-        alternatives=tuple(map(_alternative, outcome.ranked[1:])),
+        alternatives=tuple(map(_alternative, outcome.answers[1:])),
         rejected=turned_down,
         assumptions=_assumptions(best, outcome),
         simulate_command=check_command.simulate(best, outcome.question),
@@ -120,14 +115,14 @@ def build(
     )
 
 
-def _simulation(best: Evaluated, checked: Verified | None) -> Simulation | None:
+def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
     """Return what the check by simulation saw; the latencies are then its own."""
-    served = best.served
-    if served is None or checked is None:
+    served = best.run
+    if served is None:
         return None
     return Simulation(
-        passed=checked.passed,
-        sizes_tried=checked.tries,
+        passed=outcome.passed,
+        sizes_tried=outcome.tries,
         requests=served.arrived,
         stable=served.stable,
         queue_mean=served.queue_mean,
@@ -138,25 +133,25 @@ def _simulation(best: Evaluated, checked: Verified | None) -> Simulation | None:
     )
 
 
-def _assumptions(best: Evaluated, outcome: Outcome) -> tuple[Assumption, ...]:
-    request, chosen = outcome.question, best.replica
+def _assumptions(best: Answer, outcome: Outcome) -> tuple[Assumption, ...]:
+    request, chosen = outcome.question, best.pool.replica
     return (
         *assumptions.of_model(request, request.origin.notes),
         *assumptions.of_memory(request, chosen),
-        *assumptions.of_time(request, chosen, best.load.kernels),
+        *assumptions.of_time(request, chosen, best.pool.load.kernels),
         *assumptions.of_limits(request),
         *assumptions.of_planning(request, chosen),
     )
 
 
-def deployment(best: Evaluated) -> Deployment:
+def deployment(best: Answer) -> Deployment:
     """Return what runs: GPUs, replicas and the layout of each."""
-    layout = best.replica.layout
+    layout = best.pool.replica.layout
     return Deployment(
-        gpu=best.replica.gpu_type.name,
-        gpu_id=best.replica.gpu_type.id,
+        gpu=best.pool.replica.gpu_type.name,
+        gpu_id=best.pool.replica.gpu_type.id,
         gpus=best.gpus,
-        replicas=best.replicas,
+        replicas=best.pool.count,
         gpus_per_replica=layout.gpus,
         tp=layout.tp,
         pp=layout.pp,
@@ -164,11 +159,11 @@ def deployment(best: Evaluated) -> Deployment:
         dp=layout.dp,
         cp=layout.cp,
         dcp=layout.dcp,
-        nodes_per_replica=-(-layout.gpus // best.replica.gpu_type.gpu.datasheet.island_gpus),
+        nodes_per_replica=-(-layout.gpus // best.pool.replica.gpu_type.gpu.datasheet.island_gpus),
     )
 
 
-def _conservative(best: Evaluated | None, hopeful: Hopeful | None) -> Conservative | None:
+def _conservative(best: Answer | None, hopeful: Hopeful | None) -> Conservative | None:
     """Return what caution costs, None where it was not asked for."""
     if hopeful is None:
         return None
@@ -178,7 +173,7 @@ def _conservative(best: Evaluated | None, hopeful: Hopeful | None) -> Conservati
         gpus_without=other.gpus if other is not None else None,
         extra_gpus=extra,
         requests_per_s_without=other.requests_per_s if other is not None else None,
-        factors=best.edge if best is not None else None,
+        factors=best.pool.edge if best is not None else None,
     )
 
 
@@ -191,7 +186,7 @@ def _lacking(outcome: Outcome) -> tuple[MemoryFigures | None, dict[str, ErrorBan
     return figures, bands.bounds(bands.of_memory(figures, situation_of(outcome.question, miss.gpu_type.gpu)))
 
 
-def _users(best: Evaluated, outcome: Outcome) -> Users:
+def _users(best: Answer, outcome: Outcome) -> Users:
     """Return the users that the load is of; stated where the demand counts them, or planning says what they do."""
     user = habits(outcome.question)
     workload = outcome.question.origin.workload
@@ -204,7 +199,7 @@ def _users(best: Evaluated, outcome: Outcome) -> Users:
     return Users(user.users_of(best.requests_per_s), *user[:3], stated)
 
 
-def cost_figures(best: Evaluated, outcome: Outcome) -> Cost:
+def cost_figures(best: Answer, outcome: Outcome) -> Cost:
     """Return what an answer costs, and the energy it takes."""
     request, usd = outcome.question, best.usd_per_hour
     pooled = request.service.model.pooled  # whose tokens are those of its prompts
@@ -219,8 +214,8 @@ def cost_figures(best: Evaluated, outcome: Outcome) -> Cost:
         usd_per_hour=usd,
         usd_per_million_output_tokens=None if pooled else per_million,
         usd_per_million_output_tokens_mean_load=None if pooled else at_mean,
-        usd_per_gpu_hour=best.replica.gpu_type.usd_per_gpu_hour,
-        price_source=best.replica.gpu_type.price_source,
+        usd_per_gpu_hour=best.pool.replica.gpu_type.usd_per_gpu_hour,
+        price_source=best.pool.replica.gpu_type.price_source,
         power_w=best.power_w,
         kwh_per_million_output_tokens=None if pooled else energy,
         usd_per_million_input_tokens=per_million if pooled else None,
@@ -228,18 +223,18 @@ def cost_figures(best: Evaluated, outcome: Outcome) -> Cost:
     )
 
 
-def _alternative(found: Evaluated) -> Alternative:
-    layout, point = found.replica.layout, found.point
+def _alternative(found: Answer) -> Alternative:
+    layout, point = found.pool.replica.layout, found.pool.point
     return Alternative(
-        gpu=found.replica.gpu_type.name,
-        weight_precision=found.replica.plan.weight_format,
+        gpu=found.pool.replica.gpu_type.name,
+        weight_precision=found.pool.replica.plan.weight_format,
         tp=layout.tp,
         pp=layout.pp,
         ep=layout.ep,
         dp=layout.dp,
         cp=layout.cp,
         dcp=layout.dcp,
-        replicas=found.replicas,
+        replicas=found.pool.count,
         gpus=found.gpus,
         requests_per_s_per_gpu=found.requests_per_s / found.gpus,
         ttft_ms=point.ttft_s["mean"] / MILLI,
@@ -247,7 +242,7 @@ def _alternative(found: Evaluated) -> Alternative:
         e2e_ms=point.e2e_s["mean"] / MILLI,
         usd_per_hour=found.usd_per_hour,
         power_w=found.power_w,
-        limit=found.binding,
+        limit=found.pool.capacity.binding,
     )
 
 

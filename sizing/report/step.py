@@ -95,7 +95,7 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
         prefill_prior_tokens=float(work.prior),
         finishing=prompts,
     )
-    timed = step_model.step(resolved.question.service.model, resolved.layout, kernels, batch)
+    timed = step_model.step(kernels, batch)
     host = "overlapped" if kernels.settings.host.overlapped else "added"
     return StepReport(
         inputs={**inputs_of_layout(resolved), "batch": work._asdict(), "host": host},
@@ -161,9 +161,7 @@ def record_of_pools(pair: PairOfLayouts, work: StepLoad) -> StepPools:
         prefill=prefill,
         decode=decode,
         kv_transfer_ms=float(pair.transfer.seconds(prompt)) / MILLI if work.prefill else None,
-        kv_transfer=(
-            pools.transfer_figures(pair.transfer, prompt, within_node=pair.within_node) if work.prefill else None
-        ),
+        kv_transfer=(pools.transfer_figures(pair.transfer, prompt) if work.prefill else None),
         assumptions=tuple(dict.fromkeys([*rests_on, *pools.assumptions(pair.facts)])),
     )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from sizing.answers.answer import Answer
-from sizing.answers.search import Outcome, within_budget
+from sizing.answers.answer import Answer, Outcome
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -22,7 +21,7 @@ from sizing.formats.view import (
     plain,
 )
 from sizing.formats.words import plural, stated
-from sizing.question.question import Question, SeparatePools
+from sizing.question.question import Question
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.answers import as_one, gpus_called, shape, usd_per_million_output_tokens, weights_called
 from sizing.report.parts.figures import mean_ms
@@ -31,10 +30,6 @@ from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
 from sizing.report.parts.question import inputs
 from sizing.specs.errors import InputError
-
-if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
-    from sizing.answers.pools import Checked, Found
-    from sizing.answers.verify import Verified
 
 SCHEMA = "llmsize.sweep/1"
 INPUT = "input"
@@ -92,23 +87,17 @@ class Sweep(NamedTuple):
     schema: str = SCHEMA
 
 
-def row(varied: dict[str, Any], outcome: Outcome, checked: Verified | None = None) -> SweepRow:
-    """Return the row of a combination that was searched for; `checked` is the simulation of its answer, None without one."""
-    best = outcome.best
-    if best is None or not within_budget(outcome) or (checked is not None and not checked.passed):
-        nearest = unmet(outcome, (), checked)
+def row(varied: dict[str, Any], outcome: Outcome) -> SweepRow:
+    """Return the row of a combination that was searched for."""
+    best, question = outcome.answer, outcome.question
+    if question.space.pools is not None:
+        if best is None:
+            return _unserved(varied, UNSERVED, unserved(outcome) or "")
+        return _served(varied, best, question, binding_limit(best), shape(best))
+    if best is None:
+        nearest = unmet(outcome, ())
         return _unserved(varied, nearest.limit, nearest.detail)
-    return _served(varied, best, outcome.question, best.binding)
-
-
-def row_of_pools(
-    varied: dict[str, Any], found: Found, asked: SeparatePools, checked: Checked | None = None
-) -> SweepRow:
-    """Return the row of a combination that asks for separate pools; `checked` is the simulation of its answer."""
-    best, why = found.confirmed(checked), unserved(found, asked, checked)
-    if best is None or why is not None:
-        return _unserved(varied, UNSERVED, why or "")
-    return _served(varied, best, found.question, binding_limit(best), shape(best))
+    return _served(varied, best, question, best.pool.capacity.binding)
 
 
 def row_of_faults(varied: dict[str, Any], error: InputError) -> SweepRow:

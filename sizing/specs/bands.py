@@ -1,7 +1,4 @@
-"""How far measurements lie from predictions: the file hardware_profiles/_bands.yaml.
-
-The error band of a number: how far published measurements of its class lie from what is predicted.
-"""
+"""Error bands: how far published measurements of a class of numbers lie from what is predicted."""
 
 from __future__ import annotations
 
@@ -70,7 +67,7 @@ class Situation(NamedTuple):
 
 
 def region(in_flight: float) -> LoadRegion:
-    """Return the load region of so many requests in flight on one replica."""
+    """The load region of a replica with `in_flight` requests."""
     if in_flight <= SOLO:
         return "solo"
     if in_flight <= FEW:
@@ -79,7 +76,7 @@ def region(in_flight: float) -> LoadRegion:
 
 
 def find(bands: Iterable[Band], metric: BandMetric, situation: Situation) -> Band | None:
-    """Return the band of a metric, the first whose conditions hold; None where nothing of its kind was measured."""
+    """The band of a metric, the first whose conditions hold; None where nothing of its kind was measured."""
     stated = situation._asdict().items()
     for band in bands:
         if band.metric == metric and all(getattr(band, name) in (None, value) for name, value in stated):
@@ -99,7 +96,7 @@ class Edge(NamedTuple):
     throughput: float = 1.0
 
     def limits(self, limits: Limits) -> Limits:
-        """Return limits on what is predicted that keep the given ones where it turns out worse by these factors."""
+        """Limits on what is predicted that keep the given ones where it turns out worse by these factors."""
         if self == AS_PREDICTED:
             return limits
         tighter: dict[str, Limit] = {
@@ -114,7 +111,7 @@ AS_PREDICTED = Edge()
 
 
 def worse_edge(bands: Sequence[Band], situation: Situation) -> Edge:
-    """Return the worse edges of a situation's bands, never better than predicted; a metric without a band as predicted."""
+    """The worse edges of a situation's bands, never better than predicted; a metric without a band as predicted."""
 
     def of(metric: BandMetric) -> Band | None:
         return find(bands, metric, situation)

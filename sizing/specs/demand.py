@@ -1,10 +1,6 @@
-"""Demand: users to requests per second and back, replicas for a rate.
+"""Demand: the kinds of which a workload states one, its rate, its spread over a day or a week, and how a cloud follows it.
 
-How a load is spread over a day or a week: 24 or 168 weights, an hour each.
-
-How a service follows its load in a cloud: the file workloads/_scaling.yaml.
-
-How much is asked of a service: the kinds of demand, of which a workload states one.
+A profile has 24 weights (hours of a day) or 168 (hours of a week).
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ MOST_WEIGHT = 1e9
 
 
 def check_weights(values: Any) -> tuple[float, ...]:
-    """Return weights of 24 or 168 hours as numbers. Raises ValueError where they are others, negative, or all zero."""
+    """Weights of 24 or 168 hours as numbers. Raises ValueError where they are others, negative, or all zero."""
     if len(values) not in (HOURS_OF_DAY, HOURS_OF_WEEK):
         raise ValueError(f"a profile has {HOURS_OF_DAY} weights (hours of a day) or {HOURS_OF_WEEK} (of a week from Monday), not {len(values)}")  # fmt: skip
     for hour, value in enumerate(values):
@@ -131,7 +127,7 @@ Duration = Annotated[Text, AfterValidator(_is_duration), Field(description="a du
 
 
 class Sessions(Spec):
-    """People at work at the same time at the peak, each with so many requests in a session of this length."""
+    """People at work at the same time at the peak, each with `requests_per_session` in `session_length`."""
 
     concurrent_users: People
     requests_per_session: RequestsEach
@@ -149,7 +145,7 @@ class Sessions(Spec):
 
 
 class CallsPerYear(Spec):
-    """Calls of a year, each with so many requests: stated, or as minutes of a call and requests a minute."""
+    """Calls of a year, each with requests: stated, or as minutes of a call and requests a minute."""
 
     calls: Yearly
     requests_per_call: RequestsEach | None = None
@@ -173,7 +169,7 @@ class CallsPerYear(Spec):
 
 
 class DocumentsPerYear(Spec):
-    """Documents of a year, each with so many requests."""
+    """Documents of a year, each with `requests_per_document`."""
 
     documents: Yearly
     requests_per_document: RequestsEach = 1.0

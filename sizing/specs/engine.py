@@ -204,7 +204,7 @@ class EngineSettings(Spec):
     speculation: SpeculationHost
 
     def speculating(self) -> EngineSettings:
-        """Return the settings of an engine that decodes speculatively: its host works longer, and in line with the GPU."""
+        """The settings of an engine that decodes speculatively: its host works longer, and in line with the GPU."""
         host, more = self.host, self.speculation
         slower = {
             "per_step_us": host.per_step_us + more.per_step_us,
@@ -214,7 +214,7 @@ class EngineSettings(Spec):
         return self.model_copy(update={"host": host.model_copy(update=slower)})
 
     def in_process(self) -> EngineSettings:
-        """Return the settings of an engine that is called directly: nothing in front of it, nothing streamed."""
+        """The settings of an engine that is called directly: nothing in front of it, nothing streamed."""
         nothing = FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0)
         host = self.host.model_copy(update={"per_streamed_token_us": 0.0})
         return self.model_copy(update={"front_end": nothing, "host": host})

@@ -43,7 +43,7 @@ class UntimedError(InputError):
 
 
 def nearest(word: str, known: Sequence[str], *, count: int = 1) -> str | None:
-    """Return the known words most like `word`, joined by ` or `, or None when nothing is close."""
+    """The known words most like `word`, joined by ` or `, or None when nothing is close."""
     lowered = {name.lower(): name for name in known}
     hits = difflib.get_close_matches(word.lower(), list(lowered), n=count, cutoff=0.6)
     return " or ".join(lowered[hit] for hit in hits) or None

@@ -1,7 +1,4 @@
-"""What is published of optimisations: the file hardware_profiles/_optimisations.yaml.
-
-A page on one optimisation, as `llmsize explain` shows it.
-"""
+"""What is published of optimisations, and the page on one of them that `llmsize explain` shows."""
 
 from __future__ import annotations
 
@@ -155,7 +152,7 @@ class OptimisationTrial(Spec):
     source: Text
 
     def values(self, assumed: float | None = None) -> dict[str, Any]:
-        """Return the options with their values, at what is assumed or another value of it."""
+        """The options with their values, at what is assumed or another value of it."""
         value = self.assumed.value if self.assumed and assumed is None else assumed
         return {
             name: text.format(value=f"{value:.4g}") if isinstance(text, str) and value is not None else text

@@ -6,12 +6,10 @@ import re
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from sizing.specs.demand import StatedProfile
-from sizing.specs.units import parse_growth, parse_share
-from sizing.specs.values import Spec, Text
-from sizing.specs.workload import AnyCase
+from sizing.specs.values import AnyCase, AsGrowth, AsShare, ShareOfAll, Spec, Text
 
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})(?:-([0-9]{2}))?\Z")
 _LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|y)\Z")
@@ -43,14 +41,6 @@ def _long_hours(value: Any) -> float:
     return hours
 
 
-def _share(value: Any) -> Any:
-    return parse_share(value) if isinstance(value, str) else value
-
-
-def _growth(value: Any) -> Any:
-    return parse_growth(value) if isinstance(value, str) else value
-
-
 def _plannable(value: date) -> date:
     if value.year > LAST_YEAR:
         raise ValueError(f"{value} is no day of a plan; it begins in {LAST_YEAR} at the latest")
@@ -59,8 +49,8 @@ def _plannable(value: date) -> date:
 
 Day = Annotated[date, PlainValidator(_day)]
 LongHours = Annotated[float, PlainValidator(_long_hours)]
-Target = Annotated[float, Field(ge=LEAST_AVAILABILITY, lt=1, strict=True), BeforeValidator(_share)]
-Available = Annotated[float, Field(ge=LEAST_AVAILABILITY, le=1, strict=True), BeforeValidator(_share)]
+Target = Annotated[float, Field(ge=LEAST_AVAILABILITY, lt=1, strict=True), AsShare]
+Available = Annotated[float, Field(ge=LEAST_AVAILABILITY, le=1, strict=True), AsShare]
 
 
 class PlanRules(Spec):
@@ -70,18 +60,18 @@ class PlanRules(Spec):
     """
 
     spare: Annotated[int, Field(ge=0, le=10_000, strict=True)] | None = None
-    headroom: Annotated[float, Field(ge=0, le=10, strict=True), BeforeValidator(_growth)] | None = None
+    headroom: Annotated[float, Field(ge=0, le=10, strict=True), AsGrowth] | None = None
     availability: Target | None = None
     node_availability: Available | None = None
     mtbf: LongHours | None = None
     mttr: LongHours | None = None
     failures: Annotated[Literal["replica", "node"], AnyCase] | None = None
     maintenance: bool | None = None
-    growth: Annotated[float, Field(ge=0, le=10, strict=True), BeforeValidator(_growth)] | None = None
+    growth: Annotated[float, Field(ge=0, le=10, strict=True), AsGrowth] | None = None
     start: Annotated[Day, AfterValidator(_plannable)] | None = Field(default=None, alias="from")
     until: Day | None = None
     min_replicas: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
-    spot: Annotated[float, Field(ge=0, le=1, strict=True), BeforeValidator(_share)] | None = None
+    spot: ShareOfAll | None = None
     cloud: Text | None = None
 
 

@@ -44,7 +44,7 @@ SpecT = TypeVar("SpecT", bound=Spec)
 
 
 def _checked(spec: SpecT, wrong: list[str]) -> SpecT:
-    """Return the spec; raises ValueError, as pydantic expects of its validators, where something is wrong."""
+    """The spec; raises ValueError, as pydantic expects of its validators, where something is wrong."""
     if wrong:
         raise ValueError("; ".join(wrong))
     return spec

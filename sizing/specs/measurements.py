@@ -85,7 +85,7 @@ class Script(OfEngine):
     fp4_activation: Literal["bf16", "fp8", "fp4"] | None = None
 
     def given(self) -> dict[str, Any]:
-        """Return the settings that it states."""
+        """The settings that it states."""
         settings = ("memory_fraction", "max_num_batched_tokens", "fp4_activation")
         return {name: value for name in settings if (value := getattr(self, name)) is not None}
 

@@ -1,4 +1,4 @@
-"""A model as its config states it: attention and MLP kinds by layer, vocabulary, precision. Read by `sizing.config`."""
+"""A model as its config states it: attention and MLP kinds by layer, vocabulary, precision. Read by `sizing.catalog.config`."""
 
 from __future__ import annotations
 

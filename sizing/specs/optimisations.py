@@ -1,6 +1,6 @@
-"""Separate pools for prefill and decode, as a user asks for them, and what is assumed of the hand-over between them.
+"""Optimisations as a user asks for them, each off where absent, separate pools for prefill and decode among them.
 
-Optimisations as a user asks for them, each off where absent: what they change is in `sizing.model.extras`.
+What they change in weights, cache and operations is in `sizing.model.extras`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from sizing.specs.errors import nearest
-from sizing.specs.units import MOST_DURATION_S, parse_duration_s, parse_share, plain_float
-from sizing.specs.values import MOST_GROUP, GroupSize, OneFile, PositiveInt, Spec, Text
+from sizing.specs.units import MOST_DURATION_S, parse_share, plain_float
+from sizing.specs.values import MOST_GROUP, AnyCase, AsDuration, GroupSize, OneFile, PositiveInt, ShareOfAll, Spec, Text
 
 SEARCHED = "auto"  # both pools as the search finds them
 POOLS_FORM = (
@@ -124,12 +124,8 @@ Sparsity = Literal["2:4"]
 PrefixRouting = Literal["affinity", "random"]
 
 
-def _share(value: Any) -> Any:
-    return parse_share(value) if isinstance(value, str) else value
-
-
 def _not_written_so(value: Any, form: str) -> Any:
-    """Return what is no text; a number or a list is refused, for text is allowed where a mapping is."""
+    """What is no text; a number or a list is refused, for text is allowed where a mapping is."""
     if isinstance(value, (bool, int, float, list)):
         raise ValueError(f"{value!r} is not of the form {form}")
     return value
@@ -166,7 +162,7 @@ def _speculative(value: Any) -> Any:
 
 
 def _sizes(*names: str, form: str) -> Callable[[Any], Any]:
-    """Return what reads `16x64` into as many whole numbers as there are names."""
+    """What reads `16x64` into as many whole numbers as there are names."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, str):
@@ -209,14 +205,6 @@ def _prefix(value: Any) -> Any:
     return _share_alone(value)
 
 
-def _duration(value: Any) -> Any:
-    return parse_duration_s(value) if isinstance(value, str) else value
-
-
-def _lower(value: Any) -> Any:
-    return value.strip().lower() if isinstance(value, str) else value
-
-
 def _share_alone(value: Any) -> Any:
     return {"hit": value} if isinstance(value, (str, int, float)) and not isinstance(value, bool) else value
 
@@ -235,7 +223,6 @@ def _offload(value: Any) -> Any:
     return _share_alone(value)
 
 
-Share = Annotated[float, Field(ge=0, le=1, strict=True), BeforeValidator(_share)]
 Rate = Annotated[float, Field(gt=0, le=10_000, strict=True)]
 
 
@@ -249,8 +236,8 @@ class Speculative(Spec):
 
     method: Text
     tokens: Annotated[int, Field(gt=0, le=MOST_DRAFTED, strict=True)] | None = None
-    acceptance: Share | None = None
-    by_depth: Annotated[tuple[Share, ...], Field(min_length=1, max_length=MOST_DRAFTED)] | None = None
+    acceptance: ShareOfAll | None = None
+    by_depth: Annotated[tuple[ShareOfAll, ...], Field(min_length=1, max_length=MOST_DRAFTED)] | None = None
     model: Text | None = None
 
     @model_validator(mode="after")
@@ -279,14 +266,12 @@ class Prefix(Spec):
     them (affinity) or picks any (random).
     """
 
-    hit: Share | None = None
+    hit: ShareOfAll | None = None
     shared_tokens: PositiveInt | None = None
     distinct: PositiveInt | None = None
     turns: Annotated[int, Field(gt=0, le=MOST_TURNS, strict=True)] | None = None
-    think_time_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S, strict=True), BeforeValidator(_duration)] | None = (
-        None
-    )
-    routing: Annotated[PrefixRouting, BeforeValidator(_lower)] | None = None
+    think_time_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S, strict=True), AsDuration] | None = None
+    routing: Annotated[PrefixRouting, AnyCase] | None = None
 
 
 class Lora(Spec):
@@ -315,12 +300,12 @@ class KvOffload(Spec):
     At `gb_per_s`, that of the GPU's PCIe link where absent.
     """
 
-    hit: Share
+    hit: ShareOfAll
     gb_per_s: Rate | None = None
 
 
 class Optimisations(Spec):
-    """What a workload asks for beside plain serving; an absent one is off."""
+    """What a workload asks for in addition to plain serving; an absent one is off."""
 
     speculative: Annotated[Speculative, BeforeValidator(_speculative)] | None = None
     sparsity: Sparsity | None = None
@@ -333,7 +318,7 @@ class Optimisations(Spec):
     disaggregate: Pools | None = None
 
     def asked(self) -> dict[str, Any]:
-        """Return what is on, as plain data."""
+        """What is on, as plain data."""
         return self.model_dump(exclude_none=True)
 
 

@@ -5,17 +5,11 @@ Everything may be absent: a user's own file says what is known, and ready number
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from sizing.specs.units import parse_share
-from sizing.specs.values import Kind, PositiveInt, Spec, Text
-
-
-def _share(value: Any) -> Any:
-    return parse_share(value) if isinstance(value, str) else value
-
+from sizing.specs.values import AsShare, Kind, PositiveInt, ShareOfAll, Spec, Text
 
 # Bounds that show when a value is in another unit.
 Dollars = Annotated[float, Field(ge=0, le=1e9, strict=True, description="$, from 0 to 1,000,000,000")]
@@ -29,11 +23,10 @@ ServerPrice = Annotated[
     ),
 ]
 Years = Annotated[float, Field(ge=0.25, le=50, strict=True, description="years, from 0.25 to 50")]
-Share = Annotated[float, Field(ge=0, le=1, strict=True), BeforeValidator(_share)]
 Uptime = Annotated[
     float,
     Field(ge=0.01, le=1, strict=True, description="a share of the year, from 0.01 to 1"),
-    BeforeValidator(_share),
+    AsShare,
 ]
 PowerFactor = Annotated[
     float, Field(ge=1, le=5, strict=True, description="server power over the sum of its GPUs' TDP, from 1 to 5")
@@ -69,17 +62,17 @@ class Server(Spec):
     gpu: Text | None = None
     gpus: PositiveInt | None = None
     price_usd: ServerPrice | None = None
-    network_share: Share | None = None
+    network_share: ShareOfAll | None = None
     residual_usd: Dollars | None = None
     depreciation_years: Years | None = None
-    interest_rate: Share | None = None
+    interest_rate: ShareOfAll | None = None
     hosting_usd_per_year: Dollars | None = None
     licence_usd_per_gpu_year: Dollars | None = None
-    staff_share: Share | None = None
+    staff_share: ShareOfAll | None = None
     staff_usd_per_year: Dollars | None = None
     server_factor: PowerFactor | None = None
     server_power_w: ServerWatts | None = None
-    idle_share: Share | None = None
+    idle_share: ShareOfAll | None = None
     pue: Pue | None = None
     usd_per_kwh: Tariff | None = None
     uptime: Uptime | None = None

@@ -1,11 +1,8 @@
 """Units: constants, and reading what people write (`500ms`, `p95:1.5s`, `20%`) into base units.
 
 GB is 10^9 bytes, GiB is 2^30; tera is 10^12. Seconds, bytes and FLOPs are the base units inside; human units
-stand in file keys and on the screen only, and every name says which one it carries.
-
-Text that comes from outside, made fit to be shown: a name from a file must not steer the terminal it is shown on.
-
-Versions of engines, read into numbers that can be compared.
+stand in file keys and on the screen only, and every name says which one it carries. Also here: versions of engines
+as numbers that compare, and text from files made safe to show on a terminal.
 """
 
 from __future__ import annotations
@@ -77,15 +74,28 @@ def plain_float(text: str) -> float:
     return float(text)
 
 
-def parse_growth(text: str) -> float:
-    """Read a growth as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError below zero."""
+def _fraction(text: str) -> float:
+    """A fraction, or a percentage as one; NaN for what is no number."""
     stripped = text.strip()
     try:
-        value = plain_float(stripped[:-1]) / 100 if stripped.endswith("%") else plain_float(stripped)
+        return plain_float(stripped[:-1]) / 100 if stripped.endswith("%") else plain_float(stripped)
     except ValueError:
-        value = math.nan
+        return math.nan
+
+
+def parse_growth(text: str) -> float:
+    """Read a growth as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError below zero."""
+    value = _fraction(text)
     if not (value >= 0 and math.isfinite(value)):
         raise ValueError(f"{text!r} is not a share above zero, as 0.2 or 20%")
+    return value
+
+
+def parse_share(text: str) -> float:
+    """Read a share as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError outside 0..1."""
+    value = _fraction(text)
+    if not 0 <= value <= 1:  # NaN fails too
+        raise ValueError(f"{text!r} is not between 0 and 1 (0 % and 100 %)")
     return value
 
 
@@ -100,25 +110,13 @@ def lognormal_mean_below(mean: float, std: float, longest: float) -> float:
     return mean * normal.cdf(at - sigma) + longest * (1 - normal.cdf(at))
 
 
-def parse_share(text: str) -> float:
-    """Read a share as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError outside 0..1."""
-    stripped = text.strip()
-    try:
-        value = plain_float(stripped[:-1]) / 100 if stripped.endswith("%") else plain_float(stripped)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 1:  # NaN fails too
-        raise ValueError(f"{text!r} is not between 0 and 1 (0 % and 100 %)")
-    return value
-
-
 def on_one_line(text: str) -> str:
-    """Return `printable` text whose own line breaks and tabs, as a description in a file has them, are spaces."""
+    """`printable` text whose own line breaks and tabs, as a description in a file has them, are spaces."""
     return printable(text.replace("\t", " ").replace("\n", " "))
 
 
 def printable(text: str) -> str:
-    """Return text on one line: control characters, bytes that are no UTF-8 and what else has no shape are escaped.
+    """Text on one line: control characters, bytes that are no UTF-8 and what else has no shape are escaped.
 
     `a<ESC>[31m` becomes `a\\x1b[31m`, a line break `\\n`, the byte FF of a file's name `\\udcff`.
     """

@@ -1,18 +1,19 @@
-"""What every spec shares: frozen, unknown keys forbidden, numbers finite and of the right kind.
+"""Values that specs share: checked numbers with their units, the strict base of all specs, ranges for numbers.
 
-What a GPU's datasheet states, each with the unit it is in and the bounds that show when it is in another.
-
-Ranges where a number may stand: `2..5` in a workload is its middle, and the range is kept beside it for draws.
+Bounds of a datasheet's numbers show when a number is in another unit. A range in a workload, `2..5`, becomes its
+middle; the range itself is kept for draws.
 """
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from sizing.specs.units import parse_duration_s, parse_growth, parse_share
 
 # Far beyond anything that is counted or timed here, and far from where products of several numbers overflow.
 MOST = 1e12
@@ -26,6 +27,17 @@ GroupSize = Annotated[int, Field(gt=0, le=MOST_GROUP, strict=True)]
 Text = Annotated[str, Field(min_length=1, strict=True)]
 
 Kind = Literal["measured", "datasheet", "derived", "assumed"]
+
+
+def written(read: Callable[[str], Any]) -> BeforeValidator:
+    """A validator that reads a value written as text; any other value goes on as it is."""
+    return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
+
+
+AsShare, AsGrowth, AsDuration = written(parse_share), written(parse_growth), written(parse_duration_s)
+# Words are taken in any case, as names of models and GPUs are.
+AnyCase = written(lambda text: text.strip().lower())
+ShareOfAll = Annotated[float, Field(ge=0, le=1, strict=True), AsShare]
 
 
 class Spec(BaseModel):
@@ -95,7 +107,7 @@ SpecT = TypeVar("SpecT", bound=BaseModel)
 
 
 class RangeError(ValueError):
-    """A range that can't stand where it stands: the steps to its field, and what the field's own spec says, where it does."""
+    """A range that its field does not allow: the path of the field, and what the field's own spec says of an end."""
 
     def __init__(self, message: str, path: tuple[str, ...], refusal: EndRefusal | None = None) -> None:
         """Keep where the range stands and who refused its end."""
@@ -104,7 +116,7 @@ class RangeError(ValueError):
 
 
 class EndRefusal(NamedTuple):
-    """What a spec said to its data, for words about it."""
+    """The validation error of a range's end, with the spec and the data that it came from."""
 
     error: ValidationError
     spec_type: type[BaseModel]
@@ -119,7 +131,7 @@ class Range(Spec):
 
 
 def taken_out(data: dict[str, Any], sections: Iterable[str]) -> dict[str, Any]:
-    """Return plain data whose ranges are their middles, the ranges themselves under `uncertain` by dotted field."""
+    """Plain data whose ranges are their middles, the ranges themselves under `uncertain` by dotted field."""
     data = copy.deepcopy(data)
     held = {name: data[name] for name in sections if isinstance(data.get(name), dict)}
     found = {field: {"low": low, "high": high} for field, (low, high) in _split(held, "")}
@@ -174,6 +186,6 @@ def _check_end(spec: BaseModel, steps: list[str], value: float, path: tuple[str,
 
 
 def replaced(spec: SpecT, steps: list[str], value: float) -> SpecT:
-    """Return a spec with one of its numbers, perhaps of a spec within, replaced by a value that is known to be allowed."""
+    """A spec with one of its numbers, perhaps of a spec within, replaced by a value that is known to be allowed."""
     first, *rest = steps
     return spec.model_copy(update={first: replaced(getattr(spec, first), rest, value) if rest else value})

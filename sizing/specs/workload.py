@@ -10,8 +10,22 @@ from sizing.specs import values
 from sizing.specs.demand import Demand, RequestsEach, StatedProfile
 from sizing.specs.engine import All2All, Imbalance
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
-from sizing.specs.units import lognormal_mean_below, parse_duration_s, parse_growth, parse_limit, parse_share
-from sizing.specs.values import Fraction, GroupSize, NonNegative, OneFile, Positive, PositiveInt, Range, Spec, Text
+from sizing.specs.units import lognormal_mean_below, parse_duration_s, parse_limit, parse_share
+from sizing.specs.values import (
+    AnyCase,
+    AsGrowth,
+    AsShare,
+    Fraction,
+    GroupSize,
+    NonNegative,
+    OneFile,
+    Positive,
+    PositiveInt,
+    Range,
+    Spec,
+    Text,
+    written,
+)
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", "nvfp4", "mxfp4"]
 KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
@@ -39,23 +53,10 @@ def _limit(value: Any) -> Any:
     return value
 
 
-def _share(value: Any) -> Any:
-    return parse_share(value) if isinstance(value, str) else value
-
-
-def _percentile(value: Any) -> Any:
-    """Accept `p95`, `95%` and 0.95 alike."""
-    if isinstance(value, str) and value.strip()[:1].lower() == "p":
-        value = f"{value.strip()[1:]}%"
-    return _share(value)
-
-
-def _growth(value: Any) -> Any:
-    return parse_growth(value) if isinstance(value, str) else value
-
-
-def _word(value: Any) -> Any:
-    return value.strip().lower() if isinstance(value, str) else value
+def _percentile(text: str) -> float:
+    """Read `p95`, `95%` and `0.95` alike."""
+    stripped = text.strip()
+    return parse_share(f"{stripped[1:]}%" if stripped[:1].lower() == "p" else text)
 
 
 MOST_GPU_TYPES = 256  # far more than are on sale
@@ -77,10 +78,6 @@ def _backend(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return value.strip().lower().replace("-", "_").removeprefix("deepep_").removesuffix("_reducescatter")
-
-
-# Words are taken in any case, as names of models and GPUs are.
-AnyCase = BeforeValidator(_word)
 
 
 class Limit(Spec):
@@ -128,7 +125,7 @@ class Tokens(Spec):
         return self._prompts
 
     def growing(self, prompts: tuple[int, ...]) -> Tokens:
-        """Return the tokens of conversations whose turns have these prompts, the last of them the longest."""
+        """The tokens of conversations whose turns have these prompts, the last of them the longest."""
         found = self.model_copy(
             update={"isl": round(sum(prompts) / len(prompts)), "isl_max": self.isl_max or max(prompts)}
         )
@@ -193,17 +190,15 @@ class Planning(Spec):
     that arrive in one second of the peak. `price_uncertainty` is how far prices may turn out higher or lower.
     """
 
-    max_utilisation: Annotated[Fraction, BeforeValidator(_share)] | None = None
-    headroom: Annotated[float, Field(ge=0, le=10, strict=True), BeforeValidator(_growth)] | None = None
+    max_utilisation: Annotated[Fraction, AsShare] | None = None
+    headroom: Annotated[float, Field(ge=0, le=10, strict=True), AsGrowth] | None = None
     objective: Annotated[Objective, AnyCase] | None = None
     requests_per_user_per_day: RequestsEach | None = None
     active_hours: Annotated[float, Field(gt=0, le=24, strict=True)] | None = None
     peak_to_mean: Annotated[float, Field(ge=1, le=1_000, strict=True)] | None = None
     profile: StatedProfile | None = None
-    poisson_percentile: (
-        Annotated[float, Field(ge=0.5, le=0.999999, strict=True), BeforeValidator(_percentile)] | None
-    ) = None
-    price_uncertainty: Annotated[float, Field(ge=0, lt=1, strict=True), BeforeValidator(_share)] | None = None
+    poisson_percentile: Annotated[float, Field(ge=0.5, le=0.999999, strict=True), written(_percentile)] | None = None
+    price_uncertainty: Annotated[float, Field(ge=0, lt=1, strict=True), AsShare] | None = None
 
     @model_validator(mode="after")
     def _one_shape(self) -> Planning:
@@ -220,8 +215,9 @@ UNCERTAIN_SECTIONS = ("demand", "planning")  # whose numbers may be ranges
 
 
 def is_pooled(task: Any) -> bool:
-    """Return whether a task, as written, is one that pools."""
-    return _word(task) in get_args(Task) and _word(task) != GENERATE
+    """Whether a task, as written, is one that pools."""
+    word = task.strip().lower() if isinstance(task, str) else task
+    return word in get_args(Task) and word != GENERATE
 
 
 def _with_result(data: dict[str, Any]) -> dict[str, Any]:

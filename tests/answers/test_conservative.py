@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.answers.advice import relaxation
-from sizing.answers.search import Evaluated, Outcome, search
+from sizing.answers.answer import Answer, Outcome
+from sizing.answers.search import search
 from sizing.answers.verify import limits_of, simulated, verify
 from sizing.cli.main import run
+from sizing.engine.simulation import Served
 from sizing.question.question import Question, situation_of
 from sizing.replica.capacity import edge_of, most_of
 from sizing.replica.replica import Replica, candidates
@@ -104,10 +106,12 @@ def test_caution_costs_gpus_where_bands_are_wide() -> None:
 def test_bands_that_say_nothing_change_nothing(number: int) -> None:
     request = asked(**DEMANDS[number])
     plain, cautious = found(request), found(request, every(1.0, 1.0))
-    assert [(e.gpus, str(e.replica.layout), e.most_per_replica, e.binding) for e in plain.ranked] == [
-        (e.gpus, str(e.replica.layout), e.most_per_replica, e.binding) for e in cautious.ranked
+    assert [
+        (e.gpus, str(e.pool.replica.layout), e.pool.capacity.amount, e.pool.capacity.binding) for e in plain.answers
+    ] == [
+        (e.gpus, str(e.pool.replica.layout), e.pool.capacity.amount, e.pool.capacity.binding) for e in cautious.answers
     ]
-    assert plain.rejected == cautious.rejected
+    assert plain.refusals == cautious.refusals
 
 
 def test_the_highest_rate_counts_at_its_lower_edge() -> None:
@@ -115,8 +119,8 @@ def test_the_highest_rate_counts_at_its_lower_edge() -> None:
     request = asked(demand={"requests_per_s": 60.0}, mode="offline", serving={"engine": "vllm", "tp": 1})
     plain, cautious = found(request).best, found(request, (band("throughput", 0.5, 1.0),)).best
     assert plain is not None and cautious is not None
-    assert cautious.most_per_replica == pytest.approx(plain.most_per_replica / 2)
-    assert cautious.replicas == -(-60.0 // cautious.most_per_replica)
+    assert cautious.pool.capacity.amount == pytest.approx(plain.pool.capacity.amount / 2)
+    assert cautious.pool.count == -(-60.0 // cautious.pool.capacity.amount)
 
 
 def test_a_limit_at_its_edge_is_a_tighter_limit() -> None:
@@ -124,8 +128,8 @@ def test_a_limit_at_its_edge_is_a_tighter_limit() -> None:
     loose = asked(demand={"requests_per_s": 40.0}, limits={"itl": "15ms"})
     tight = asked(demand={"requests_per_s": 40.0}, limits={"itl": "10ms"})
     cautious, plain = found(loose, (band("itl", 0.9, 1.5),)), found(tight)
-    assert [(e.gpus, e.most_per_replica) for e in cautious.ranked] == [
-        (e.gpus, pytest.approx(e.most_per_replica)) for e in plain.ranked
+    assert [(e.gpus, e.pool.capacity.amount) for e in cautious.answers] == [
+        (e.gpus, pytest.approx(e.pool.capacity.amount)) for e in plain.answers
     ]
     assert cautious.best is not None and limits_of(cautious.best, loose).itl == Limit(statistic="mean", seconds=0.01)
 
@@ -136,9 +140,9 @@ def test_each_gpu_type_has_its_own_edge() -> None:
     for gpu, changes in (("h100-sxm", True), ("a100-sxm-80gb", False)):
         plain, cautious = found(request, gpu=gpu).best, found(request, bands, gpu).best
         assert plain is not None and cautious is not None
-        assert (cautious.most_per_replica != plain.most_per_replica) == changes
+        assert (cautious.pool.capacity.amount != plain.pool.capacity.amount) == changes
     together = search(request.with_(pessimistic=bands), [option("h100-sxm"), option("a100-sxm-80gb")], [None], data())
-    edges = {e.replica.gpu_type.id: e.edge for e in together.ranked}
+    edges = {e.pool.replica.gpu_type.id: e.pool.edge for e in together.answers}
     assert edges == {"h100-sxm": Edge(2.0, 2.0, 2.0, 0.5), "a100-sxm-80gb": AS_PREDICTED}
 
 
@@ -146,35 +150,41 @@ def test_a_simulated_size_keeps_the_limits_at_the_edge() -> None:
     request = asked(demand={"requests_per_s": 60.0}, limits={"ttft": "p95:400ms", "itl": "20ms"}).with_(
         pessimistic=(band("ttft", 0.5, 2.0), band("itl", 0.5, 1.5)),
     )
-    checked = verify(search(request, [option("h100-sxm")], [None], data()), Tokens(isl=1000, osl=200))
-    best = checked.outcome.best
-    assert checked.passed and best is not None and best.served is not None
-    assert best.served.latencies_s["ttft"]["p95"] * 2.0 <= 0.4
-    assert best.served.latencies_s["itl"]["mean"] * 1.5 <= 0.02
+    checked = verify(search(request, [option("h100-sxm")], [None], data()), Tokens(isl=1000, osl=200), data())
+    best = checked.best
+    assert checked.verified and best is not None and best.run is not None
+    assert best.run.latencies_s["ttft"]["p95"] * 2.0 <= 0.4
+    assert best.run.latencies_s["itl"]["mean"] * 1.5 <= 0.02
 
 
-def at_edge(best: Evaluated, edge: Edge) -> Evaluated:
-    return replace(best, edge=edge)
+def run_of(answer: Answer, question: Question, tokens: Tokens) -> Served:
+    run = simulated(answer, question, tokens).run
+    assert run is not None
+    return run
+
+
+def at_edge(best: Answer, edge: Edge) -> Answer:
+    return Answer((replace(best.pool, edge=edge),))
 
 
 def test_a_size_whose_simulation_misses_the_limits_at_the_edge_is_not_confirmed() -> None:
     request, tokens = asked(demand={"requests_per_s": 60.0}, limits={"itl": "20ms"}), Tokens(isl=1000, osl=200)
     outcome = found(request)
     assert outcome.best is not None
-    itl_s = simulated(outcome.best, request, tokens).latencies_s["itl"]["mean"]
+    itl_s = run_of(outcome.best, request, tokens).latencies_s["itl"]["mean"]
     assert itl_s < 0.02
     for factor, enough in ((0.9 * 0.02 / itl_s, True), (1.1 * 0.02 / itl_s, False)):
         best = at_edge(outcome.best, Edge(itl=factor))
-        checked = verify(replace(outcome, ranked=(best,)), tokens).outcome.best
-        assert checked is not None and (checked.replicas == best.replicas) == enough
+        checked = verify(replace(outcome, answers=(best,)), tokens, data()).best
+        assert checked is not None and (checked.pool.count == best.pool.count) == enough
 
 
 def test_a_limit_that_is_near_at_the_edge_is_simulated_for_longer() -> None:
     request, tokens = asked(demand={"requests_per_s": 60.0}, limits={"itl": "20ms"}), Tokens(isl=1000, osl=200)
     best = found(request).best
     assert best is not None
-    plain = simulated(best, request, tokens)
-    near = simulated(at_edge(best, Edge(itl=0.02 / plain.latencies_s["itl"]["mean"])), request, tokens)
+    plain = run_of(best, request, tokens)
+    near = run_of(at_edge(best, Edge(itl=0.02 / plain.latencies_s["itl"]["mean"])), request, tokens)
     assert near.arrived > 2 * plain.arrived
 
 
@@ -200,7 +210,7 @@ def test_a_relaxed_limit_is_no_less_than_what_was_measured_at_its_edge(monkeypat
     """30 ms measured, 1.5 times that at the edge, 2 % for another run: 45.9 ms, told as 46."""
     request = asked(demand={"requests_per_s": 60.0}, limits={"itl": "10ms"})
     outcome = found(request, (band("itl", 0.9, 1.5),))
-    monkeypatch.setattr(Evaluated, "latency_s", lambda self, name: {"mean": 0.03})  # as if simulated
+    monkeypatch.setattr(Answer, "latency_s", lambda self, name: {"mean": 0.03})  # as if simulated
     relaxed = relaxation(outcome, [option("h100-sxm")], [None], data(), lambda other: other)
     assert relaxed is not None and relaxed.seconds == pytest.approx(0.046)
 

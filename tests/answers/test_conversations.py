@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.answers import counts
+from sizing.answers.answer import Answer, Pool
 from sizing.answers.counts import Reply, Trial
-from sizing.answers.search import Evaluated, search
+from sizing.answers.search import search, with_count
 from sizing.answers.verify import simulated
 from sizing.cli.main import run
 from sizing.engine.requests import Lengths
@@ -55,10 +56,10 @@ def asked(**values: Any) -> Question:
     return question_of(None, options_of(WORKLOAD_OPTIONS, given))
 
 
-def best(asking: Question) -> Evaluated:
+def best(asking: Question) -> Pool:
     found = search(asking, asking.space.gpu_types, asking.space.precisions, load_data()).best
     assert found is not None
-    return found
+    return found.pool
 
 
 # --- lengths and what is found of them --------------------------------------------------------------------------------
@@ -186,23 +187,23 @@ def test_the_answer_is_consistent_with_its_own_number_of_replicas() -> None:
     asking = asked(turns=8, rps=40.0)
     found = best(asking)
     cached = found.load.kernels.extras.cached
-    assert cached.engines == found.replicas > 1
-    assert cached.hit == pytest.approx(reuse.share(TALK, Finding(found.replicas, 16)))
-    assert found.most_per_replica * found.replicas >= 40
-    fewer = found.with_replicas(found.replicas - 1, asking)
+    assert cached.engines == found.count > 1
+    assert cached.hit == pytest.approx(reuse.share(TALK, Finding(found.count, 16)))
+    assert found.capacity.amount * found.count >= 40
+    fewer = with_count(found, found.count - 1, asking, load_data())
     assert fewer.load.kernels.extras.cached.hit > cached.hit
-    assert fewer.most_per_replica * fewer.replicas < 40
+    assert fewer.capacity.amount * fewer.count < 40
 
 
 def test_one_replica_finds_as_much_however_it_is_routed() -> None:
     at_random, together = (best(asked(turns=8, rps=5.0, prefix_routing=how)) for how in ("random", "affinity"))
-    assert at_random.replicas == together.replicas == 1
-    assert at_random.most_per_replica == together.most_per_replica
+    assert at_random.count == together.count == 1
+    assert at_random.capacity.amount == together.capacity.amount
     assert at_random.point.ttft_s["mean"] == together.point.ttft_s["mean"]
 
 
 def test_random_routing_takes_no_fewer_gpus_than_affinity() -> None:
-    sizes = {how: best(asked(turns=8, rps=60.0, prefix_routing=how)).replicas for how in ("random", "affinity")}
+    sizes = {how: best(asked(turns=8, rps=60.0, prefix_routing=how)).count for how in ("random", "affinity")}
     assert sizes["affinity"] < sizes["random"]
 
 
@@ -213,9 +214,9 @@ def test_under_affinity_each_replica_holds_its_part_of_the_prefixes() -> None:
     at_random, together = best(asked(**plain)), best(asked(**plain, prefix_routing="affinity"))
     each_gib = 1600 * BYTES_PER_TOKEN / GIB
     assert at_random.replica.memory.shared_prefix_gib == pytest.approx(200 * each_gib)
-    assert together.replicas > 1
-    assert together.replica.memory.shared_prefix_gib == pytest.approx(math.ceil(200 / together.replicas) * each_gib)
-    assert together.replicas <= at_random.replicas
+    assert together.count > 1
+    assert together.replica.memory.shared_prefix_gib == pytest.approx(math.ceil(200 / together.count) * each_gib)
+    assert together.count <= at_random.count
     for found in (at_random, together):
         assert found.replica.memory.kv_cache_gib == pytest.approx(base.kv_cache_gib)
         assert found.replica.memory.weights_gib == base.weights_gib
@@ -227,7 +228,7 @@ def test_prefixes_that_no_single_replica_holds_fit_where_each_has_its_part() -> 
     alone = asked(**plain)
     assert search(alone, alone.space.gpu_types, alone.space.precisions, load_data()).best is None
     together = best(asked(**plain, prefix_routing="affinity"))
-    assert together.load.kernels.extras.cached.distinct == math.ceil(400 / together.replicas)
+    assert together.load.kernels.extras.cached.distinct == math.ceil(400 / together.count)
 
 
 # --- idle conversations -----------------------------------------------------------------------------------------------------
@@ -256,14 +257,14 @@ def test_longer_thinking_never_finds_more() -> None:
     assert hits == sorted(hits, reverse=True)
     assert hits[0] == pytest.approx(reuse.share(TALK, Finding(block=16)))
     assert hits[-1] < 0.01
-    sizes = [one.replicas for one in found]
+    sizes = [one.count for one in found]
     assert sizes == sorted(sizes)
 
 
 def test_no_more_is_taken_as_kept_than_the_answer_has_room_for() -> None:
     asking = asked(turns=8, rps=24.0, prefix_routing="affinity", think_time="2min")
     found = best(asking)
-    alive = counts.alive(found.replica, asking.target, found.point, found.replicas)
+    alive = counts.alive(found.replica, asking.target, found.point, found.count)
     kept = found.load.kernels.extras.cached.kept
     assert alive is not None
     assert kept < 1
@@ -287,7 +288,8 @@ def test_closed_form_and_simulator_agree_about_conversations(routing: str, ttft:
     which the closed form's mean knows less well."""
     asking = asked(turns=8, rps=20.0, prefix_routing=routing, max_utilisation="0.5")
     found = best(asking)
-    served = simulated(found, asking, asking.origin.workload.tokens)
+    served = simulated(Answer((found,)), asking, asking.origin.workload.tokens).run
+    assert served is not None
     assert served.latencies_s["itl"]["mean"] == pytest.approx(found.point.itl_s["mean"], rel=0.07)
     assert served.latencies_s["ttft"]["mean"] == pytest.approx(found.point.ttft_s["mean"], rel=ttft)
     assert set(served.requests.isl) == set(TALK.prompts)

@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import ask, data, kernels_for, option, real_gpu, real_model, settings_for
+from builders import ask, data, kernels_for, option, real_gpu, real_model
 
 from sizing.answers import pools as disaggregation
 from sizing.answers import pools as pooled
-from sizing.answers import verify_pools
-from sizing.answers.pools import Pooled
+from sizing.answers import verify
+from sizing.answers.answer import Answer
 from sizing.catalog import shelf
 from sizing.cli.main import run
 from sizing.cli.options import with_values
 from sizing.engine import transfer
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
-from sizing.engine.simulation import Deployed, Traffic, simulate
+from sizing.engine.simulation import ReplicaSet, Traffic, simulate
 from sizing.engine.transfer import Handed, Link, Transfer
 from sizing.model import memory
 from sizing.model.architecture import Layout
@@ -53,13 +53,12 @@ def asked(
     )
 
 
-def deployed(replicas: int = 1, tp: int = 1) -> Deployed:
+def deployed(replicas: int = 1, tp: int = 1) -> ReplicaSet:
     """llama-3.1-8b on one H100 under vLLM 0.19."""
     model, gpu, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout(tp=tp)
-    settings = settings_for(model, gpu, layout)
     kernels = kernels_for(model, gpu, layout)
-    used = memory.use(model, gpu, layout, kernels.plan, settings, max_model_len=8192)
-    return Deployed(model, layout, kernels, used, of_engine(settings), replicas)
+    used = memory.use(kernels.shard, gpu, 8192)
+    return ReplicaSet(kernels, used, of_engine(kernels.settings), replicas)
 
 
 def traffic(count: int, rate: float, isl: int = 2000, osl: int = 300, **changes: Any) -> Traffic:
@@ -71,8 +70,7 @@ def traffic(count: int, rate: float, isl: int = 2000, osl: int = 300, **changes:
 
 def test_a_prompt_of_2000_tokens_takes_5_ms_at_50_gb_per_s() -> None:
     """Llama-3-8B in bf16: 32 layers * 8 heads * 128 * 2 * 2 B = 131,072 B a token; * 2,000 = 0.262 GB; / 50 GB/s = 5.24 ms."""
-    model, layout = real_model("llama-3.1-8b"), Layout()
-    per_token, fixed = transfer.cache_rates(model, layout, kernels_for(model, real_gpu("h100-sxm")))
+    per_token, fixed = transfer.cache_rates(kernels_for(real_model("llama-3.1-8b"), real_gpu("h100-sxm")).shard)
     assert (per_token, fixed) == (131_072, 0)
     assert roofline.send_s(per_token * 2000, alpha_s=0.0, bytes_per_s=50e9) == pytest.approx(5.24e-3, rel=1e-3)
 
@@ -82,8 +80,8 @@ def test_the_gpu_with_the_most_to_send_or_take_bounds_the_transfer() -> None:
     gpu = real_gpu("h100-sxm")
 
     def per_token(name: str, prefill: int, decode: int) -> float:
-        one, other = ((Layout(tp=tp), kernels_for(real_model(name), gpu, Layout(tp=tp))) for tp in (prefill, decode))
-        found = transfer.transfer_of(real_model(name), one, other, within_node=True, by_layer=False)
+        one, other = (kernels_for(real_model(name), gpu, Layout(tp=tp)) for tp in (prefill, decode))
+        found = transfer.transfer_of(one, other, within_node=True, by_layer=False)
         return found.bytes_per_token
 
     assert per_token("llama-3.1-8b", 1, 4) == 131_072
@@ -114,9 +112,9 @@ def test_layer_by_layer_only_what_prefill_does_not_hide_is_left() -> None:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pooled:
+def pair() -> Answer:
     """Llama-3.1-70B at 20 requests/s with a tight limit on ITL."""
-    found = disaggregation.search(tight(), asked(), (None,), data())
+    found = disaggregation.search(tight().with_(pools=asked()), data())
     assert found.best is not None
     return found.best
 
@@ -131,7 +129,7 @@ def tight(**fields: Any) -> Any:
     )
 
 
-def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Pooled) -> None:
+def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Answer) -> None:
     """TTFT = D + R*D^2/(2*(1-R*D)) where the budget holds one prompt; at R*D = 0.6 that is D*(1 + 0.6/0.8) = 1.75 D."""
     load = pair.undelayed
     service = replace(load.batching, budget_tokens=load.batching.isl, pp=1, dp=1, even_stages=None)
@@ -147,16 +145,16 @@ def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Pooled) -
         assert float(point.ttft_s["mean"][0]) == pytest.approx(expected_s, rel=1e-3)
 
 
-def test_prompts_that_share_a_step_wait_for_each_other(pair: Pooled) -> None:
+def test_prompts_that_share_a_step_wait_for_each_other(pair: Answer) -> None:
     """Where a budget holds many prompts and a step takes as long as all of them, all end with the last: longer than M/D/1."""
     service = replace(pair.undelayed.batching, pp=1, dp=1, even_stages=None)
     load = np.array([0.6])
-    several = batching.open_loop(pair.undelayed.curves, service, load).ttft_s["mean"][0]
+    several = batching.open_loop(pair.prefill.undelayed.curves, service, load).ttft_s["mean"][0]
     single = replace(service, budget_tokens=service.isl)
-    assert several > batching.open_loop(pair.undelayed.curves, single, load).ttft_s["mean"][0]
+    assert several > batching.open_loop(pair.prefill.undelayed.curves, single, load).ttft_s["mean"][0]
 
 
-def test_decode_steps_of_a_prefilled_service_carry_no_prompt(pair: Pooled) -> None:
+def test_decode_steps_of_a_prefilled_service_carry_no_prompt(pair: Answer) -> None:
     """ITL of the decode pool is the decode step at its batch, whatever the prompts' length."""
     load = pair.decode.load
     b = np.array([1.0, 8.0, 64.0])
@@ -168,12 +166,12 @@ def test_decode_steps_of_a_prefilled_service_carry_no_prompt(pair: Pooled) -> No
     assert np.allclose(point.itl_s["mean"], batching.decode_step_s(load.curves, load.batching, b + 1), rtol=0.02)
 
 
-def test_pools_are_the_least_whole_replicas_that_carry_the_demand(pair: Pooled) -> None:
+def test_pools_are_the_least_whole_replicas_that_carry_the_demand(pair: Answer) -> None:
     for pool in (pair.prefill, pair.decode):
-        assert pool.replicas * pool.most_per_replica >= 20 > (pool.replicas - 1) * pool.most_per_replica
+        assert pool.count * pool.capacity.amount >= 20 > (pool.count - 1) * pool.capacity.amount
 
 
-def test_pools_are_sized_as_published(pair: Pooled) -> None:
+def test_pools_are_sized_as_published(pair: Answer) -> None:
     """GPUs = rate * prompt's seconds / utilisation of prefill; rate * OSL * ITL / (batch * utilisation) replicas of decode.
 
     At the utilisation that each runs at, both come back to the replicas: a full step of k prompts takes k/(R of a full
@@ -181,13 +179,13 @@ def test_pools_are_sized_as_published(pair: Pooled) -> None:
     """
     prefill, decode = pair.prefill, pair.decode
     prompt_s = 1 / prefill.load.highest_per_s
-    used = 20 / prefill.replicas * prompt_s
-    assert 20 * prompt_s / used == pytest.approx(prefill.replicas)
+    used = 20 / prefill.count * prompt_s
+    assert 20 * prompt_s / used == pytest.approx(prefill.count)
     batch, itl_s = decode.point.decoding, decode.point.itl_s["mean"]
-    assert 20 * 299 * itl_s / batch == pytest.approx(decode.replicas, rel=0.03)
+    assert 20 * 299 * itl_s / batch == pytest.approx(decode.count, rel=0.03)
 
 
-def test_memory_of_prefill_replicas_holds_prompts_alone(pair: Pooled) -> None:
+def test_memory_of_prefill_replicas_holds_prompts_alone(pair: Answer) -> None:
     """Slots by cache: a prompt and its first token against prompt and output, 2,001 to 2,300 tokens in 16s: 126 to 144 blocks."""
     same = pair.decode.replica
     request = tight()
@@ -203,20 +201,20 @@ def test_a_service_without_pools_keeps_its_numbers() -> None:
     assert ask(real_model("llama-3.1-8b")).service.phase == "whole"
 
 
-def test_the_transfer_counts_to_ttft_and_nothing_else(pair: Pooled) -> None:
+def test_the_transfer_counts_to_ttft_and_nothing_else(pair: Answer) -> None:
     slow = replace(pair.transfer, link=Link("network", pair.transfer.link.bytes_per_s / 100, 0.0))
-    later = pooled.delayed(pair.undelayed, slow, 2000)
+    later = pooled.delayed(pair.prefill.undelayed, slow, 2000)
     more_s = float(slow.seconds(2000))
-    assert later.solo_ttft_s == pytest.approx(pair.undelayed.solo_ttft_s + more_s)
-    assert later.highest_per_s == pytest.approx(pair.undelayed.highest_per_s)
+    assert later.solo_ttft_s == pytest.approx(pair.prefill.undelayed.solo_ttft_s + more_s)
+    assert later.highest_per_s == pytest.approx(pair.prefill.undelayed.highest_per_s)
 
 
 def test_an_e2e_limit_is_split_between_the_pools() -> None:
     request = tight(limits={"e2e": "7s"})
-    found = disaggregation.search(request, asked(), (None,), data()).best
+    found = disaggregation.search(request.with_(pools=asked()), data()).best
     assert found is not None
     assert found.latency_s("e2e")["mean"] <= 7.0
-    loose = disaggregation.search(tight(limits={"e2e": "20s"}), asked(), (None,), data()).best
+    loose = disaggregation.search(tight(limits={"e2e": "20s"}).with_(pools=asked()), data()).best
     assert loose is not None and loose.gpus <= found.gpus
 
 
@@ -226,21 +224,21 @@ def test_different_gpu_types_and_given_layouts() -> None:
     assert found is not None
     assert (found.prefill.replica.gpu_type.id, found.decode.replica.gpu_type.id) == ("h100-sxm", "h200-sxm")
     assert (found.prefill.replica.layout.tp, found.decode.replica.layout.tp) == (2, 4)
-    assert not found.within_node  # two types stand in two nodes
-    mixed = disaggregation.search(tight(), asked("h100-sxm", "mi300x"), (None,), data())
-    assert mixed.best is None
-    assert any("no cache connector" in entry.detail for entry in mixed.rejected["prefill"])
+    assert found.transfer is not None and not found.transfer.link.within_node  # two types stand in two nodes
+    mixed = disaggregation.search(tight().with_(pools=asked("h100-sxm", "mi300x")), data())
+    assert mixed.best is None and mixed.pairing is not None
+    assert any("no cache connector" in entry.detail for entry in mixed.pairing.refusals["prefill"])
 
 
 def test_replicas_that_are_given_are_not_exceeded() -> None:
     few = asked(of=(PoolLayout(tp=4, replicas=1), PoolLayout()))
     assert disaggregation.search(tight(), few, (None,), data()).best is None
     many = disaggregation.search(tight(), asked(of=(PoolLayout(tp=4, replicas=9), PoolLayout())), (None,), data()).best
-    assert many is not None and many.prefill.replicas == 9
+    assert many is not None and many.prefill.count == 9
 
 
-def test_a_budget_of_gpus_serves_the_most_that_both_pools_pass(pair: Pooled) -> None:
-    found = disaggregation.search(tight(demand=None, gpu_budget=24), asked(), (None,), data()).best
+def test_a_budget_of_gpus_serves_the_most_that_both_pools_pass(pair: Answer) -> None:
+    found = disaggregation.search(tight(demand=None, gpu_budget=24).with_(pools=asked()), data()).best
     assert found is not None and found.gpus <= 24
     assert found.prefill.requests_per_s == pytest.approx(found.decode.requests_per_s)
     assert found.requests_per_s >= 20  # 24 GPUs or fewer carry 20/s
@@ -334,47 +332,41 @@ def test_equal_seeds_give_equal_runs(busy: Handed) -> None:
     assert again.whole.requests.finished == busy.whole.requests.finished
 
 
-def test_the_closed_form_of_both_pools_is_near_the_simulation(pair: Pooled) -> None:
+def test_the_closed_form_of_both_pools_is_near_the_simulation(pair: Answer) -> None:
     request = tight()
-    served = verify_pools.simulated(
-        pooled.with_counts(
-            pair,
-            pair.prefill.replicas + 2,
-            pair.decode.replicas,
-            *pooled.phase_requests(request, asked(), None),
-        ),
-        request,
-        Tokens(isl=2000, osl=300),
-    )
-    itl = served.whole.latencies_s["itl"]["mean"]
+    counts = pair.prefill.count + 2, pair.decode.count
+    larger = pooled.with_counts(pair, counts, pooled.phase_requests(request, asked(), None), data())
+    run = verify.simulated(larger, request, Tokens(isl=2000, osl=300)).run
+    assert run is not None
+    itl = run.latencies_s["itl"]["mean"]
     assert itl == pytest.approx(pair.latency_s("itl")["mean"], rel=0.05)
 
 
 def test_verified_pools_keep_the_limits() -> None:
     request = tight()
-    found = disaggregation.search(request, asked(), (None,), data())
-    checked = verify_pools.verify(found, asked(), Tokens(isl=2000, osl=300))
-    assert checked is not None and checked.passed
+    found = disaggregation.search(request.with_(pools=asked()), data())
+    checked = verify.verify(found, Tokens(isl=2000, osl=300), data())
+    assert checked.verified and checked.best is not None
     assert checked.best.latency_s("ttft")["p95"] <= 0.8
     assert checked.best.latency_s("itl")["mean"] <= 0.025
-    assert checked.best.gpus >= found.ranked[0].gpus
+    assert checked.best.gpus >= found.answers[0].gpus
 
 
 def test_pools_sized_with_caution_are_checked_at_the_same_edges() -> None:
     """Each limit is divided by its own factor once, though both pools have edges."""
     cautious = tight().with_(pessimistic=shelf.only(Bands).bands)
-    found = disaggregation.search(cautious, asked(), (None,), data()).best
+    found = disaggregation.search(cautious.with_(pools=asked()), data()).best
     assert found is not None
-    limits, prefill, decode = verify_pools.limits_of(found, cautious), found.prefill.edge, found.decode.edge
+    limits, prefill, decode = verify.limits_of(found, cautious), found.prefill.edge, found.decode.edge
     assert decode.itl > 1 and prefill.ttft > 1
     assert limits.itl is not None and limits.itl.seconds == pytest.approx(0.025 / decode.itl)
     assert limits.ttft is not None and limits.ttft.seconds == pytest.approx(0.8 / prefill.ttft)
 
 
 def test_large_pools_are_simulated_in_part_at_no_less_load() -> None:
-    assert verify_pools.part_of(4, 2) == (2, 1, 0.5)
-    prefills, decodes, share = verify_pools.part_of(70, 31)
-    assert prefills + decodes <= verify_pools.MOST_REPLICAS
+    assert verify.part_of(4, 2) == (2, 1, 0.5)
+    prefills, decodes, share = verify.part_of(70, 31)
+    assert prefills + decodes <= verify.MOST_REPLICAS
     assert share / prefills >= 1 / 70 and share / decodes >= 1 / 31
 
 

@@ -448,7 +448,7 @@ def test_options_of_one_workload_are_refused_beside_a_fleet(capsys: pytest.Captu
 def test_no_line_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
     from sizing.cli.plan import RULE_OPTIONS, WORKLOAD_OPTIONS, ask, planned
     from sizing.formats.text import render
-    from sizing.report.plan.sections import document
+    from sizing.report.plan import document
 
     values: dict[str, Any] = {option.name: None for option in (*WORKLOAD_OPTIONS, *RULE_OPTIONS)}
     values |= {

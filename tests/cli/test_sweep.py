@@ -23,7 +23,8 @@ from builders import ask, data, option, real_model
 from places import DATA, ROOT
 
 from sizing.answers import sweep
-from sizing.answers.search import Evaluated, search, tabulated
+from sizing.answers.answer import Answer
+from sizing.answers.search import search, tabulated
 from sizing.answers.sweep import Axis, Searches, combination, size
 from sizing.cli.main import run
 from sizing.cli.workers import AHEAD, ordered
@@ -126,23 +127,30 @@ def test_searches_find_what_a_search_finds(monkeypatch: pytest.MonkeyPatch) -> N
         request = plain[isl].with_(requests_per_s=rps, limits=limit, max_utilisation=utilisation)
         found, own = searches.search(request, options, ("fp8", "bf16")), search(request, options, ("fp8", "bf16"), read)
         assert found.question is request and found.best is not None
-        assert [figures(e) for e in found.ranked] == [figures(e) for e in own.ranked]
-        assert [(r.layout, r.reason, r.detail) for r in found.rejected] == [
-            (r.layout, r.reason, r.detail) for r in own.rejected
+        assert [figures(e) for e in found.answers] == [figures(e) for e in own.answers]
+        assert [(r.layout, r.reason, r.detail) for r in found.refusals] == [
+            (r.layout, r.reason, r.detail) for r in own.refusals
         ]
     assert len(tabulations) == len(plain)  # 24 searches of two lengths
 
 
-def figures(found: Evaluated) -> tuple[Any, ...]:
-    chosen = found.replica
-    return (chosen.layout, chosen.gpu_type.id, chosen.precision, found.gpus, found.binding, found.latency_s("itl"))
+def figures(found: Answer) -> tuple[Any, ...]:
+    chosen = found.pool.replica
+    return (
+        chosen.layout,
+        chosen.gpu_type.id,
+        chosen.precision,
+        found.gpus,
+        found.pool.capacity.binding,
+        found.latency_s("itl"),
+    )
 
 
 def test_searches_keep_what_differs_apart() -> None:
     """Whatever a layout's memory or step times depend on makes another search of it."""
     model, options, read = real_model("llama-3.1-8b"), [option("h100-sxm")], data()
     searches, plain = Searches(read), ask(model, isl=500, osl=100)
-    serving = plain.serving
+    serving = plain.service.serving
     changed = [
         plain.with_(osl=900),
         plain.with_(max_model_len=60_000),
@@ -157,8 +165,8 @@ def test_searches_keep_what_differs_apart() -> None:
     ]
     for request in (plain, *changed, plain):
         own = search(request, options, ("fp8",), read)
-        assert [figures(e) for e in searches.search(request, options, ("fp8",)).ranked] == [
-            figures(e) for e in own.ranked
+        assert [figures(e) for e in searches.search(request, options, ("fp8",)).answers] == [
+            figures(e) for e in own.answers
         ]
 
 

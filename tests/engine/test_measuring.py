@@ -15,18 +15,18 @@ from sizing.answers.search import search
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.run import ROUTINGS
-from sizing.engine.simulation import Deployed, Served, Traffic, simulate
+from sizing.engine.simulation import ReplicaSet, Served, Traffic, set_of, simulate
 from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.specs.workload import Tokens
 
 
 @cache
-def deployed(replicas: int = 1) -> Deployed:
+def deployed(replicas: int = 1) -> ReplicaSet:
     model, card, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout()
     kernels = kernels_for(model, card, layout)
-    used = memory.use(model, card, layout, kernels.plan, kernels.settings, max_model_len=4096)
-    return Deployed(model, layout, kernels, used, of_engine(kernels.settings), replicas)
+    used = memory.use(kernels.shard, card, 4096)
+    return ReplicaSet(kernels, used, of_engine(kernels.settings), replicas)
 
 
 LOAD = Traffic(Lengths(500), Lengths(100), 400, longest=4096)
@@ -35,7 +35,7 @@ LOAD = Traffic(Lengths(500), Lengths(100), 400, longest=4096)
 def running(served: Served) -> float:
     """Mean number of requests between being let in and their last token, from their own times (no front end)."""
     requests = served.requests
-    clock = kernels_for(deployed().model, real_gpu("h100-sxm"), Layout()).settings.front_end
+    clock = kernels_for(deployed().shard.model, real_gpu("h100-sxm"), Layout()).settings.front_end
     outside_s = clock.per_request_ms / 1e3 + 500 * clock.per_prompt_token_us / 1e6
     left = np.asarray(requests.finished) - outside_s - np.asarray(requests.admitted)
     return float(left.sum()) / served.duration_s
@@ -128,12 +128,10 @@ def test_what_estimate_simulates_is_what_a_long_run_measures(
         serving={"tp": layout.tp},
     )
     outcome = search(request, [option("h100-sxm")], [None], data())
-    assert outcome.best is not None and outcome.best.replicas == 1
-    short = verify.simulated(outcome.best, request, tokens)
-    chosen = outcome.best.replica
-    engine = Deployed(
-        request.service.model, chosen.layout, outcome.best.load.kernels, chosen.memory, of_engine(chosen.settings)
-    )
+    assert outcome.best is not None and outcome.best.pool.count == 1
+    short = verify.simulated(outcome.best, request, tokens).run
+    assert short is not None
+    engine = set_of(outcome.best.pool.load)
     long = simulate(engine, Traffic(Lengths(tokens.isl), Lengths(tokens.osl), 12_000, rate_per_s=rate, longest=request.service.max_model_len, warm_up=1500, cool_down=700, exact_rate=True, seed=7))  # fmt: skip
     for name in ("itl", "ttft", "e2e"):
         assert short.latencies_s[name]["mean"] == pytest.approx(long.latencies_s[name]["mean"], rel=0.015)
@@ -167,9 +165,11 @@ def test_a_demand_in_flight_is_met_as_well_as_by_a_layout_that_is_given(concurre
     found = {}
     for serving in ({}, {"tp": 1}, {"tp": 2}):
         request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, serving=serving, **fields)
-        checked = verify.verify(search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211))
-        assert checked.passed and checked.outcome.best is not None
-        found[str(serving)] = checked.outcome.best.gpus
+        checked = verify.verify(
+            search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211), data()
+        )
+        assert checked.passed and checked.best is not None
+        found[str(serving)] = checked.best.gpus
     assert found["{}"] <= min(found.values())
 
 
@@ -177,17 +177,19 @@ def test_the_headroom_asked_for_is_kept_when_checked() -> None:
     fields = {"demand": {"requests_per_s": 20.8}, "limits": {"ttft": "p95:1s", "itl": "50ms"}}
     for headroom in (0.1, 0.2):
         request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, planning={"headroom": headroom}, **fields)
-        checked = verify.verify(search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211))
-        best = checked.outcome.best
+        checked = verify.verify(
+            search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211), data()
+        )
+        best = checked.best
         assert checked.passed and best is not None
-        assert best.most_per_replica * best.replicas >= 20.8 * (1 + headroom) * (1 - 1e-6)
+        assert best.pool.capacity.amount * best.pool.count >= 20.8 * (1 + headroom) * (1 - 1e-6)
 
 
 def test_an_engine_is_not_sized_for_cards_that_it_does_not_run_on() -> None:
     request = ask(real_model("llama-3.1-8b"), engine="tensorrt-llm:1.2.0")
     outcome = search(request, [option("mi300x")], [None], data())
     assert outcome.best is None
-    assert {entry.reason for entry in outcome.rejected} == {"engine"}
+    assert {entry.reason for entry in outcome.refusals} == {"engine"}
 
 
 def test_offline_work_keeps_every_slot_full_and_no_more() -> None:
@@ -195,7 +197,7 @@ def test_offline_work_keeps_every_slot_full_and_no_more() -> None:
     request = ask(real_model("gpt-oss-20b"), isl=1500, osl=300, mode="offline", serving={"tp": 1})
     checked = verify.verify(search(request, [option("h100-sxm")], [None], data()), Tokens(isl=1500, osl=300))
     best = checked.outcome.best
-    assert checked.passed and checked.tries == 1 and best is not None and best.served is not None
-    assert best.point.running == pytest.approx(best.load.slots, rel=0.03)
-    assert best.served.batch_max <= best.load.slots
-    assert best.served.requests_per_s == pytest.approx(best.requests_per_s, rel=0.1)
+    assert checked.passed and checked.tries == 1 and best is not None and best.run is not None
+    assert best.pool.point.running == pytest.approx(best.pool.load.slots, rel=0.03)
+    assert best.run.batch_max <= best.pool.load.slots
+    assert best.run.requests_per_s == pytest.approx(best.requests_per_s, rel=0.1)

@@ -374,6 +374,6 @@ def test_latencies_of_an_answer_add_up(demand: dict[str, float]) -> None:
     asked = ask(real_model("llama-3.1-8b"), isl=2000, osl=200, demand=demand)
     best = search.search(asked, [option("h100-sxm")], [None], data()).best
     assert best is not None
-    ttft, itl, e2e = (getattr(best.point, f"{n}_s")["mean"] for n in ("ttft", "itl", "e2e"))
+    ttft, itl, e2e = (getattr(best.pool.point, f"{n}_s")["mean"] for n in ("ttft", "itl", "e2e"))
     assert e2e == pytest.approx(ttft + 199 * itl)
-    assert best.point.running == pytest.approx(best.point.requests_per_s * e2e)
+    assert best.pool.point.running == pytest.approx(best.pool.point.requests_per_s * e2e)

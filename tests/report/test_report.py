@@ -14,7 +14,7 @@ import pytest
 
 from sizing import __version__
 from sizing.answers import advice
-from sizing.answers.search import search, within_budget
+from sizing.answers.search import search
 from sizing.catalog import gpus, models
 from sizing.cli.main import run
 from sizing.cli.output import encodable
@@ -80,7 +80,7 @@ def document(name: str, explained: bool = False) -> Estimate:
     values = {option.name: None for option in WORKLOAD_OPTIONS} | CASES[name]
     asked = question_of(None, options_of(WORKLOAD_OPTIONS, values))
     outcome = search(asked, asked.space.gpu_types, asked.space.precisions, load_data())
-    feasible = within_budget(outcome)
+    feasible = outcome.within_budget
     found = (
         ()
         if feasible

@@ -14,8 +14,8 @@ import pytest
 import sizing
 from sizing.cli.main import run
 from sizing.formats.charts import chart, linear_ticks, log_ticks
+from sizing.formats.page import value_at
 from sizing.formats.view import Figure, Mark, Series, Tick
-from sizing.report.html_cells import value_at
 
 ASKED = ["report", "chat", "-g", "h100-sxm,h200-sxm"]
 INFEASIBLE = ["report", "-m", "llama-3.1-70b", "-g", "l4", "--tp", "1", "--isl", "1000", "--osl", "200", "--rps", "5"]

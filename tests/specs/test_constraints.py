@@ -249,7 +249,7 @@ def test_a_model_that_cannot_fit_is_rejected_with_the_gap_and_without_latencies(
     asked = ask(real_model("llama-3.1-405b"), demand={"concurrency": 128}, serving={"tp": 1, "pp": 1})
     outcome = search.search(asked, [option("h100-sxm")], ["bf16"], data())
     assert outcome.best is None
-    (rejected,) = outcome.rejected
+    (rejected,) = outcome.refusals
     assert rejected.reason == "memory"
     assert "GiB more per GPU" in rejected.detail
     assert 0 < rejected.shortfall < math.inf

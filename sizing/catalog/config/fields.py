@@ -97,12 +97,12 @@ _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 
 
 def shown(value: Any) -> str:
-    """Return a wrong value as a message shows it: long texts, numbers and lists are cut."""
+    """A wrong value as a message shows it: long texts, numbers and lists are cut."""
     return _SHORT.repr(value)
 
 
 def flattened(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one mapping: the innermost language model's values over the wrapper's, sections below both."""
+    """One mapping: the innermost language model's values over the wrapper's, sections below both."""
     merged = dict(config)
     for wrapper in WRAPPERS:
         inner = config.get(wrapper)
@@ -157,12 +157,12 @@ class Fields:
             self.notes.append(text)
 
     def has(self, key: str) -> bool:
-        """Return whether the key is written, null or not."""
+        """Whether the key is written, null or not."""
         self.stated(key)
         return key in self._values
 
     def stated(self, *keys: str) -> str | None:
-        """Return the first of the keys that has a value, or None."""
+        """The first of the keys that has a value, or None."""
         found = next((key for key in keys if self._values.get(key) is not None), None)
         self.asked.update(keys)
         if found is None:
@@ -170,11 +170,11 @@ class Fields:
         return found
 
     def names(self) -> tuple[str, ...]:
-        """Return every key, in the order written."""
+        """Every key, in the order written."""
         return tuple(self._values)
 
     def value(self, *keys: str) -> Any:
-        """Return the value of the first key that has one, or None, unchecked."""
+        """The value of the first key that has one, or None, unchecked."""
         key = self.stated(*keys)
         return None if key is None else self._values[key]
 
@@ -195,7 +195,7 @@ class Fields:
         return found
 
     def integer(self, *keys: str) -> int:
-        """Return a whole number above zero.
+        """A whole number above zero.
 
         Where it is missing or wrong, record a fault and return a stand-in.
         """
@@ -225,7 +225,7 @@ class Fields:
         return Fields({key: value}, self.where, self.faults, self.notes)
 
     def section(self, key: str) -> Fields | None:
-        """Return a nested section that records into the same faults and notes.
+        """A nested section that records into the same faults and notes.
 
         Or None where there is none.
         """
@@ -262,12 +262,12 @@ def report_misspelt(fields: Fields) -> None:
 
 
 def _plain(key: str) -> str:
-    """Return a key without the differences of style: case, hyphens, spaces around it."""
+    """A key without the differences of style: case, hyphens, spaces around it."""
     return key.strip().lower().replace("-", "_")
 
 
 def _most_alike(written: Mapping[str, str], known: Sequence[str], cutoff: float) -> tuple[str, str] | None:
-    """Return the written key and the known one that are most alike, None where no pair reaches the cutoff."""
+    """The written key and the known one that are most alike, None where no pair reaches the cutoff."""
     for key in known:
         hits = get_close_matches(key, list(written), n=1, cutoff=cutoff)
         if hits:

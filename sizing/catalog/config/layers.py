@@ -57,7 +57,7 @@ class Slot:
 
 
 def read_layout(fields: Fields) -> tuple[Slot, ...]:
-    """Return one slot a layer, first to last."""
+    """One slot a layer, first to last."""
     blocks = _blocks(fields, PATTERN, BLOCKS)
     if blocks is not None and any(block in BLOCK_MLPS for block in blocks):
         count = fields.optional_integer(*LAYERS, least=1) or len(blocks)
@@ -74,7 +74,7 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
 
 
 def layer_count(fields: Fields) -> int:
-    """Return the stated number of layers."""
+    """The stated number of layers."""
     count = fields.integer(*LAYERS)
     if count > MOST_LAYERS:
         fields.fault(fields.stated(*LAYERS) or LAYERS[0], f"{count} layers", f"at most {MOST_LAYERS}")
@@ -88,7 +88,7 @@ def _check_length(fields: Fields, key: str, found: int, expected: int) -> None:
 
 
 def block_slots(fields: Fields, pattern: str, listed: str) -> tuple[Slot, ...]:
-    """Return the layers of a pattern string or of a list of blocks, by their keys; none where neither is stated."""
+    """The layers of a pattern string or of a list of blocks, by their keys; none where neither is stated."""
     return tuple(_block_slot(fields, listed, block) for block in _blocks(fields, pattern, listed) or ())
 
 
@@ -129,7 +129,7 @@ def _mixers(fields: Fields, count: int) -> tuple[Mixer, ...]:
 
 
 def _or(full: bool, other: Mixer) -> Mixer:
-    """Return full attention or the other mixer of a layout that has two."""
+    """Full attention or the other mixer of a layout that has two."""
     return "full" if full else other
 
 
@@ -198,7 +198,7 @@ def _by_window(fields: Fields, count: int) -> tuple[Mixer, ...]:
 
 
 def _routed(fields: Fields, count: int) -> tuple[bool, ...]:
-    """Return which layers route to experts."""
+    """Which layers route to experts."""
     listed = fields.sequence("mlp_layer_types")
     if listed is not None:
         return tuple(kind == "sparse" for kind in listed)

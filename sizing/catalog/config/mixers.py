@@ -37,7 +37,7 @@ STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attention:
-    """Return the mixer of layer `index` of `layers`."""
+    """The mixer of layer `index` of `layers`."""
     if mixer == "linear":
         return _linear(fields)
     if mixer == "ssm":
@@ -54,7 +54,7 @@ def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attenti
 
 
 def _window(fields: Fields, mixer: Mixer) -> int | None:
-    """Return the window in tokens, None where it covers the longest context and so never binds."""
+    """The window in tokens, None where it covers the longest context and so never binds."""
     if mixer == "full":
         return None
     size = fields.integer(*(("attention_chunk_size",) if mixer == "chunk" else WINDOW))
@@ -62,10 +62,7 @@ def _window(fields: Fields, mixer: Mixer) -> int | None:
 
 
 def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) -> GqaAttention:
-    """Return heads and widths; windowed and full layers may differ (`global_head_dim`.
-
-    `attention_other_setting`).
-    """
+    """Heads and widths; windowed and full layers may differ (`global_head_dim`, `attention_other_setting`)."""
     own = fields.section("attention_other_setting") if windowed else None
     q_heads = (own or fields).integer(*Q_HEADS)
     head_dim = head_dim_of(fields, fields.integer(*Q_HEADS))
@@ -91,7 +88,7 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
 
 
 def head_dim_of(fields: Fields, q_heads: int) -> int:
-    """Return the stated head width, else the hidden size shared out evenly."""
+    """The stated head width, else the hidden size shared out evenly."""
     stated = fields.stated(*HEAD_DIM)
     if stated is not None:
         return fields.integer(stated)
@@ -104,7 +101,7 @@ def head_dim_of(fields: Fields, q_heads: int) -> int:
 
 
 def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
-    """Return the KV heads of a layer.
+    """The KV heads of a layer.
 
     By layer, shared by all (multi-query), stated, else one a query head.
 
@@ -133,7 +130,7 @@ def _bias(fields: Fields) -> bool:
 
 
 def _output_gate(fields: Fields) -> bool:
-    """Return whether a gate as wide as the queries follows attention.
+    """Whether a gate as wide as the queries follows attention.
 
     With linear layers it does unless denied.
     """
@@ -147,7 +144,7 @@ def _output_gate(fields: Fields) -> bool:
 
 
 def _latent(fields: Fields, index: int) -> MlaAttention:
-    """Return latent attention; a layer whose indexer is `shared` reuses the choice of the layer before it."""
+    """Latent attention; a layer whose indexer is `shared` reuses the choice of the layer before it."""
     if not fields.has("q_lora_rank"):
         fields.fault("q_lora_rank", "missing", "a whole number above zero, or null for full-rank queries")
     topk = fields.optional_integer("index_topk") or 0
@@ -168,7 +165,7 @@ def _latent(fields: Fields, index: int) -> MlaAttention:
 
 
 def _linear(fields: Fields) -> LinearAttention:
-    """Return linear attention: a delta rule with its own fields.
+    """Linear attention: a delta rule with its own fields.
 
     A section of them, or MiniMax's plain form.
     """
@@ -209,7 +206,7 @@ def _ssm(fields: Fields) -> SsmAttention:
 
 
 def _state_bytes(fields: Fields) -> int:
-    """Return bytes of one state value.
+    """Bytes of one state value.
 
     Without a stated type the state is kept in 32 bit, as the references do.
     """

@@ -5,9 +5,8 @@ Whether an MLP is gated (three projections) or not (two) is decided by the first
 activation itself (SiLU, SwiGLU and their kin gate, ReLU, squared ReLU and GELU don't); else a stated
 `intermediate_size`, which families without gates leave to a multiple of the hidden size.
 
-Multi-token prediction: how many modules of it a config states, and what layers each of them has.
-
-Families name the count differently, and say of the layers nothing (they are as the last one) or a pattern.
+Modules of multi-token prediction: a config states their number, and of their layers nothing (they are as the last
+layer) or a pattern.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ DOUBLE_WIDTH = 2
 
 
 def read_mlp(fields: Fields, name: MlpName, *, reuses_cache: bool = False) -> Mlp:
-    """Return one MLP; `reuses_cache` layers are twice as wide where `use_double_wide_mlp` says so."""
+    """One MLP; `reuses_cache` layers are twice as wide where `use_double_wide_mlp` says so."""
     if name == "moe":
         return _moe(fields)
     width = _dense_width(fields)
@@ -53,7 +52,7 @@ def read_mlp(fields: Fields, name: MlpName, *, reuses_cache: bool = False) -> Ml
 
 
 def is_gated(fields: Fields) -> bool:
-    """Return whether the MLPs are gated, by the rule in the module's docstring."""
+    """Whether the MLPs are gated, by the rule in the module's docstring."""
     kind = fields.text("ffn_type")
     if kind is not None:
         return GLU in kind
@@ -101,10 +100,7 @@ def _moe(fields: Fields) -> MoeMlp:
 
 
 def _shared_width(fields: Fields, expert_width: int) -> int:
-    """Return the shared experts' total width.
-
-    Stated, a count of experts, or one beside Llama 4's interleaved MLPs.
-    """
+    """The shared experts' total width: stated, by their number, or of one expert where Llama 4's MLPs interleave."""
     stated = fields.optional_integer(*SHARED_WIDTH)
     if stated:
         return stated
@@ -123,7 +119,7 @@ PATTERN, BLOCKS = "mtp_hybrid_override_pattern", "mtp_layers_block_type"
 def read_mtp(
     fields: Fields, layers: Sequence[LayerKind], layer_of: Callable[[Slot], LayerKind], excluded: Sequence[str]
 ) -> Mtp | None:
-    """Return the modules that a config states, 0 where it states none of them; None where it is silent.
+    """The modules that a config states, 0 where it states none of them; None where it is silent.
 
     `layer_of` reads a layer of a pattern, `excluded` are the modules that a quantised checkpoint leaves alone.
     """
@@ -140,6 +136,6 @@ def read_mtp(
 
 
 def left_alone(excluded: Sequence[str], layers: int) -> bool:
-    """Return whether a quantised checkpoint's lists leave whole modules in 16 bit: `mtp*`, or the layer after the last."""
+    """Whether a quantised checkpoint's lists leave whole modules in 16 bit: `mtp*`, or the layer after the last."""
     whole = re.compile(rf"(?:model\.)?(?:mtp(?:\.layers)?(?:\.\d+)?|layers\.{layers})[.*]*")
     return any(whole.fullmatch(pattern.removeprefix("re:")) for pattern in excluded)

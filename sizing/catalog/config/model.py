@@ -1,19 +1,11 @@
-"""Layers found by architecture search.
-
-Each stated on its own in `block_configs` (attention and MLP vary or vanish).
-
-Parameters beside the text layers.
-
-Learned positions, per-layer embeddings, sparse-attention indexers.
-
-All are held in memory and none is multiplied for every text token, so they are counted, not modelled.
-
-Vision towers: their sizes and parameters, and the field that says how an image becomes tokens.
-
-A published config.json, read by field into a model: never by class name, model type or model name.
+"""A published config.json, read by field into a model: never by class name, model type or model name.
 
 Fields that a family leaves to its code are inferred from others that only such families write; each inference
 is documented where it is made and, where it could matter, stated in the model's notes.
+
+Also here: layers of an architecture search, each stated in `block_configs`; parameters outside the text layers
+(learned positions, per-layer embeddings, sparse-attention indexers), which are counted and not modelled, as no text
+token is multiplied by them; vision towers, and the field that says how an image becomes tokens.
 """
 
 from __future__ import annotations
@@ -53,7 +45,7 @@ LINEAR_KEY = "replace_with_linear"
 
 
 def read_blocks(fields: Fields) -> tuple[LayerKind, ...]:
-    """Return every layer of `block_configs`, first to last."""
+    """Every layer of `block_configs`, first to last."""
     listed = fields.sequence("block_configs") or ()
     count = layer_count(fields)
     if len(listed) != count:
@@ -101,7 +93,7 @@ PER_LAYER_PROJECTIONS = 3  # one from the input embedding, a gate and a way back
 
 
 def other_parameters(fields: Fields, layers: int) -> int:
-    """Return how many parameters lie outside the text layers, embedding, head and vision tower.
+    """How many parameters lie outside the text layers, embedding, head and vision tower.
 
     Notes say what is estimated.
     """
@@ -109,7 +101,7 @@ def other_parameters(fields: Fields, layers: int) -> int:
 
 
 def _learned_positions(fields: Fields) -> int:
-    """Return a learned position table.
+    """A learned position table.
 
     MPT without ALiBi, and families with a word-embedding width of their own.
     """
@@ -120,7 +112,7 @@ def _learned_positions(fields: Fields) -> int:
 
 
 def _per_layer_embeddings(fields: Fields, layers: int) -> int:
-    """Return Gemma 3n's and 4's embeddings of every layer, with the projections around them."""
+    """Gemma 3n's and 4's embeddings of every layer, with the projections around them."""
     width = fields.optional_integer("hidden_size_per_layer_input") or 0
     if not width:
         return 0
@@ -131,7 +123,7 @@ def _per_layer_embeddings(fields: Fields, layers: int) -> int:
 
 
 def _block_indexers(fields: Fields) -> int:
-    """Return the indexers of block-sparse grouped attention, whose layers are modelled as full attention."""
+    """The indexers of block-sparse grouped attention, whose layers are modelled as full attention."""
     sparse = fields.section("sparse_attention_config")
     if sparse is None or not sparse.flag("use_sparse_attention"):
         return 0
@@ -155,7 +147,7 @@ class Tower(NamedTuple):
 
 
 def read_vision(fields: Fields) -> Tower:
-    """Return the vision transformer that a config states; nothing where it has none or lacks its sizes.
+    """The vision transformer that a config states; nothing where it has none or lacks its sizes.
 
     Parameters are those of patches, blocks, and the merger's two matrices where stated.
     """
@@ -182,7 +174,7 @@ def read_vision(fields: Fields) -> Tower:
 
 
 def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:
-    """Return the field that tells how an image becomes tokens, patches a side to a token, and the tokens that are fixed."""
+    """The field that tells how an image becomes tokens, patches a side to a token, and the tokens that are fixed."""
     for key in ("mm_tokens_per_image", "vision_soft_tokens_per_image"):
         tokens = fields.optional_integer(key, least=1)
         if tokens is not None:
@@ -201,7 +193,7 @@ def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:
 
 
 def _of_ratio(vision: Fields, ratio: Any) -> int:
-    """Return how many patches a side a ratio makes one token."""
+    """How many patches a side a ratio makes one token."""
     side = 1 / ratio if isinstance(ratio, int | float) and not isinstance(ratio, bool) and 0 < ratio <= 1 else 0.0
     if side != round(side) or not side:
         vision.fault("pixel_shuffle_ratio", f"{shown(ratio)} is no ratio", "1 over a whole number, as 0.5")
@@ -210,7 +202,7 @@ def _of_ratio(vision: Fields, ratio: Any) -> int:
 
 
 def _merger(vision: Fields, hidden: int) -> int:
-    """Return the two matrices that join patches, once for the output and once for each layer also tapped."""
+    """The two matrices that join patches, once for the output and once for each layer also tapped."""
     merge = vision.optional_integer("spatial_merge_size", least=1)
     output = vision.optional_integer(*VISION_OUTPUT, least=1)
     if merge is None or output is None:
@@ -243,7 +235,7 @@ def read_model(
     hf_quant_config: Mapping[str, Any] | None = None,
     checkpoint_bytes: int | None = None,
 ) -> Model:
-    """Return the model that a config.json states.
+    """The model that a config.json states.
 
     `where` is the file that faults name; `hf_quant_config` is ModelOpt's file of that name, where a
     checkpoint has one; `checkpoint_bytes` the exact size of the weights in bytes, where an index gives it.
@@ -295,7 +287,7 @@ def read_model(
 
 
 def _layers(fields: Fields) -> tuple[LayerKind, ...]:
-    """Return every layer, first to last."""
+    """Every layer, first to last."""
     if fields.stated("block_configs"):
         return read_blocks(fields)
     slots = read_layout(fields)
@@ -320,7 +312,7 @@ def _activation_precision(fields: Fields) -> Literal["fp32", "fp16", "bf16"]:
 
 
 def _tied(fields: Fields) -> bool:
-    """Return whether input embedding and output head share their weights.
+    """Whether input embedding and output head share their weights.
 
     Inferred where the config is silent.
     """
@@ -336,7 +328,7 @@ def _tied(fields: Fields) -> bool:
 
 
 def _parallel(fields: Fields) -> bool:
-    """Return whether attention and MLP read the same input and share one norm and one reduction.
+    """Whether attention and MLP read the same input and share one norm and one reduction.
 
     A flag says so, or fields that only such families write: a logit scale (Cohere), or rotary width beside
     GPT-2's names (GPT-J).

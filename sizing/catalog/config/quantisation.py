@@ -1,13 +1,11 @@
-"""Which roles a quantised checkpoint leaves in 16 bit, from the modules its lists exclude.
-
-Lists name modules as globs, as regular expressions (`re:`), or plainly, one layer at a time or all at once. A
-role counts as kept only where the lists cover every layer that has it; what stays 16 bit in a few layers is
-quantised.
-
-How a checkpoint's weights are stored, from `quantization_config` or ModelOpt's hf_quant_config.json.
+"""How a checkpoint's weights are stored, from `quantization_config` or ModelOpt's hf_quant_config.json.
 
 A method, algorithm or mix that is not listed here is refused: bytes and speed both hang on it, and a guess
 would look like knowledge.
+
+Lists of modules left in 16 bit name them as globs, as regular expressions (`re:`), or plainly, one layer at a time or
+all at once. A role counts as kept only where the lists cover every layer that has it; what stays 16 bit in a few
+layers is quantised.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ class _Part:
 
 
 def roles_of(layer: LayerKind) -> frozenset[Role]:
-    """Return the roles that one layer has."""
+    """The roles that one layer has."""
     found: set[Role] = {"norm"}
     if layer.mixer is not None:
         found.add("attention")
@@ -59,7 +57,7 @@ def roles_of(layer: LayerKind) -> frozenset[Role]:
 
 
 def kept_roles(excluded: Iterable[str], layers: Sequence[LayerKind]) -> frozenset[Role]:
-    """Return the roles that stay in 16 bit in every layer that has them, the usual ones included."""
+    """The roles that stay in 16 bit in every layer that has them, the usual ones included."""
     present = [roles_of(layer) for layer in layers]
     parts = {part for pattern in excluded for part in _parts(pattern, present)}
     whole = {(part.layer, part.role) for part in parts if part.projection is None}
@@ -100,7 +98,7 @@ def _as_glob(pattern: str) -> str:
 
 
 def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
-    """Return the roles of one layer that a module's name covers; an empty name covers the layer."""
+    """The roles of one layer that a module's name covers; an empty name covers the layer."""
     name = tail.strip("*.")
     last = name.rpartition(".")[2]
     if not name:
@@ -167,7 +165,7 @@ def read_quantisation(
     activation_precision: str,
     hf_quant_config: Mapping[str, Any] | None = None,
 ) -> Quantisation:
-    """Return how the weights are stored; unquantised checkpoints are in their activation precision.
+    """How the weights are stored; unquantised checkpoints are in their activation precision.
 
     What a checkpoint does not know to name is recorded as a fault in `fields`, and a stand-in returned.
     """
@@ -190,13 +188,13 @@ def read_quantisation(
 
 
 def excluded_modules(fields: Fields, hf_quant_config: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Return the names or patterns of modules that a quantised checkpoint leaves alone."""
+    """The names or patterns of modules that a quantised checkpoint leaves alone."""
     section = _section(fields, hf_quant_config)
     return () if section is None else _excluded(section)
 
 
 def _section(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
-    """Return where the quantisation is stated: the config's own section, or ModelOpt's file where that says more."""
+    """Where the quantisation is stated: the config's own section, or ModelOpt's file where that says more."""
     section = next((found for key in SECTIONS if (found := fields.section(key)) is not None), None)
     beside = _modelopt_file(fields, hf_quant_config)
     if section is None or (beside is not None and section.stated("quant_algo", "config_groups", "bits") is None):
@@ -205,7 +203,7 @@ def _section(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Field
 
 
 def _modelopt_file(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
-    """Return the `quantization` part of ModelOpt's file, with faults recorded beside the config's."""
+    """The `quantization` part of ModelOpt's file, with faults recorded beside the config's."""
     if hf_quant_config is None:
         return None
     outer = Fields(hf_quant_config, fields.where, fields.faults, fields.notes)
@@ -213,7 +211,7 @@ def _modelopt_file(fields: Fields, hf_quant_config: Mapping[str, Any] | None) ->
 
 
 def _method(section: Fields) -> str | None:
-    """Return the method's name; files of ModelOpt give the algorithm and leave the method out."""
+    """The method's name; files of ModelOpt give the algorithm and leave the method out."""
     method = section.text("quant_method")
     if section.stated("quant_algo") and method in (None, "modelopt", "modelopt_fp4"):
         return "modelopt"
@@ -232,7 +230,7 @@ def _method(section: Fields) -> str | None:
 
 
 def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
-    """Return the precision of the quantised weights.
+    """The precision of the quantised weights.
 
     And the block width of block-wise FP8, which limits splits.
     """
@@ -310,7 +308,7 @@ def _excluded(section: Fields) -> tuple[str, ...]:
 
 
 def _cache_precision(section: Fields) -> str | None:
-    """Return the cache precision that the checkpoint carries scales for, or None."""
+    """The cache precision that the checkpoint carries scales for, or None."""
     scheme = section.section("kv_cache_scheme")
     if scheme is not None:
         return GROUP_FORMATS.get((scheme.text("type") or "", scheme.integer("num_bits")))

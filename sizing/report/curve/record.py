@@ -142,7 +142,7 @@ def _reason(line: CurveLine) -> str | None:
         return line.reason
     from sizing.report.parts.pools import why_not
 
-    return why_not(line.pools.found, line.pools.asked, None)
+    return why_not(line.pools.found)
 
 
 def _shapes(line: CurveLine) -> PoolShapes | None:

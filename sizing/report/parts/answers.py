@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sizing.answers.answer import Answer, Replicas
+from sizing.answers.answer import Answer, Pool
 from sizing.model.architecture import SIZES
 from sizing.planning import cost
 from sizing.question.question import Question
@@ -13,36 +13,35 @@ from sizing.report.parts.layouts import sizes
 
 def gpus_called(found: Answer) -> str:
     """Write its GPU types, each once."""
-    return _each(found, lambda part: part.replica.gpu_type.name)
+    return _each(found, lambda pool: pool.replica.gpu_type.name)
 
 
 def weights_called(found: Answer) -> str:
     """Write the formats of its weights, each once."""
-    return _each(found, lambda part: part.replica.plan.weight_format)
+    return _each(found, lambda pool: pool.replica.plan.weight_format)
 
 
 def cache_called(found: Answer) -> str:
     """Write the formats of its cache, each once."""
-    return _each(found, lambda part: part.replica.plan.kv_format)
+    return _each(found, lambda pool: pool.replica.plan.kv_format)
 
 
 def shape(found: Answer) -> str:
     """Write its replicas and their layouts: `2 x TP4`, `prefill 2 x TP4 + decode 1 x TP8`, GPU types where they differ."""
-    mixed = len({part.replica.gpu_type.id for part in found.parts.values()}) > 1
+    mixed = len({pool.replica.gpu_type.id for pool in found.pools}) > 1
 
-    def one(name: str, part: Replicas) -> str:
-        gpu = f" {part.replica.gpu_type.name}" if mixed else ""
-        return f"{name} {part.replicas} x {part.replica.layout}{gpu}".strip()
+    def called(pool: Pool) -> str:
+        gpu = f" {pool.replica.gpu_type.name}" if mixed else ""
+        return f"{pool.name} {pool.count} x {pool.replica.layout}{gpu}".strip()
 
-    return " + ".join(one(name, part) for name, part in found.parts.items())
+    return " + ".join(map(called, found.pools))
 
 
 def as_one(found: Answer | None) -> dict[str, int | None]:
     """Return the replicas and the layout of one, null where no one layout does all of a question."""
-    part = None if found is None else found.parts.get("")
-    if part is None:
+    if found is None or found.separate:
         return dict.fromkeys(("replicas", *SIZES))
-    return {"replicas": part.replicas, **sizes(part.replica.layout)}
+    return {"replicas": found.pool.count, **sizes(found.pool.replica.layout)}
 
 
 def usd_per_million_output_tokens(found: Answer, question: Question) -> float | None:
@@ -67,5 +66,5 @@ def kwh_per_million_output_tokens(found: Answer, question: Question) -> float | 
     return cost.kwh_per_million_tokens(found.power_w, found.requests_per_s * question.service.output_tokens)
 
 
-def _each(found: Answer, called: Callable[[Replicas], str]) -> str:
-    return " + ".join(dict.fromkeys(map(called, found.parts.values())))
+def _each(found: Answer, called: Callable[[Pool], str]) -> str:
+    return " + ".join(dict.fromkeys(map(called, found.pools)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sizing.answers.answer import Answer, Replicas
+from sizing.answers.answer import Answer, Pool
 from sizing.formats.view import Assumption, Facts, Line
 from sizing.formats.words import stated
 from sizing.model import settings
@@ -89,21 +89,21 @@ def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
 
 
 def of_answer(best: Answer, question: Question) -> Iterator[Assumption]:
-    """Yield what an answer rests on: model, and of its parts memory, time, limits, planning and price."""
+    """Yield what an answer rests on: model, and of its pools memory, time, limits, planning and price."""
     yield from of_model(question, question.origin.notes)
-    for part in best.parts.values():
-        chosen = part.replica
+    for pool in best.pools:
+        chosen = pool.replica
         yield from of_memory(question, chosen)
-        yield from of_time(question, chosen, part.load.kernels)
+        yield from of_time(question, chosen, pool.load.kernels)
         yield from of_limits(question)
         yield from of_planning(question, chosen)
 
 
-def of_part(question: Question, part: Replicas) -> Iterator[Assumption]:
+def of_part(question: Question, pool: Pool) -> Iterator[Assumption]:
     """Yield what equal replicas of one layout rest on: memory, time, planning and price."""
-    chosen = part.replica
+    chosen = pool.replica
     yield from of_memory(question, chosen)
-    yield from of_time(question, chosen, part.load.kernels)
+    yield from of_time(question, chosen, pool.load.kernels)
     yield from of_planning(question, chosen)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from sizing.answers.search import Evaluated, Outcome
+from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import shelf
 from sizing.formats.view import Explanation, Line, Quantity
 from sizing.formats.words import between
@@ -71,7 +71,7 @@ def of_memory(memory: MemoryFigures, situation: Situation) -> Iterator[Predicted
 
 
 def of_estimate(
-    best: Evaluated,
+    best: Answer,
     outcome: Outcome,
     load: LoadFigures,
     throughput: Throughput,
@@ -83,17 +83,17 @@ def of_estimate(
     A rate that is asked for is served, not predicted; the most that is served is, unless it is on the band's edge already.
     Published runs had no optimisations and generated, so nothing says how far off times are of what does not.
     """
-    request, gpu = outcome.question, best.replica.gpu_type.gpu
+    request, gpu = outcome.question, best.pool.replica.gpu_type.gpu
     here = situation_of(request, gpu, region(load.concurrency_per_replica))
     yield from of_load(best, outcome, load, throughput, latency)
     yield from of_memory(memory, here._replace(load=None))
 
 
 def of_load(
-    best: Evaluated, outcome: Outcome, load: LoadFigures, throughput: Throughput, latency: Latency
+    best: Answer, outcome: Outcome, load: LoadFigures, throughput: Throughput, latency: Latency
 ) -> Iterator[Predicted]:
     """Yield the latencies and rates among the predictions of an answer."""
-    request, gpu = outcome.question, best.replica.gpu_type.gpu
+    request, gpu = outcome.question, best.pool.replica.gpu_type.gpu
     if request.service.extras != NOTHING or request.service.model.pooled:
         return
     here = situation_of(request, gpu, region(load.concurrency_per_replica))
@@ -105,12 +105,12 @@ def of_load(
     alone = here._replace(mode="served", load="solo")  # one request is served alike however the rest would come
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
-    if request.target.requests_per_s is None and best.edge == AS_PREDICTED:
+    if request.target.requests_per_s is None and best.pool.edge == AS_PREDICTED:
         yield Predicted("load.requests_per_s", load.requests_per_s, "throughput", here)
         for name, value in throughput._asdict().items():
             yield Predicted(f"throughput.{name}", value, "throughput", here)
-    if best.edge == AS_PREDICTED:
-        heaviest = best.most_per_replica if request.target.concurrency is not None else best.most_decoding
+    if best.pool.edge == AS_PREDICTED:
+        heaviest = best.pool.capacity.amount if request.target.concurrency is not None else best.pool.capacity.decoding
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)
 

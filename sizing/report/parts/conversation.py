@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sizing.answers import counts
-from sizing.answers.search import Evaluated
+from sizing.answers.answer import Answer
 from sizing.formats.view import Explanation
 from sizing.question.question import Question
 
@@ -21,9 +21,9 @@ class IdleConversations(NamedTuple):
     histories_kept: float
 
 
-def explanations(best: Evaluated) -> Iterator[Explanation]:
+def explanations(best: Answer) -> Iterator[Explanation]:
     """Yield how the lengths and hit rate of conversations came about."""
-    cached = best.replica.service.extras.cached
+    cached = best.pool.replica.service.extras.cached
     conversation = cached.talk
     if conversation is None:
         return
@@ -42,9 +42,9 @@ def explanations(best: Evaluated) -> Iterator[Explanation]:
     )  # fmt: skip
 
 
-def idle(best: Evaluated, question: Question) -> IdleConversations | None:
+def idle(best: Answer, question: Question) -> IdleConversations | None:
     """Return the idle conversations of one of an answer's replicas, None where no think time is stated."""
-    found = counts.alive(best.replica, question.target, best.point, best.replicas)
+    found = counts.alive(best.pool.replica, question.target, best.pool.point, best.pool.count)
     if found is None:
         return None
-    return IdleConversations(found.needed, found.room, best.replica.service.extras.cached.kept)
+    return IdleConversations(found.needed, found.room, best.pool.replica.service.extras.cached.kept)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sizing.answers.answer import Answer
-from sizing.answers.search import Evaluated, Outcome
+from sizing.answers.answer import Answer, Outcome
 from sizing.model.attention.terms import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.question.question import Question
@@ -90,17 +89,17 @@ class MemoryFigures(NamedTuple):
     shared_prefix_gib: float = 0.0
 
 
-def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
+def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
     """Return the load: in flight by Little's law, and headroom towards the most that these replicas serve."""
-    running = best.requests_per_s / best.replicas * best.latency_s("e2e")["mean"]
-    most = best.most_requests_per_s * best.replicas
+    running = best.requests_per_s / best.pool.count * best.latency_s("e2e")["mean"]
+    most = best.pool.capacity.requests_per_s * best.pool.count
     served = best.requests_per_s
     in_flight = outcome.question.target.concurrency
-    headroom = (most / served if in_flight is None else best.most_per_replica * best.replicas / in_flight) - 1
+    headroom = (most / served if in_flight is None else best.pool.capacity.amount * best.pool.count / in_flight) - 1
     return LoadFigures(
         requests_per_s=served,
-        concurrency=float(in_flight) if in_flight is not None else running * best.replicas,
-        concurrency_per_replica=running if in_flight is None else in_flight / best.replicas,
+        concurrency=float(in_flight) if in_flight is not None else running * best.pool.count,
+        concurrency_per_replica=running if in_flight is None else in_flight / best.pool.count,
         max_requests_per_s=most,
         headroom=max(0.0, headroom),
         headroom_of="requests_per_s" if in_flight is None else "concurrency",
@@ -108,11 +107,11 @@ def load_figures(best: Evaluated, outcome: Outcome) -> LoadFigures:
     )
 
 
-def throughput(best: Evaluated, outcome: Outcome) -> Throughput:
+def throughput(best: Answer, outcome: Outcome) -> Throughput:
     """Return throughput per replica, per GPU and in tokens."""
     rate, osl, isl = best.requests_per_s, outcome.question.service.output_tokens, outcome.question.service.isl
     return Throughput(
-        requests_per_s_per_replica=rate / best.replicas,
+        requests_per_s_per_replica=rate / best.pool.count,
         requests_per_s_per_gpu=rate / best.gpus,
         output_tokens_per_s=rate * osl,
         output_tokens_per_s_per_gpu=rate * osl / best.gpus,
@@ -121,15 +120,15 @@ def throughput(best: Evaluated, outcome: Outcome) -> Throughput:
     )
 
 
-def latency(best: Evaluated) -> Latency:
+def latency(best: Answer) -> Latency:
     """Return latencies in ms under the load, and alone."""
-    decodes = best.load.batching.osl > 1
+    decodes = best.pool.load.batching.osl > 1
     return Latency(
         ttft_ms=_statistics(best.latency_s("ttft")),
         itl_ms=_statistics(best.latency_s("itl")) if decodes else Statistics(*[None] * 5),
         e2e_ms=_statistics(best.latency_s("e2e")),
-        solo_ttft_ms=best.load.solo_ttft_s / MILLI,
-        solo_itl_ms=best.load.solo_itl_s / MILLI if decodes else None,
+        solo_ttft_ms=best.pool.load.solo_ttft_s / MILLI,
+        solo_itl_ms=best.pool.load.solo_itl_s / MILLI if decodes else None,
     )
 
 
@@ -144,13 +143,13 @@ def _statistics(seconds: dict[str, float]) -> Statistics:
     return Statistics(**{key: seconds[key] / MILLI for key in ("mean", "p50", "p90", "p95", "p99")})
 
 
-def phase_steps(best: Evaluated, outcome: Outcome) -> tuple[Step, Step | None]:
+def phase_steps(best: Answer, outcome: Outcome) -> tuple[Step, Step | None]:
     """Time one prefill step (one prompt's chunk) and one decode step (the batch at this load), exactly."""
-    load, request = best.load, outcome.question
+    load, request = best.pool.load, outcome.question
     chunk = load.batching.chunk_tokens
 
     def timed(batch: Batch) -> Step:
-        return step_model.step(request.service.model, best.replica.layout, load.kernels, batch)
+        return step_model.step(load.kernels, batch)
 
     cached = float(request.service.isl - load.batching.isl)
     prefill = timed(
@@ -158,7 +157,7 @@ def phase_steps(best: Evaluated, outcome: Outcome) -> tuple[Step, Step | None]:
     )
     if request.service.osl <= 1:
         return prefill, None
-    micro: Numeric = max(1.0, best.point.decoding / load.batching.pp)
+    micro: Numeric = max(1.0, best.pool.point.decoding / load.batching.pp)
     context = request.service.isl + request.service.osl / 2
     return prefill, timed(Batch(decode_sequences=micro, decode_context_tokens=context))
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from sizing.answers.advice import MOST_RELAXED, Relaxation, Suggestion, nearest_miss
-from sizing.answers.search import Evaluated, Outcome
+from sizing.answers.answer import Answer, Outcome
+from sizing.formats.view import Line, labelled
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question, situation_of
 from sizing.specs.bands import worse_edge
 from sizing.specs.units import MILLI
-
-if TYPE_CHECKING:  # the simulator need not be loaded to report
-    from sizing.answers.verify import Verified
 
 
 class Limiting(NamedTuple):
@@ -30,25 +28,25 @@ class Limiting(NamedTuple):
     suggestions: tuple[str, ...]
 
 
-def limiting(best: Evaluated, question: Question, relaxation: Relaxation | None) -> Limiting:
+def limiting(best: Answer, question: Question, relaxation: Relaxation | None) -> Limiting:
     """Return what keeps a replica of the answer from serving more."""
-    limit = getattr(question.target.limits, best.binding, None)
+    limit = getattr(question.target.limits, best.pool.capacity.binding, None)
     value_ms = limit_ms = statistic = None
     if limit is None:
         detail = _capacity_words(best, question)
     else:
         statistic = limit.statistic
-        value_ms = best.latency_s(best.binding)[statistic] / MILLI
+        value_ms = best.latency_s(best.pool.capacity.binding)[statistic] / MILLI
         limit_ms = limit.seconds / MILLI
-        factor = getattr(best.edge, best.binding)
+        factor = getattr(best.pool.edge, best.pool.capacity.binding)
         worse = f" ({milliseconds(value_ms * factor)} at its band's worse edge)" if factor > 1 else ""
         detail = (
-            f"{best.binding.upper()} ({statistic}) {milliseconds(value_ms)}{worse}, limit {milliseconds(limit_ms)}: what ends "
+            f"{best.pool.capacity.binding.upper()} ({statistic}) {milliseconds(value_ms)}{worse}, limit {milliseconds(limit_ms)}: what ends "
             f"a replica's load at {_most(best, question)}"
         )
         detail += _relaxed_words(best, question, relaxation)
     return Limiting(
-        limit=best.binding,
+        limit=best.pool.capacity.binding,
         statistic=statistic,
         value_ms=value_ms,
         limit_ms=limit_ms,
@@ -60,17 +58,17 @@ def limiting(best: Evaluated, question: Question, relaxation: Relaxation | None)
     )
 
 
-def _most(best: Evaluated, question: Question) -> str:
+def _most(best: Answer, question: Question) -> str:
     """Write the most that a replica serves, in what the demand counts."""
     if question.target.concurrency is not None:
-        return f"{number(best.most_per_replica)} requests in flight"
-    return f"{number(best.most_requests_per_s)} requests/s"
+        return f"{number(best.pool.capacity.amount)} requests in flight"
+    return f"{number(best.pool.capacity.requests_per_s)} requests/s"
 
 
-def _relaxed_words(best: Evaluated, question: Question, relaxation: Relaxation | None) -> str:
+def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | None) -> str:
     """Say from which limit on fewer GPUs do, or that none near it saves one."""
     if relaxation is not None:
-        other = relaxation.gpu != best.replica.gpu_type.name
+        other = relaxation.gpu != best.pool.replica.gpu_type.name
         gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
         return f"; a limit from {milliseconds(relaxation.seconds / MILLI)} on takes {gpus}"
     if question.target.requests_per_s is None and question.target.concurrency is None:
@@ -78,11 +76,11 @@ def _relaxed_words(best: Evaluated, question: Question, relaxation: Relaxation |
     return "" if best.gpus == 1 else f"; no limit up to {MOST_RELAXED:g} times as long takes fewer GPUs"
 
 
-def _capacity_words(best: Evaluated, question: Question) -> str:
+def _capacity_words(best: Answer, question: Question) -> str:
     """Say which capacity would end a replica's load, at which load, and what raises it."""
     at = f"at {_most(best, question)} a replica"
-    if best.binding == "utilisation":
-        counted = best.edge.throughput
+    if best.pool.capacity.binding == "utilisation":
+        counted = best.pool.edge.throughput
         of = f" of the band's worse edge, {percent(counted)} of the predicted rate" if counted < 1 else ""
         return (
             f"stable utilisation ({percent(question.target.max_utilisation)}{of}) {at}: beyond it queues grow in bursts; "
@@ -90,16 +88,16 @@ def _capacity_words(best: Evaluated, question: Question) -> str:
         )
     if question.service.osl == 1:  # whose slots and cache hold no more than the prompts of a step
         return f"prefill, {at}: more GPUs, a faster type or FP8 take more prompts"
-    if best.binding == "kv_cache":
+    if best.pool.capacity.binding == "kv_cache":
         return f"KV cache, full {at}: more memory per GPU, a larger TP or an FP8 cache holds more sequences"
-    most = best.replica.settings.max_num_seqs
+    most = best.pool.replica.settings.max_num_seqs
     return f"max_num_seqs ({most:,}), reached {at}: the engine runs no more sequences at once; --max-num-seqs"
 
 
-def _unconfirmed(best: Evaluated, question: Question, checked: Verified) -> str:
+def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
     """Say what the last simulated size broke, though the closed form held it to be feasible."""
-    served = best.served
-    detail = f"simulation confirmed none of {checked.tries} sizes up to {best.gpus} x {best.replica.gpu_type.name}"
+    served = best.run
+    detail = f"simulation confirmed none of {tries} sizes up to {best.gpus} x {best.pool.replica.gpu_type.name}"
     if served is None:
         return detail
     if not served.stable:
@@ -107,7 +105,7 @@ def _unconfirmed(best: Evaluated, question: Question, checked: Verified) -> str:
     for name in ("ttft", "itl", "e2e"):
         limit = getattr(question.target.limits, name)
         found = served.latencies_s[name].get(limit.statistic) if limit is not None else None
-        factor = getattr(best.edge, name)
+        factor = getattr(best.pool.edge, name)
         if found is not None and found * factor > limit.seconds:
             edge = " at its band's worse edge" if factor > 1 else ""
             value, bound = milliseconds(found * factor / MILLI) + edge, milliseconds(limit.seconds / MILLI)
@@ -118,29 +116,28 @@ def _unconfirmed(best: Evaluated, question: Question, checked: Verified) -> str:
 def unmet(
     outcome: Outcome,
     found: Sequence[Suggestion],
-    checked: Verified | None = None,
-    without: Evaluated | None = None,
+    without: Answer | None = None,
 ) -> Limiting:
     """Return what stands between the demand and its nearest miss, and the changes that would help.
 
     `without` is the answer that there is when sized as predicted, not on the worse edges of the error bands.
     """
-    nearest = _unmet(outcome, found, checked)
+    nearest = _unmet(outcome, found)
     if without is None:
         return nearest
-    size = f"{without.gpus} x {without.replica.gpu_type.name} ({without.replica.layout})"
+    size = f"{without.gpus} x {without.pool.replica.gpu_type.name} ({without.pool.replica.layout})"
     return nearest._replace(detail=f"{nearest.detail}; as predicted, without --conservative, {size} serve it")
 
 
-def _unmet(outcome: Outcome, found: Sequence[Suggestion], checked: Verified | None) -> Limiting:
-    words = tuple(f"{s.change}: {s.gpus} x {s.gpu} ({s.layout})" for s in found)
+def _unmet(outcome: Outcome, found: Sequence[Suggestion]) -> Limiting:
+    words = tuple(map(suggested, found))
     best, budget = outcome.best, outcome.question.rules.gpu_budget
-    if best is not None and checked is not None and not checked.passed:
-        detail = _unconfirmed(best, outcome.question, checked)
+    if best is not None and not outcome.passed:
+        detail = _unconfirmed(best, outcome.question, outcome.tries)
         return Limiting("simulation", None, None, None, detail, None, None, None, words)
     if best is not None and budget is not None:
         detail = (
-            f"the demand takes {best.gpus} x {best.replica.gpu_type.name} ({best.replica.layout}), "
+            f"the demand takes {best.gpus} x {best.pool.replica.gpu_type.name} ({best.pool.replica.layout}), "
             f"{best.gpus - budget} more than the budget of {budget}"
         )
         return Limiting("gpu_budget", None, None, None, detail, None, None, None, words)
@@ -155,6 +152,16 @@ def _unmet(outcome: Outcome, found: Sequence[Suggestion], checked: Verified | No
     return Limiting(
         miss.reason, limit.statistic if limit else None, value_ms, limit_ms, detail, None, None, None, words
     )
+
+
+def suggested(change: Suggestion) -> str:
+    """A change that would help, and what it then takes."""
+    return f"{change.change}: {change.gpus} x {change.gpu} ({change.layout})"
+
+
+def what_would_help(suggestions: Sequence[str]) -> Iterator[Line]:
+    """Yield the changes that make a question feasible, or that none was found."""
+    return labelled("What would help", suggestions or ("no single change that was tried makes it feasible",))
 
 
 def limit_words(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sizing.formats.view import Assumption
@@ -11,12 +12,11 @@ from sizing.report.parts.limiting import limit_words
 from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
-    from sizing.answers.pools import Checked, Found, Pooled
+    from sizing.answers.answer import Answer, Outcome, Pool
     from sizing.answers.resolved import Resolved
-    from sizing.answers.search import Evaluated
     from sizing.engine.simulation import Served
     from sizing.engine.transfer import Transfer as Way
-    from sizing.question.question import Question, SeparatePools
+    from sizing.question.question import Question
     from sizing.replica.replica import Refusal
     from sizing.specs.optimisations import HandOver
 
@@ -102,25 +102,25 @@ class SimulatedPools(NamedTuple):
     ratio: float
 
 
-def unserved(found: Found, asked: SeparatePools, checked: Checked | None) -> str | None:
+def unserved(found: Outcome) -> str | None:
     """Say why no pair serves the demand within limits and budget; None where one does."""
-    from sizing.answers.pools import within_budget
-
-    best = found.confirmed(checked)
+    best = found.confirmed
     if best is None:
-        return why_not(found, asked, checked)
-    if not within_budget(best, found.question):
+        return why_not(found)
+    if not found.within_budget:
         return f"both pools take {plural(best.gpus, 'GPU')}, the budget is {found.question.rules.gpu_budget or 0:,}"
     return None
 
 
-def why_not(found: Found, asked: SeparatePools, checked: Checked | None) -> str:
+def why_not(found: Outcome) -> str:
     """Say what stands in the way of any pair: the simulation, or the nearest miss of a pool or of the way between both."""
-    if checked is not None:
-        return _unconfirmed(checked, found.question, asked)
+    if found.tries:
+        return _unconfirmed(found)
+    pairing = found.pairing
+    assert pairing is not None
     parts = []
-    for phase in found.lacking:
-        entries = found.rejected[phase]
+    for phase in pairing.lacking:
+        entries = pairing.refusals[phase]
         sized = [
             entry for entry in entries if entry.reason != "memory"
         ]  # what has room misses a limit, which says more
@@ -129,10 +129,10 @@ def why_not(found: Found, asked: SeparatePools, checked: Checked | None) -> str:
             parts.append(_miss(nearest, phase) + _part_of(nearest, found.question))
     if parts:
         return "; ".join(parts)
-    if found.short:
-        return _too_few(found, asked)
-    if found.unpaired:
-        return _miss(min(found.unpaired, key=lambda entry: entry.shortfall), "prefill")
+    if pairing.short:
+        return _too_few(pairing.short, found.question)
+    if pairing.unpaired:
+        return _miss(min(pairing.unpaired, key=lambda entry: entry.shortfall), "prefill")
     e2e = found.question.target.limits.e2e
     if e2e is not None:
         return f"no split of the E2E limit of {milliseconds(e2e.seconds / MILLI)} between prefill and decode leaves both enough"
@@ -149,42 +149,45 @@ def _miss(entry: Refusal, phase: str) -> str:
     return f"{phase}: {entry.gpu_type.name} {entry.layout}: {entry.detail}"
 
 
-def _too_few(found: Found, asked: SeparatePools) -> str:
+def _too_few(short: Sequence[Answer], question: Question) -> str:
     """Say which pool has too few replicas, what ends their load and how many it takes; or that no pair fits the budget."""
-    request = found.question
-    given = {"prefill": asked.prefill.pool.replicas, "decode": asked.decode.pool.replicas}
+    given = _given(question)
 
-    def gpus(pair: Pooled, least: int) -> int:
+    def gpus(pair: Answer, least: int) -> int:
         """GPUs of a pair whose pools have what is given, and at least so many replicas as they need times `least`."""
-        return sum(
-            max(given[name] or 1, least * pool.replicas) * pool.replica.layout.gpus for name, pool in pair.parts.items()
-        )
+        return sum(max(given[pool.name] or 1, least * pool.count) * pool.replica.layout.gpus for pool in pair.pools)
 
-    if request.target.requests_per_s is None:
-        nearest = min(found.short, key=lambda pair: gpus(pair, 0))
-        shapes = (_shape(pool, given[name], name) for name, pool in nearest.parts.items())
+    if question.target.requests_per_s is None:
+        nearest = min(short, key=lambda pair: gpus(pair, 0))
+        shapes = (_shape(pool, given[pool.name]) for pool in nearest.pools)
         taken = plural(gpus(nearest, 0), "GPU")
-        return f"{' and '.join(shapes)} take {taken}, the budget is {request.rules.gpu_budget or 0:,}; nearest: --gpus {gpus(nearest, 0)}"
-    nearest = min(found.short, key=lambda pair: gpus(pair, 1))
+        return f"{' and '.join(shapes)} take {taken}, the budget is {question.rules.gpu_budget or 0:,}; nearest: --gpus {gpus(nearest, 0)}"
+    nearest = min(short, key=lambda pair: gpus(pair, 1))
     return "; ".join(
-        f"{_shape(pool, count, name)} carries at most {number(count * pool.most_requests_per_s)} of "
-        f"{number(request.target.requests_per_s)} requests/s, ended by {limit_of(pool, name)}; nearest: "
-        f"{plural(pool.replicas, f'{name} replica')}"
-        for name, pool in nearest.parts.items()
-        if (count := given[name]) is not None and count < pool.replicas
+        f"{_shape(pool, count)} carries at most {number(count * pool.capacity.requests_per_s)} of "
+        f"{number(question.target.requests_per_s)} requests/s, ended by {limit_of(pool)}; nearest: "
+        f"{plural(pool.count, f'{pool.name} replica')}"
+        for pool in nearest.pools
+        if (count := given[pool.name]) is not None and count < pool.count
     )
 
 
-def _shape(pool: Evaluated, count: int | None, name: str) -> str:
-    return f"{name}: {count or 1} x {pool.replica.gpu_type.name} {pool.replica.layout}"
+def _given(question: Question) -> dict[str, int | None]:
+    assert question.space.pools is not None
+    return dict(zip(("prefill", "decode"), question.space.pools.given, strict=True))
 
 
-def _unconfirmed(checked: Checked, question: Question, asked: SeparatePools) -> str:
+def _shape(pool: Pool, count: int | None) -> str:
+    return f"{pool.name}: {count or 1} x {pool.replica.gpu_type.name} {pool.replica.layout}"
+
+
+def _unconfirmed(found: Outcome) -> str:
     """Say what the last size that was simulated missed, and which pool that is given its replicas is too small for it."""
-    from sizing.answers.verify_pools import lacking, limits_of
+    from sizing.answers.verify import lacking, limits_of
 
-    pair, tried = checked.best, f"no size was confirmed by simulation ({checked.tries} tried)"
-    assert pair.served is not None
+    pair, question = found.best, found.question
+    tried = f"no size was confirmed by simulation ({found.tries} tried)"
+    assert pair is not None and pair.run is not None
     limits = limits_of(pair, question)
     missed = []
     for name in LATENCIES:
@@ -193,31 +196,30 @@ def _unconfirmed(checked: Checked, question: Question, asked: SeparatePools) -> 
         if limit is not None and measured_s > limit.seconds:
             measured, most = milliseconds(measured_s / MILLI), milliseconds(limit.seconds / MILLI)
             missed.append(f"{name.upper()} ({limit.statistic}) {measured}, limit {most}")
-    sides = (asked.prefill.pool.replicas, asked.decode.pool.replicas)
     small = [
         f"more than {plural(fixed, f'{phase} replica')}"
-        for phase, fixed, short in zip(("prefill", "decode"), sides, lacking(pair, question), strict=True)
+        for (phase, fixed), short in zip(_given(question).items(), lacking(pair, question), strict=True)
         if short and fixed is not None
     ]
-    if not pair.served.whole.stable:
+    if not pair.run.stable:
         missed.append("a queue that kept growing")
     what = f"; the last had {' and '.join(missed)}" if missed else ""
     return tried + what + (f"; nearest: {' and '.join(small)}" if small else "")
 
 
-def limit_of(pool: Evaluated, name: str) -> str:
+def limit_of(pool: Pool) -> str:
     """Write what ends a pool's load."""
-    return limit_words(end_of(pool, name))
+    return limit_words(end_of(pool))
 
 
-def shapes(pair: Pooled) -> PoolShapes:
+def shapes(pair: Answer) -> PoolShapes:
     """Return what both pools run."""
     return PoolShapes(_pool_shape(pair.prefill), _pool_shape(pair.decode), pair.transfer_s / MILLI)
 
 
-def _pool_shape(pool: Evaluated) -> PoolShape:
+def _pool_shape(pool: Pool) -> PoolShape:
     option, layout = pool.replica.gpu_type, pool.replica.layout
-    return PoolShape(option.name, option.id, pool.replicas, **sizes(layout), gpus=pool.gpus)
+    return PoolShape(option.name, option.id, pool.count, **sizes(layout), gpus=pool.gpus)
 
 
 def simulated(resolved: Resolved, replicas: int, served: Served) -> SimulatedPool:
@@ -239,13 +241,13 @@ def simulated(resolved: Resolved, replicas: int, served: Served) -> SimulatedPoo
     )
 
 
-def transfer_figures(transfer: Way, prompt_tokens: float, *, within_node: bool) -> Transfer:
+def transfer_figures(transfer: Way, prompt_tokens: float) -> Transfer:
     """Return what a document says of a prompt's cache on its way."""
     return Transfer(
         gb_per_gpu=(transfer.bytes_per_token * prompt_tokens + transfer.bytes_per_sequence) / GIGA,
         link=transfer.link.kind,
         gb_per_s_per_gpu=transfer.link.bytes_per_s / GIGA,
-        within_node=within_node,
+        within_node=transfer.link.within_node,
         by_layer=transfer.layers > 0,
     )
 
@@ -279,14 +281,14 @@ def transfer_words(found: Transfer) -> str:
     return f"{number(found.gb_per_gpu)} GB per GPU at {number(found.gb_per_s_per_gpu)} GB/s over {where}{how}"
 
 
-def binding_limit(pair: Pooled | None) -> str:
+def binding_limit(pair: Answer | None) -> str:
     """Return what ends the load of the pool that is nearer to its most; `UNSERVED` without a pair."""
-    return UNSERVED if pair is None else end_of(pair.parts[pair.binding], pair.binding)
+    return UNSERVED if pair is None else end_of(pair.tightest)
 
 
-def end_of(pool: Evaluated, name: str) -> str:
+def end_of(pool: Pool) -> str:
     """Return what ends a pool's load. That on E2E is what remains for decode of a limit on ITL (or E2E), for prefill of E2E."""
-    return "itl" if name == "decode" and pool.binding == "e2e" else pool.binding
+    return "itl" if pool.phase == "decode" and pool.capacity.binding == "e2e" else pool.capacity.binding
 
 
 def shape_words(found: PoolShapes | SimulatedPools, between: str = " + ") -> str:

@@ -1,4 +1,4 @@
-"""`llmsize plan`: sizes, reserves, hours, growth, money, and how sure they are."""
+"""The record of `llmsize plan`: sizes, reserves, hours, growth, money, and what they rest on."""
 
 from __future__ import annotations
 
@@ -22,21 +22,14 @@ from sizing.planning.fleet import (
 from sizing.planning.growth import Growing
 from sizing.planning.plan import Moved, Plan
 from sizing.planning.provision import PlanAnswer, Provision, peak_of, total
+from sizing.planning.size import Reserve
 from sizing.planning.uncertainty import Ranges
 from sizing.report.documents import Users
 from sizing.report.parts import assumptions
 from sizing.report.parts.figures import Latency, latency
-from sizing.report.parts.limiting import unmet
+from sizing.report.parts.layouts import sizes
+from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import demand, habits, inputs
-
-
-class ReserveFigures(NamedTuple):
-    """Replicas on top of those that the peak takes: the larger of `spare` and `for_availability`, and `maintenance`."""
-
-    spare: int
-    for_availability: int
-    maintenance: int
-    replicas: int
 
 
 class WorkloadPlan(NamedTuple):
@@ -67,7 +60,7 @@ class WorkloadPlan(NamedTuple):
     headroom: float
     most_per_replica: float
     base_replicas: int
-    reserve: ReserveFigures
+    reserve: Reserve
     replicas: int
     gpus: int
     nodes: int
@@ -206,8 +199,8 @@ def _rules(plan: Plan) -> dict[str, Any]:
 
 def _inputs(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     for answer in plan.answers:
-        name, outcome = answer.workload.name, answer.found.outcome
-        yield name, inputs(outcome.question, outcome.best.replica if outcome.best is not None else None)
+        name, outcome = answer.workload.name, answer.outcome
+        yield name, inputs(outcome.question, outcome.best.pool.replica if outcome.best is not None else None)
 
 
 def _problems(plan: Plan) -> Iterator[str]:
@@ -215,21 +208,21 @@ def _problems(plan: Plan) -> Iterator[str]:
     if plan.unreachable is not None:
         yield plan.unreachable
     elif plan.fleet is None:
-        yield from (_problem(answer) for answer in plan.answers if answer.found.best is None)
+        yield from (_problem(answer) for answer in plan.answers if answer.outcome.confirmed is None)
     elif plan.gpus_over_budget:
         gpus, over = plan.fleet.gpus, plan.gpus_over_budget
         yield f"the plan takes {gpus:,} GPUs, {over:,} more than the budget of {gpus - over:,}"
 
 
 def _problem(answer: PlanAnswer) -> str:
-    return f"{answer.workload.name}: {unmet(answer.found.outcome, (), answer.found.verified).detail}"
+    return f"{answer.workload.name}: {unmet(answer.outcome, ()).detail}"
 
 
 def _suggestions(plan: Plan) -> Iterator[str]:
     if plan.unreachable is not None:
         yield "a lower --availability, or better nodes"
     for name, change in plan.suggestions:
-        yield f"{name}: {change.change}: {change.gpus} x {change.gpu} ({change.layout})"
+        yield f"{name}: {suggested(change)}"
 
 
 def _mean_per_s(tenant: Tenant) -> float | None:
@@ -237,9 +230,8 @@ def _mean_per_s(tenant: Tenant) -> float | None:
 
 
 def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadPlan:
-    best, question, need, size = answer.best, answer.found.outcome.question, tenant.need, tenant.size
-    chosen, price = best.replica, fleet.price(tenant.gpu_id)
-    layout = chosen.layout
+    best, question, need, size = answer.best, answer.outcome.question, tenant.need, tenant.size
+    chosen, price = best.pool.replica, fleet.price(tenant.gpu_id)
     return WorkloadPlan(
         name=tenant.name,
         model=question.service.model.name,
@@ -247,13 +239,8 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
         gpu=chosen.gpu_type.name,
         gpu_id=tenant.gpu_id,
         pool=tenant.pool,
-        tp=layout.tp,
-        pp=layout.pp,
-        ep=layout.ep,
-        dp=layout.dp,
-        cp=layout.cp,
-        dcp=layout.dcp,
-        gpus_per_replica=layout.gpus,
+        **sizes(chosen.layout),
+        gpus_per_replica=chosen.layout.gpus,
         gpus_per_node=need.fit.gpus_per_node,
         replicas_per_node=need.fit.replicas_per_node,
         demand=demand(question),
@@ -262,7 +249,7 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
         headroom=need.headroom,
         most_per_replica=need.per_replica,
         base_replicas=size.base,
-        reserve=ReserveFigures(*size.reserve, size.reserve.replicas),
+        reserve=size.reserve,
         replicas=size.replicas,
         gpus=size.gpus,
         nodes=size.nodes,
@@ -271,8 +258,8 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
         usd_per_gpu_hour=price.usd_per_gpu_hour,
         price_source=price.source,
         latency=latency(best),
-        limit=best.binding,
-        verified=None if answer.found.verified is None else answer.found.verified.passed,
+        limit=best.pool.capacity.binding,
+        verified=answer.outcome.verified,
     )
 
 
@@ -287,7 +274,7 @@ def _pool(pool: GpuPool, fleet: Provision) -> PoolPlan:
 
 def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
     """The daily active users that the load is of; None of a closed loop, whose rate follows the answers."""
-    question, need = answer.found.outcome.question, tenant.need
+    question, need = answer.outcome.question, tenant.need
     stated = question.origin.workload.demand
     if need.in_flight:
         return None
@@ -298,14 +285,14 @@ def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
 
 def _move(move: Moved, now: Provision) -> Move:
     name = move.answer.workload.name
-    source = next(answer.best.replica.gpu_type.name for answer in now.answers if answer.workload.name == name)
+    source = next(answer.best.pool.replica.gpu_type.name for answer in now.answers if answer.workload.name == name)
     if move.fleet is None:
         target, why = (
             ", ".join(gpu_type.name for gpu_type in move.answer.workload.question.space.gpu_types),
             _problem(move.answer),
         )
         return Move(name, source, target, False, why, None, None, None, None, now.usd_per_month)
-    replica = move.answer.best.replica
+    replica = move.answer.best.pool.replica
     size = next(tenant.size for tenant in move.fleet.tenants if tenant.name == name)
     return Move(
         workload=name,
@@ -338,17 +325,17 @@ def _assumptions(plan: Plan, fleet: Provision) -> Iterator[Assumption]:
 
 
 def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
-    best, question = answer.best, answer.found.outcome.question
+    best, question = answer.best, answer.outcome.question
     yield from assumptions.of_model(question, question.origin.notes)
-    yield from assumptions.of_memory(question, best.replica)
-    yield from assumptions.of_time(question, best.replica, best.load.kernels)
+    yield from assumptions.of_memory(question, best.pool.replica)
+    yield from assumptions.of_time(question, best.pool.replica, best.pool.load.kernels)
     yield from assumptions.of_limits(question)
     if question.service.extras.cached.varies:
-        what = f"as over {best.replicas:,} replicas, spare and later ones left out"
+        what = f"as over {best.pool.count:,} replicas, spare and later ones left out"
         yield Assumption("what prefix caches find", what, "", "assumed", "the size that the peak takes")
-    gpu_type, price = best.replica.gpu_type, fleet.price(best.replica.gpu_type.id)
+    gpu_type, price = best.pool.replica.gpu_type, fleet.price(best.pool.replica.gpu_type.id)
     priced = replace(gpu_type, usd_per_gpu_hour=price.usd_per_gpu_hour, price_source=price.source)
-    yield from assumptions.of_planning(question, replace(best.replica, gpu_type=priced))
+    yield from assumptions.of_planning(question, replace(best.pool.replica, gpu_type=priced))
 
 
 def _of_cloud(plan: Plan, cloud: Cloud) -> Iterator[Assumption]:

@@ -1,4 +1,4 @@
-"""A plan for people: the answer in words, how it came about, what comes over time, and how sure it is."""
+"""`llmsize plan` for people: the answer in words, how it came about, what comes over time, how sure it is, and a picture."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sizing.formats.pictures import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
 from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, in_words, labelled, plain
 from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd, stated
 from sizing.planning.cloud import Cloud, Mix
@@ -16,14 +17,20 @@ from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import Ranges
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.layouts import layout
+from sizing.report.parts.limiting import what_would_help
 from sizing.report.parts.question import steps_line
-from sizing.report.plan.record import Move, PlanReport, PoolPlan, WorkloadPlan
+from sizing.report.plan_record import Move, PlanReport, PoolPlan, WorkloadPlan
 from sizing.specs.demand import HOURS_OF_DAY
+from sizing.specs.units import printable
 
-NO_HELP = ("no single change that was tried",)
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MOST_MONTHS_SHOWN = 12
 LEAST_WHOLE = 0.1  # of a whole, that is written without decimals
+WIDTH_INCHES, LOAD_INCHES, GPUS_INCHES, TICK_HOURS = 10.0, 2.8, 2.0, 3  # of the picture
+FOLLOWING: dict[str, Any] = {"color": VERMILLION, "linewidth": 1.6, "linestyle": "--", "baseline": None}
 LEAST_MISSING = 1e-7  # per cent, of a probability: what is beyond is lost in sums and in what nodes are known to do
 
 
@@ -58,8 +65,7 @@ def sections(record: PlanReport) -> Iterator[Section]:
     """Yield the answer, how it came about, growth, hours and cloud, then moves and draws."""
     if record.gpus is None:
         yield Facts((), "Infeasible: no plan meets what is asked")
-        helps = labelled("Would help", record.suggestions or NO_HELP)
-        yield Facts((*labelled("Nearest", record.problems), *helps))
+        yield Facts((*labelled("Nearest", record.problems), *what_would_help(record.suggestions)))
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     if record.fleet is None:
@@ -94,8 +100,7 @@ def _headline(record: PlanReport) -> str:
 
 def _reserve(workload: WorkloadPlan) -> str:
     reserve = workload.reserve
-    failures = max(reserve.spare, reserve.for_availability)
-    parts = [f"{failures:,} spare"] if failures else []
+    parts = [f"{reserve.failures:,} spare"] if reserve.failures else []
     parts += [f"{reserve.maintenance:,} for maintenance"] if reserve.maintenance else []
     return f"{' and '.join(parts)} of {plural(workload.replicas, 'replica')}" if parts else "no reserve"
 
@@ -397,3 +402,64 @@ def _draws(found: Ranges) -> Iterator[Line]:
         yield Line(f"{still}: the GPUs are the same in all draws", "No matter")
     if found.certain:
         yield Line("; ".join(found.certain), "Held certain")
+
+
+def draw(record: PlanReport, form: str) -> bytes:
+    """Draw load and capacity over the hours as svg, png or pdf; without a profile the load is the same all day.
+
+    Raises InputError without matplotlib.
+    """
+    drawn, (load, gpus) = figure(WIDTH_INCHES, [LOAD_INCHES, GPUS_INCHES])
+    hours = record.hours or _flat(record)
+    edges = [*range(len(hours)), len(hours)]
+    _draw_load(load, hours, edges)
+    _draw_gpus(gpus, hours, edges, record)
+    for axis in (load, gpus):
+        axis.set_xlim(0, len(hours))
+        axis.set_ylim(bottom=0)
+        axis.grid(axis="y", linewidth=0.4, alpha=0.5)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=3)
+        if len(hours) == HOURS_OF_DAY:
+            axis.set_xticks(range(0, len(hours) + 1, TICK_HOURS))
+            continue
+        axis.set_xticks(range(0, len(hours) + 1, HOURS_OF_DAY), labels=[])
+        axis.set_xticks([(day + 0.5) * HOURS_OF_DAY for day in range(len(DAYS))], labels=DAYS, minor=True)
+        axis.tick_params(axis="x", which="minor", length=0)
+    name = record.inputs.get("fleet") or record.inputs.get("workload") or record.workloads[0].name
+    drawn.suptitle(f"Load and capacity of {printable(name)}", x=0.01, ha="left")
+    return rendered(drawn, form)
+
+
+def _flat(record: PlanReport) -> tuple[Hour, ...]:
+    """A day of the same load and size."""
+    workload = record.workloads[0]
+    known = len(record.workloads) == 1 and workload.demand_unit == "requests/s"
+    served = workload.replicas * workload.most_per_replica if known else None
+    hour = Hour(0, record.peak_requests_per_s, record.replicas or 0, record.gpus or 0, served)
+    return tuple(hour._replace(hour=index) for index in range(HOURS_OF_DAY))
+
+
+def _draw_load(axis: Axes, hours: Sequence[Hour], edges: list[int]) -> None:
+    """Requests/s asked for, and of a single workload what the replicas of each hour serve."""
+    rates = [hour.requests_per_s or 0.0 for hour in hours]
+    axis.stairs(rates, edges, fill=True, color=BLUE, alpha=0.35, label="load")
+    axis.stairs(rates, edges, color=BLUE, linewidth=1.2)
+    served = [hour.capacity_requests_per_s for hour in hours if hour.capacity_requests_per_s is not None]
+    if len(served) == len(hours):
+        axis.stairs(served, edges, label="replicas that follow the load serve", **FOLLOWING)
+        axis.axhline(max(served), color=BLACK, linewidth=1.0, linestyle=":", label="all replicas serve")
+    axis.set_ylabel("requests/s")
+
+
+def _draw_gpus(axis: Axes, hours: Sequence[Hour], edges: list[int], record: PlanReport) -> None:
+    """GPUs that follow the load, their mean, and those of whole nodes for the peak."""
+    from matplotlib.ticker import MaxNLocator
+
+    gpus = [hour.gpus for hour in hours]
+    axis.stairs(gpus, edges, label="GPUs that follow the load", **FOLLOWING)
+    mean, installed = sum(gpus) / len(gpus), record.installed_gpus or 0
+    axis.axhline(mean, color=GREEN, linewidth=1.2, linestyle="-.", label=f"their mean, {mean:,.1f}")
+    axis.axhline(installed, color=BLACK, linewidth=1.0, linestyle=":", label=f"whole nodes for the peak, {installed:,}")
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set(ylabel="GPUs", xlabel="hour of the day" if len(hours) == HOURS_OF_DAY else "day of the week")

@@ -1,0 +1,157 @@
+"""Sections as one HTML file that needs nothing else; every figure in a table names its place in the JSON that the page carries.
+
+A figure's text is written from the value at its JSON pointer (RFC 6901), so page and JSON cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sizing import __version__
+from sizing.formats.charts import chart
+from sizing.formats.view import Facts, Figure, Prose, Quantity, Table, Text, plain
+from sizing.specs.errors import Fault, InputError
+
+TEMPLATES = Path(__file__).parent / "templates"
+NO_JINJA = Fault("needs jinja2, which is not installed", field="llmsize report", allowed="after pip install jinja2")
+ABSENT = "–"
+WIDTH = 480.0  # of a bar
+
+
+class Cell(NamedTuple):
+    """A cell: its text, the JSON pointer of the figure in the record, the id on the page that it leads to."""
+
+    text: str
+    pointer: str | None = None
+    target: str | None = None
+
+
+class Column(NamedTuple):
+    """A heading, and whether figures stand below it."""
+
+    name: str
+    is_number: bool = True
+
+
+class Grid(NamedTuple):
+    """A table with its caption; the first column heads the rows. `note` says what was left out. A `folded` one opens at a click."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    folded: bool = False
+
+
+class Drawings(NamedTuple):
+    """Figures, in pairs where the page is wide, each with the table of its points."""
+
+    drawings: tuple[tuple[Figure, Grid], ...]
+
+
+class Part(NamedTuple):
+    """A part of a bar: its name and size, its place in the SVG."""
+
+    name: str
+    text: str
+    x: float
+    width: float
+
+
+class Bar(NamedTuple):
+    """Parts of a whole in a row, and what they are in a sentence; `end` is where the whole ends, None where all parts fit."""
+
+    title: str
+    parts: tuple[Part, ...]
+    summary: str
+    end: float | None
+    width: float = WIDTH
+
+
+class Numbered(NamedTuple):
+    """A list that cells lead to: texts, each with the id of its item."""
+
+    title: str
+    items: tuple[tuple[str, str], ...]
+
+
+class Chapter(NamedTuple):
+    """Sections under a heading; `link` is its name among those at the top, `style` how its tables and its answer look."""
+
+    id: str
+    title: str
+    sections: tuple[Prose | Facts | Text | Grid | Drawings | Bar | Numbered, ...]
+    link: str = ""
+    style: str = ""
+
+
+def render(title: str, chapters: Sequence[Chapter], record: Any) -> str:
+    """The page. Raises InputError where jinja2 is missing."""
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ImportError:
+        raise InputError(NO_JINJA) from None
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False}
+    environment.filters |= {"chart": chart, "kind": lambda section: type(section).__name__}
+    template = environment.get_template("page.html.j2")
+    return template.render(title=title, chapters=chapters, version=__version__, document=plain(record))
+
+
+def value_at(record: Any, pointer: str) -> Any:
+    """The value that a JSON pointer leads to in a record of named tuples, tuples and mappings."""
+    node = record
+    for step in pointer.removeprefix("/").split("/"):
+        if hasattr(node, "_fields"):
+            node = getattr(node, step)
+        elif isinstance(node, (tuple, list)):
+            node = node[int(step)]
+        else:
+            node = node[step]
+    return node
+
+
+def figure(record: Any, pointer: str, write: Callable[[Any], str]) -> Cell:
+    """The cell of the figure at a pointer of the record."""
+    value = value_at(record, pointer)
+    return Cell(ABSENT if value is None else write(value), pointer)
+
+
+def grid(table: Table, *, most: int | None = None, noun: str = "rows", folded: bool = False) -> Grid:
+    """A table of records that stand at `table.at`, of more than `most` the first; a quantity's key is a pointer below a record."""
+
+    def cell(index: int, record: Any, quantity: Quantity) -> Cell:
+        value = value_at(record, quantity.key) if quantity.of is None else quantity.of(record)
+        text = ABSENT if value is None else quantity.write(value)
+        return Cell(text, f"{table.at}/{index}/{quantity.key}" if quantity.is_number else None)
+
+    shown = table.records[:most]
+    more = len(table.records) - len(shown)
+    return Grid(
+        table.title,
+        tuple(Column(quantity.heading, quantity.is_number) for quantity in table.columns),
+        tuple(tuple(cell(index, record, q) for q in table.columns) for index, record in enumerate(shown)),
+        f"{more:,} more {noun} are in the JSON at the end of this page." if more else "",
+        folded,
+    )
+
+
+def bar(title: str, sizes: Sequence[tuple[str, float]], whole: float, write: Callable[[float], str]) -> Bar:
+    """The bar of parts by name; it is as long as the `whole`, or as all parts where they are more."""
+    longest = max(whole, sum(size for _, size in sizes))
+    parts, x = [], 0.0
+    for name, size in sizes:
+        width = WIDTH * size / longest
+        parts.append(Part(name, write(size), round(x, 1), round(width, 1)))
+        x += width
+    summary = f"{title}: {', '.join(f'{part.name} {part.text}' for part in parts)}, of {write(whole)}"
+    return Bar(title, tuple(parts), summary, round(WIDTH * whole / longest, 1) if longest > whole else None)

@@ -1,1 +1,0 @@
-"""`llmsize plan`: its record (`record`), and the record for people (`sections`)."""
