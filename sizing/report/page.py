@@ -25,17 +25,17 @@ from sizing.formats.view import (
     in_words,
 )
 from sizing.formats.words import gib, milliseconds, money, number, percent, stated
+from sizing.report import estimate as answers
 from sizing.report.compare import Compare, CompareCandidate
 from sizing.report.curve.record import CurveRecord, LineRecord, shape
 from sizing.report.curve.sections import PER_8
-from sizing.report.documents import Estimate
+from sizing.report.estimate import Estimate
 from sizing.report.parts import quantities
 from sizing.report.parts.assumptions import KINDS
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.question import lengths, limits_in_words, optimised
-from sizing.report.table_estimate import blocks
 from sizing.specs.units import Statistics
 from sizing.specs.workload import Limits
 
@@ -181,10 +181,9 @@ def chapters(report: Report) -> Iterator[Chapter]:
 def _answer(report: Report) -> Iterator[Prose | Facts | Grid]:
     """Yield the answer in the words of the terminal, what was asked, and its figures."""
     estimate = report.estimate
-    first, *more = blocks(estimate)
-    headline, *said = first.lines
-    said += [Line(estimate.limiting.detail, "What limits it")] if estimate.feasible else more[1].lines
-    yield Prose((*said, *optimised(estimate.inputs)), headline.text)
+    answer, limit = answers.answer(estimate), Line(estimate.limiting.detail, "What limits it")
+    more = (limit,) if estimate.feasible else answers.nearest(estimate).lines
+    yield Prose((*answer.lines, *more, *optimised(estimate.inputs)), answer.title)
     yield Facts(tuple(_asked(estimate)), "What was asked")
     if estimate.latency is not None:
         columns = ("latency", *STATISTICS, "limit", "band of the mean, low", "high", "runs")
