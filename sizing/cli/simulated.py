@@ -25,7 +25,7 @@ from sizing.cli.reading import MOST
 from sizing.engine import simulation
 from sizing.engine.requests import Lengths, enough_within
 from sizing.engine.rules import of_engine, with_policy
-from sizing.engine.simulation import Deployed, Traffic
+from sizing.engine.simulation import ReplicaSet, Traffic
 from sizing.model.architecture import Layout
 from sizing.question import question as requests
 from sizing.question.ask import PLACEHOLDER_TOKENS, SEPARATE_PATH, layout_of, with_cache_of, with_origin
@@ -117,7 +117,7 @@ def _file(names: Names) -> Workload | None:
     return None if found is None else found.spec
 
 
-def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
+def _deployed(resolved: Resolved, driven: Driving) -> dict[str, ReplicaSet]:
     """Return the deployment under each policy; its timing constants are shared."""
     extras = resolved.question.service.extras
     own, kernels = of_engine(resolved.settings, driven.slots, verified=extras.verified), resolved.kernels()
@@ -127,15 +127,7 @@ def _deployed(resolved: Resolved, driven: Driving) -> dict[str, Deployed]:
         rules = own
         if name != OWN:
             rules = with_policy(own, name, ticks=False, batch_size=size, batch_window=driven.batch_window_s)
-        found[name] = Deployed(
-            resolved.question.service.model,
-            resolved.layout,
-            kernels,
-            resolved.memory,
-            rules,
-            driven.replicas,
-            extras.cached.share,
-        )
+        found[name] = ReplicaSet(kernels, resolved.memory, rules, driven.replicas)
     return found
 
 
@@ -201,7 +193,7 @@ def _traffic(
     resolved: Resolved,
     driven: Driving,
     trace: NDArray[Any] | None,
-    policies: Mapping[str, Deployed],
+    policies: Mapping[str, ReplicaSet],
 ) -> Traffic:
     """Return the load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
     request, arriving, count = resolved.question, driven.arriving, driven.requests
@@ -253,12 +245,12 @@ def _count_of_rate(traffic: Traffic, rate: float, driven: Driving) -> int:
     return driven.requests or min(REQUESTS, within)
 
 
-def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, Deployed]) -> float:
+def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, ReplicaSet]) -> float:
     """Return how many requests of a closed loop may be served until a limit: none ends sooner than one alone."""
     assert traffic.in_flight is not None
     alone = replace(traffic, isl=Lengths(traffic.isl.mean), osl=Lengths(traffic.osl.mean))
     ends_s = [
-        simulation.simulate(replace(deployed, replicas=1), replace(alone, in_flight=1, count=1)).latencies_s["e2e"]
+        simulation.simulate(replace(deployed, count=1), replace(alone, in_flight=1, count=1)).latencies_s["e2e"]
         for deployed in policies.values()
     ]
     shortest_s = min((end["mean"] for end in ends_s if end), default=limit_s)
@@ -336,7 +328,7 @@ def routed(driven: Driving, asked: SeparatePools | None) -> Driving:
 
 
 def prefill_of(
-    asked: SeparatePools | None, decode: Resolved, policies: Mapping[str, Deployed], traffic: Traffic
+    asked: SeparatePools | None, decode: Resolved, policies: Mapping[str, ReplicaSet], traffic: Traffic
 ) -> PrefillPool | None:
     """Return the prefill pool before a decode pool, None where there is none.
 
@@ -350,13 +342,6 @@ def prefill_of(
     side, request = asked.prefill, decode.question.with_(precisions=(decode.plan.weight_format,))
     prefill = deployment(request, decode.data, side)
     transfer = way_between(asked, prefill, decode)
-    deployed = Deployed(
-        request.service.model,
-        prefill.layout,
-        prefill.kernels(),
-        prefill.memory,
-        of_engine(prefill.settings, verified=request.service.extras.verified),
-        side.pool.replicas or 1,
-        request.service.extras.cached.share,
-    )
+    rules = of_engine(prefill.settings, verified=request.service.extras.verified)
+    deployed = ReplicaSet(prefill.kernels(), prefill.memory, rules, side.pool.replicas or 1)
     return PrefillPool(prefill, deployed, transfer, asked.facts)

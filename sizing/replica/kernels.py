@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from sizing.model.architecture import Layout
 from sizing.model.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric
-from sizing.model.extras import NOTHING, Extras
 from sizing.model.operation import Operation
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
+from sizing.model.shard import Shard
 from sizing.replica import roofline
 from sizing.replica import roofline as network
 from sizing.replica.replica import Replica
@@ -58,15 +59,13 @@ class Choice:
 
 @dataclass
 class Kernels:
-    """Constants of one GPU for one engine and plan. `seconds` times any operation; `used` remembers what it took."""
+    """Constants of one GPU for what a replica runs on it under one engine. `seconds` times any operation; `used` remembers what it took."""
 
     gpu: Gpu
     assumptions: Assumptions
     borrowed: Callable[[str], AssumedEfficiency | None]
     engine: str
-    settings: EngineSettings
-    plan: PrecisionPlan
-    extras: Extras = NOTHING
+    shard: Shard
     used: dict[tuple[str, str], Choice] = field(default_factory=dict)
     _picked: dict[tuple[Any, ...], Choice] = field(default_factory=dict)
     _timers: dict[str, Callable[[Operation], Numeric]] = field(init=False)
@@ -74,10 +73,7 @@ class Kernels:
     @classmethod
     def of(cls, replica: Replica, data: Data) -> Kernels:
         """The constants of a replica."""
-        service, gpu = replica.service, replica.gpu_type.gpu
-        return cls(
-            gpu, data.assumptions, data.borrowed, service.engine.name, replica.settings, replica.plan, service.extras
-        )
+        return cls(replica.gpu_type.gpu, data.assumptions, data.borrowed, replica.service.engine.name, replica.shard)
 
     def __post_init__(self) -> None:
         """Bind each rule to its timer."""
@@ -95,11 +91,24 @@ class Kernels:
             "high_throughput": self._dispatch_by_node,
         }
 
+    @property
+    def settings(self) -> EngineSettings:
+        """The settings of the engine."""
+        return self.shard.settings
+
+    @property
+    def plan(self) -> PrecisionPlan:
+        """The formats of weights, cache and products."""
+        return self.shard.plan
+
     @cached_property
     def draft(self) -> Kernels:
         """The constants of what drafts: the same GPU and engine, weights in the draft's own format."""
-        assert self.plan.draft is not None
-        return replace(self, plan=self.plan.draft, extras=NOTHING, used={}, _picked={})
+        return replace(self, shard=self.shard.draft, used={}, _picked={})
+
+    def at(self, layout: Layout) -> Kernels:
+        """The same constants for another depth of the pipeline."""
+        return replace(self, shard=replace(self.shard, layout=layout))
 
     @property
     def bandwidth_bytes_per_s(self) -> float:

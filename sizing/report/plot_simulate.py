@@ -1,4 +1,6 @@
-"""Pictures of `llmsize simulate`: of each policy the state over time above, latencies below; in ticks the slots, as wide as steps took.
+"""Pictures of `llmsize simulate`: for each policy the state over time above, latencies below.
+
+The state is running and queued requests and the cache; in ticks it is that of each slot, with true widths of steps.
 
 The colours are of the Okabe-Ito palette, which colour-blind readers tell apart; in greyscale they differ in lightness,
 and prefill is hatched besides where the steps are few enough to see it.

@@ -1,4 +1,4 @@
-"""`llmsize simulate`: a load through the engine's scheduler in real time, one run a policy; of separate pools, each pool too."""
+"""`llmsize simulate`: a load through the engine's scheduler in real time, a run for each policy; separate pools."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class SimulationReport(NamedTuple):
 
 
 def record(scenario: Scenario, runs: Runs) -> SimulationReport:
-    """Return the record of the runs; of a deployment that does not fit, for which there are none, its deficit."""
+    """Fill the record of a scenario and its runs; where the deployment does not fit, that is its deficit."""
     memory = _memory(scenario)
     found = tuple(_run(policy, runs.served.get(policy), scenario) for policy in scenario.policies)
     suggestions = memory.suggestions
@@ -191,18 +191,19 @@ def _misses(spread: Spread, limit: dict[str, Any] | None) -> bool:
 def _pools(scenario: Scenario, runs: Runs) -> SimulatedPools | None:
     if scenario.prefill is None or runs.pools is None:
         return None
-    prefill = pools.simulated(scenario.prefill.resolved, scenario.prefill.deployed.replicas, runs.pools.prefill)
-    decode = pools.simulated(scenario.resolved, scenario.deployed.replicas, runs.pools.decode)
+    prefill = pools.simulated(scenario.prefill.resolved, scenario.prefill.deployed.count, runs.pools.prefill)
+    decode = pools.simulated(scenario.resolved, scenario.deployed.count, runs.pools.decode)
     isl, _ = traffic.mean_lengths(scenario.traffic)
     way = pools.transfer_figures(scenario.prefill.transfer, isl)
     return SimulatedPools(prefill, decode, runs.pools.transfer_s / MILLI, way, prefill.gpus / decode.gpus)
 
 
 def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) -> Iterator[Predicted]:
-    """Yield the predictions of the engine's own policy, serving as one without optimisations: published runs are of that.
+    """The predicted figures of the run under the engine's own policy.
 
-    Where a queue grew for ever, that is the rate which it then reached. What a stable run serves of requests that come at a
-    rate or from a trace was sent, not predicted.
+    Published measurements are of replicas that serve as one without optimisations; other scenarios have no predictions.
+    Latencies of a stable run are predictions. So are rates, unless the run is stable and requests came at a rate or
+    from a trace: then they were asked for.
     """
     question, load = scenario.resolved.question, scenario.traffic
     service = question.service
@@ -212,7 +213,7 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
     prefix = f"runs.{index}." if len(found) > 1 else ""  # the figures of a single run stand in the record itself
     run = found[index]
     in_flight = load.in_flight or served.requests_per_s * served.latencies_s["e2e"].get("mean", 0.0)
-    at = region(in_flight / scenario.deployed.replicas)
+    at = region(in_flight / scenario.deployed.count)
     paced = load.rate_per_s is not None or load.trace is not None
     offline = not paced and load.in_flight is None  # all at once
     situation = situation_of(question, scenario.resolved.gpu_type.gpu, at)
@@ -236,7 +237,7 @@ def _inputs(scenario: Scenario, runs: Runs) -> dict[str, Any]:
     return {
         "clock": "seconds",
         **inputs_of_layout(scenario.resolved),
-        "replicas": deployed.replicas,
+        "replicas": deployed.count,
         "gpus": scenario.gpus,
         "policies": list(scenario.policies),
         "slots": deployed.rules.slots,
@@ -244,7 +245,7 @@ def _inputs(scenario: Scenario, runs: Runs) -> dict[str, Any]:
         "osl": 0.0 if scenario.resolved.question.service.model.pooled else osl,
         **traffic.lengths(load, sent),
         "load": traffic.load(load, counted=scenario.counted, trace=scenario.trace),
-        "prefix_hit": deployed.prefix_hit,
+        "prefix_hit": deployed.shard.extras.cached.share,
         "routing": scenario.routing if routed else None,
         "seed": load.seed,
         "limit_s": scenario.limit_s,
@@ -254,7 +255,7 @@ def _inputs(scenario: Scenario, runs: Runs) -> dict[str, Any]:
 
 
 def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assumption]:
-    resolved, in_flight, replicas = scenario.resolved, scenario.traffic.in_flight, scenario.deployed.replicas
+    resolved, in_flight, replicas = scenario.resolved, scenario.traffic.in_flight, scenario.deployed.count
     replica = resolved.replica
     yield from assumptions.of_model(resolved.question, resolved.notes)
     yield from assumptions.of_memory(resolved.question, replica)
@@ -270,12 +271,12 @@ def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assu
 
 
 def document(record: SimulationReport) -> Document[SimulationReport]:
-    """Return the document of a simulation."""
+    """The document of a simulation."""
     return Document(record, sections, rows)
 
 
 def rows(record: SimulationReport) -> Rows:
-    """Return a row for each policy; what has parts (a latency, the queue) has a column for each."""
+    """One row for each policy. A figure with parts (a latency, the queue) has one column for each part."""
     shared = {**labels(record.inputs), "tp": record.inputs["tp"]}
     found = [{**shared, **_flat(run._replace(missed="; ".join(run.missed)))} for run in record.runs]  # type: ignore[arg-type]
     return Rows(tuple(found[0]), [tuple(row.values()) for row in found])
@@ -326,7 +327,7 @@ SPARE = ("queued at end", "most cached", "most queued", "most running")
 
 
 def sections(record: SimulationReport) -> Iterator[Section]:
-    """Yield what came of one run or of several side by side, use over time, what was asked; where nothing fits, what would help."""
+    """The figures of one run, or of several side by side; use; what was asked. Without room: what would help."""
     if record.reason is not None:
         yield Facts(tuple(_asked(record)), record.reason[0].upper() + record.reason[1:])
         yield Facts((memory_line(record.memory), *labelled("What would help", record.suggestions)))
@@ -353,7 +354,7 @@ def _one(record: SimulationReport, run: SimulatedRun) -> Iterator[Section]:
 
 
 def _several(record: SimulationReport) -> Iterator[Section]:
-    """Yield rates and mean latencies, where what is wrong is marked and said below."""
+    """Rates and mean latencies by policy; marks refer to the notes below."""
     notes = [Line(f"Mean latencies; {_deployed(record)}", style="dim")]
     for run in record.runs:
         notes += [Line(f"! {run.policy}: {_miss(record, run, name)}") for name in run.missed]
@@ -384,9 +385,8 @@ def _deployed(record: SimulationReport) -> str:
 
 def _answer(record: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
     refused = f", {run.refused:,} {TOO_LONG}" if run.refused else ""
-    yield Line(
-        f"{run.completed:,} of {run.arrived:,} requests served in {milliseconds((run.duration_s or 0.0) / MILLI)}{refused}"
-    )
+    duration = milliseconds((run.duration_s or 0.0) / MILLI)
+    yield Line(f"{run.completed:,} of {run.arrived:,} requests served in {duration}{refused}")
     if not run.stable:
         yield Line(f"Unstable, latencies {NOT_CONVERGED}", style="bold")
     yield from (Line(_miss(record, run, name), style="bold") for name in run.missed)
@@ -413,7 +413,7 @@ def _miss(record: SimulationReport, run: SimulatedRun, name: str) -> str:
 
 
 def _use(record: SimulationReport) -> Iterator[Section]:
-    """Yield the state over time of each policy's replicas, or of each pool and the way between them."""
+    """Use over time of the replicas under each policy, or of each pool, and the transfer between pools."""
     both = record.disaggregated
     if both is None:
         limited, several = any(record.inputs["limits"].values()), record.inputs["replicas"] > 1
@@ -427,7 +427,7 @@ def _use(record: SimulationReport) -> Iterator[Section]:
 
 
 def _asked(record: SimulationReport) -> Iterator[Line]:
-    """Yield the six labels (model, precision, ISL, OSL, concurrency, TP), the engine and the load."""
+    """Model, precision, ISL, OSL, concurrency, TP, engine, load and policy."""
     i = record.inputs
     model, engine, *optimised = setup(i)
     yield model
@@ -444,9 +444,9 @@ def _asked(record: SimulationReport) -> Iterator[Line]:
 
 
 def _running(record: SimulationReport) -> str:
-    """Write the requests in flight, running and queued, over all replicas: as asked, else on average where one policy ran.
+    """Write the requests in flight over all replicas, running or queued: as asked, else the mean of the only run.
 
-    Those whose cache is on its way between pools are in neither.
+    Requests whose cache is on its way between pools are not counted.
     """
     i, run, both = record.inputs, record.runs[0], record.disaggregated
     stated, replicas = i["load"]["concurrency"], i["replicas"]

@@ -95,7 +95,7 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
         prefill_prior_tokens=float(work.prior),
         finishing=prompts,
     )
-    timed = step_model.step(resolved.question.service.model, resolved.layout, kernels, batch)
+    timed = step_model.step(kernels, batch)
     host = "overlapped" if kernels.settings.host.overlapped else "added"
     return StepReport(
         inputs={**inputs_of_layout(resolved), "batch": work._asdict(), "host": host},

@@ -1,4 +1,4 @@
-"""`llmsize simulate --ticks`: the teaching simulator's figures of each policy, and its timeline; no model stands behind it."""
+"""`llmsize simulate --ticks`: figures and timeline of the teaching simulator by policy; it knows no model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_SLOTS = 16
 
 
 class TickFigures(NamedTuple):
-    """One run of the teaching simulator; `timeline` has a text a slot, one character a tick, where it is short enough."""
+    """One run of the teaching simulator; `timeline` has one text for each slot, one character for each tick."""
 
     policy: str
     arrived: int
@@ -49,7 +49,7 @@ class TickReport(NamedTuple):
 
 
 def record(inputs: dict[str, Any], results: Mapping[str, TickResult]) -> TickReport:
-    """Return the record of runs in ticks by policy.
+    """Fill the record of runs in ticks by policy.
 
     Policies draw the same lengths in the order of arrival; the mean drawn is that of the run in which most arrived.
     """
@@ -79,12 +79,12 @@ def _ticks(policy: str, result: TickResult) -> TickFigures:
 
 
 def document(record: TickReport) -> Document[TickReport]:
-    """Return the document of runs in ticks."""
+    """The document of runs in ticks."""
     return Document(record, sections, rows)
 
 
 def rows(record: TickReport) -> Rows:
-    """Return a row for each policy, without its timeline."""
+    """One row for each policy, without its timeline."""
     return rows_of(record.runs, [name for name in TickFigures._fields if name != "timeline"])
 
 
@@ -109,7 +109,7 @@ USE = (
 
 
 def sections(record: TickReport) -> Iterator[Section]:
-    """Yield latencies and rates by policy, what was asked, and each timeline that is short enough."""
+    """Latencies and rates by policy, what was asked, and each timeline that is short enough."""
     yield Table(LATENCIES, record.runs, "/runs")
     yield Table(USE, record.runs, "/runs", notes=tuple(Line(text, style="dim") for text in NOTES))
     yield Facts(tuple(_asked(record.inputs)))
@@ -140,7 +140,7 @@ def _asked(inputs: dict[str, Any]) -> Iterator[Line]:
 
 
 def slot_rows(timeline: Sequence[TickStep]) -> tuple[str, ...] | None:
-    """Return one text a slot, the mark of each tick that of the step at its start; None where it would be too much."""
+    """One text for each slot; the mark of a tick is that of the step at its start. None for too many ticks or slots."""
     if not timeline:
         return None
     ticks, slots = math.ceil(timeline[-1].end), len(timeline[0].states)
@@ -155,7 +155,7 @@ def slot_rows(timeline: Sequence[TickStep]) -> tuple[str, ...] | None:
 
 
 def bands(rows: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a timeline, folded into bands of so many ticks, each under the tick at which it starts."""
+    """The lines of a timeline, folded into bands of `BAND_TICKS`. A scale of ticks stands above each band."""
     label = len(f"slot {len(rows)}")
     for start in range(0, len(rows[0]), BAND_TICKS):
         yield f"{'tick':<{label}} {_scale(start, min(len(rows[0]) - start, BAND_TICKS))}".rstrip()

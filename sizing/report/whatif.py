@@ -1,4 +1,4 @@
-"""`llmsize whatif`: the answer as it is, with each optimisation alone, and with the best of them together; needs and risks."""
+"""`llmsize whatif`: the answer as it is, with each optimisation alone, and with the best combination."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ SIMULATED = "; as it is and best together are simulated, the others the closed f
 
 
 class Sized(NamedTuple):
-    """An answer in short. Latencies are means at its load; `max_requests_per_s_per_gpu` is what a GPU serves within all limits.
+    """An answer in short. Latencies are means at its load.
 
-    `verified` says that a simulation confirmed it; others are the closed form's.
+    `max_requests_per_s_per_gpu` is the most that a GPU serves within all limits. `verified` says that a simulation
+    confirmed the answer; others are by the closed form.
     """
 
     gpus: int
@@ -132,7 +133,7 @@ class WhatIfReport(NamedTuple):
 
 
 def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> WhatIfReport:
-    """Return the record of trials; `flags` are the options' spellings on the command line."""
+    """Fill the record of trials. `flags` maps names of options to their spelling on the command line."""
     before, after, best = trials.base.best, trials.after.best, trials.best
     closed_form = Answered(trials.closed_form if trials.base.verified else None, False)
     together = _sized(trials.after, question) if best.names else None
@@ -220,7 +221,7 @@ def _sensitivity(tried: Tried, varied: Varied, question: Question) -> Sensitivit
 
 
 def document(record: WhatIfReport) -> Document[WhatIfReport]:
-    """Return the document of optimisations tried."""
+    """The document of optimisations tried."""
     return Document(record, sections, rows)
 
 
@@ -228,7 +229,7 @@ FIGURES = ("layout", *Sized._fields[Sized._fields.index("requests_per_s_per_gpu"
 
 
 def rows(record: WhatIfReport) -> Rows:
-    """Return a row for the answer as it is, for each optimisation alone, and for the best together."""
+    """One row for the answer as it is, for each optimisation alone, and for the best combination."""
     base, best = record.base, record.best
     found: list[tuple[Any, ...]] = []
     if base is not None:
@@ -263,7 +264,7 @@ COLUMNS = (
 
 
 def sections(record: WhatIfReport) -> Iterator[Section]:
-    """Yield the best together, what was asked, all answers side by side, what the helpful need and risk, what is impossible."""
+    """The best combination; what was asked; all answers; needs and risks of what helps; what is impossible."""
     i, base = record.inputs, record.base
     yield Facts((), _verdict(record))
     yield Facts(tuple(_asked(record)))
@@ -299,7 +300,7 @@ def _verdict(record: WhatIfReport) -> str:
 
 
 def _asked(record: WhatIfReport) -> Iterator[Line]:
-    """Yield model, lengths, engine and optimisations, and what runs before and after."""
+    """Model, lengths, engine, optimisations, and the layouts before and after."""
     i, base = record.inputs, record.base
     formats = i["weight_precision"], i["kv_precision"]
     weights, cache = formats if base is None else (base.weight_precision, base.kv_precision)

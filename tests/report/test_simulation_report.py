@@ -13,7 +13,7 @@ from sizing.answers.simulate import Runs
 from sizing.cli.main import run
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
-from sizing.engine.simulation import Deployed, Served, Traffic, simulate
+from sizing.engine.simulation import ReplicaSet, Served, Traffic, simulate
 from sizing.engine.ticks import TickStep
 from sizing.formats.text import render
 from sizing.model.architecture import Layout
@@ -38,15 +38,15 @@ Capture = pytest.CaptureFixture[str]
 
 
 @cache
-def deployed() -> Deployed:
+def deployed() -> ReplicaSet:
     from builders import kernels_for, real_gpu, real_model
 
     from sizing.model import memory
 
     model, card, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout()
     kernels = kernels_for(model, card, layout)
-    used = memory.use(model, card, layout, kernels.plan, kernels.settings, max_model_len=4096)
-    return Deployed(model, layout, kernels, used, of_engine(kernels.settings))
+    used = memory.use(kernels.shard, card, 4096)
+    return ReplicaSet(kernels, used, of_engine(kernels.settings))
 
 
 def driven(count: int, *, progress: Any = None, **load: Any) -> Served:

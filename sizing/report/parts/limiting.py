@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sizing.answers.advice import MOST_RELAXED, Relaxation, Suggestion, nearest_miss
 from sizing.answers.answer import Answer, Outcome
+from sizing.formats.view import Line, labelled
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question, situation_of
 from sizing.specs.bands import worse_edge
@@ -129,7 +130,7 @@ def unmet(
 
 
 def _unmet(outcome: Outcome, found: Sequence[Suggestion]) -> Limiting:
-    words = tuple(f"{s.change}: {s.gpus} x {s.gpu} ({s.layout})" for s in found)
+    words = tuple(map(suggested, found))
     best, budget = outcome.best, outcome.question.rules.gpu_budget
     if best is not None and not outcome.passed:
         detail = _unconfirmed(best, outcome.question, outcome.tries)
@@ -151,6 +152,16 @@ def _unmet(outcome: Outcome, found: Sequence[Suggestion]) -> Limiting:
     return Limiting(
         miss.reason, limit.statistic if limit else None, value_ms, limit_ms, detail, None, None, None, words
     )
+
+
+def suggested(change: Suggestion) -> str:
+    """A change that would help, and what it then takes."""
+    return f"{change.change}: {change.gpus} x {change.gpu} ({change.layout})"
+
+
+def what_would_help(suggestions: Sequence[str]) -> Iterator[Line]:
+    """Yield the changes that make a question feasible, or that none was found."""
+    return labelled("What would help", suggestions or ("no single change that was tried makes it feasible",))
 
 
 def limit_words(name: str) -> str:

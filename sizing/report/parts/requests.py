@@ -13,9 +13,9 @@ TIMES = COLUMNS[:4]
 
 
 def requests_csv(runs: Mapping[str, Requests], unit: str) -> str:
-    """Return the requests of runs by policy as CSV, with the policy where there are several.
+    """Write the requests of runs by policy as CSV, with a column for the policy where there are several.
 
-    Times are in `unit`, which their columns name, and empty where something never happened.
+    Times are in `unit`, which the names of their columns end with. A time is empty where the event never happened.
     """
     names = (f"{name}_{unit}" if name in TIMES else name for name in COLUMNS)
     rows: list[tuple[Any, ...]] = [("policy", "number", *names)]

@@ -12,7 +12,7 @@ ARRIVALS = {"even": "evenly spaced", "poisson": "Poisson", "gamma": "gamma"}
 
 
 def load(traffic: Traffic, *, counted: bool, trace: str | None) -> dict[str, Any]:
-    """Return the kind of the load and what states it, the rest null; requests that are not `counted` arrive until a limit."""
+    """The kind of the load and what states it; the rest is null. Without `counted`, requests arrive until a limit."""
     stated = {"trace": traffic.trace, "open_loop": traffic.rate_per_s, "closed_loop": traffic.in_flight}
     kind = next((kind for kind, value in stated.items() if value is not None), "batch")
     is_open = kind == "open_loop"
@@ -28,7 +28,7 @@ def load(traffic: Traffic, *, counted: bool, trace: str | None) -> dict[str, Any
 
 
 def mean_lengths(traffic: Traffic) -> tuple[float, float]:
-    """Return the mean prompt and output tokens, of a trace or of the distributions that lengths are drawn from."""
+    """The mean prompt tokens and output tokens, of a trace or of the distributions that lengths are drawn from."""
     if traffic.trace is not None:
         return float(traffic.trace[:, 1].mean()), float(traffic.trace[:, 2].mean())
     return _mean(traffic.isl), _mean(traffic.osl)
@@ -39,9 +39,9 @@ def _mean(lengths: Lengths) -> float:
 
 
 def lengths(traffic: Traffic, sent: Requests | None) -> dict[str, Any]:
-    """Return the distribution of each length and the mean of what was drawn, which chance, cuts and whole tokens move.
+    """The distribution of prompt and output lengths, null for a trace; `sent` is None where nothing fits.
 
-    Null for a trace. Nothing was `sent` where nothing fits.
+    The mean of the lengths drawn differs from that of the distribution by chance, cuts and whole tokens.
     """
     found: dict[str, Any] = {}
     for name in ("isl", "osl"):
