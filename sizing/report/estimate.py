@@ -16,7 +16,6 @@ from sizing.formats.view import (
     Rows,
     Section,
     Text,
-    labelled,
     plain,
 )
 from sizing.formats.words import milliseconds, money, number, percent, plural, stated
@@ -37,7 +36,7 @@ from sizing.report.parts.figures import (
     memory_of,
 )
 from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, layout
-from sizing.report.parts.limiting import Limiting, limiting, unmet
+from sizing.report.parts.limiting import Limiting, limiting, unmet, what_would_help
 from sizing.report.parts.memory import memory_line
 from sizing.report.parts.question import LABELS, inputs, lengths, optimised, steps_line
 
@@ -335,9 +334,8 @@ def answer(record: Estimate) -> Facts:
 
 def nearest(record: Estimate) -> Facts:
     """What stands in the way where the demand is infeasible, and what would help."""
-    helps = record.limiting.suggestions or ("no single change that was tried makes it feasible",)
     memory = () if record.memory is None else (memory_line(record.memory),)
-    return Facts((Line(record.limiting.detail, "Nearest"), *memory, *labelled("What would help", helps)))
+    return Facts((Line(record.limiting.detail, "Nearest"), *memory, *what_would_help(record.limiting.suggestions)))
 
 
 def _is_demanded(inputs: dict[str, Any]) -> bool:
