@@ -13,9 +13,10 @@ from sizing.cli.estimate import answer, to_simulate, to_size
 from sizing.cli.output import chosen_format
 from sizing.cli.progress import Bar
 from sizing.cli.reading import Reader
+from sizing.cli.rules import broken
 from sizing.cli.workers import cores, ordered
 from sizing.question.ask import question_of
-from sizing.question.fields import PEAK_OPTIONS, QUESTION_OPTIONS, WORKLOAD_OPTIONS, options_of
+from sizing.question.fields import QUESTION_OPTIONS, WORKLOAD_OPTIONS, options_of
 from sizing.question.question import Question, SeparatePools, load_data
 from sizing.question.values import Part
 from sizing.report import compare as report
@@ -26,7 +27,6 @@ from sizing.specs.workload import Objective, Workload
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if (option.field or "").startswith("demand."))
-REPLACED_DEMAND = tuple(dict.fromkeys((*DEMANDS, *(option.name for option in PEAK_OPTIONS))))
 STAND_IN = {"rps": 1.0}  # while nothing else is asked of the options but whether they are right
 _REPLACE = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,]+?)\s*\Z")
 NO_DEMAND = Fault(
@@ -148,7 +148,7 @@ def _replacing(values: Mapping[str, Any]) -> Replacing | None:
     if values["replace"] is None:
         return None
     read = Reader(values, [])
-    read.idle(REPLACED_DEMAND, WORKLOAD_OPTIONS, "with --replace, whose GPUs say what the demand is")
+    read.faults.extend(broken(("GPUs to replace",), WORKLOAD_OPTIONS, values))
     match = _REPLACE.match(values["replace"])
     if match is None or int(match[1]) < 1:
         read.fault(

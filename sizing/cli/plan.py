@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, PLAN_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.cli.rules import Rule, broken, check_rules, is_given
+from sizing.cli.rules import broken, check_rules, is_given
 from sizing.question.fields import (
     DEMAND_OPTIONS,
     LIMIT_OPTIONS,
@@ -48,19 +48,6 @@ WORKLOAD_OPTIONS = (
     *(option for option in PLAN_OPTIONS if option.field),
 )
 RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if not option.field)
-# Options that say the same for every workload of a fleet; all others are of one workload, and stand in its file.
-WITH_A_FLEET = ("headroom", "max_utilisation", "percentile", "price_uncertainty")
-OF_ONE = Rule(
-    tuple(option.name for option in WORKLOAD_OPTIONS if option.name not in WITH_A_FLEET),
-    "is of one workload; a fleet's file says it for each",
-)
-AT_ONE_LOAD = Rule(("min_replicas", "spot"), "has no meaning at the same load all day", "with --profile, or --cloud")
-WITHOUT_DEMAND = Rule(
-    ("growth", "availability", "maintenance", "uncertain"),
-    "has no meaning without a demand",
-    "with --rps, --dau or a workload's own demand",
-)
-WITHOUT_DRAWS = Rule(("seed", "price_uncertainty"), "has no meaning without draws", "with --uncertain")
 SEED = 0
 
 
@@ -107,7 +94,7 @@ def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
     read = Reader(values, [])
     plot, seed = read.picture(), read.seed(SEED)
     if not values["uncertain"]:
-        read.faults.extend(broken(WITHOUT_DRAWS, PLAN_OPTIONS, values))
+        read.faults.extend(broken(("no draws",), PLAN_OPTIONS, values))
     read.check()
     return plot, seed if values["uncertain"] else None
 
@@ -145,7 +132,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     check(fleet)
     found = fleet.value
     rules = Part(lambda: _rules(own.value, found))
-    wrong = Part(lambda: None if found is None else check_rules((OF_ONE,), WORKLOAD_OPTIONS, values))
+    wrong = Part(lambda: None if found is None else check_rules(("a fleet",), WORKLOAD_OPTIONS, values))
     twice = Part(lambda: _refuse_two_prices(values, rules.value))
     check(*besides, own, rules, wrong, twice)
     stated = rules.value
@@ -228,9 +215,9 @@ def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRule
     """Refuse options on what follows the load where nothing says how the load goes, and on a demand where there is none."""
     asked = [each.question.origin.workload for each in workloads]
     if rules.cloud is None and all(workload.planning.profile is None for workload in asked):
-        check_rules((AT_ONE_LOAD,), PLAN_OPTIONS, own.model_dump())
+        check_rules(("no hours",), PLAN_OPTIONS, own.model_dump())
     if any(workload.demand is None for workload in asked):
-        check_rules((WITHOUT_DEMAND,), PLAN_OPTIONS, {**rules.model_dump(), "uncertain": uncertain})
+        check_rules(("no demand",), PLAN_OPTIONS, {**rules.model_dump(), "uncertain": uncertain})
 
 
 def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], rules: PlanRules) -> Question:

@@ -290,13 +290,12 @@ def test_table_renders_at_sixty_columns(capsys: Capture) -> None:
 
 
 def test_three_policies_fit_sixty_columns_in_seconds_too() -> None:
-    from sizing.cli.simulate import OPTIONS
-    from sizing.cli.simulated import question
+    from sizing.cli.simulate import OPTIONS, scenario_of
     from sizing.report.simulate import document, record
 
     stated = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 1000, "osl": 200, "osl_std": 100.0, "rps": 80.0}
     values = {option.name: None for option in OPTIONS} | stated | {"requests": 300, "policy": "static,inflight,chunked"}
-    asked = question(OPTIONS, None, values)
+    asked = scenario_of(None, values)
     served = {name: simulate(one, asked.traffic, limits=asked.limits) for name, one in asked.policies.items()}
     text = render(document(record(asked, Runs(served))), 60)
     assert max(map(len, text.splitlines())) <= 60
