@@ -108,7 +108,7 @@ def record(bill: Bill) -> CostReport:
             feasible=False,
             inputs=stated,
             problems=tuple(_problems(bill)),
-            suggestions=unmet(nearest.outcome, bill.suggestions).suggestions,
+            suggestions=unmet(replace(nearest.outcome, suggestions=bill.suggestions)).suggestions,
             assumptions=tuple(assumptions.of_model(question, question.origin.notes)),
         )
     usage, top, found = bill.deployed[0].usage, bill.options[0], question.origin.demanded
@@ -156,7 +156,7 @@ def _problems(bill: Bill) -> Iterator[str]:
     yield from (why.format(gpu_type.name, fault.message) for gpu_type, fault in bill.left_out)
     for priced in bill.priced:
         if priced.best is None:
-            name, detail = priced.gpu_type.name, unmet(priced.outcome, ()).detail
+            name, detail = priced.gpu_type.name, unmet(priced.outcome).detail
             yield detail if name in detail else f"{name}: {detail}"
     yield from (why.format(gpu_type.name, fault.message) for gpu_type, fault in bill.too_small)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
 
-from sizing.answers.advice import Relaxation, Suggestion, nearest_miss
+from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
 from sizing.formats.view import Assumption
 from sizing.planning import cost
@@ -39,24 +37,8 @@ from sizing.report.parts.question import habits, inputs
 from sizing.specs.units import MILLI
 
 
-class Hopeful(NamedTuple):
-    """The answer as predicted, None where there is none even then."""
-
-    best: Answer | None
-
-
-def build(
-    outcome: Outcome,
-    *,
-    relaxation: Relaxation | None = None,
-    suggestions: Sequence[Suggestion] = (),
-    hopeful: Hopeful | None = None,
-    explained: bool = False,
-) -> Estimate:
-    """Return the document of an outcome: the answer with all its figures, or what stands in its way.
-
-    `hopeful` is the answer as predicted, where another is sized on the worse edges of the error bands.
-    """
+def build(outcome: Outcome, *, explained: bool = False) -> Estimate:
+    """Return the document of an outcome: the answer with all its figures, or what stands in its way."""
     best = outcome.answer
     request = outcome.question
     turned_down = tuple(rejected(entry) for entry in outcome.refusals)
@@ -74,9 +56,9 @@ def build(
             utilisation=None,
             users=None,
             cost=None,
-            limiting=unmet(outcome, suggestions, hopeful.best if hopeful is not None else None),
+            limiting=unmet(outcome),
             bands=lacking_bands,
-            conservative=_conservative(None, hopeful),
+            conservative=_conservative(outcome),
             alternatives=tuple(map(_alternative, outcome.answers)),
             rejected=turned_down,
             assumptions=(*assumptions.of_model(request, request.origin.notes), *assumptions.of_limits(request)),
@@ -98,9 +80,9 @@ def build(
         utilisation=utilisation(prefill, decode),
         users=_users(best, outcome),
         cost=cost_figures(best, outcome),
-        limiting=limiting(best, request, relaxation),
+        limiting=limiting(best, request, outcome.relaxation),
         bands=bands.bounds(predicted),
-        conservative=_conservative(best, hopeful),
+        conservative=_conservative(outcome),
         alternatives=tuple(map(_alternative, outcome.answers[1:])),
         rejected=turned_down,
         assumptions=_assumptions(best, outcome),
@@ -163,11 +145,11 @@ def deployment(best: Answer) -> Deployment:
     )
 
 
-def _conservative(best: Answer | None, hopeful: Hopeful | None) -> Conservative | None:
+def _conservative(outcome: Outcome) -> Conservative | None:
     """Return what caution costs, None where it was not asked for."""
-    if hopeful is None:
+    if not outcome.question.target.pessimistic:
         return None
-    other = hopeful.best
+    best, other = outcome.answer, outcome.predicted
     extra = best.gpus - other.gpus if best is not None and other is not None else None
     return Conservative(
         gpus_without=other.gpus if other is not None else None,

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sizing import __version__
+from sizing.answers.answer import Answer
 from sizing.answers.lines import LineByRate
 from sizing.answers.points import METRICS, CurvePoint, Metric
+from sizing.answers.whatif import Effect
 from sizing.formats import page
 from sizing.formats.page import Cell, Chapter, Column, Drawings, Grid, Numbered, bar, figure, grid
 from sizing.formats.view import (
@@ -33,7 +35,7 @@ from sizing.report.parts import quantities
 from sizing.report.parts.assumptions import KINDS
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout, sizes
-from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.question import lengths, limits_in_words, optimised
 from sizing.report.table_estimate import blocks
 from sizing.specs.units import Statistics
@@ -58,6 +60,28 @@ class Sensitivity(NamedTuple):
     requests_per_s: float | None
     usd_per_hour: float | None
     reason: str | None
+
+
+def sensitivity(effect: Effect, now: Answer | None) -> Sensitivity:
+    """Return what a changed input makes of the answer; `now` is the answer without the change."""
+    change, outcome = effect
+    best = None if outcome is None else outcome.answer
+    pool = None if best is None else best.pool
+    return Sensitivity(
+        what=change.what,
+        share=change.share,
+        value=change.value,
+        unit=change.unit,
+        feasible=best is not None,
+        gpu=pool.replica.gpu_type.name if pool else None,
+        weight_precision=pool.replica.plan.weight_format if pool else None,
+        gpus=best.gpus if best else None,
+        extra_gpus=best.gpus - now.gpus if best and now else None,
+        layout=f"{pool.count} x {pool.replica.layout}" if pool else None,
+        requests_per_s=best.requests_per_s if best else None,
+        usd_per_hour=best.usd_per_hour if best else None,
+        reason=change.reason if outcome is None else unmet(outcome).detail if best is None else None,
+    )
 
 
 class RatePoint(NamedTuple):

@@ -6,17 +6,41 @@ from sizing.answers.answer import Answer, Outcome, Pool, spent
 from sizing.formats.words import number, percent, plural
 from sizing.question.question import Question
 from sizing.report import estimate
-from sizing.report.documents import RejectedLayout
+from sizing.report.check_command import simulate_pools
+from sizing.report.documents import Estimate, RejectedLayout
 from sizing.report.documents_pools import Aggregated, Disaggregated, PoolFigures
 from sizing.report.parts.figures import Statistics
 from sizing.report.parts.layouts import sizes
 from sizing.report.parts.limiting import limit_words
-from sizing.report.parts.pools import LATENCIES, end_of, limit_of, transfer_figures, unserved
+from sizing.report.parts.pools import (
+    LATENCIES,
+    assumptions,
+    end_of,
+    limit_of,
+    of_turns,
+    transfer_figures,
+    unserved,
+)
 from sizing.specs.units import MILLI
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
+
+
+def with_pools(document: Estimate, outcome: Outcome) -> Estimate:
+    """Return the document of an outcome with what separate pools take for the same, where they are asked for."""
+    found = outcome.separate_pools
+    if found is None or found.question.space.pools is None:
+        return document
+    built, facts = build(found, outcome.answer), found.question.space.pools.facts
+    if built.feasible and found.confirmed is not None:
+        command = simulate_pools(found.confirmed, found.question, found.question.space.pools)
+        built = built._replace(simulate_command=command)
+    return document._replace(
+        disaggregated=built,
+        assumptions=(*document.assumptions, *assumptions(facts), *of_turns(found.question, facts)),
+    )
 
 
 def build(found: Outcome, aggregated: Answer | None) -> Disaggregated:
