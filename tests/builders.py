@@ -12,6 +12,7 @@ from sizing.model import architecture, memory, precision
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
+from sizing.model.shard import Shard
 from sizing.question import question
 from sizing.question.question import Question
 from sizing.replica import replica
@@ -121,7 +122,7 @@ def memory_of(
     where = layout or Layout()
     resolved = settings_for(model, gpu, where, engine, **changes)
     plan = plan_for(model, gpu, resolved, precision_name, kv)
-    return memory.use(model, gpu, where, plan, resolved, max_model_len=max_model_len)
+    return memory.use(Shard(model, where, resolved, plan), gpu, max_model_len)
 
 
 def kernels_for(
@@ -136,7 +137,13 @@ def kernels_for(
     """Kernels of a GPU for a model, engine and precision."""
     resolved = settings_for(model, gpu, layout or Layout(), engine)
     plan = plan_for(model, gpu, resolved, precision_name, kv)
-    return Kernels(gpu, data().assumptions, gpus.borrowed, engine.partition(":")[0], resolved, plan)
+    return Kernels(
+        gpu,
+        data().assumptions,
+        gpus.borrowed,
+        engine.partition(":")[0],
+        Shard(model, layout or Layout(), resolved, plan),
+    )
 
 
 def toy_model(
@@ -178,4 +185,4 @@ def sequence_bytes(
     layout = Layout(tp=tp)
     resolved = settings_for(model, real_gpu(gpu), layout, engine, **changes)
     plan = plan_for(model, real_gpu(gpu), resolved, kv=kv)
-    return memory.sequence_bytes(model, architecture.whole(model), layout, plan, resolved, tokens)
+    return memory.sequence_bytes(Shard(model, layout, resolved, plan), architecture.whole(model), tokens)

@@ -11,7 +11,7 @@ import numpy as np
 from builders import kernels_for, real_gpu, real_model
 
 from sizing.engine import rules, run, simulation
-from sizing.engine.batch import Batch, Piece, Pool
+from sizing.engine.batch import Batch, KvCache, Piece
 from sizing.engine.clock import StepClock, step_clock, windows_of
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
@@ -35,7 +35,7 @@ class Served:
     kernels: Kernels
     rules: Rules
     clock: StepClock
-    pool: Pool
+    pool: KvCache
 
 
 @cache
@@ -51,12 +51,11 @@ def served(
     """A catalogue model on a GPU and engine; building its clock takes a tenth of a second, so it is kept."""
     model, card, layout = real_model(model_name), real_gpu(gpu), Layout(tp=tp, pp=pp)
     kernels = kernels_for(model, card, layout, engine=engine, precision_name=precision_name)
-    used = memory.use(model, card, layout, kernels.plan, kernels.settings, max_model_len=LONGEST_TOKENS)
+    used = memory.use(kernels.shard, card, LONGEST_TOKENS)
     scheduling = rules.of_engine(kernels.settings)
-    clock = step_clock(model, layout, kernels, most_tokens=TABLED_TOKENS, most_rows=scheduling.slots + 1)
-    return Served(
-        model, layout, kernels, scheduling, clock, simulation.pool(model, layout, kernels, used, LONGEST_TOKENS)
-    )
+    clock = step_clock(kernels, most_tokens=TABLED_TOKENS, most_rows=scheduling.slots + 1)
+    cache = simulation.kv_cache(simulation.ReplicaSet(kernels, used, scheduling), LONGEST_TOKENS)
+    return Served(model, layout, kernels, scheduling, clock, cache)
 
 
 def replica_of(
@@ -108,7 +107,7 @@ class StubClock:
 
 def stub_replica(requests: Requests, clock: Any, scheduling: Rules) -> Scheduler:
     """A replica without a cache limit."""
-    return Scheduler(requests, clock, scheduling, Pool(float("inf"), 0.0, 1), Batch())
+    return Scheduler(requests, clock, scheduling, KvCache(float("inf"), 0.0, 1), Batch())
 
 
 def repeated(isl: int, osl: int) -> Iterator[tuple[int, int]]:

@@ -11,6 +11,7 @@ from sizing.model import memory, precision
 from sizing.model.architecture import Layout
 from sizing.model.extras import Extras
 from sizing.model.memory import MemoryUse
+from sizing.model.shard import Shard
 from sizing.question.question import Question
 from sizing.question.served import extras_of
 from sizing.replica import replica
@@ -47,7 +48,7 @@ class Laid(NamedTuple):
     def step(self, sequences: float = 0.0, context: float = 0.0, **prefill: float) -> Step:
         """Time one step."""
         batch = Batch(decode_sequences=sequences, decode_context_tokens=context, **prefill)
-        return step(self.question.service.model, self.layout, self.kernels, batch)
+        return step(self.kernels, batch)
 
 
 def laid(
@@ -74,12 +75,9 @@ def laid(
         kv_precision=kv,
         extras=request.service.extras,
     )
-    kernels = Kernels(
-        gpu, data().assumptions, gpus.borrowed, engine_of(engine)[0].name, settings, plan, request.service.extras
-    )
-    used = memory.use(
-        request.service.model, gpu, layout, plan, settings, max_model_len=max_model_len, extras=request.service.extras
-    )
+    shard = Shard(request.service.model, layout, settings, plan, request.service.extras)
+    kernels = Kernels(gpu, data().assumptions, gpus.borrowed, engine_of(engine)[0].name, shard)
+    used = memory.use(shard, gpu, max_model_len)
     return Laid(request, layout, kernels, used)
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged, past_first, point_of
-from sizing.answers.verify import FEWEST_REQUESTS, deployed_as, lengths_of, limits_of, simulated, steady
-from sizing.engine.simulation import ROUNDS, Deployed, Traffic, simulate
+from sizing.answers.verify import FEWEST_REQUESTS, lengths_of, limits_of, simulated, steady
+from sizing.engine.simulation import ROUNDS, ReplicaSet, Traffic, set_of, simulate
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, SeparatePools, situation_of
@@ -252,7 +252,7 @@ def run(job: Job) -> LoadSample:
 class ReplicaJob(NamedTuple):
     """One load of one replica to simulate; no traffic where none of its kind keeps `in_flight`."""
 
-    deployed: Deployed
+    deployed: ReplicaSet
     in_flight: int
     traffic: Traffic | None
 
@@ -301,7 +301,7 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
         rate = float(batching.requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
         return steady(traffic, rate, in_flight, load.batching.chunks)
 
-    return [ReplicaJob(deployed_as(load), n, of(n)) for n in grid.in_flight]
+    return [ReplicaJob(set_of(load), n, of(n)) for n in grid.in_flight]
 
 
 class LineByRate(NamedTuple):
@@ -393,7 +393,7 @@ def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tu
     replicas = line.pools.pair.decode.count if isinstance(line.pools, Pair) else 1
     micro = max(1.0, sample.decoding / replicas / load.batching.pp)
     batch = Batch(decode_sequences=micro, decode_context_tokens=question.service.isl + question.service.osl / 2)
-    timed = step_model.step(question.service.model, load.replica.layout, load.kernels, batch)
+    timed = step_model.step(load.kernels, batch)
     return timed.mbu, timed.mfu
 
 

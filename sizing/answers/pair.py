@@ -45,9 +45,8 @@ def way_between(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> Tr
     same = prefill.gpu_type.id == decode.gpu_type.id
     within_node = same and gpus <= prefill.gpu_type.gpu.datasheet.node.gpus
     return transfer_of(
-        decode.question.service.model,
-        (prefill.layout, prefill.kernels()),
-        (decode.layout, decode.kernels()),
+        prefill.kernels(),
+        decode.kernels(),
         within_node=within_node,
         by_layer=pools.facts.by_layer,
     )

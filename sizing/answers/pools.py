@@ -99,9 +99,8 @@ def joined(pair: Answer, question: Question, asked: SeparatePools, *, within_nod
     undelayed = prefill.undelayed
     assert undelayed is not None
     transfer = transfer_of(
-        question.service.model,
-        (prefill.replica.layout, undelayed.kernels),
-        (decode.replica.layout, decode.load.kernels),
+        undelayed.kernels,
+        decode.load.kernels,
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )
@@ -293,9 +292,8 @@ def _prefills(
 
 def _transfer(question: Question, load: Timed, decode: Pool, asked: SeparatePools, *, within_node: bool) -> Transfer:
     return transfer_of(
-        question.service.model,
-        (load.replica.layout, load.kernels),
-        (decode.replica.layout, decode.load.kernels),
+        load.kernels,
+        decode.load.kernels,
         within_node=within_node,
         by_layer=asked.facts.by_layer,
     )

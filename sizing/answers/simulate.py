@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sizing.answers.resolved import Resolved
 from sizing.engine import simulation
 from sizing.engine.run import Progress, Routing
-from sizing.engine.simulation import Deployed, Served, Traffic
+from sizing.engine.simulation import ReplicaSet, Served, Traffic
 from sizing.specs.workload import Limits
 
 if TYPE_CHECKING:  # loaded where pools are asked for
@@ -24,7 +24,7 @@ class PrefillPool(NamedTuple):
     """The prefill pool of a deployment with separate pools, and how its caches get to the decode pool."""
 
     resolved: Resolved
-    deployed: Deployed
+    deployed: ReplicaSet
     transfer: Transfer
     facts: HandOver
 
@@ -37,7 +37,7 @@ class Scenario(NamedTuple):
     """
 
     resolved: Resolved
-    policies: Mapping[str, Deployed]
+    policies: Mapping[str, ReplicaSet]
     traffic: Traffic
     limits: Limits
     routing: Routing
@@ -48,7 +48,7 @@ class Scenario(NamedTuple):
     prefill: PrefillPool | None = None
 
     @property
-    def deployed(self) -> Deployed:
+    def deployed(self) -> ReplicaSet:
         """The replicas under the first policy."""
         return next(iter(self.policies.values()))
 
@@ -61,13 +61,13 @@ class Scenario(NamedTuple):
     @property
     def routed(self) -> bool:
         """Whether a router has replicas to choose among."""
-        return self.deployed.replicas > 1 or (self.prefill is not None and self.prefill.deployed.replicas > 1)
+        return self.deployed.count > 1 or (self.prefill is not None and self.prefill.deployed.count > 1)
 
     @property
     def gpus(self) -> int:
         """GPUs of all replicas in all pools."""
-        own = self.resolved.layout.gpus * self.deployed.replicas
-        return own if self.prefill is None else own + self.prefill.resolved.layout.gpus * self.prefill.deployed.replicas
+        own = self.resolved.layout.gpus * self.deployed.count
+        return own if self.prefill is None else own + self.prefill.resolved.layout.gpus * self.prefill.deployed.count
 
 
 class Runs(NamedTuple):

@@ -14,11 +14,9 @@ from dataclasses import replace
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference
 from sizing.answers.search import at_share, replicas, with_count, with_extras_found
 from sizing.engine.requests import Lengths
-from sizing.engine.rules import of_engine
-from sizing.engine.simulation import ROUNDS, Deployed, Served, Traffic, simulate
+from sizing.engine.simulation import ROUNDS, Served, Traffic, set_of, simulate
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import Capacity, most_of
-from sizing.replica.timing import Timed
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
@@ -248,7 +246,7 @@ def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answ
     in_flight = rate * answer.closed_s("e2e")["mean"]
     traffic = steady(traffic, rate, in_flight, max(prefill.load.batching.chunks, 1.0), requests)
     handed = transfer.simulate(
-        deployed_as(prefill.load, counts[0]), deployed_as(decode.load, counts[1]), answer.transfer, traffic
+        set_of(prefill.load, counts[0]), set_of(decode.load, counts[1]), answer.transfer, traffic
     )
     pools = replace(prefill, run=handed.prefill), replace(decode, run=handed.decode)
     return replace(answer, pools=pools, run=handed.whole)
@@ -270,7 +268,7 @@ def part_of(prefills: int, decodes: int, most: int = MOST_REPLICAS) -> tuple[int
 
 def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) -> Served:
     """Simulate one replica of a pool that does all of a request, under its share of the demand."""
-    deployed = deployed_as(pool.load)
+    deployed = set_of(pool.load)
     traffic = _traffic(question, seed)
     if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
         full = pool.load.slots  # whatever comes, the next waits
@@ -282,21 +280,6 @@ def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) ->
     in_flight = rate * pool.closed_s("e2e")["mean"]
     return simulate(
         deployed, steady(traffic, rate, in_flight, pool.load.batching.chunks, requests), routing="round-robin"
-    )
-
-
-def deployed_as(load: Timed, replicas: int = 1) -> Deployed:
-    """Equal replicas of a layout, to be simulated."""
-    replica = load.replica
-    extras = replica.service.extras
-    return Deployed(
-        model=replica.service.model,
-        layout=replica.layout,
-        kernels=load.kernels,
-        memory=replica.memory,
-        rules=of_engine(replica.settings, verified=extras.verified),
-        replicas=replicas,
-        prefix_hit=extras.cached.share,
     )
 
 

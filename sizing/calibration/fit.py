@@ -11,24 +11,21 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.catalog import engines
 from sizing.catalog.measured import MeasuredRow
 from sizing.evidence.predict import predict
-from sizing.evidence.rows import Case, deployment_of, is_served, resolve
+from sizing.evidence.rows import Case, is_served, resolve
 from sizing.model import settings
 from sizing.replica.kernels import Kernels
+from sizing.replica.replica import deployment_of
 from sizing.specs.calibration import Calibration, Fitted, NotFitted
 from sizing.specs.errors import InputError
 
 ROWS_PER_CHUNK = 16
-
-_engine = cache(engines.load_engine)
 
 
 class Constant(NamedTuple):
@@ -95,15 +92,15 @@ def _observe(task: tuple[MeasuredRow, tuple[tuple[str, str], ...], Values]) -> O
 
 
 def constants_of(case: Case, fields: Sequence[tuple[str, str]]) -> dict[Constant, float]:
-    """The constants that time a case, each with the value of its profile."""
-    engine = _engine(case.engine)[0].spec
-    kernels = case.deployed.kernels
-    deployment = deployment_of(kernels.gpu, case.deployed.model, case.deployed.layout)
+    """Return the constants that time a case, each with the value of its profile."""
+    service = case.replica.service
+    engine = service.engine
+    deployment = deployment_of(service, case.replica.gpu_type.gpu, case.replica.layout)
     found = {}
     for setting, field in fields:
-        chosen = settings.source_of(engine, case.version, deployment, setting)
+        chosen = settings.source_of(engine, service.engine_version, deployment, setting)
         number = engine.settings[setting].index(chosen)
-        found[Constant(case.engine, setting, number, field)] = float(chosen.value.get(field, 0.0))
+        found[Constant(engine.name, setting, number, field)] = float(chosen.value.get(field, 0.0))
     return found
 
 
@@ -117,15 +114,8 @@ def with_constants(case: Case, values: Values) -> Case:
         setting: getattr(kernels.settings, setting).model_copy(update=fields) for setting, fields in changed.items()
     }
     timed = kernels.settings.model_copy(update=update)
-    other = Kernels(
-        kernels.gpu,
-        kernels.assumptions,
-        kernels.borrowed,
-        kernels.engine,
-        timed if is_served(case.row) else timed.in_process(),
-        kernels.plan,
-        kernels.extras,
-    )
+    shard = replace(kernels.shard, settings=timed if is_served(case.row) else timed.in_process())
+    other = Kernels(kernels.gpu, kernels.assumptions, kernels.borrowed, kernels.engine, shard)
     return replace(case, deployed=replace(case.deployed, kernels=other))
 
 

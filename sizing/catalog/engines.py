@@ -36,8 +36,7 @@ def _version_faults(engine: Engine, document: DataFile) -> Iterator[Fault]:
             if version is not None:
                 parse_version(version)
         except ValueError as error:
-            file, line, name, _ = document.place(path)
-            yield Fault(str(error), file, line, name)
+            yield document.fault(path, str(error))
 
 
 def _value_faults(engine: Engine, document: DataFile) -> Iterator[Fault]:

@@ -64,6 +64,11 @@ class DataFile:
         exact = self._spots.get(path)
         return self.file, self.line(path), dotted(path), exact.text if exact else None
 
+    def fault(self, path: FieldPath, message: str, allowed: str | None = None, nearest: str | None = None) -> Fault:
+        """A fault at the line of a field."""
+        file, line, name, _ = self.place(path)
+        return Fault(message, file, line, name, allowed, nearest)
+
     @cached_property
     def _spots(self) -> dict[FieldPath, Spot]:
         """The places of all fields. JSON is YAML too, but for rarities whose lines then stay unknown."""
@@ -144,14 +149,20 @@ def read_text(path: Path | str) -> str:
     return _decoded(content, file)
 
 
-def validate(spec_type: type[SpecT], document: DataFile) -> SpecT:
-    """Turn a document into a spec; raises InputError with every fault of the document, ordered by line."""
+def validate(spec_type: type[SpecT], document: DataFile, at: FieldPath = ()) -> SpecT:
+    """Turn a document, or the part of it `at` a path, into a spec.
+
+    Raises InputError with every fault, ordered by line.
+    """
+    data: Any = document.data
+    for step in at:
+        data = data[step]
     try:
-        return spec_type.model_validate(document.data)
+        return spec_type.model_validate(data)
     except ValidationError as error:
         from sizing.catalog.faults import faults_of
 
-        raise InputError(faults_of(error, spec_type, document.data, document.place)) from None
+        raise InputError(faults_of(error, spec_type, data, lambda path: document.place((*at, *path)))) from None
 
 
 def _decoded(content: bytes, file: str) -> str:

@@ -6,7 +6,7 @@ from typing import get_args
 
 from sizing.catalog.files import DataFile
 from sizing.catalog.shelf import Found, Shelf, load, only
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import InputError, nearest
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu
 from sizing.specs.workload import Precision
 
@@ -30,9 +30,8 @@ def _check_precisions(gpu: Gpu, document: DataFile) -> None:
         for key in ("precision", "cache_precision"):
             given = getattr(row, key, None)
             if given is not None and given not in PRECISIONS:
-                file, line, name, _ = document.place(("efficiency", index, key))
-                near = nearest(given, PRECISIONS)
-                faults.append(Fault(f"is not known: {given!r}", file, line, name, ", ".join(PRECISIONS), near))
+                path, near = ("efficiency", index, key), nearest(given, PRECISIONS)
+                faults.append(document.fault(path, f"is not known: {given!r}", ", ".join(PRECISIONS), near))
     if faults:
         raise InputError(faults)
 
@@ -44,8 +43,7 @@ def _check_can_be_timed(gpu: Gpu, document: DataFile) -> None:
     known = [entry.architecture for entry in only(AssumedEfficiencies).architectures]
     message = f"unknown architecture {gpu.architecture!r}, from which no efficiency can be borrowed"
     allowed = f"{', '.join(known)}; or rows of the profile's own for {', '.join(sorted(NEEDED_ROWS))}"
-    file, line, name, _ = document.place(("architecture",))
-    raise InputError(Fault(message, file, line, name, allowed, nearest(gpu.architecture, known)))
+    raise InputError(document.fault(("architecture",), message, allowed, nearest(gpu.architecture, known)))
 
 
 def borrowed(architecture: str) -> AssumedEfficiency | None:

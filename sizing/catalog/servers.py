@@ -70,9 +70,8 @@ def load_server(name_or_path: str) -> OwnFile:
         try:
             gpu_id = load_gpu(spec.gpu).id
         except InputError as error:
-            file, line, name, _ = document.place(("gpu",))
             raise InputError(
-                Fault(fault.message, file, line, name, fault.allowed, fault.nearest) for fault in error.faults
+                document.fault(("gpu",), fault.message, fault.allowed, fault.nearest) for fault in error.faults
             ) from None
         return OwnFile(spec.model_copy(update={"gpu": gpu_id}), path.stem, path, lines)
     found = named(SHELF, name_or_path)

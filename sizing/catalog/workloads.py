@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sizing.catalog.files import DataFile, FieldPath, SpecT, data_folder, read_yaml, validate
+from sizing.catalog.files import DataFile, FieldPath, data_folder, read_yaml, validate
 from sizing.catalog.gpus import load_gpu
 from sizing.catalog.paths import exists, expanded
 from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
@@ -45,8 +44,7 @@ def load_workload(path_or_name: str) -> Found[Workload]:
     if is_path(path_or_name):
         document = read_yaml(path)
         if "fleet" in document.data:
-            line = document.line(("fleet",))
-            raise InputError(Fault(IS_FLEET, document.file, line, "fleet", allowed="llmsize plan"))
+            raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))
         return Found(with_paths(validate(Workload, document), path.parent), path.stem, path)
     if by_stem(path_or_name, FLEETS) is not None and by_stem(path_or_name, SHELF) is None:
         raise InputError(Fault(f"{path_or_name!r} {IS_FLEET}", allowed="llmsize plan"))
@@ -54,19 +52,19 @@ def load_workload(path_or_name: str) -> Found[Workload]:
 
 
 def with_paths(workload: Workload, folder: Path) -> Workload:
-    """A workload whose trace and profile, where they lie beside its file, are named from there."""
+    """A workload whose trace and profile, where they are in the folder of its file, are named from there."""
     demand, planning = workload.demand, workload.planning
     if demand is not None and demand.trace is not None:
         workload = workload.model_copy(
-            update={"demand": demand.model_copy(update={"trace": _beside(demand.trace, folder)})}
+            update={"demand": demand.model_copy(update={"trace": _from_folder(demand.trace, folder)})}
         )
     if isinstance(planning.profile, str) and is_path(planning.profile):
-        profile = _beside(planning.profile, folder)
+        profile = _from_folder(planning.profile, folder)
         workload = workload.model_copy(update={"planning": planning.model_copy(update={"profile": profile})})
     return workload
 
 
-def _beside(name: str, folder: Path) -> str:
+def _from_folder(name: str, folder: Path) -> str:
     path = folder / expanded(name)
     return str(path) if exists(path) else name
 
@@ -167,7 +165,7 @@ class FoundMember(NamedTuple):
     line: int | None
     written_out: bool
 
-    def placed(self, fault: Fault, document: DataFile, index: int) -> Fault:
+    def located(self, fault: Fault, document: DataFile, index: int) -> Fault:
         """A fault with its place in the fleet's file, unless it has one in a file of its own."""
         if fault.file is not None and fault.file != self.file:
             return fault
@@ -203,7 +201,7 @@ def find_fleet(path_or_name: str) -> FoundFleet | None:
     document = read_yaml(path)
     if "fleet" not in document.data:
         return None
-    spec = _validated(Fleet, document, document.data, ())
+    spec = validate(Fleet, document)
     faults: list[Fault] = []
     members = []
     for index, member in enumerate(spec.fleet):
@@ -227,21 +225,21 @@ def _path_of(path_or_name: str) -> Path | None:
 
 
 def _member(index: int, member: Member, document: DataFile, path: Path) -> FoundMember:
-    """Look up one workload: written out here, beside the fleet's file, or as anywhere else."""
+    """Look up one workload: written out here, in the folder of the fleet's file, or as anywhere else."""
     stated = member.workload
     file, line, _, _ = document.place(("fleet", index, "workload"))
     if isinstance(stated, dict):
-        spec = with_paths(_validated(Workload, document, stated, ("fleet", index, "workload")), path.parent)
+        spec = with_paths(validate(Workload, document, ("fleet", index, "workload")), path.parent)
         name = member.name or spec.name or f"workload-{index + 1}"
         return FoundMember(name, member, Found(spec, name, path), file, line, True)
-    beside = path.parent / expanded(stated)
-    if _is_fleet(str(beside) if is_path(stated) and exists(beside) else stated):
+    name = _from_folder(stated, path.parent) if is_path(stated) else stated
+    if _is_fleet(name):
         field = f"fleet[{index}].workload"
         raise InputError(
             Fault(f"{stated!r} is a fleet itself", file, line, field, allowed="a workload: fleets do not nest")
         )
     try:
-        found = load_workload(str(beside) if is_path(stated) and exists(beside) else stated)
+        found = load_workload(name)
     except InputError as error:
         raise InputError(
             fault if fault.file is not None and fault.line is not None else _in_fleet(fault, file, line, index)
@@ -273,9 +271,9 @@ def _unknown(index: int, member: Member, document: DataFile) -> list[Fault]:
             for name in stated.split(",") if key == "gpu" else (stated,):
                 load(name.strip())
         except InputError as error:
-            file, line, field, _ = document.place(("fleet", index, key))
             own = [fault for fault in error.faults if fault.file is None]
-            faults += [replace(fault, file=file, line=line, field=field) for fault in own]
+            at: FieldPath = ("fleet", index, key)
+            faults += [document.fault(at, fault.message, fault.allowed, fault.nearest) for fault in own]
     return faults
 
 
@@ -300,18 +298,3 @@ def _named_apart(members: list[FoundMember], document: DataFile) -> tuple[FoundM
             )
         seen[member.name] = index
     return tuple(members)
-
-
-def _validated(spec_type: type[SpecT], document: DataFile, data: Any, prefix: FieldPath) -> SpecT:
-    """Turn a part of a document into a spec; raises InputError with every fault at its line."""
-    from pydantic import ValidationError
-
-    try:
-        return spec_type.model_validate(data)
-    except ValidationError as error:
-        from sizing.catalog.faults import faults_of
-
-        def place(path: FieldPath) -> Any:
-            return document.place((*prefix, *path))
-
-        raise InputError(faults_of(error, spec_type, data, place)) from None

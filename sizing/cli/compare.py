@@ -11,7 +11,7 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.question.fields import PEAK_OPTIONS, QUESTION_OPTIONS, WORKLOAD_OPTIONS
+from sizing.question.fields import QUESTION_OPTIONS, WORKLOAD_OPTIONS
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if (option.field or "").startswith("demand."))
-REPLACED_DEMAND = tuple(dict.fromkeys((*DEMANDS, *(option.name for option in PEAK_OPTIONS))))
 STAND_IN = {"rps": 1.0}  # while nothing else is asked of the options but whether they are right
 _REPLACE = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,]+?)\s*\Z")
 NO_DEMAND = Fault(
@@ -143,11 +142,12 @@ def _sort(values: Mapping[str, Any]) -> Objective | None:
 def _replacing(values: Mapping[str, Any]) -> Replacing | None:
     """Return the GPUs to replace, None for none. Raises InputError where they are misspelt, or a demand is stated too."""
     from sizing.cli.reading import Reader
+    from sizing.cli.rules import broken
 
     if values["replace"] is None:
         return None
     read = Reader(values, [])
-    read.idle(REPLACED_DEMAND, WORKLOAD_OPTIONS, "with --replace, whose GPUs say what the demand is")
+    read.faults.extend(broken(("GPUs to replace",), WORKLOAD_OPTIONS, values))
     match = _REPLACE.match(values["replace"])
     if match is None or int(match[1]) < 1:
         read.fault(

@@ -10,6 +10,7 @@ import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
+from sizing.cli.rules import broken, check_rules
 from sizing.question.fields import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
@@ -50,8 +51,6 @@ CLOSED_FORM = (VERIFY_OPTIONS[0]._replace(help="Take every point from the closed
 TP, PP, LOADS = (1, 2, 4, 8), (1,), tuple(2**power for power in range(10))
 MOST_PARALLEL = 4096
 SEED = 0
-# Options that filter measured rows, or say what judges them.
-OF_ROWS = ("model", "gpu", "precision", "isl", "osl", "mode", "ttft", "itl", "e2e")
 NO_MODEL = Fault(
     "no workload, no model and no measurements",
     field="--model",
@@ -60,7 +59,6 @@ NO_MODEL = Fault(
 NO_GPU = Fault(
     "is needed: each GPU type is a line", field="--gpu", allowed="names with commas (llmsize gpus), a path, or all"
 )
-OF_PREDICTIONS = ("concurrency", "arrivals", "seed", "jobs", "no_verify")
 
 
 @takes((*CURVE_OPTIONS, *FORMAT_OPTIONS, *CLOSED_FORM))
@@ -191,7 +189,10 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
         question, grid = _predicted(found, values, own, measured, parts)
         limits, mode = question.target.limits, question.origin.workload.mode
     else:
-        stated, idle = Part(lambda: _limits(values)), Part(lambda: _check_idle(values))
+        stated, idle = (
+            Part(lambda: _limits(values)),
+            Part(lambda: check_rules(("no predictions",), CURVE_OPTIONS, values)),
+        )
         check(*parts, stated, idle)
         limits, mode = stated.value, values["mode"] or "streaming"
     return _Asking(own.value, output.value, measured.value, question, grid, limits, mode, values["jobs"])
@@ -219,10 +220,10 @@ def _own(values: Mapping[str, Any]) -> _Own:
     arrivals = None if values["arrivals"] is None else read.chosen(values["arrivals"], ARRIVALS, "--arrivals", "load")
     metric = None if values["x"] is None else read.chosen(values["x"], METRICS, "--x", "latency")
     file = values["measured"]
-    if values["seed"] is not None and values["no_verify"]:
-        read.fault("has no meaning without simulation", "--seed", "without --no-verify")
-    if values["measured_only"] and file is None:
-        read.fault("has no meaning without measurements", "--measured-only", "with --measured FILE.csv")
+    missing = [
+        name for name, holds in (("no simulation", values["no_verify"]), ("no measurements", file is None)) if holds
+    ]
+    read.faults.extend(broken(missing, CURVE_OPTIONS, values))
     found = _Own(
         tp=listed("tp", MOST_PARALLEL),
         pp=listed("pp", MOST_PARALLEL),
@@ -235,19 +236,6 @@ def _own(values: Mapping[str, Any]) -> _Own:
     read.distinct({"--plot": found.picture}, {"--measured": None if file is None else expanded(file)})
     read.check()
     return found
-
-
-def _check_idle(values: Mapping[str, Any]) -> None:
-    """Raise InputError for options that say how to predict, where nothing is predicted."""
-    from sizing.cli.reading import Reader, is_given
-
-    read = Reader(values, [])
-    why, allowed = "where nothing is predicted", "with a workload or --model, without --measured-only"
-    read.idle((option.name for option in CURVE_OPTIONS if option.name not in OF_ROWS), CURVE_OPTIONS, why, allowed)
-    for name in OF_PREDICTIONS:
-        if is_given(values[name]):
-            read.fault(f"has no meaning {why}", f"--{name.replace('_', '-')}", allowed)
-    read.check()
 
 
 def _limits(values: Mapping[str, Any]) -> Limits:

@@ -17,7 +17,7 @@ def command(**values: Any) -> None:
     """
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
-    from sizing.cli.rules import ONE_CACHE, check_rules
+    from sizing.cli.rules import check_rules
     from sizing.question.ask import layout_question
     from sizing.question.fields import options_of
     from sizing.question.question import load_data
@@ -25,7 +25,7 @@ def command(**values: Any) -> None:
     from sizing.report.memory import document, record
 
     output = Part(lambda: chosen_format(values))
-    one = Part(lambda: check_rules((ONE_CACHE,), MEMORY_OPTIONS, values))
+    one = Part(lambda: check_rules(("one cache",), MEMORY_OPTIONS, values))
     question = layout_question(options_of(MEMORY_OPTIONS, values), output, one)
     found = record(deployment(question, load_data()), explained=values["explain"])
     write(document(found), output.value)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, PLAN_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.cli.rules import broken, check_rules, is_given
 from sizing.question.fields import (
     DEMAND_OPTIONS,
     LIMIT_OPTIONS,
@@ -47,8 +48,6 @@ WORKLOAD_OPTIONS = (
     *(option for option in PLAN_OPTIONS if option.field),
 )
 RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if not option.field)
-# Options that say the same for every workload of a fleet; all others are of one workload, and stand in its file.
-WITH_A_FLEET = ("headroom", "max_utilisation", "percentile", "price_uncertainty")
 SEED = 0
 
 
@@ -95,7 +94,7 @@ def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
     read = Reader(values, [])
     plot, seed = read.picture(), read.seed(SEED)
     if not values["uncertain"]:
-        read.idle(("seed", "price_uncertainty"), PLAN_OPTIONS, "without draws", "with --uncertain")
+        read.faults.extend(broken(("no draws",), PLAN_OPTIONS, values))
     read.check()
     return plot, seed if values["uncertain"] else None
 
@@ -133,7 +132,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     check(fleet)
     found = fleet.value
     rules = Part(lambda: _rules(own.value, found))
-    wrong = Part(lambda: None if found is None else _refuse_of_one(values))
+    wrong = Part(lambda: None if found is None else check_rules(("a fleet",), WORKLOAD_OPTIONS, values))
     twice = Part(lambda: _refuse_two_prices(values, rules.value))
     check(*besides, own, rules, wrong, twice)
     stated = rules.value
@@ -159,7 +158,6 @@ def _own_rules(values: Mapping[str, Any]) -> PlanRules:
     from pydantic import ValidationError
 
     from sizing.catalog.faults import faults_of
-    from sizing.cli.reading import is_given
     from sizing.specs.fleet import PlanRules
 
     keys = {option.name: _key(option.name) for option in RULE_OPTIONS if option.name in PlanRules.model_fields}
@@ -207,18 +205,6 @@ def _in_file(fault: Fault, name: str, document: DataFile) -> Fault:
     return replace(fault, file=file, line=line, field=key)
 
 
-def _refuse_of_one(values: Mapping[str, Any]) -> None:
-    from sizing.cli.reading import is_given
-
-    faults = [
-        Fault("is of one workload; a fleet's file says it for each", field=option.flags[0])
-        for option in WORKLOAD_OPTIONS
-        if option.name not in WITH_A_FLEET and is_given(values[option.name])
-    ]
-    if faults:
-        raise InputError(faults)
-
-
 def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
     if rules.cloud is not None and values["price"] is not None:
         message = f"is the price of the provider {rules.cloud!r} already"
@@ -228,31 +214,10 @@ def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
 def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:
     """Refuse options on what follows the load where nothing says how the load goes, and on a demand where there is none."""
     asked = [each.question.origin.workload for each in workloads]
-    given: dict[str, Any] = {"--min-replicas": own.min_replicas, "--spot": own.spot}
-    why, allowed = "at the same load all day", "with --profile, or --cloud"
-    if rules.cloud is not None or any(workload.planning.profile is not None for workload in asked):
-        given = {}
-    _refuse(given, why, allowed)
+    if rules.cloud is None and all(workload.planning.profile is None for workload in asked):
+        check_rules(("no hours",), PLAN_OPTIONS, own.model_dump())
     if any(workload.demand is None for workload in asked):
-        given = {
-            "--growth": rules.growth,
-            "--availability": rules.availability,
-            "--maintenance": rules.maintenance,
-            "--uncertain": uncertain,
-        }
-        _refuse(given, "without a demand", "with --rps, --dau or a workload's own demand")
-
-
-def _refuse(options: Mapping[str, Any], why: str, allowed: str) -> None:
-    from sizing.cli.reading import is_given
-
-    faults = [
-        Fault(f"has no meaning {why}", field=flag, allowed=allowed)
-        for flag, value in options.items()
-        if is_given(value)
-    ]
-    if faults:
-        raise InputError(faults)
+        check_rules(("no demand",), PLAN_OPTIONS, {**rules.model_dump(), "uncertain": uncertain})
 
 
 def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], rules: PlanRules) -> Question:
@@ -290,7 +255,7 @@ def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> 
     def place(index: int, member: FoundMember, fault: Fault) -> Fault:
         # The provider is one for all, of an option or of the fleet's planning.
         if fault.field != "--cloud":
-            return member.placed(fault, fleet.document, index)
+            return member.located(fault, fleet.document, index)
         return fault if values["cloud"] is not None else _in_file(fault, "cloud", fleet.document)
 
     parts = [Part(partial(read, member), partial(place, index, member)) for index, member in enumerate(fleet.members)]

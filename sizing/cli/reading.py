@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizing.catalog.paths import exists, expanded, is_folder, out_of_reach, resolved
-from sizing.question.fields import Field
 from sizing.specs.errors import Fault, InputError, nearest
 
 MOST = 10_000_000  # of what is counted: more requests would not fit memory
@@ -18,11 +17,6 @@ SEEDS = 2**32  # that random generators take
 # model ends, they have another mean than was asked for.
 MOST_SPREAD = 10.0
 PICTURES = (".svg", ".png", ".pdf")
-
-
-def is_given(value: Any) -> bool:
-    """Say whether an option was given; a zero was."""
-    return value is not None and value is not False
 
 
 class Reader(NamedTuple):
@@ -39,13 +33,6 @@ class Reader(NamedTuple):
         """Raise InputError where mistakes were noted."""
         if self.faults:
             raise InputError(self.faults)
-
-    def idle(self, names: Iterable[str], options: Iterable[Field], why: str, allowed: str | None = None) -> None:
-        """Note options that were given though nothing is there that they could act on."""
-        by_name = {option.name: option for option in options}
-        for name in names:
-            if is_given(self.values[name]):
-                self.fault(f"has no meaning {why}", by_name[name].flags[0], allowed)
 
     def spread(self, option: str, std: float | None, mean: float) -> None:
         """Note a standard deviation that is far above its mean."""

@@ -82,7 +82,7 @@ def _target(output: str | None) -> Path | None:
 
 def _command(workload: str | None, output: str, values: Mapping[str, Any]) -> str:
     """Return the command line that was given, quoted for a shell."""
-    from sizing.cli.reading import is_given
+    from sizing.cli.rules import is_given
 
     words = ["llmsize", "report", *([workload] if workload is not None else [])]
     for option in (*WORKLOAD_OPTIONS, *VERIFY_OPTIONS):

@@ -40,7 +40,7 @@ def command(
     """Show how near to the GPU's roof the operations of prefill and decode come, and from which batch on decode is compute-bound."""
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, picture_form, write, write_file
-    from sizing.cli.rules import NEW_OF_ROOFLINE, check_rules
+    from sizing.cli.rules import check_rules
     from sizing.question.ask import layout_question
     from sizing.question.fields import options_of
     from sizing.question.question import load_data
@@ -49,7 +49,7 @@ def command(
 
     given = {**values, "batch": batch, "context": context, "prefill": prefill, "plot": plot}
     output, asked = Part(lambda: chosen_format(values)), Part(lambda: _asked(given))
-    new = Part(lambda: check_rules((NEW_OF_ROOFLINE,), STEP_OPTIONS, values))
+    new = Part(lambda: check_rules(("a roofline",), STEP_OPTIONS, values))
     question = layout_question(options_of(STEP_OPTIONS, values), output, asked, new)
     sizes, picture = asked.value
     found = record(deployment(question, load_data()), sizes)

@@ -5,33 +5,84 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sizing.question.fields import Field
+from sizing.question.fields import WORKLOAD_OPTIONS, Field
 from sizing.specs.errors import Fault, InputError
 
 OF_CONVERSATIONS = ("turns", "think_time", "prefix_routing")
 SPARING = ("prefix_hit", "prefix_shared", "prefix_distinct", *OF_CONVERSATIONS, "kv_offload")
+OF_LOADS = ("rps", "concurrency", "dau", "arrivals")
+OF_LENGTHS = ("isl", "osl", "isl_max", "osl_max", "isl_std", "osl_std", "length_shape", "length_ratio")
+OF_DEMAND = ("rps", "concurrency", "dau", "mean_rps", "profile", "percentile")
+# Options of `curve` that filter measured rows, or say what judges them; options of `plan` that a fleet takes too.
+OF_ROWS = ("model", "gpu", "precision", "isl", "osl", "mode", "ttft", "itl", "e2e")
+OF_FLEETS = ("headroom", "max_utilisation", "percentile", "price_uncertainty")
+OF_PREDICTIONS = ("concurrency", "arrivals", "seed", "jobs", "no_verify")
 
 
 class Rule(NamedTuple):
-    """Options that are not to be given in a situation, why not, and what to give instead; one fault for each, or for all."""
+    """Options that are not to be given in a situation, why not, and what to give instead; a fault for each, or one for all."""
 
+    when: str
     options: tuple[str, ...]
     why: str
     instead: str | None = None
     together: bool = False
 
 
-ONE_CACHE = Rule(
-    OF_CONVERSATIONS,
-    "has nothing to act on: here is one replica, which holds all prefixes, and no ISL that grows",
-    "--max-model-len with the length of the last turn, --prefix-distinct with the prefixes of one replica",
-    together=True,
-)
+def _but(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The options over a workload but for some."""
+    return tuple(field.name for field in WORKLOAD_OPTIONS if field.name not in names)
+
+
+ONE_CACHE = "has nothing to act on: here is one replica, which holds all prefixes, and no ISL that grows"
 ALL_NEW = "changes which tokens a step gets, not the step"
-NEW_OF_STEP = Rule(
-    SPARING, ALL_NEW, "--prefill N --prior M: N tokens to compute of a prompt with M in cache", together=True
+NO_USERS = "has no meaning where no daily active users bring the load"
+NO_DRAWS = "has no meaning without draws"
+NO_HOURS = "has no meaning at the same load all day"
+NO_DEMAND = "has no meaning without a demand"
+UNPREDICTED, PREDICTED = (
+    "has no meaning where nothing is predicted",
+    "with a workload or --model, without --measured-only",
 )
-NEW_OF_ROOFLINE = Rule(SPARING, ALL_NEW, "--prefill N: the tokens of a prompt that are computed", together=True)
+LONGER = "has no meaning where no {} is longer than the mean", "with --{}-std; --max-model-len holds longer sequences"
+
+RULES = (
+    # one layout
+    Rule("one cache", OF_CONVERSATIONS, ONE_CACHE, "--max-model-len with the length of the last turn, --prefix-distinct with the prefixes of one replica", together=True),
+    Rule("a step", SPARING, ALL_NEW, "--prefill N --prior M: N tokens to compute of a prompt with M in cache", together=True),
+    Rule("a roofline", SPARING, ALL_NEW, "--prefill N: the tokens of a prompt that are computed", together=True),
+    # how a simulation is driven
+    Rule("real time", ("prefill", "prefill_chunks", "rate", "osl_mean"), "counts ticks", "with --ticks"),
+    Rule("a trace", (*OF_LOADS, *OF_LENGTHS), "contradicts --trace, which has its own"),
+    Rule("lengths are spread", ("length_ratio",), "contradicts --isl-std, --osl-std and --length-shape"),
+    Rule("all at once", ("rps", "dau"), "contradicts --arrivals at-once, which has no rate"),
+    Rule("requests in flight", ("arrivals",), "contradicts --concurrency, where an end brings the next"),
+    Rule("replicas of pools", ("replicas",), "contradicts --disaggregate, where each pool has its count"),
+    Rule("policies of pools", ("policy",), "contradicts --disaggregate, whose pools are scheduled as the engine does"),
+    Rule("slots of pools", ("slots",), "contradicts --disaggregate", "--max-num-seqs, of both pools"),
+    # what the load of a simulation leaves nothing to act on
+    Rule("no dynamic batches", ("batch_size", "batch_window"), "has no meaning without --policy dynamic"),
+    Rule("a mean rate", ("requests_per_user",), NO_USERS, "with --dau"),
+    Rule("no users", ("requests_per_user", "active_hours", "peak_to_mean"), NO_USERS, "with --dau"),
+    Rule("no rate", ("arrivals",), "has no meaning without a rate", "with --rps or --dau; at-once"),
+    Rule("a closed loop", ("routing",), "has no meaning in a closed loop, whose clients stay with their replica"),
+    Rule("one replica", ("routing",), "has no meaning with one replica", "with --replicas"),
+    Rule("equal lengths", ("length_shape",), "has no meaning where all lengths are equal", "with --isl-std or --osl-std"),
+    Rule("equal isl", ("isl_max",), LONGER[0].format("prompt"), LONGER[1].format("isl")),
+    Rule("equal osl", ("osl_max",), LONGER[0].format("output"), LONGER[1].format("osl")),
+    Rule("a mean output", ("osl",), "contradicts --osl-mean"),
+    # curves
+    Rule("no predictions", (*_but((*OF_ROWS, "tp", "pp", "concurrency")), "disaggregate"), UNPREDICTED, PREDICTED),
+    Rule("no predictions", OF_PREDICTIONS, UNPREDICTED, PREDICTED),
+    Rule("no simulation", ("seed",), "has no meaning without simulation", "without --no-verify"),
+    Rule("no measurements", ("measured_only",), "has no meaning without measurements", "with --measured FILE.csv"),
+    # plans and comparisons
+    Rule("GPUs to replace", OF_DEMAND, "has no meaning with --replace, whose GPUs say what the demand is"),
+    Rule("no draws", ("seed", "price_uncertainty"), NO_DRAWS, "with --uncertain"),
+    Rule("a fleet", _but(OF_FLEETS), "is of one workload; a fleet's file says it for each"),
+    Rule("no hours", ("min_replicas", "spot"), NO_HOURS, "with --profile, or --cloud"),
+    Rule("no demand", ("growth", "availability", "maintenance", "uncertain"), NO_DEMAND, "with --rps, --dau or a workload's own demand"),
+)  # fmt: skip
 
 
 def is_given(value: Any) -> bool:
@@ -39,18 +90,23 @@ def is_given(value: Any) -> bool:
     return value is not None and value is not False
 
 
-def broken(rule: Rule, fields: Iterable[Field], values: Mapping[str, Any]) -> list[Fault]:
-    """The faults of options that are given against a rule."""
-    flags = {field.name: field.flags[0] for field in fields}
-    given = [flags[name] for name in rule.options if name in flags and is_given(values.get(name))]
-    if rule.together:
-        given = [", ".join(given)] if given else []
-    return [Fault(rule.why, field=flag, allowed=rule.instead) for flag in given]
+def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> list[Fault]:
+    """The faults of options that are given though a situation leaves them nothing to say, in the order of the table."""
+    flags, holding = {field.name: field.flags[0] for field in fields}, set(situations)
+    faults = []
+    for rule in RULES:
+        if rule.when in holding:
+            given = [
+                flags.get(name, f"--{name.replace('_', '-')}") for name in rule.options if is_given(values.get(name))
+            ]
+            if rule.together:
+                given = [", ".join(given)] if given else []
+            faults += [Fault(rule.why, field=flag, allowed=rule.instead) for flag in given]
+    return faults
 
 
-def check_rules(rules: Iterable[Rule], fields: Iterable[Field], values: Mapping[str, Any]) -> None:
+def check_rules(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> None:
     """Raise InputError with the faults of all options that are given against a rule."""
-    known = tuple(fields)
-    faults = [fault for rule in rules for fault in broken(rule, known, values)]
+    faults = broken(situations, fields, values)
     if faults:
         raise InputError(faults)

@@ -1,14 +1,15 @@
-"""`llmsize simulate`: a load through the engine's scheduler, in real time or in the ticks of teaching."""
+"""`llmsize simulate`: a load through the engine's scheduler, in real time; `--ticks` is in cli/ticks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
 from sizing.cli.options import FILE_OPTIONS, FORMAT_OPTIONS, SIMULATION_OPTIONS, TICK_OPTIONS, for_one_layout, takes
+from sizing.cli.rules import OF_LENGTHS, OF_LOADS, broken, check_rules
 from sizing.question.fields import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
@@ -17,9 +18,27 @@ from sizing.question.fields import (
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
 )
+from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sizing.answers.scenario import Arriving, Driving
+    from sizing.answers.simulate import Scenario
+    from sizing.catalog.models import FoundModel
+    from sizing.cli.reading import Reader
+    from sizing.model.architecture import Layout
+    from sizing.question.names import Names
+    from sizing.question.question import Question, SeparatePools
     from sizing.question.values import Part
+    from sizing.specs.data import Data
+    from sizing.specs.workload import Workload
+
+MOST_REPLICAS = 4096
+ARRIVALS = ("even", "poisson", "gamma:SHAPE", "at-once")
+SHAPES = ("lognormal", "normal")
+LEAST_BURSTINESS, MOST_BURSTINESS = 0.01, 1000.0  # gamma shapes: all but a few at once, and all but evenly spaced
+NOUNS = {"isl": "prompt", "osl": "output"}
 
 # What shared options mean where a given deployment is simulated.
 HELP = {
@@ -94,10 +113,9 @@ def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str
     from sizing.answers.simulate import simulate
     from sizing.cli.output import write
     from sizing.cli.progress import Bar
-    from sizing.cli.simulated import question
     from sizing.report.simulate import document, record
 
-    scenario = question(OPTIONS, workload, values, output, files)
+    scenario = scenario_of(workload, values, output, files)
     runs = simulate(scenario, Bar)
     found = record(scenario, runs)
     write(document(found), output.value)
@@ -151,3 +169,252 @@ def _save_plot(path: Path | None, draw: Callable[[str], bytes]) -> None:
 
     if path is not None:
         write_file(path, "--plot", draw(picture_form(path)))
+
+
+def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -> Scenario:
+    """Read the options and resolve what they name.
+
+    Raises InputError with all faults that can be known, those of `parts` too.
+    """
+    from sizing.answers.scenario import Trace, scenario
+    from sizing.question.ask import PLACEHOLDER_TOKENS, SEPARATE_PATH, layout_of, with_origin
+    from sizing.question.fields import options_of
+    from sizing.question.names import look_up
+    from sizing.question.pools import separate_pools
+    from sizing.question.question import load_data
+    from sizing.question.values import Part, check
+
+    driving = Part(lambda: _driving(values))
+    read_rows = Part(lambda: _rows(values, driving))
+    traced, data = values["trace"] is not None, load_data()
+    wrong = (*OF_LOADS, *OF_LENGTHS) if traced else ()  # here, as is a limit in ticks: already said
+    unitless = ("itl",) if values["itl"] is not None and _is_number(values["itl"]) else ()
+    stated = options_of(OPTIONS, {**values, **dict.fromkeys((*wrong, *unitless))})
+    names = look_up(workload, stated, single=True, tokens=PLACEHOLDER_TOKENS if traced else None)
+    placed = names.layers.by_field
+    pools = Part(lambda: separate_pools(names, ()), names.layers.at(SEPARATE_PATH))
+    against = Part(lambda: _check_pools(values, driving.value) if pools.value is not None else None)
+    serving = Part(lambda: names.workload.value.serving)
+    layout = Part(
+        lambda: layout_of(serving.value if pools.value is None else pools.value.decode.serving(serving.value)), placed
+    )
+    rows = Part(lambda: _results_alone(read_rows.value, names.model.value))
+    question = Part(lambda: _question(names, layout.value, driving.value, rows.value, data), placed)
+    idle = Part(lambda: _check_idle(values, names, driving.value, pools.value))
+    check(*parts, driving, rows, *names.parts, pools, against, layout, question, idle)
+    asked = with_origin(question.value, names, data, pools.value)
+    trace = None if rows.value is None else Trace(values["trace"], rows.value)
+    return scenario(asked, driving.value, data=data, trace=trace, placed=placed)
+
+
+def _driving(values: Mapping[str, Any]) -> Driving:
+    """Read the options. Raises InputError with a fault for each that is wrong, contradicts another or counts ticks."""
+    from sizing.answers.scenario import OWN, WINDOW_S, Driving
+    from sizing.cli.reading import MOST, Reader
+    from sizing.engine.rules import POLICIES
+    from sizing.engine.run import ROUTINGS
+    from sizing.specs.units import parse_duration_s
+
+    read = Reader(values, _form_faults(values))
+    window = read.parsed("batch_window", "--batch-window", parse_duration_s)
+    shape = read.chosen(values["length_shape"] or SHAPES[0], SHAPES, "--length-shape", "shape of lengths")
+    routing = read.chosen(values["routing"] or ROUTINGS[0], ROUTINGS, "--routing", "routing")
+    found = Driving(
+        policies=read.policies((OWN, *POLICIES), OWN),
+        stated_replicas=read.whole("replicas", "--replicas", most=MOST_REPLICAS),
+        slots=read.whole("slots", "--slots"),
+        batch_size=read.whole("batch_size", "--batch-size"),
+        batch_window_s=WINDOW_S if window is None else window,
+        arriving=_arriving(read),
+        requests=read.whole("requests", "--requests"),
+        isl_std=read.number("isl_std", "--isl-std", most=MOST),
+        osl_std=read.number("osl_std", "--osl-std", most=MOST),
+        length_shape=cast(Any, shape),
+        length_ratio=read.number("length_ratio", "--length-ratio", most=1.0),
+        routing=cast(Any, routing),
+        seed=read.seed(Driving().seed),
+        limit_s=read.parsed("limit", "--limit", _seconds),
+    )
+    read.check()
+    return found
+
+
+def _form_faults(values: Mapping[str, Any]) -> list[Fault]:
+    """Options that belong to ticks, contradict each other, or are written as ticks take them."""
+    at_once = values["arrivals"] is not None and _is_at_once(values["arrivals"])
+    spread = any(values[name] is not None for name in ("isl_std", "osl_std", "length_shape"))
+    holding = {
+        "a trace": values["trace"] is not None,
+        "lengths are spread": spread,
+        "all at once": at_once,
+        "requests in flight": values["concurrency"] is not None,
+    }
+    faults = broken(("real time",), OPTIONS, values)
+    faults += broken(("a trace",) if holding.pop("a trace") else (), OPTIONS, values)
+    if values["itl"] is not None and _is_number(values["itl"]):
+        message = f"{values['itl']!r} is a latency limit without its unit"
+        faults.append(Fault(message, field="--itl", allowed="30ms, p99:50ms; ticks of a decode step with --ticks"))
+    return faults + broken((name for name, holds in holding.items() if holds), OPTIONS, values)
+
+
+def _arriving(read: Reader) -> Arriving:
+    from sizing.answers.scenario import Arriving
+
+    text = read.values["arrivals"]
+    if text is None:
+        return Arriving("poisson")
+    text = text.strip().lower()
+    kind, _, shape = text.partition(":")
+    if kind == "gamma" and _is_number(shape):
+        if LEAST_BURSTINESS <= float(shape) <= MOST_BURSTINESS:
+            return Arriving("gamma", float(shape))
+        allowed = f"gamma:SHAPE from {LEAST_BURSTINESS:g} to {MOST_BURSTINESS:,.0f}"
+        read.fault(f"{text!r} is out of range", "--arrivals", allowed)
+        return Arriving("gamma")
+    if text in ("even", "poisson"):
+        return Arriving(cast(Literal["even", "poisson"], text))
+    if not _is_at_once(text):
+        read.chosen(text, ARRIVALS, "--arrivals", "kind of arrivals")
+    return Arriving(None)
+
+
+def _is_at_once(text: str) -> bool:
+    """Whether arrivals are to come all at the start."""
+    return text.strip().lower() == "at-once"
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number without a unit."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _seconds(text: str) -> float:
+    """Read a limit of the run: a duration, or a number of seconds."""
+    from sizing.specs.units import parse_duration_s
+
+    return parse_duration_s(f"{text}s" if _is_number(text) else text)
+
+
+def _rows(values: Mapping[str, Any], driving: Part[Driving]) -> NDArray[Any] | None:
+    """the rows of a trace; all are read where it is not known how many are to be sent."""
+    from sizing.catalog.paths import expanded
+    from sizing.catalog.traces import load_trace
+
+    if values["trace"] is None:
+        return None
+    if not values["trace"].strip():
+        raise InputError(Fault("names no file", field="--trace", allowed="a CSV or JSON-lines file"))
+    return load_trace(expanded(values["trace"]), most=None if driving.faults else driving.value.requests)
+
+
+def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any] | None:
+    """the rows of a trace as a task serves them: with one result each in place of the outputs where that pools."""
+    import numpy as np
+
+    from sizing.specs.workload import RESULTS
+
+    if trace is None or not model.spec.pooled:
+        return trace
+    return np.column_stack((trace[:, :2], np.full(len(trace), RESULTS)))
+
+
+def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any] | None, data: Data) -> Question:
+    """the question; of a trace the longest sequence is what is to be held, where nothing else is stated."""
+    from sizing.question.ask import with_cache_of
+    from sizing.question.question import resolve
+    from sizing.question.served import as_served, check_asked, check_served, extras_of
+
+    model, (engine, version), asked = names.model.value, names.engine.value, names.workload.value
+    serving = asked.serving
+    _check_turns(asked, driving, traced=trace is not None)
+    if trace is not None and serving.max_model_len is None:
+        longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
+        serving = serving.model_copy(update={"max_model_len": longest})
+    check_asked(asked, model.spec)
+    if asked.pooled and driving.osl_std is not None:
+        raise InputError(Fault(f"{asked.task} gives no tokens", field="--osl-std", allowed="none"))
+    extras = extras_of(asked, model.spec).over(driving.replicas * layout.dp)
+    whole = as_served(asked, extras)
+    if trace is None:
+        check_served(whole, extras, model.spec)
+    return resolve(
+        with_cache_of(whole, model).model_copy(update={"serving": serving}),
+        model.spec,
+        engine,
+        version,
+        data.defaults,
+        gpu_budget=layout.gpus * driving.replicas,
+        extras=extras,
+    )
+
+
+def _check_turns(asked: Workload, driving: Driving, *, traced: bool) -> None:
+    """Raise InputError for turns whose prompts have lengths from elsewhere too."""
+    prefix = asked.optimisations.prefix
+    if prefix is None or prefix.turns is None:
+        return
+    if traced or driving.isl_std is not None or driving.length_ratio is not None:
+        other = "a trace" if traced else "--isl-std" if driving.isl_std is not None else "--length-ratio"
+        raise InputError(
+            Fault(
+                f"turns say how long prompts are, and so does {other}",
+                field="optimisations.prefix.turns",
+                allowed="one of them; of a trace --prefix-hit",
+            )
+        )
+
+
+def _check_pools(values: Mapping[str, Any], driving: Driving) -> None:
+    """Raise InputError for what contradicts the simulation of two pools."""
+    from sizing.answers.scenario import OWN
+
+    own = () if driving.policies == (OWN,) else ("policies of pools",)
+    check_rules(("replicas of pools", *own, "slots of pools"), OPTIONS, values)
+
+
+def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools: SeparatePools | None) -> None:
+    """Raise InputError with a fault for each option without an effect, and for lengths that are spread too far."""
+    from sizing.cli.reading import Reader
+
+    read = Reader(values, [])
+    asked, found, traced = names.workload.value, names.found.value, values["trace"] is not None
+    faults = read.faults
+    faults += broken(_idle_situations(asked, driving, pools, traced=traced), OPTIONS, values)
+    stds = {name: getattr(driving, f"{name}_std") or getattr(asked.tokens, f"{name}_std") for name in NOUNS}
+    if not traced:
+        if driving.length_ratio is None and not any(stds.values()):
+            faults += broken(("equal lengths",), OPTIONS, values)
+        for name, std in stds.items():
+            read.spread(f"--{name}-std", getattr(driving, f"{name}_std"), getattr(asked.tokens, name))
+            cut = std is not None and driving.length_ratio is None
+            # What a file states itself may stand though nothing comes of it: --isl may make it wrong.
+            replaced = found is not None and getattr(found.spec.tokens, f"{name}_max") is not None
+            if not cut and not replaced:
+                faults += broken((f"equal {name}",), OPTIONS, values)
+    read.check()
+
+
+def _idle_situations(asked: Workload, driving: Driving, pools: SeparatePools | None, *, traced: bool) -> Iterator[str]:
+    """Yield what of a load leaves options nothing to act on."""
+    from sizing.question.demand import OF_YEAR
+
+    if "dynamic" not in driving.policies:
+        yield "no dynamic batches"
+    demand, at_once = asked.demand, driving.arriving.kind is None
+    kind = demand.kind if demand is not None and not traced and not at_once else None
+    closed = kind is not None and demand is not None and demand.concurrency is not None
+    if kind in (*OF_YEAR, "mean_requests_per_s"):  # whose peak comes from the mean as that of users does
+        yield "a mean rate"
+    elif kind != "daily_active_users":
+        yield "no users"
+    if not traced and not at_once and (demand is None or closed):
+        yield "no rate"
+    routed = [driving.replicas] if pools is None else [p.pool.replicas or 1 for p in (pools.prefill, pools.decode)]
+    if closed:
+        yield "a closed loop"
+    elif max(routed) == 1:
+        yield "one replica"

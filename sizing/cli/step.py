@@ -32,7 +32,7 @@ def command(
     """
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
-    from sizing.cli.rules import NEW_OF_STEP, check_rules
+    from sizing.cli.rules import check_rules
     from sizing.question.ask import layout_question
     from sizing.question.fields import options_of
     from sizing.question.names import Layers
@@ -56,7 +56,7 @@ def command(
             raise InputError(Fault(f"{values['task']} decodes nothing", field="--decode", allowed="--prefill alone"))
 
     output, batch = Part(lambda: chosen_format(values)), Part(check_batch)
-    new = Part(lambda: check_rules((NEW_OF_STEP,), OPTIONS, values))
+    new = Part(lambda: check_rules(("a step",), OPTIONS, values))
     work = report.StepLoad(decode, context, prefill, prior)
     options, data = options_of(OPTIONS, values), load_data()
     question = layout_question(options, output, batch, new)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from sizing.cli.reading import Reader, is_given
+from sizing.cli.reading import Reader
+from sizing.cli.rules import broken, is_given
 from sizing.engine import ticks as tick_run
 from sizing.engine.rules import POLICIES, Rules, with_policy
 from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
@@ -66,12 +67,12 @@ def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str,
             read.fault("has no meaning in ticks", option.flags[0], "without --ticks")
     if workload is not None:
         read.fault("a workload has no meaning in ticks", workload, "without --ticks")
-    if values["osl"] is not None and values["osl_mean"] is not None:
-        read.fault("contradicts --osl-mean", "--osl")
+    if values["osl_mean"] is not None:
+        read.faults.extend(broken(("a mean output",), options, values))
     slots = read.whole("slots", "--slots", most=MOST_SLOTS) or SLOTS
     policies = read.policies(POLICIES, POLICY)
     if "dynamic" not in policies:
-        read.idle(("batch_size", "batch_window"), options, "without --policy dynamic")
+        read.faults.extend(broken(("no dynamic batches",), options, values))
     found = Asked(
         policies=policies,
         slots=slots,

@@ -22,8 +22,8 @@ SLACK_SHARE = 1e-9
 
 
 @dataclass(slots=True)
-class Pool:
-    """Bytes of a pool: its size, what a block and a sequence's fixed part take, and what is held now.
+class KvCache:
+    """Bytes of a replica's cache: its size, what a block and a sequence's fixed part take, and what is held now.
 
     `shared_blocks` of every sequence's first are held once for all, outside of the pool. `phases[j]` counts decoding sequences whose next block is due at a decode step s with s % block = j.
     """

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from sizing.engine.batch import Batch, Piece
 from sizing.model import architecture, operations
-from sizing.model.architecture import Layout
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import (
     again_s,
@@ -69,16 +68,16 @@ class Prefill:
         return math.exp(near * (1 - u) + far * u)
 
 
-def prefill_table(model: Model, layout: Layout, kernels: Kernels) -> Prefill:
+def prefill_table(kernels: Kernels) -> Prefill:
     """Tabulate prefill attention of one prompt up to the model's maximum length."""
-    octaves = math.ceil(math.log2(model.max_position)) + 1
+    octaves = math.ceil(math.log2(kernels.shard.model.max_position)) + 1
     lengths = np.exp2(np.arange(octaves * LENGTH_POINTS_PER_OCTAVE + 1) / LENGTH_POINTS_PER_OCTAVE)
     shares = np.exp2(-np.arange(SMALLEST_SHARE_OCTAVES * SHARE_POINTS_PER_OCTAVE + 1) / SHARE_POINTS_PER_OCTAVE)
     seen, share = np.meshgrid(lengths, shares, indexing="ij")
     new = seen * share
-    prompts = float(layout.dp)  # one a rank
-    seconds = np.asarray(prefill_attention_s(model, layout, kernels, prompts, new, seen - new))
-    tiny_s = prefill_attention_s(model, layout, kernels, prompts, np.array([1e-6]), np.array([0.0]))
+    prompts = float(kernels.shard.layout.dp)  # one a rank
+    seconds = np.asarray(prefill_attention_s(kernels, prompts, new, seen - new))
+    tiny_s = prefill_attention_s(kernels, prompts, np.array([1e-6]), np.array([0.0]))
     floor_s = float(np.asarray(tiny_s).flat[0])
     return Prefill(floor_s, np.log(np.maximum(seconds - floor_s, 1e-12)).tolist(), octaves)
 
@@ -273,18 +272,16 @@ def windows_of(model: Model) -> tuple[float, ...]:
     return tuple(sorted(found))
 
 
-def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClock:
+def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClock:
     """Build the clock of a layout, for steps of up to `most_tokens` tokens and `most_rows` sequences on each rank."""
-    plan, settings = kernels.plan, kernels.settings
-    grid = token_grid()
-    body, shared = body_tables(
-        model, layout, kernels, grid, lambda n: operations.body(model, layout, settings, plan, n)
-    )
-    every, extras = grid * layout.dp, kernels.extras
-    again, joined = again_s(layout, kernels, every), joined_s(model, layout, kernels, every)
-    largest, last = architecture.stage_shares(model, layout.pp, settings.pp_remainder)
-    head = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, every), kernels))
-    floor_s, constant_s, slope_s, tail_slope_s, window_slopes = _decode_slopes(model, layout, kernels)
+    shard, settings = kernels.shard, kernels.settings
+    layout, extras, grid = shard.layout, shard.extras, token_grid()
+    body, shared = body_tables(kernels, grid, lambda n: operations.body(shard, n))
+    every = grid * layout.dp
+    again, joined = again_s(kernels, every), joined_s(kernels, every)
+    largest, last = architecture.stage_shares(shard.model, layout.pp, settings.pp_remainder)
+    head = np.asarray(gpu_seconds(operations.head(shard, every), kernels))
+    floor_s, constant_s, slope_s, tail_slope_s, window_slopes = _decode_slopes(kernels)
     return StepClock(
         body_s=_table(grid, body, most_tokens),
         head_s=_table(grid, head, most_rows * extras.verified),
@@ -293,44 +290,44 @@ def step_clock(model: Model, layout: Layout, kernels: Kernels, *, most_tokens: i
         slope_s=slope_s,
         tail_slope_s=tail_slope_s,
         window_slopes_s=window_slopes,
-        prefill=prefill_table(model, layout, kernels),
+        prefill=prefill_table(kernels),
         host_step_s=settings.host.per_step_us * MICRO,
         host_sequence_s=settings.host.sequence_us * MICRO,
         overlapped=settings.host.overlapped,
-        launch_s=launch_s(model, settings),
+        launch_s=launch_s(shard),
         captured_tokens=settings.captured_prefill_tokens,
-        front_end=front_end(model, layout, kernels),
+        front_end=front_end(kernels),
         pp=layout.pp,
         largest_stage=largest,
         last_stage=last,
         verified=extras.verified,
         tokens_per_step=extras.tokens_per_step,
-        again_s=[0.0, 0.0] if again is None else _table(grid, again, most_rows),
-        joined_s=[0.0, 0.0] if joined is None else _table(grid, joined, most_rows),
-        encoder_s=encoder_s(layout, kernels),
+        again_s=_table(grid, again, most_rows),
+        joined_s=_table(grid, joined, most_rows),
+        encoder_s=encoder_s(kernels),
         dp=layout.dp,
-        shared_s=[0.0, 0.0] if shared is None else _table(grid, shared, min(most_tokens * layout.dp, int(grid[-1]))),
+        shared_s=_table(grid, shared, min(most_tokens * layout.dp, int(grid[-1]))),
     )
 
 
-def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64], most: int) -> list[float]:
-    """Seconds for 0 .. most + 1 tokens; zero tokens cost as one."""
+def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64] | None, most: int) -> list[float]:
+    """Seconds for 0 .. most + 1 tokens; zero tokens cost as one. Without seconds nothing takes any."""
+    if seconds is None:
+        return [0.0, 0.0]
     tokens = np.maximum(np.arange(most + 2), 1)
     return [float(value) for value in np.asarray(lookup(grid, seconds, tokens.astype(float)))]
 
 
-def _decode_slopes(
-    model: Model, layout: Layout, kernels: Kernels
-) -> tuple[float, float, float, float, tuple[float, ...]]:
+def _decode_slopes(kernels: Kernels) -> tuple[float, float, float, float, tuple[float, ...]]:
     """Return (floor, seconds a sequence, a token of context, a token of the mean context, a token within each window) of a rank.
 
     Decode attention is piecewise linear in context with corners at the windows, so slopes follow from its values there.
     """
 
     def at(sequences: float, context: float) -> float:
-        return float(np.asarray(decode_attention_s(model, layout, kernels, sequences * layout.dp, context)))
+        return float(np.asarray(decode_attention_s(kernels, sequences * kernels.shard.layout.dp, context)))
 
-    corners = windows_of(model)
+    corners = windows_of(kernels.shard.model)
     floor_s = at(NOTHING, 1.0)
     far = max((*corners, 1.0)) * 2
     edges = (1.0, *corners, far)

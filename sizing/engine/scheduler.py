@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sizing.engine.batch import Batch, Piece, Pool
+from sizing.engine.batch import Batch, KvCache, Piece
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
 from sizing.model.extras import cached_tokens
@@ -73,7 +73,7 @@ class Scheduler:
     requests: Requests
     clock: Clock
     rules: Rules
-    pool: Pool
+    pool: KvCache
     batch: Batch
     prefix_hit: float = 0.0
     finds: Callable[[int, int], int] | None = None

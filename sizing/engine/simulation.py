@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.engine import run
-from sizing.engine.batch import Batch, Pool
-from sizing.engine.clock import StepClock, step_clock, windows_of
+from sizing.engine.batch import Batch, KvCache
+from sizing.engine.clock import step_clock, windows_of
 from sizing.engine.requests import Arrivals, Lengths, Requests, arrival_times
-from sizing.engine.rules import Rules
+from sizing.engine.rules import Rules, of_engine
 from sizing.engine.run import Meter, Progress, Record, Routing, Run, Sample
 from sizing.engine.scheduler import Scheduler, Watch
-from sizing.model import architecture
-from sizing.model.architecture import Layout
-from sizing.model.extras import NOTHING, work
-from sizing.model.memory import MemoryUse, sequence_bytes
+from sizing.model.extras import NOTHING
+from sizing.model.memory import MemoryUse, growing_bytes, sequence_bytes
+from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
+from sizing.replica.timing import Timed
 from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model
 from sizing.specs.units import GIB
@@ -33,34 +33,47 @@ from sizing.specs.workload import Limits
 MOST_TABLED = 2**17  # tokens of a step that a table is made for; longer ones extend its last slope
 
 
-def pool(model: Model, layout: Layout, kernels: Kernels, used: MemoryUse, longest: int) -> Pool:
-    """Return the cache pool of the tightest stage's GPU: blocks for layers that keep everything, a fixed part for others.
+@dataclass(frozen=True, slots=True)
+class ReplicaSet:
+    """Equal replicas: a shard with its timing constants, the memory of one GPU, the scheduler's rules of one attention-data rank."""
 
-    Prefixes that sequences share are taken out of it once, and are none of a sequence's own.
+    kernels: Kernels
+    memory: MemoryUse
+    rules: Rules
+    count: int = 1
 
-    A windowed layer keeps its window of every sequence; what it keeps of prompts in prefill beyond that is bounded by the
-    token budget of a step, for all of them together, and taken out of the pool once.
+    @property
+    def shard(self) -> Shard:
+        """What each replica runs."""
+        return self.kernels.shard
+
+
+def set_of(timed: Timed, count: int = 1) -> ReplicaSet:
+    """Equal replicas that are scheduled as their engine does."""
+    replica = timed.replica
+    rules = of_engine(replica.settings, verified=replica.service.extras.verified)
+    return ReplicaSet(timed.kernels, replica.memory, rules, count)
+
+
+def kv_cache(of: ReplicaSet, longest: int) -> KvCache:
+    """The cache of the tightest stage's GPU: blocks for layers that keep everything, a fixed part for others.
+
+    Prefixes that sequences share are taken out of it once, and are none of a sequence's own. A windowed layer keeps its
+    window of every sequence; what it keeps of prompts in prefill beyond that is bounded by the token budget of a step, for
+    all of them together, and taken out once.
     """
-    plan, settings, extras = kernels.plan, kernels.settings, kernels.extras
-    whole_prompts = replace(extras, cached=NOTHING.cached)
-    decoding = settings.model_copy(update={"max_num_batched_tokens": 1})
-    stage = max(
-        architecture.stages(model, layout.pp, settings.pp_remainder),
-        key=lambda s: sequence_bytes(model, s, layout, plan, decoding, longest, whole_prompts),
-    )
-    growing = work.cache_bytes_per_token(stage, layout, plan, settings, extras)
-    for index, count in stage.layers:
-        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
-        if held.window_tokens is None:
-            growing += count * held.bytes_per_token
-    block = settings.block_tokens
-    whole = sequence_bytes(model, stage, layout, plan, decoding, longest, whole_prompts)
-    in_prefill = sequence_bytes(model, stage, layout, plan, settings, longest, whole_prompts) - whole
+    settings, extras = of.shard.settings, of.shard.extras
+    prefilling = replace(of.shard, extras=replace(extras, cached=NOTHING.cached))
+    decoding = replace(prefilling, settings=settings.model_copy(update={"max_num_batched_tokens": 1}))
+    stage = max(of.shard.stages, key=lambda s: sequence_bytes(decoding, s, longest))
+    growing, block = growing_bytes(of.shard, stage), settings.block_tokens
+    whole = sequence_bytes(decoding, stage, longest)
+    in_prefill = sequence_bytes(prefilling, stage, longest) - whole
     blocks = -(-(longest + extras.verified - 1) // block)
     shared = extras.cached.shared_tokens // block
     lost = settings.blocks_lost * block * growing
-    return Pool(
-        size_bytes=used.kv_cache_gib * GIB - lost - in_prefill - extras.cached.distinct * shared * growing * block,
+    return KvCache(
+        size_bytes=of.memory.kv_cache_gib * GIB - lost - in_prefill - extras.cached.distinct * shared * growing * block,
         block_bytes=growing * block,
         block_tokens=block,
         fixed_bytes=max(0.0, whole - blocks * block * growing),
@@ -68,51 +81,35 @@ def pool(model: Model, layout: Layout, kernels: Kernels, used: MemoryUse, longes
     )
 
 
-def clock(model: Model, layout: Layout, kernels: Kernels, rules: Rules) -> StepClock:
-    """Return the clock of a layout for the steps that the rules of one of its attention-data ranks allow."""
-    most = int(min(rules.budget + rules.slots * rules.tokens_per_decode, MOST_TABLED))
-    return step_clock(model, layout, kernels, most_tokens=most, most_rows=min(rules.slots, MOST_TABLED) + 1)
-
-
 def schedulers(
-    model: Model,
-    layout: Layout,
-    kernels: Kernels,
-    used: MemoryUse,
-    rules: Rules,
-    requests: Requests,
-    *,
-    count: int,
-    longest: int,
-    prefix_hit: float = 0.0,
-    one_by_one: bool = False,
-    handed: bool = False,
+    of: ReplicaSet, requests: Requests, *, longest: int, one_by_one: bool = False, handed: bool = False
 ) -> tuple[Scheduler, ...]:
-    """Return `count` replicas, given the rules of one attention-data rank and the memory of one GPU.
+    """The schedulers of equal replicas for requests of up to `longest` tokens.
 
     A replica has the slots and the cache of all of its ranks in one: what each rank's own scheduler would turn away while
     another has room is not seen. What is `handed` over to them has been in a front end before.
     """
-    ticking = clock(model, layout, kernels, rules)
+    shard, rules = of.shard, of.rules
+    most = int(min(rules.budget + rules.slots * rules.tokens_per_decode, MOST_TABLED))
+    ticking = step_clock(of.kernels, most_tokens=most, most_rows=min(rules.slots, MOST_TABLED) + 1)
     if handed:
         ticking = replace(ticking, front_end=FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0))
-    of_rank = pool(model, layout, kernels, used, longest)
-    template = replace(of_rank, size_bytes=of_rank.size_bytes * layout.dp)
-    windows = windows_of(model)
+    of_rank, windows = kv_cache(of, longest), windows_of(shard.model)
+    template = replace(of_rank, size_bytes=of_rank.size_bytes * shard.layout.dp)
     return tuple(
         Scheduler(
             requests,
             ticking,
-            rules.over(layout.dp),
+            rules.over(shard.layout.dp),
             replace(template),
             Batch(windows),
-            prefix_hit=prefix_hit,
-            finds=kernels.extras.cached.finds,
-            tokens_per_step=kernels.extras.tokens_per_step,
+            prefix_hit=shard.extras.cached.share,
+            finds=shard.extras.cached.finds,
+            tokens_per_step=shard.extras.tokens_per_step,
             one_by_one=one_by_one,
             handed=handed,
         )
-        for _ in range(count)
+        for _ in range(of.count)
     )
 
 
@@ -122,19 +119,6 @@ QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 # chance brings (three standard deviations of as many Poisson arrivals).
 GROWTH_SHARE = 0.02
 CHANCE_SIGMAS = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Deployed:
-    """What is simulated: a model on a layout with its timing constants, memory and scheduler, so many times."""
-
-    model: Model
-    layout: Layout
-    kernels: Kernels
-    memory: MemoryUse
-    rules: Rules
-    replicas: int = 1
-    prefix_hit: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +182,7 @@ class Served:
 
 
 def simulate(
-    deployed: Deployed,
+    deployed: ReplicaSet,
     traffic: Traffic,
     *,
     limits: Limits | None = None,
@@ -210,19 +194,8 @@ def simulate(
     """Drive the traffic through the deployment and measure. Deterministic for a seed."""
     rng = np.random.default_rng(traffic.seed)
     requests = Requests()
-    longest = traffic.longest or longest_of(traffic, deployed.model)
-    replicas = schedulers(
-        deployed.model,
-        deployed.layout,
-        deployed.kernels,
-        deployed.memory,
-        deployed.rules,
-        requests,
-        count=deployed.replicas,
-        longest=longest,
-        prefix_hit=deployed.prefix_hit,
-        one_by_one=one_by_one,
-    )
+    longest = traffic.longest or longest_of(traffic, deployed.shard.model)
+    replicas = schedulers(deployed, requests, longest=longest, one_by_one=one_by_one)
     meter = Meter(replicas, progress) if progress is not None else None
     for replica in replicas:
         replica.observer = Record(replica, meter)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sizing.engine.batch import Batch, Piece, Pool
+from sizing.engine.batch import Batch, KvCache, Piece
 from sizing.engine.requests import Requests, course_lengths
 from sizing.engine.rules import Rules
 from sizing.engine.scheduler import Scheduler
@@ -148,7 +148,7 @@ def simulate(
         store,
         clock,
         rules,
-        Pool(math.inf, 0.0, 1),
+        KvCache(math.inf, 0.0, 1),
         Batch(),
         one_by_one=True,
         units=lambda _: float(clock.chunks),

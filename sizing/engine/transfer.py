@@ -18,14 +18,12 @@ import numpy as np
 from sizing.engine import run, simulation
 from sizing.engine.requests import Requests
 from sizing.engine.run import Record, Routing, Run
-from sizing.engine.simulation import Deployed, Served, Traffic, longest_of, measure, open_requests, watched
-from sizing.model import architecture, memory
-from sizing.model.architecture import Layout
+from sizing.engine.simulation import ReplicaSet, Served, Traffic, longest_of, measure, open_requests, watched
+from sizing.model import memory
 from sizing.model.attention.terms import Numeric
-from sizing.model.extras import work
+from sizing.model.shard import Shard
 from sizing.replica import roofline
 from sizing.replica.kernels import Kernels
-from sizing.specs.model import Model
 from sizing.specs.workload import Limits
 
 
@@ -84,18 +82,14 @@ class Handed(NamedTuple):
     transfer_s: float
 
 
-def cache_rates(model: Model, layout: Layout, kernels: Kernels) -> tuple[float, float]:
-    """Return the most cache bytes of a token, and those fixed to a sequence, that one GPU of a layout holds; a draft's too."""
-    plan, settings, extras = kernels.plan, kernels.settings, kernels.extras
-    found = []
-    for stage in architecture.stages(model, layout.pp, settings.pp_remainder):
-        per_token, fixed = memory.rate_bytes(model, stage, layout, plan)
-        found.append((per_token + work.cache_bytes_per_token(stage, layout, plan, settings, extras), fixed))
-    return max(found)
+def cache_rates(shard: Shard) -> tuple[float, float]:
+    """The most cache bytes of a token, and those fixed to a sequence, that one GPU of a layout holds; a draft's too."""
+    rates = [(*memory.rate_bytes(shard, stage), memory.beside_cache_bytes(shard, stage)) for stage in shard.stages]
+    return max((per_token + beside, fixed) for per_token, fixed, beside in rates)
 
 
 def link_between(prefill: Kernels, decode: Kernels, *, within_node: bool) -> Link:
-    """Return what joins two pools: inside a node the link of its GPUs, else the network, as fast as the slower side's.
+    """What joins two pools: inside a node the link of its GPUs, else the network, as fast as the slower side's.
 
     Raises UntimedError where a profile states no network.
     """
@@ -107,27 +101,23 @@ def link_between(prefill: Kernels, decode: Kernels, *, within_node: bool) -> Lin
     return Link(kind, bytes_per_s, max(alpha_s for _, _, alpha_s in ends), within_node)
 
 
-def transfer_of(
-    model: Model,
-    prefill: tuple[Layout, Kernels],
-    decode: tuple[Layout, Kernels],
-    *,
-    within_node: bool,
-    by_layer: bool,
-) -> Transfer:
-    """Return how a prompt's cache goes from a prefill layout to a decode layout: bound by the GPU with the most of it."""
-    sides = [cache_rates(model, *side) for side in (prefill, decode)]
+def transfer_of(prefill: Kernels, decode: Kernels, *, within_node: bool, by_layer: bool) -> Transfer:
+    """How a prompt's cache goes from a prefill replica to a decode replica: bound by the GPU with the most of it.
+
+    Raises UntimedError where a profile states no network.
+    """
+    sides = [cache_rates(kernels.shard) for kernels in (prefill, decode)]
     return Transfer(
         bytes_per_token=max(per_token for per_token, _ in sides),
         bytes_per_sequence=max(fixed for _, fixed in sides),
-        link=link_between(prefill[1], decode[1], within_node=within_node),
-        layers=len(model.layers) if by_layer else 0,
+        link=link_between(prefill, decode, within_node=within_node),
+        layers=len(decode.shard.model.layers) if by_layer else 0,
     )
 
 
 def simulate(
-    prefill: Deployed,
-    decode: Deployed,
+    prefill: ReplicaSet,
+    decode: ReplicaSet,
     transfer: Transfer,
     traffic: Traffic,
     *,
@@ -136,7 +126,7 @@ def simulate(
     limit_s: float = math.inf,
 ) -> Handed:
     """Drive a load that no end of a request feeds back into through both pools. Deterministic for a seed."""
-    longest = traffic.longest or longest_of(traffic, prefill.model)
+    longest = traffic.longest or longest_of(traffic, prefill.shard.model)
     drawn = list(open_requests(traffic, longest, np.random.default_rng(traffic.seed)))
     drawn = [one for one in drawn if one[0] < limit_s]
     taken = [one for one in drawn if one[1] + one[2] <= longest]
@@ -144,11 +134,11 @@ def simulate(
     for arrival, isl, _ in taken:
         requests.add(arrival, isl, 1)
 
-    def driven(of: Deployed, store: Requests, *, handed: bool) -> Run:
+    def driven(of: ReplicaSet, store: Requests, *, handed: bool) -> Run:
         return _driven(of, store, traffic, longest, routing=routing, limit_s=limit_s, handed=handed)
 
     first = driven(prefill, requests, handed=False)
-    arrived = _arrivals(first, [osl for *_, osl in taken], transfer, prefill.layout.dp)
+    arrived = _arrivals(first, [osl for *_, osl in taken], transfer, prefill.shard.layout.dp)
     second = driven(decode, arrived.requests, handed=True)
     refused = [n for replica in first.replicas for n in replica.refused]
     refused_later = [arrived.numbers[n] for replica in second.replicas for n in replica.refused]
@@ -172,7 +162,7 @@ def simulate(
 
 
 def _driven(
-    of: Deployed,
+    of: ReplicaSet,
     requests: Requests,
     traffic: Traffic,
     longest: int,
@@ -182,18 +172,7 @@ def _driven(
     handed: bool,
 ) -> Run:
     """Drive requests, ascending by arrival, through one pool."""
-    replicas = simulation.schedulers(
-        of.model,
-        of.layout,
-        of.kernels,
-        of.memory,
-        of.rules,
-        requests,
-        count=of.replicas,
-        longest=longest,
-        prefix_hit=of.prefix_hit,
-        handed=handed,
-    )
+    replicas = simulation.schedulers(of, requests, longest=longest, handed=handed)
     for replica in replicas:
         replica.observer = Record(replica, None)
     return run.open_loop(

@@ -85,12 +85,12 @@ def in_flight(case: Case, served: Served) -> float:
     """Return the mean number in flight on one replica: as stated, else by Little's law from what was simulated."""
     if case.row.mode in ("closed_loop", "static_batch"):
         return _stated_in_flight(case)
-    return served.requests_per_s * served.latencies_s["e2e"]["mean"] / case.deployed.replicas
+    return served.requests_per_s * served.latencies_s["e2e"]["mean"] / case.deployed.count
 
 
 def _stated_in_flight(case: Case) -> float:
     row = case.row
-    return (row.concurrency or row.batch or case.traffic.count) / case.deployed.replicas
+    return (row.concurrency or row.batch or case.traffic.count) / case.deployed.count
 
 
 ROWS_PER_CHUNK = 24  # few enough that processes end together, enough that a chunk's files are read for many rows
@@ -145,5 +145,5 @@ def predict_row(row: MeasuredRow) -> Result:
         case = resolve(row)
     except InputError as error:
         return Result(row, None, None, "; ".join(map(str, error.faults)))
-    found = Resolution(case.engine, case.gpu, case.model, case.is_moe, case.notes)
+    found = Resolution(case.replica.service.engine.name, case.replica.gpu_type.id, case.model, case.is_moe, case.notes)
     return Result(row, found, predict(case), None)

@@ -1,6 +1,6 @@
-"""Sizes that a row leaves unsaid: slots and token budget of its engine, requests of its run.
+"""Sizes that a row leaves unsaid: slots and token budget of its engine, requests of its setup.
 
-What a measured row means: its deployment on the catalogue's GPU, model and engine, and the traffic of its run.
+What a measured row means: its deployment on the catalogue's GPU, model and engine, and the traffic of its setup.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sizing.catalog.measured import MeasuredRow
 from sizing.engine import rules as scheduling
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import Rules
-from sizing.engine.simulation import Deployed, Traffic
+from sizing.engine.simulation import ReplicaSet, Traffic
 from sizing.evidence.notes import (
     NoteFacts,
     check_layout,
@@ -29,15 +29,17 @@ from sizing.evidence.notes import (
 )
 from sizing.model import architecture, memory, precision, settings
 from sizing.model.architecture import Layout
-from sizing.model.precision import PrecisionPlan
+from sizing.model.service import Service
+from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
+from sizing.replica.replica import Replica, deployment_of, laid_out
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.gpu import Assumptions, Gpu
+from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.measurements import Conventions, OfEngine, RoundingStep, SizeHeuristic
 from sizing.specs.model import DenseMlp, Model, MoeMlp
-from sizing.specs.units import GIB, MIB
-from sizing.specs.workload import Formats
+from sizing.specs.units import GIB
+from sizing.specs.workload import Formats, Serving
 
 
 class Sizes(NamedTuple):
@@ -47,19 +49,18 @@ class Sizes(NamedTuple):
     max_num_batched_tokens: int | None
 
 
-class Run(NamedTuple):
-    """What a row's run is known by: engine, version, model, layout and shape."""
+class Setup(NamedTuple):
+    """What the conventions know a row's run by: engine, version, model, layout and shape."""
 
     engine: Engine
     version: str
     model_id: str
-    model: Model
     layout: Layout
     isl: float
     osl: float
 
     def is_of(self, entry: OfEngine) -> bool:
-        """Return whether an entry of the conventions is about this run."""
+        """Return whether an entry of the conventions is about this setup."""
         gpus = self.layout.tp * self.layout.dp
         return holds(entry, self.engine, self.version, self.model_id, gpus, self.isl, self.osl)
 
@@ -67,10 +68,9 @@ class Run(NamedTuple):
 def sizes_of(
     row: MeasuredRow,
     facts: NoteFacts,
-    run: Run,
+    setup: Setup,
+    shard: Shard,
     gpu: Gpu,
-    plan: PrecisionPlan,
-    resolved: EngineSettings,
     conventions: Conventions,
 ) -> tuple[Sizes, str | None]:
     """Return the sizes of a row's engine and a note where they follow from a convention.
@@ -82,44 +82,41 @@ def sizes_of(
     tokens = row.max_num_batched_tokens or facts.max_num_batched_tokens
     note = None
     if row.mode == "max_throughput" and row.ttft_ms is None:
-        found, note = _of_saturated(run, gpu, plan, resolved, conventions)
+        found, note = _of_saturated(setup, shard, gpu, conventions)
         sequences, tokens = sequences or found.max_num_seqs, tokens or found.max_num_batched_tokens
     elif row.mode == "static_batch" and tokens is None:
-        server = resolved.max_num_batched_tokens
-        fitting = (entry for entry in conventions.offline_budgets if run.is_of(entry) and entry.server == server)
+        server = shard.settings.max_num_batched_tokens
+        fitting = (entry for entry in conventions.offline_budgets if setup.is_of(entry) and entry.server == server)
         tokens = next((entry.offline for entry in fitting), None)
     return Sizes(sequences, tokens), note
 
 
-def _of_saturated(
-    run: Run, gpu: Gpu, plan: PrecisionPlan, resolved: EngineSettings, conventions: Conventions
-) -> tuple[Sizes, str | None]:
+def _of_saturated(setup: Setup, shard: Shard, gpu: Gpu, conventions: Conventions) -> tuple[Sizes, str | None]:
     for built in conventions.sizes:
-        if run.is_of(built):
+        if setup.is_of(built):
             found = Sizes(built.max_num_seqs, built.max_num_batched_tokens)
             return found, "engine sizes of the source's table"
     for rule in conventions.heuristics:
-        if run.is_of(rule):
-            return by_heuristic(rule, run, gpu, plan, resolved), "engine sized by the benchmark tool's heuristic"
+        if setup.is_of(rule):
+            return by_heuristic(rule, setup, shard, gpu), "engine sized by the benchmark tool's heuristic"
     return Sizes(None, None), None
 
 
-def by_heuristic(rule: SizeHeuristic, run: Run, gpu: Gpu, plan: PrecisionPlan, resolved: EngineSettings) -> Sizes:
+def by_heuristic(rule: SizeHeuristic, setup: Setup, shard: Shard, gpu: Gpu) -> Sizes:
     """Return the sizes that a benchmark tool chooses for equal lengths on the GPUs of one instance.
 
     Sequences are what the cache holds, at most the rule's limit, over the pipeline's stages; tokens are so many times
     (1 + ISL/OSL). Source: tensorrt_llm/bench/build/tuning.py.
     """
-    model, layout = run.model, run.layout
+    layout, one_gpu = shard.layout, replace(shard, layout=Layout())
+    whole = architecture.whole(shard.model)
+    weights = memory.weight_bytes(one_gpu, whole)
+    per_token, fixed = memory.rate_bytes(one_gpu, whole)
     shards = layout.tp * layout.pp * layout.dp
-    one_gpu = Layout()
-    whole = architecture.whole(model)
-    weights = memory.weight_bytes(model, whole, one_gpu, plan, resolved)
-    per_token, fixed = memory.rate_bytes(model, whole, one_gpu, plan)
     cache = (gpu.datasheet.memory.cuda_visible_gib * GIB * shards - weights) * rule.memory_share
-    fitting = max(0.0, cache) / (per_token * (run.isl + run.osl) + fixed)
+    fitting = max(0.0, cache) / (per_token * (setup.isl + setup.osl) + fixed)
     sequences = min(fitting, rule.most_sequences) / layout.pp
-    tokens = min(sequences * (1 + run.isl / run.osl), rule.most_tokens)
+    tokens = min(sequences * (1 + setup.isl / setup.osl), rule.most_tokens)
     return Sizes(
         max(rule.least_sequences, rounded_up(sequences, rule.sequence_steps)),
         max(rule.least_tokens, rounded_up(tokens, rule.token_steps)),
@@ -132,7 +129,7 @@ def rounded_up(size: float, steps: Iterable[RoundingStep]) -> int:
     return -int(-size // step) * step
 
 
-def requests_of(row: MeasuredRow, run: Run, conventions: Conventions) -> int:
+def requests_of(row: MeasuredRow, setup: Setup, conventions: Conventions) -> int:
     """Return how many requests a run sends: as stated, else by its source's table, else the usual number.
 
     A closed loop sends at least `least_rounds` for each request in flight.
@@ -145,7 +142,7 @@ def requests_of(row: MeasuredRow, run: Run, conventions: Conventions) -> int:
         return max(stated, conventions.least_rounds * in_flight)
     if row.num_requests:
         return row.num_requests
-    fitting = (entry.requests for entry in conventions.requests if run.is_of(entry))
+    fitting = (entry.requests for entry in conventions.requests if setup.is_of(entry))
     return next(fitting, conventions.unstated_requests)
 
 
@@ -165,12 +162,10 @@ class Case:
     """
 
     row: MeasuredRow
-    gpu: str
     model: str
-    engine: str
-    version: str
     is_moe: bool
-    deployed: Deployed
+    replica: Replica
+    deployed: ReplicaSet
     traffic: Traffic
     statistic: str
     first_token_in_itl: bool
@@ -179,7 +174,7 @@ class Case:
 
 
 def resolve(row: MeasuredRow) -> Case:
-    """Look a row's names up and resolve its run. Raises InputError with the reason why it can't be predicted."""
+    """Look a row's names up and resolve its setup. Raises InputError with the reason why it can't be predicted."""
     conventions = shelf.only(Conventions)
     facts = facts_of(row.notes, conventions.notes)
     check_stated(row, facts)
@@ -188,38 +183,38 @@ def resolve(row: MeasuredRow) -> Case:
     engine = _engine(row.engine)[0].spec
     version, version_note = version_of(engine, row.engine_version, row.source, conventions)
     layout, replicas = layout_of(row, facts)
-    run = Run(engine, version, found.id, model, layout, row.isl, row.osl)
     weights, kv, kv_note = formats_of(row, engine, found, shelf.only(Formats).formats, conventions)
-    resolved = as_run(
-        settings.resolve(engine, version, deployment_of(gpu.spec, model, layout)), row, run, gpu.spec, conventions
-    )
+    longest = longest_of(row)
+    service = Service(model, round(row.isl), round(row.osl), longest, Serving(), engine, version, kv)
+    gpu_type = GpuType(gpu.id, gpu.spec, None, None)
+    setup = Setup(engine, version, found.id, layout, row.isl, row.osl)
+    resolved = settings.resolve(engine, version, deployment_of(service, gpu.spec, layout))
+    resolved = as_run(resolved, row, setup, gpu.spec, conventions)
     plan = precision.plan(model, gpu.spec, resolved, shelf.only(Formats), precision=weights, kv_precision=kv)
     refused = architecture.why_not(model, layout, resolved)
     if refused:
         raise InputError(Fault(f"{found.id} as {layout}: {refused}"))
-    sizes, size_note = sizes_of(row, facts, run, gpu.spec, plan, resolved, conventions)
+    sizes, size_note = sizes_of(row, facts, setup, Shard(model, layout, resolved, plan), gpu.spec, conventions)
     whole_batch = row.mode == "static_batch" and engine.name in conventions.whole_batch_engines
     resolved = sized(resolved, sizes, model, whole_batch=whole_batch)
-    longest = longest_of(row)
-    used = memory.use(model, gpu.spec, layout, plan, resolved, max_model_len=longest)
+    replica = laid_out(service, gpu_type, weights, resolved, plan, layout)
     rules, rules_note = rules_of(row, facts, resolved, whole_batch=whole_batch)
-    traffic = traffic_of(row, facts, requests_of(row, run, conventions), longest)
+    traffic = traffic_of(row, facts, requests_of(row, setup, conventions), longest)
     if facts.policy == "static":  # one batch, the largest that the cache holds
-        traffic = replace(traffic, count=max(1, min(rules.slots, int(used.max_concurrency))))
-    kernels = Kernels(gpu.spec, shelf.only(Assumptions), gpus.borrowed, engine.name, resolved, plan)
+        traffic = replace(traffic, count=max(1, min(rules.slots, int(replica.memory.max_concurrency))))
+    shard = replace(replica.shard, model=with_experts_of(row, model, conventions))
+    kernels = Kernels(gpu.spec, shelf.only(Assumptions), gpus.borrowed, engine.name, shard)
     notes = (version_note, length_note, kv_note, size_note, rules_note)
     return Case(
         row=row,
-        gpu=gpu.id,
         model=found.id,
-        engine=engine.name,
-        version=version,
         is_moe=architecture.is_moe(model),
-        deployed=Deployed(with_experts_of(row, model, conventions), layout, kernels, used, rules, replicas),
+        replica=replica,
+        deployed=ReplicaSet(kernels, replica.memory, rules, replicas),
         traffic=traffic,
         statistic=facts.statistic or "mean",
         first_token_in_itl=facts.itl_definition == "e2e_per_token",
-        missed=None if used.fits else f"does not fit: {used.deficit_gib:.1f} GiB a GPU are missing",
+        missed=None if replica.memory.fits else f"does not fit: {replica.memory.deficit_gib:.1f} GiB a GPU are missing",
         notes=tuple(note for note in notes if note),
     )
 
@@ -253,11 +248,13 @@ def _ranks(stated: int | str | None, tp: int) -> int:
     return tp if stated == "ranks" else int(stated)
 
 
-def as_run(resolved: EngineSettings, row: MeasuredRow, run: Run, gpu: Gpu, conventions: Conventions) -> EngineSettings:
+def as_run(
+    resolved: EngineSettings, row: MeasuredRow, setup: Setup, gpu: Gpu, conventions: Conventions
+) -> EngineSettings:
     """Return settings as the source ran the engine: in a server or not, and with what its scripts set."""
     for entry in conventions.scripts:
         of_gpu = entry.architecture in (None, gpu.architecture)
-        if run.is_of(entry) and of_gpu and entry.rows_of in row.source:
+        if setup.is_of(entry) and of_gpu and entry.rows_of in row.source:
             resolved = resolved.model_copy(update=entry.given())
     return resolved if is_served(row) else resolved.in_process()
 
@@ -276,21 +273,8 @@ def with_experts_of(row: MeasuredRow, model: Model, conventions: Conventions) ->
 
 
 def is_served(row: MeasuredRow) -> bool:
-    """Return whether clients wait for tokens through a server: under a load, unlike a batch or an offline run."""
+    """Return whether clients wait for tokens through a server: under a load, unlike a batch or an offline setup."""
     return row.mode in ("closed_loop", "open_loop") or (row.mode == "max_throughput" and row.ttft_ms is not None)
-
-
-def deployment_of(gpu: Gpu, model: Model, layout: Layout) -> settings.Deployment:
-    """Return what an engine's settings depend on. Engines compare with the total that nvidia-smi reports."""
-    held = gpu.datasheet.memory
-    return settings.Deployment(
-        gpu_name=gpu.name,
-        architecture=gpu.architecture,
-        memory_gib=held.nvidia_smi_mib * MIB / GIB if held.nvidia_smi_mib else held.cuda_visible_gib,
-        tp=layout.tp,
-        pp=layout.pp,
-        attention=architecture.attention_class(model),
-    )
 
 
 def sized(resolved: EngineSettings, sizes: Sizes, model: Model, *, whole_batch: bool) -> EngineSettings:

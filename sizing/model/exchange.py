@@ -9,8 +9,7 @@ from sizing.model.architecture import Layout
 from sizing.model.attention import pick
 from sizing.model.attention.terms import Numeric
 from sizing.model.operation import ACTIVATION_BYTES, Operation, busiest_load, dispatches
-from sizing.model.precision import PrecisionPlan
-from sizing.specs.engine import EngineSettings
+from sizing.model.shard import Shard
 from sizing.specs.model import Attention, LayerKind, Model, MoeMlp
 
 SUM_BYTES = 4  # of a query head: the log of the sum of its weights, 32 bit
@@ -23,91 +22,79 @@ def all_reduce(name: str, model: Model, gpus: int, tokens: Numeric, count: float
     return Operation(name, "all_reduce", count, message_bytes=message, gpus=gpus)
 
 
-def pipeline_sends(model: Model, layout: Layout, tokens: Numeric) -> tuple[Operation, ...]:
+def pipeline_sends(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
     """Return what the stages of a pipeline send each other for `tokens` of one replica; nothing where there is one."""
+    layout = shard.layout
     if layout.pp == 1:
         return ()
-    message = tokens / layout.token_ranks * model.hidden_size * ACTIVATION_BYTES / layout.tp
+    message = tokens / layout.token_ranks * shard.model.hidden_size * ACTIVATION_BYTES / layout.tp
     return (Operation("pipeline_send", "send", layout.pp - 1, message_bytes=message, gpus=layout.stage_gpus),)
 
 
-def of_layer(
-    model: Model,
-    kind: LayerKind,
-    count: int,
-    layout: Layout,
-    settings: EngineSettings,
-    plan: PrecisionPlan,
-    tokens: Numeric,
-) -> list[Operation]:
+def of_layer(shard: Shard, kind: LayerKind, count: int, tokens: Numeric) -> list[Operation]:
     """One all-reduce after the mixer and one after the MLPs; experts of several attention ranks exchange their tokens."""
     found: list[Operation] = []
+    model, layout = shard.model, shard.layout
     rank_tokens = tokens / layout.token_ranks
     routed = [mlp for mlp in kind.mlps if isinstance(mlp, MoeMlp)]
     if layout.tp > 1 and kind.mixer is not None and not (model.parallel_blocks and kind.mlps):
         found.append(all_reduce("mixer_all_reduce", model, layout.tp, rank_tokens, count))
     if layout.token_ranks > 1 and routed:
-        if dispatches(layout, settings):
-            found += _dispatched(model, routed[0], layout, settings, plan, tokens, count)
+        if dispatches(layout, shard.settings):
+            found += _dispatched(shard, routed[0], tokens, count)
         else:
-            found += _gathered(model, layout, tokens, count)
+            found += _gathered(shard, tokens, count)
     elif layout.tp > 1 and kind.mlps:
         found.append(all_reduce("mlp_all_reduce", model, layout.tp, rank_tokens, count))
     return found
 
 
-def _gathered(model: Model, layout: Layout, tokens: Numeric, count: int) -> list[Operation]:
+def _gathered(shard: Shard, tokens: Numeric, count: int) -> list[Operation]:
     """Every GPU gets all tokens of the stage and adds up what its experts made of them."""
-    message = tokens * model.hidden_size * ACTIVATION_BYTES
+    message = tokens * shard.model.hidden_size * ACTIVATION_BYTES
     return [
-        Operation(name, rule, count, message_bytes=message, gpus=layout.stage_gpus, of_all=True)
+        Operation(name, rule, count, message_bytes=message, gpus=shard.layout.stage_gpus, of_all=True)
         for name, rule in (("experts_all_gather", "all_gather"), ("experts_reduce_scatter", "reduce_scatter"))
     ]
 
 
-def _dispatched(
-    model: Model,
-    mlp: MoeMlp,
-    layout: Layout,
-    settings: EngineSettings,
-    plan: PrecisionPlan,
-    tokens: Numeric,
-    count: int,
-) -> list[Operation]:
+def _dispatched(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: int) -> list[Operation]:
     """Each token goes to the ranks of its experts, in their precision, and comes back from each at 16 bit.
 
     The busiest rank binds, of those that send and those that get: what one has to send it gets back. GPUs of a tensor-parallel group send a part of its tokens each, and gather them after.
     """
+    layout, hidden_size = shard.layout, shard.model.hidden_size
     own = tokens / layout.stage_gpus
     mean = tokens * mlp.experts_per_token / layout.ep
-    uneven = busiest_load(mean, layout, settings) / np.maximum(mean, TINY)
-    width = mlp.latent or model.hidden_size
+    uneven = busiest_load(mean, layout, shard.settings) / np.maximum(mean, TINY)
+    width = mlp.latent or hidden_size
 
     def send(name: str, value_bytes: float) -> Operation:
         return Operation(
             name,
-            settings.all2all_backend,
+            shard.settings.all2all_backend,
             count,
             message_bytes=own * uneven * width * value_bytes,
             gpus=layout.ep,
             fan_out=mlp.experts_per_token,
         )
 
-    found = [send("experts_dispatch", plan.input_bytes("expert")), send("experts_combine", ACTIVATION_BYTES)]
+    found = [send("experts_dispatch", shard.plan.input_bytes("expert")), send("experts_combine", ACTIVATION_BYTES)]
     if layout.tp > 1:
-        message = tokens / layout.token_ranks * model.hidden_size * ACTIVATION_BYTES
+        message = tokens / layout.token_ranks * hidden_size * ACTIVATION_BYTES
         found.append(Operation("experts_all_gather", "all_gather", count, message_bytes=message, gpus=layout.tp))
     return found
 
 
-def parts_joined(model: Model, layout: Layout, sequences: Numeric, queries: int = 1) -> tuple[Operation, ...]:
+def parts_joined(shard: Shard, sequences: Numeric) -> tuple[Operation, ...]:
     """Return what GPUs that keep other parts of the same caches exchange for decoding `sequences` of one replica.
 
     Queries before attention; after it the outputs, added up with the weights that each part's sum gives it (vLLM's decode
     context parallelism; pass-Q of arXiv:2411.01783).
     """
     found = []
-    tokens = sequences * queries / layout.dp
+    model, layout = shard.model, shard.layout
+    tokens = sequences * shard.extras.verified / layout.dp
     heads_over = layout.tp // layout.dcp  # a part of a cache is read for the heads of all GPUs that DCP joins
     groups = (("dcp", layout.dcp, 1, tokens / layout.cp), ("cp", layout.cp, layout.tp, tokens))
     for name, gpus, apart, of_group in groups if layout.cache_parts > 1 else ():
@@ -130,20 +117,15 @@ def _exchanged(mixer: Attention) -> tuple[tuple[str, str, float], ...]:
 
 
 def keys_gathered(
-    kind: LayerKind,
-    layout: Layout,
-    plan: PrecisionPlan,
-    sequences: Numeric,
-    tokens: Numeric,
-    prior_tokens: Numeric,
-    count: int,
+    shard: Shard, kind: LayerKind, count: int, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
 ) -> list[Operation]:
     """Return how GPUs that keep parts of a prompt's cache get at the whole of it: what is cached, and other ranks' new tokens.
 
     Nothing of it is hidden under attention, as a ring would (arXiv:2411.01783) and engines do not all do.
     """
     found = []
-    held = architecture.layer_cache(kind, Layout(tp=layout.tp), plan.kv_bytes)
+    layout = shard.layout
+    held = architecture.layer_cache(kind, Layout(tp=layout.tp), shard.plan.kv_bytes)
     seen = prior_tokens if held.window_tokens is None else np.minimum(prior_tokens, held.window_tokens)
     if layout.dcp > 1:
         message = sequences * seen * held.bytes_per_token / layout.cp

@@ -7,14 +7,17 @@ tokens as its tightest rank (vLLM and SGLang take the minimum over ranks).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from sizing.model import architecture
 from sizing.model.architecture import Layout, Stage
-from sizing.model.extras import NOTHING, Extras, work
+from sizing.model.attention.terms import Cache
+from sizing.model.extras import adapters, drafts, images
 from sizing.model.precision import PrecisionPlan
+from sizing.model.shard import Shard
 from sizing.specs.engine import EngineSettings, MemoryReserve
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
@@ -76,15 +79,16 @@ def static_fraction(
     return round((memory_mib - reserve_mib) / memory_mib, FRACTION_DIGITS)
 
 
-def weight_bytes(model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan, settings: EngineSettings) -> float:
+def weight_bytes(shard: Shard, stage: Stage) -> float:
     """Bytes of the weights on one GPU of a stage, matrix by matrix, each in the format that its role has.
 
     MXFP4 experts are padded to the width that the kernels demand. Parameters outside the text layers sit on the
     first stage, whole on every rank.
     """
+    model, plan, settings = shard.model, shard.plan, shard.settings
     padding = settings.mxfp4_width_padding if plan.weight_format == "mxfp4" else 1
     matrices = architecture.stage_matrices(
-        model, stage, layout, vocabulary_padding=settings.vocabulary_padding, width_padding=padding
+        model, stage, shard.layout, vocabulary_padding=settings.vocabulary_padding, width_padding=padding
     )
     total = sum(
         count
@@ -99,13 +103,13 @@ def weight_bytes(model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan
     return total
 
 
-def forward_bytes(model: Model, layout: Layout, settings: EngineSettings, tokens: int) -> float:
+def forward_bytes(shard: Shard, tokens: int) -> float:
     """Peak of the forward pass at `tokens` tokens: hidden states and MLP buffers, and the experts' workspace.
 
     All attention-data ranks together: kernels of experts work in chunks, and a published log of eight ranks (MF32 of
     tests/data/memory_cases.yaml) has no more than so many tokens of workspace.
     """
-    rule = settings.forward_activation
+    model, layout, rule = shard.model, shard.layout, shard.settings.forward_activation
     rank_tokens = max(1, tokens // layout.token_ranks)
     widest = max(
         (
@@ -131,12 +135,13 @@ def _experts_bytes(model: Model, mlp: DenseMlp | MoeMlp, layout: Layout, tokens:
     return EXPERT_BUFFER_BYTES * (routed + tokens * inner)
 
 
-def activation_bytes(model: Model, stage: Stage, layout: Layout, settings: EngineSettings, tokens: int) -> float:
+def activation_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
     """Peak activation of one GPU: the larger of the forward pass and, on the last stage, logits and sampling.
 
     Logits are of the whole vocabulary on the sampling rank, so tensor parallelism does not shrink them. A pooled model has none.
     """
-    forward = forward_bytes(model, layout, settings, tokens)
+    model, settings = shard.model, shard.settings
+    forward = forward_bytes(shard, tokens)
     if model.pooled or not stage.last:
         return forward
     rows = min(settings.max_num_seqs, tokens)
@@ -144,28 +149,19 @@ def activation_bytes(model: Model, stage: Stage, layout: Layout, settings: Engin
     return max(forward, sampling + RESIDUAL_BYTES * tokens * model.hidden_size)
 
 
-def sequence_bytes(
-    model: Model,
-    stage: Stage,
-    layout: Layout,
-    plan: PrecisionPlan,
-    settings: EngineSettings,
-    tokens: float,
-    extras: Extras = NOTHING,
-) -> float:
+def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
     """Cache bytes of one sequence of `tokens` tokens on one GPU of a stage, in whole blocks.
 
     A windowed layer keeps window - 1 tokens and the chunk in flight, in blocks, and one block more (vLLM's
     sliding-window manager); a state layer a fixed state. What drafts keeps its own cache, slots are kept for drafted tokens,
     and a prefix that sequences share is none of one sequence's (`shared_bytes`).
     """
-    block = settings.block_tokens
+    model, settings, extras, block = shard.model, shard.settings, shard.extras, shard.settings.block_tokens
     cut = settings.unlike_windows == "windowed" or not _unlike_windows(model)
     slots = tokens + extras.verified - 1
     own_blocks = math.ceil(slots / block) - min(extras.cached.shared_tokens, tokens) // block
-    total = own_blocks * block * work.cache_bytes_per_token(stage, layout, plan, settings, extras)
-    for index, count in stage.layers:
-        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
+    total = own_blocks * block * beside_cache_bytes(shard, stage)
+    for held, count in caches(shard, stage):
         blocks = own_blocks
         if held.window_tokens is not None and cut:
             in_flight = min(held.window_tokens - 1 + settings.max_num_batched_tokens, slots)
@@ -174,19 +170,23 @@ def sequence_bytes(
     return total
 
 
-def shared_bytes(
-    model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan, settings: EngineSettings, extras: Extras
-) -> float:
+def shared_bytes(shard: Shard, stage: Stage) -> float:
     """Cache bytes of the prefixes that sequences share, each held once: whole blocks of layers that keep everything."""
-    blocks = extras.cached.distinct * (extras.cached.shared_tokens // settings.block_tokens)
-    if not blocks:
-        return 0.0
-    per_token = work.cache_bytes_per_token(stage, layout, plan, settings, extras)
+    block, cached = shard.settings.block_tokens, shard.extras.cached
+    blocks = cached.distinct * (cached.shared_tokens // block)
+    return blocks * block * growing_bytes(shard, stage) if blocks else 0.0
+
+
+def growing_bytes(shard: Shard, stage: Stage) -> float:
+    """Cache bytes that a token more takes for as long as its sequence lives: of layers that keep everything, and of a draft."""
+    kept = sum(count * held.bytes_per_token for held, count in caches(shard, stage) if held.window_tokens is None)
+    return beside_cache_bytes(shard, stage) + kept
+
+
+def caches(shard: Shard, stage: Stage) -> Iterator[tuple[Cache, int]]:
+    """Yield what one layer caches on one GPU of a stage, and the number of such layers, kind by kind."""
     for index, count in stage.layers:
-        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
-        if held.window_tokens is None:
-            per_token += count * held.bytes_per_token
-    return blocks * settings.block_tokens * per_token
+        yield architecture.layer_cache(shard.model.kinds[index], shard.layout, shard.plan.kv_bytes), count
 
 
 @lru_cache(maxsize=256)
@@ -198,26 +198,35 @@ def _unlike_windows(model: Model) -> bool:
     return bool(full) and bool(windowed - full)
 
 
-def rate_bytes(model: Model, stage: Stage, layout: Layout, plan: PrecisionPlan) -> tuple[float, float]:
-    """Return (bytes per token before any window is full, fixed bytes per sequence) of one GPU of a stage."""
+def rate_bytes(shard: Shard, stage: Stage) -> tuple[float, float]:
+    """(bytes per token before any window is full, fixed bytes per sequence) of one GPU of a stage, those beside the model left out."""
     per_token = fixed = 0.0
-    for index, count in stage.layers:
-        held = architecture.layer_cache(model.kinds[index], layout, plan.kv_bytes)
+    for held, count in caches(shard, stage):
         per_token += count * held.bytes_per_token
         fixed += count * held.fixed_bytes_per_sequence
     return per_token, fixed
 
 
+def beside_bytes(shard: Shard, stage: Stage) -> float:
+    """Bytes of weights beside the model's on one GPU of a stage: a draft sits on the last, an image encoder on the first."""
+    total, extras = 0.0, shard.extras
+    if extras.draft is not None and stage.last:
+        total += drafts.weight_bytes(extras.draft, shard.draft)
+    if extras.adapters is not None:
+        total += adapters.weight_bytes(shard, extras.adapters, stage)
+    if extras.encoder is not None and stage.first:
+        total += images.weight_bytes(extras.encoder, shard.model)
+    return total
+
+
+def beside_cache_bytes(shard: Shard, stage: Stage) -> float:
+    """Cache bytes a token beside the model's on one GPU of a stage: those of a draft, on the last."""
+    draft = shard.extras.draft
+    return drafts.cache_bytes(draft, shard.draft) if draft is not None and stage.last else 0.0
+
+
 def pool_bytes(
-    gpu: Gpu,
-    settings: EngineSettings,
-    layout: Layout,
-    *,
-    weights: float,
-    activation: float,
-    non_torch: float,
-    graphs: float,
-    mla: bool,
+    shard: Shard, gpu: Gpu, *, weights: float, activation: float, non_torch: float, graphs: float
 ) -> tuple[float, float]:
     """Return (budget, pool) in bytes by the engine's rule; the pool may be negative when nothing is left.
 
@@ -225,14 +234,14 @@ def pool_bytes(
     them, graphs. free_before_load: fraction of what is free before loading, less weights; activation and graphs live
     in the rest. free_after_load: the fraction of what is left after all of them.
     """
-    visible = gpu.datasheet.memory.cuda_visible_gib * GIB
+    settings, visible = shard.settings, gpu.datasheet.memory.cuda_visible_gib * GIB
     if settings.pool_rule == "utilisation":
         budget = visible * _fraction(settings)
         in_budget = graphs if settings.graphs_in_budget else 0.0
         return budget, budget - weights - activation - non_torch - in_budget
     if settings.pool_rule == "free_before_load":
         free = visible - non_torch
-        fraction = settings.memory_fraction or _reserve_fraction(gpu, settings, layout, mla)
+        fraction = settings.memory_fraction or _reserve_fraction(shard, gpu)
         return free * fraction, free * fraction - weights
     left = visible - weights - activation - non_torch - graphs
     pool = left * _fraction(settings) if left > 0 else left
@@ -245,31 +254,23 @@ def _fraction(settings: EngineSettings) -> float:
     return settings.memory_fraction
 
 
-def _reserve_fraction(gpu: Gpu, settings: EngineSettings, layout: Layout, mla: bool) -> float:
+def _reserve_fraction(shard: Shard, gpu: Gpu) -> float:
+    settings, mla = shard.settings, architecture.attention_class(shard.model) == "mla"
     if settings.reserve is None:
         raise ValueError("the engine version states neither a memory fraction nor a reserve")
     memory = gpu.datasheet.memory
     memory_mib = memory.nvidia_smi_mib or memory.cuda_visible_gib * GIB / MIB
     graph_batch = settings.graph_sizes.most if settings.graph_sizes else 0
-    return static_fraction(settings.reserve, memory_mib, settings.max_num_batched_tokens, graph_batch, layout.gpus, mla)
+    return static_fraction(
+        settings.reserve, memory_mib, settings.max_num_batched_tokens, graph_batch, shard.layout.gpus, mla
+    )
 
 
-def use(
-    model: Model,
-    gpu: Gpu,
-    layout: Layout,
-    plan: PrecisionPlan,
-    settings: EngineSettings,
-    *,
-    max_model_len: int,
-    cuda_graphs_gib: float | None = None,
-    extras: Extras = NOTHING,
-) -> MemoryUse:
-    """Return the memory of the tightest stage of a layout, for sequences of up to `max_model_len` tokens."""
-    found = [
-        _stage_use(model, gpu, stage, needs, layout, plan, settings, max_model_len, cuda_graphs_gib, extras)
-        for stage, needs in _needs(model, layout, plan, settings, extras)
-    ]
+def use(shard: Shard, gpu: Gpu, tokens: int, cuda_graphs_gib: float | None = None) -> MemoryUse:
+    """The memory of the tightest stage, for sequences of up to `tokens` tokens; CUDA graphs as the engine's unless given."""
+    settings = shard.settings
+    graphs = (settings.cuda_graphs.gib if cuda_graphs_gib is None else cuda_graphs_gib) * GIB
+    found = [_stage_use(shard, gpu, stage, needs, tokens, graphs) for stage, needs in _needs(shard)]
     return min(found, key=lambda stage: (stage.max_concurrency, -stage.deficit_gib))
 
 
@@ -285,67 +286,44 @@ class Needs(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _needs(
-    model: Model, layout: Layout, plan: PrecisionPlan, settings: EngineSettings, extras: Extras
-) -> tuple[tuple[Stage, Needs], ...]:
-    """Return each different stage of a layout with what it needs, shared by all GPU types and lengths of sequences."""
+def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
+    """Each different stage with what it needs, shared by all GPU types and lengths of sequences."""
     return tuple(
         (
             stage,
             Needs(
-                _scaled(model, layout, plan, weight_bytes(model, stage, layout, plan, settings)),
-                work.weight_bytes(model, stage, layout, plan, settings, extras),
-                activation_bytes(model, stage, layout, settings, settings.max_num_batched_tokens),
-                per_token + work.cache_bytes_per_token(stage, layout, plan, settings, extras),
+                _scaled(shard, weight_bytes(shard, stage)),
+                beside_bytes(shard, stage),
+                activation_bytes(shard, stage, shard.settings.max_num_batched_tokens),
+                per_token + beside_cache_bytes(shard, stage),
                 fixed,
-                shared_bytes(model, stage, layout, plan, settings, extras),
+                shared_bytes(shard, stage),
             ),
         )
-        for stage in dict.fromkeys(architecture.stages(model, layout.pp, settings.pp_remainder))
-        for per_token, fixed in [rate_bytes(model, stage, layout, plan)]
+        for stage in dict.fromkeys(shard.stages)
+        for per_token, fixed in [rate_bytes(shard, stage)]
     )
 
 
-def _stage_use(
-    model: Model,
-    gpu: Gpu,
-    stage: Stage,
-    needs: Needs,
-    layout: Layout,
-    plan: PrecisionPlan,
-    settings: EngineSettings,
-    max_model_len: int,
-    cuda_graphs_gib: float | None,
-    extras: Extras,
-) -> MemoryUse:
-    mla = architecture.attention_class(model) == "mla"
+def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, graphs: float) -> MemoryUse:
+    settings = shard.settings
     weights = needs.weights + needs.beside
     activation, per_token, fixed = needs.activation, needs.per_token, needs.fixed_per_sequence
     non_torch = settings.non_torch_gib * GIB
-    graphs = (settings.cuda_graphs.gib if cuda_graphs_gib is None else cuda_graphs_gib) * GIB
     visible = gpu.datasheet.memory.cuda_visible_gib * GIB
-    budget, pool = pool_bytes(
-        gpu,
-        settings,
-        layout,
-        weights=weights,
-        activation=activation,
-        non_torch=non_torch,
-        graphs=graphs,
-        mla=mla,
-    )
+    budget, pool = pool_bytes(shard, gpu, weights=weights, activation=activation, non_torch=non_torch, graphs=graphs)
     # Whatever the fraction says, all of it together never exceeds the card. SGLang sizes its pool without a profile run, so
     # its activation is not known to be over what it left.
     least_graphs = min(graphs, settings.cuda_graphs.low_gib * GIB)
     elsewhere = 0.0 if settings.pool_rule == "free_before_load" else activation + least_graphs
     pool = min(pool, visible - weights - non_torch - elsewhere)
-    needed = sequence_bytes(model, stage, layout, plan, settings, max_model_len, extras)
+    needed = sequence_bytes(shard, stage, tokens)
     room = pool - settings.blocks_lost * settings.block_tokens * per_token - needs.shared
     usable, fits = max(0.0, room), room >= needed
     # Attention-data ranks each hold their own sequences, so a replica holds dp times one rank's.
     # A stage without a cache (few layers of a hybrid, or of a model whose layers share one) bounds nothing but slots.
     slots = float(settings.max_num_seqs) if fits else 0.0
-    concurrency = layout.dp * (usable / needed if needed else slots)
+    concurrency = shard.layout.dp * (usable / needed if needed else slots)
     return MemoryUse(
         visible_gib=visible / GIB,
         budget_gib=budget / GIB,
@@ -357,10 +335,10 @@ def _stage_use(
         kv_cache_gib=max(0.0, pool) / GIB,
         kv_bytes_per_token=per_token,
         fixed_bytes_per_sequence=fixed,
-        kv_cache_tokens=_whole_blocks(concurrency * max_model_len, settings.block_tokens),
+        kv_cache_tokens=_whole_blocks(concurrency * tokens, settings.block_tokens),
         max_concurrency=concurrency,
         sequence_gib=needed / GIB,
-        max_model_len=max_model_len,
+        max_model_len=tokens,
         fits=fits,
         deficit_gib=0.0 if fits else max(0.0, needed + needs.shared - pool) / GIB,
         beside_gib=needs.beside / GIB,
@@ -373,11 +351,12 @@ def _whole_blocks(tokens: float, block: int) -> int:
     return int(tokens / block + 1e-9) * block
 
 
-def _scaled(model: Model, layout: Layout, plan: PrecisionPlan, computed: float) -> float:
+def _scaled(shard: Shard, computed: float) -> float:
     """Scale computed weights to the exact size of the checkpoint where its index states one in this very format.
 
     Raises InputError where the two are too far apart to be of one model.
     """
+    model, plan = shard.model, shard.plan
     if model.checkpoint_bytes is None or plan.weight_format != model.quantisation.precision:
         return computed
     stated = model.checkpoint_bytes
@@ -402,4 +381,4 @@ def _checkpoint_bytes(model: Model, plan: PrecisionPlan) -> float:
     """Bytes that a config makes of a whole checkpoint: dense, whatever was pruned since, and modules that may not be loaded."""
     matrices = architecture.stage_matrices(model, architecture.whole(model), Layout())
     layers = sum(count * matrix.parameters * plan.dense.weight_bytes(matrix.role) for matrix, count in matrices)
-    return layers + model.extra_parameters * plan.weight_bytes("norm") + work.module_bytes(model, plan.dense)
+    return layers + model.extra_parameters * plan.weight_bytes("norm") + drafts.module_bytes(model, plan.dense)

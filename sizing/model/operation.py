@@ -11,6 +11,7 @@ from sizing.model import architecture
 from sizing.model.architecture import Layout
 from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
 from sizing.model.precision import PrecisionPlan
+from sizing.model.shard import Shard
 from sizing.specs.engine import EngineSettings
 from sizing.specs.model import MoeMlp
 
@@ -97,16 +98,9 @@ def dispatches(layout: Layout, settings: EngineSettings) -> bool:
     return whole and settings.all2all_backend != "allgather"
 
 
-def moe(
-    mlp: MoeMlp,
-    hidden_size: int,
-    layout: Layout,
-    settings: EngineSettings,
-    tokens: Numeric,
-    count: float,
-    plan: PrecisionPlan,
-) -> Operation:
+def moe(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: float) -> Operation:
     """The routed experts of one layer, fused, on the busiest rank of ep: `tokens` are of the whole replica."""
+    hidden_size, layout, settings = shard.model.hidden_size, shard.layout, shard.settings
     experts = architecture.expert_matrices(mlp, hidden_size, layout)
     weights_per_expert = sum(matrix.inputs * matrix.outputs for matrix in experts)
     pairs = busiest_load(tokens * mlp.experts_per_token / layout.ep, layout, settings)
@@ -117,7 +111,7 @@ def moe(
         rule="moe",
         count=count,
         flops=FLOPS_PER_MAC * pairs * weights_per_expert,
-        bytes=hit * weights_per_expert * plan.weight_bytes("expert")
+        bytes=hit * weights_per_expert * shard.plan.weight_bytes("expert")
         + 2 * rows * (mlp.latent or hidden_size) * ACTIVATION_BYTES,
         role="expert",
         of_all=True,

@@ -13,49 +13,38 @@ from sizing.model.architecture import Layout
 from sizing.model.attention import pick
 from sizing.model.attention.terms import Numeric, Work
 from sizing.model.operation import ACTIVATION_BYTES, Operation, gemm, moe, small
-from sizing.model.precision import PrecisionPlan
-from sizing.specs.engine import EngineSettings
-from sizing.specs.model import DenseMlp, Model, MoeMlp
+from sizing.model.shard import Shard
+from sizing.specs.model import DenseMlp, MoeMlp
 
 NORM_SUMS_BYTES = 8  # of a token: one 32-bit sum of squares of its queries, one of its keys
 NORM_PASSES = 4  # a fused residual-add and norm reads two tensors and writes two
 
 
-def body(
-    model: Model, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, tokens: Numeric
-) -> tuple[Operation, ...]:
+def body(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
     """Return the operations of all layers that depend on the number of tokens alone, for `tokens` of one replica."""
-    return split_body(model, layout, settings, plan, tokens) + exchange.pipeline_sends(model, layout, tokens)
+    return split_body(shard, tokens) + exchange.pipeline_sends(shard, tokens)
 
 
-def split_body(
-    model: Model, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, tokens: Numeric
-) -> tuple[Operation, ...]:
+def split_body(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
     """Return what `body` does but for what its stages send each other: the same at every pipeline depth."""
+    model, layout = shard.model, shard.layout
     tokens_per_rank = tokens / layout.token_ranks
     found: list[Operation] = [small("embed", 2 * tokens_per_rank * model.hidden_size * ACTIVATION_BYTES, 1)]
     if layout.tp > 1:
         found.append(exchange.all_reduce("embed_all_reduce", model, layout.tp, tokens_per_rank, 1))
     for index, count in architecture.whole(model).layers:
-        found += _layer(model, index, count, layout, settings, plan, tokens)
+        found += _layer(shard, index, count, tokens)
     return tuple(found)
 
 
-def _layer(
-    model: Model,
-    index: int,
-    count: int,
-    layout: Layout,
-    settings: EngineSettings,
-    plan: PrecisionPlan,
-    tokens: Numeric,
-) -> list[Operation]:
+def _layer(shard: Shard, index: int, count: int, tokens: Numeric) -> list[Operation]:
+    model, layout = shard.model, shard.layout
     kind, rank_tokens = model.kinds[index], tokens / layout.token_ranks
     norm_bytes = NORM_PASSES * rank_tokens * model.hidden_size * ACTIVATION_BYTES
     found = [small("norms", norm_bytes, count * architecture.norm_count(kind, model))]
     for matrix in architecture.layer_matrices(model, index, layout):
         if matrix.role not in ("norm", "expert"):
-            found.append(gemm(matrix, rank_tokens, count, plan))
+            found.append(gemm(matrix, rank_tokens, count, shard.plan))
     if kind.mixer is not None:
         qkv = sum(m.outputs for m in architecture.layer_matrices(model, index, layout) if m.name.startswith("qkv"))
         found.append(small("rope_and_cache_write", 2 * rank_tokens * qkv * ACTIVATION_BYTES, count))
@@ -64,8 +53,8 @@ def _layer(
         if getattr(kind.mixer, "norm_over_heads", False):
             found += _norm_over_heads(qkv, layout, rank_tokens, count)
     for mlp in kind.mlps:
-        found += _mlp(mlp, model.hidden_size, layout, settings, plan, tokens, count)
-    return found + exchange.of_layer(model, kind, count, layout, settings, plan, tokens)
+        found += _mlp(shard, mlp, tokens, count)
+    return found + exchange.of_layer(shard, kind, count, tokens)
 
 
 def _norm_over_heads(qkv: float, layout: Layout, rank_tokens: Numeric, count: int) -> list[Operation]:
@@ -77,27 +66,18 @@ def _norm_over_heads(qkv: float, layout: Layout, rank_tokens: Numeric, count: in
     return found
 
 
-def _mlp(
-    mlp: DenseMlp | MoeMlp,
-    hidden_size: int,
-    layout: Layout,
-    settings: EngineSettings,
-    plan: PrecisionPlan,
-    tokens: Numeric,
-    count: int,
-) -> list[Operation]:
-    rank_tokens = tokens / layout.token_ranks
+def _mlp(shard: Shard, mlp: DenseMlp | MoeMlp, tokens: Numeric, count: int) -> list[Operation]:
+    rank_tokens = tokens / shard.layout.token_ranks
     if isinstance(mlp, DenseMlp):
-        width = mlp.intermediate / layout.tp * (3 if mlp.gated else 2)
+        width = mlp.intermediate / shard.layout.tp * (3 if mlp.gated else 2)
         return [small("activation", rank_tokens * width * ACTIVATION_BYTES, count)]
     routed = small("route", rank_tokens * mlp.experts * ACTIVATION_BYTES * 2, count)
-    return [routed, moe(mlp, hidden_size, layout, settings, tokens, count, plan)]
+    return [routed, moe(shard, mlp, tokens, count)]
 
 
-def head(
-    model: Model, layout: Layout, settings: EngineSettings, plan: PrecisionPlan, rows: Numeric
-) -> tuple[Operation, ...]:
+def head(shard: Shard, rows: Numeric) -> tuple[Operation, ...]:
     """Return final norm, output head and sampling for `rows` rows of one replica; of a pooled model norm and pooling alone."""
+    model, layout, settings = shard.model, shard.layout, shard.settings
     rank_rows = rows / layout.token_ranks
     norm = small("final_norm", NORM_PASSES * rank_rows * model.hidden_size * ACTIVATION_BYTES, 1)
     if model.pooled:
@@ -105,7 +85,7 @@ def head(
     matrix = architecture.head_matrix(model, layout.tp, settings.vocabulary_padding)
     found = [
         norm,
-        gemm(matrix, rank_rows, 1, plan),
+        gemm(matrix, rank_rows, 1, shard.plan),
         small("sample", rank_rows * model.vocab_size * settings.sampler_bytes_per_logit, 1),
     ]
     if layout.tp > 1:
@@ -129,49 +109,39 @@ def _attention(name: str, work: Work, count: int) -> Operation:
     )
 
 
-def decode_attention(
-    model: Model,
-    layout: Layout,
-    plan: PrecisionPlan,
-    sequences: Numeric,
-    context_tokens: Numeric,
-    queries: int = 1,
-) -> tuple[Operation, ...]:
-    """Return the decode attention of all layers for `sequences` of one replica at a mean context.
+def decode_attention(shard: Shard, sequences: Numeric, context_tokens: Numeric) -> tuple[Operation, ...]:
+    """The decode attention of all layers for `sequences` of one replica at a mean context.
 
-    Each reads its cache once for all of its `queries`, the tokens of it in the step. Where caches are cut by tokens a GPU
-    reads its part of each, for the heads of all GPUs that have the others.
+    Each reads its cache once for all tokens of it in the step. Where caches are cut by tokens a GPU reads its part of each,
+    for the heads of all GPUs that have the others.
     """
     found = []
-    ranks = layout.dp * layout.cache_parts
-    for index, count in architecture.whole(model).layers:
-        mixer = model.kinds[index].mixer
+    layout = shard.layout
+    ranks, heads_over = layout.dp * layout.cache_parts, layout.tp // layout.dcp
+    for index, count in architecture.whole(shard.model).layers:
+        mixer = shard.model.kinds[index].mixer
         if mixer is not None:
-            heads_over = layout.tp // layout.dcp
-            work = pick(mixer.kind).decode(mixer, heads_over, plan.kv_bytes, sequences / ranks, context_tokens)
-            found.append(_attention(f"decode_{mixer.kind}", replace(work, flops=work.flops * queries), count))
+            work = pick(mixer.kind).decode(mixer, heads_over, shard.plan.kv_bytes, sequences / ranks, context_tokens)
+            flops = work.flops * shard.extras.verified
+            found.append(_attention(f"decode_{mixer.kind}", replace(work, flops=flops), count))
     return tuple(found)
 
 
 def prefill_attention(
-    model: Model,
-    layout: Layout,
-    plan: PrecisionPlan,
-    sequences: Numeric,
-    tokens: Numeric,
-    prior_tokens: Numeric,
+    shard: Shard, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
 ) -> tuple[Operation, ...]:
-    """Return the prefill attention of all layers: `tokens` new ones in each of `sequences`, `prior_tokens` cached.
+    """The prefill attention of all layers: `tokens` new ones in each of `sequences`, `prior_tokens` cached.
 
     Ranks of context parallelism each take as many query-key pairs of a prompt (its first and last parts together).
     """
     found = []
-    for index, count in architecture.whole(model).layers:
-        kind = model.kinds[index]
+    layout = shard.layout
+    for index, count in architecture.whole(shard.model).layers:
+        kind = shard.model.kinds[index]
         if kind.mixer is not None:
             work = pick(kind.mixer.kind).prefill(
-                kind.mixer, layout.tp, plan.kv_bytes, sequences / layout.token_ranks, tokens, prior_tokens
+                kind.mixer, layout.tp, shard.plan.kv_bytes, sequences / layout.token_ranks, tokens, prior_tokens
             )
             found.append(_attention(f"prefill_{kind.mixer.kind}", work, count))
-            found += exchange.keys_gathered(kind, layout, plan, sequences / layout.dp, tokens, prior_tokens, count)
+            found += exchange.keys_gathered(shard, kind, count, sequences / layout.dp, tokens, prior_tokens)
     return tuple(found)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sizing.model.extras import NOTHING, Extras
-from sizing.model.extras.drafts import Draft
+from sizing.model.extras import NOTHING, Draft, Extras
 from sizing.specs.engine import EngineSettings
 from sizing.specs.errors import Fault, InputError, UntimedError, nearest
 from sizing.specs.gpu import DenseTflops, Gpu

@@ -68,19 +68,21 @@ class Plan(NamedTuple):
 
 
 def plan(
-    workloads: Sequence[FleetWorkload],
+    workloads: Question | Sequence[FleetWorkload],
     rules: ProvisionRules,
     *,
     moves: Sequence[tuple[str, Question]] = (),
     seed: int | None = None,
     simulated: bool = True,
 ) -> Plan:
-    """Size a fleet of workloads, each answered as `estimate` does but for the fewest GPUs with its reserve.
+    """Size a fleet of workloads, or a question alone, each answered as `estimate` does but for the fewest GPUs with its reserve.
 
     `moves` are names of workloads with their question on other GPU types. With a `seed`, GPUs and cost are found over draws
     of what is uncertain. Raises InputError for more spare replicas than there are.
     """
     data = load_data()
+    if isinstance(workloads, Question):
+        workloads = [FleetWorkload(workloads.origin.workload_name or "workload", workloads)]
     answers = tuple(_answer(workload, rules, data, simulated=simulated) for workload in workloads)
     found = Plan(answers, rules, shelf.only(Scaling))
     unmet = [each for each in answers if each.outcome.confirmed is None]

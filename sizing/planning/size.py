@@ -226,17 +226,15 @@ def need_of(best: Answer, question: Question) -> Need:
     What one replica serves is the most within all limits; where a simulation asked for more replicas than that most
     explains, it is the load that was confirmed.
     """
-    layout, gpu = best.pool.replica.layout, best.pool.replica.gpu_type.gpu
-    fit = Fit(layout.gpus, gpu.datasheet.node.gpus)
-    demand = question.target.concurrency or question.target.requests_per_s
-    in_flight = question.target.concurrency is not None
+    pool, target = best.pool, question.target
+    fit = Fit(pool.replica.layout.gpus, pool.replica.gpu_type.gpu.datasheet.node.gpus)
+    most, in_flight = pool.capacity.amount, target.concurrency is not None
+    demand = target.concurrency or target.requests_per_s
     if demand is None:
-        most = best.pool.capacity.amount
-        return Need(most * best.pool.count, most, 0.0, fit, best.pool.count, in_flight)
-    found = Need(float(demand), best.pool.capacity.amount, question.rules.headroom, fit, best.pool.count, in_flight)
-    if found.replicas() != best.pool.count:
-        confirmed = found.demand * (1 + found.headroom) / best.pool.count
-        found = replace(found, per_replica=confirmed)
+        return Need(most * pool.count, most, 0.0, fit, pool.count, in_flight)
+    found = Need(float(demand), most, question.rules.headroom, fit, pool.count, in_flight)
+    if found.replicas() != pool.count:
+        found = replace(found, per_replica=found.demand * (1 + found.headroom) / pool.count)
     return found
 
 

@@ -9,7 +9,7 @@ from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.size import need_of
 from sizing.question.demand import says_shape
 from sizing.question.question import Question
-from sizing.replica.capacity import Capacity, point_at_rate
+from sizing.replica.capacity import point_at_rate
 from sizing.specs import demand
 from sizing.specs.workload import Planning
 
@@ -106,23 +106,19 @@ def full_use_per_replica(best: Answer, question: Question) -> float:
 
     Where a simulation asked for more replicas than that explains, it is the rate that the simulation confirmed.
     """
-    need = need_of(best, question)
+    need, pool = need_of(best, question), best.pool
     if not need.in_flight:
         return need.per_replica
-    explained = demand.replicas_for(need.demand * (1 + need.headroom), best.pool.capacity.amount) == best.pool.count
-    return best.pool.capacity.requests_per_s if explained else best.requests_per_s / best.pool.count
+    explained = demand.replicas_for(need.demand * (1 + need.headroom), pool.capacity.amount) == pool.count
+    return pool.capacity.requests_per_s if explained else best.requests_per_s / pool.count
 
 
 def _input_shares(best: Answer, load_per_s: float) -> ByLoad:
+    pool, most = best.pool, best.pool.capacity
+
     def share(decoding: float) -> float:
-        prefill_s, decode_s = best.pool.load.phases_s(decoding)
+        prefill_s, decode_s = pool.load.phases_s(decoding)
         return prefill_s / (prefill_s + decode_s)
 
-    most = Capacity(
-        best.pool.capacity.amount,
-        best.pool.capacity.requests_per_s,
-        best.pool.capacity.decoding,
-        best.pool.capacity.binding,
-    )
-    rate = min(load_per_s / best.pool.count, best.pool.capacity.requests_per_s)
-    return ByLoad(share(best.pool.capacity.decoding), share(point_at_rate(best.pool.load, rate, most).decoding))
+    rate = min(load_per_s / pool.count, most.requests_per_s)
+    return ByLoad(share(most.decoding), share(point_at_rate(pool.load, rate, most).decoding))

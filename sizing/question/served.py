@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from sizing.catalog import models, shelf
 from sizing.model import architecture, extras
-from sizing.model.extras import NOTHING, Extras, drafts, images
-from sizing.model.extras.drafts import Speculation
+from sizing.model.extras import NOTHING, Extras, Speculation, adapters, drafts, images
 from sizing.model.extras.prefixes import Conversation
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import Model
@@ -82,7 +81,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     return Extras(
         speculation=_speculation(spoken, model, facts) if spoken else None,
         sparsity=facts.sparsity if asked.sparsity else None,
-        adapters=extras.adapters(asked.lora, facts.lora, model) if asked.lora else None,
+        adapters=adapters.adapters(asked.lora, facts.lora, model) if asked.lora else None,
         encoder=encoder,
         cached=extras.cached(asked, _conversation(workload, encoder.tokens if encoder else 0)),
     )

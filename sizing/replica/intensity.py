@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from sizing.model.architecture import Layout
 from sizing.model.operation import Operation
+from sizing.model.shard import Shard
 from sizing.replica import step as steps
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import Batch
-from sizing.specs.model import Model
 
 MOST_SEQUENCES = 2**20  # in a step: what has not turned compute-bound there does not for any engine
 ALIKE = 1.01  # ratio of two intensities that count as one
@@ -116,12 +115,10 @@ class Crossings:
     by_operation: dict[str, Crossing]
 
 
-def decode_operations(
-    model: Model, layout: Layout, kernels: Kernels, sequences: float, context_tokens: float
-) -> tuple[Operation, ...]:
-    """Return the operations of a step in which every sequence decodes."""
+def decode_operations(shard: Shard, sequences: float, context_tokens: float) -> tuple[Operation, ...]:
+    """The operations of a step in which every sequence decodes."""
     batch = Batch(decode_sequences=sequences, decode_context_tokens=context_tokens)
-    return steps.batch_operations(model, layout, kernels, batch)
+    return steps.batch_operations(shard, batch)
 
 
 def smallest(holds: Callable[[int], bool], most: int = MOST_SEQUENCES) -> int | None:
@@ -141,11 +138,11 @@ def smallest(holds: Callable[[int], bool], most: int = MOST_SEQUENCES) -> int | 
     return high
 
 
-def crossings(model: Model, layout: Layout, kernels: Kernels, context_tokens: float) -> Crossings:
+def crossings(kernels: Kernels, context_tokens: float) -> Crossings:
     """Return where decoding at a context turns compute-bound, exactly and not only on a grid of batches."""
 
     def of(sequences: int) -> tuple[Operation, ...]:
-        return decode_operations(model, layout, kernels, float(sequences), context_tokens)
+        return decode_operations(kernels.shard, float(sequences), context_tokens)
 
     def from_on(picked: Callable[[Operation], bool]) -> int | None:
         return smallest(lambda count: work(filter(picked, of(count)), kernels).compute_bound)

@@ -1,8 +1,7 @@
 """The measured constants of one GPU, chosen for one engine and precision plan, and the time of each operation.
 
 A row is looked for in this order: the engine's own on this GPU, another engine's on this GPU, the assumed set of
-the GPU's architecture. What was chosen is remembered, so that a result can list which constants were measured and
-which borrowed.
+the GPU's architecture. `choices` says which constants were measured and which borrowed.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from sizing.model.architecture import Layout
 from sizing.model.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric
-from sizing.model.extras import NOTHING, Extras
 from sizing.model.operation import Operation
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
+from sizing.model.shard import Shard
 from sizing.replica import roofline
 from sizing.replica import roofline as network
 from sizing.replica.replica import Replica
@@ -58,26 +58,20 @@ class Choice:
 
 @dataclass
 class Kernels:
-    """Constants of one GPU for one engine and plan. `seconds` times any operation; `used` remembers what it took."""
+    """Constants of one GPU for what a replica runs on it under one engine. `seconds` times any operation."""
 
     gpu: Gpu
     assumptions: Assumptions
     borrowed: Callable[[str], AssumedEfficiency | None]
     engine: str
-    settings: EngineSettings
-    plan: PrecisionPlan
-    extras: Extras = NOTHING
-    used: dict[tuple[str, str], Choice] = field(default_factory=dict)
+    shard: Shard
     _picked: dict[tuple[Any, ...], Choice] = field(default_factory=dict)
     _timers: dict[str, Callable[[Operation], Numeric]] = field(init=False)
 
     @classmethod
     def of(cls, replica: Replica, data: Data) -> Kernels:
         """The constants of a replica."""
-        service, gpu = replica.service, replica.gpu_type.gpu
-        return cls(
-            gpu, data.assumptions, data.borrowed, service.engine.name, replica.settings, replica.plan, service.extras
-        )
+        return cls(replica.gpu_type.gpu, data.assumptions, data.borrowed, replica.service.engine.name, replica.shard)
 
     def __post_init__(self) -> None:
         """Bind each rule to its timer."""
@@ -95,11 +89,24 @@ class Kernels:
             "high_throughput": self._dispatch_by_node,
         }
 
+    @property
+    def settings(self) -> EngineSettings:
+        """The settings of the engine."""
+        return self.shard.settings
+
+    @property
+    def plan(self) -> PrecisionPlan:
+        """The formats of weights, cache and products."""
+        return self.shard.plan
+
     @cached_property
     def draft(self) -> Kernels:
         """The constants of what drafts: the same GPU and engine, weights in the draft's own format."""
-        assert self.plan.draft is not None
-        return replace(self, plan=self.plan.draft, extras=NOTHING, used={}, _picked={})
+        return replace(self, shard=self.shard.draft, _picked={})
+
+    def at(self, layout: Layout) -> Kernels:
+        """The same constants for another depth of the pipeline."""
+        return replace(self, shard=replace(self.shard, layout=layout))
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
@@ -126,6 +133,13 @@ class Kernels:
         gap_s = self.settings.host.per_kernel_us * MICRO
         return np.where(np.asarray(busy_s) > 0, busy_s + gap_s, 0.0) if gap_s else busy_s
 
+    def choices(self, found: Iterable[Operation]) -> dict[tuple[str, str], Choice]:
+        """The rows that operations are timed by, in their order, each by its operation and the precision that it wants."""
+        fresh = replace(self, _picked={})
+        for operation in found:
+            fresh.seconds(operation)
+        return {(name, wanted[0]): choice for (name, wanted, *_), choice in fresh._picked.items()}
+
     # --- choosing rows -------------------------------------------------------------------------------------------
 
     def _choose(
@@ -141,7 +155,6 @@ class Kernels:
         memo = (operation, wanted, *key)
         if memo not in self._picked:
             self._picked[memo] = self._search(operation, wanted, distance, accept)
-            self.used[operation, wanted[0]] = self._picked[memo]
         return self._picked[memo]
 
     def _search(

@@ -15,6 +15,7 @@ from sizing.model.extras import Extras
 from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
 from sizing.model.service import Service
+from sizing.model.shard import Shard
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu, GpuType
@@ -42,19 +43,14 @@ class Replica:
     plan: PrecisionPlan
     memory: MemoryUse
 
+    @property
+    def shard(self) -> Shard:
+        """What its GPUs hold and run."""
+        return Shard(self.service.model, self.layout, self.settings, self.plan, self.service.extras)
+
     def memory_at(self, tokens: int) -> MemoryUse:
         """Memory where sequences have up to `tokens` tokens."""
-        service = self.service
-        return memory.use(
-            service.model,
-            self.gpu_type.gpu,
-            self.layout,
-            self.plan,
-            self.settings,
-            max_model_len=tokens,
-            cuda_graphs_gib=service.serving.cuda_graphs_gib,
-            extras=service.extras,
-        )
+        return memory.use(self.shard, self.gpu_type.gpu, tokens, self.service.serving.cuda_graphs_gib)
 
     def longest_that_fits(self) -> int:
         """Tokens of the longest sequence that alone fits the cache, at most the model's maximum; found by bisection."""
@@ -91,7 +87,7 @@ def of(
     refused = next(_refusals(laid, gpu_type.gpu, layout, resolved, plan), None) or _unchunked(laid, resolved)
     if refused is not None:
         return Refusal(gpu_type, plan.weight_format, layout, *refused)
-    return fitting(_replica(laid, gpu_type, precision_name, layout, resolved, plan))
+    return fitting(laid_out(laid, gpu_type, precision_name, resolved, plan, layout))
 
 
 def unchecked(
@@ -100,19 +96,13 @@ def unchecked(
     """The replica of a service on one layout whatever is against it; and why hardware or engine refuse it: (reason, detail)."""
     laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name, data)
     refused = tuple(_refusals(laid, gpu_type.gpu, layout, resolved, plan))
-    return _replica(laid, gpu_type, precision_name, layout, resolved, plan), refused
+    return laid_out(laid, gpu_type, precision_name, resolved, plan, layout), refused
 
 
 def with_extras(replica: Replica, extras: Extras) -> Replica:
     """The same replica with other extras, and the memory that they leave."""
-    return _replica(
-        replace(replica.service, extras=extras),
-        replica.gpu_type,
-        replica.precision,
-        replica.layout,
-        replica.settings,
-        replica.plan,
-    )
+    other = replace(replica, service=replace(replica.service, extras=extras))
+    return replace(other, memory=other.memory_at(other.service.max_model_len))
 
 
 def fitting(replica: Replica) -> Replica | Refusal:
@@ -215,24 +205,17 @@ def _resolved(
     return service if extras is service.extras else replace(service, extras=extras), resolved, plan
 
 
-def _replica(
+def laid_out(
     service: Service,
     gpu_type: GpuType,
     precision_name: str | None,
-    layout: Layout,
     resolved: EngineSettings,
     plan: PrecisionPlan,
+    layout: Layout,
 ) -> Replica:
-    used = memory.use(
-        service.model,
-        gpu_type.gpu,
-        layout,
-        plan,
-        resolved,
-        max_model_len=service.max_model_len,
-        cuda_graphs_gib=service.serving.cuda_graphs_gib,
-        extras=service.extras,
-    )
+    """The replica of a service with settings and formats as they are given, and the memory that they leave."""
+    shard = Shard(service.model, layout, resolved, plan, service.extras)
+    used = memory.use(shard, gpu_type.gpu, service.max_model_len, service.serving.cuda_graphs_gib)
     return Replica(service, gpu_type, precision_name, layout, resolved, plan, used)
 
 

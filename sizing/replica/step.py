@@ -6,20 +6,19 @@ layout, so that closed form and simulator can look a step up; both read the same
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sizing.model import architecture, exchange, memory, operations
-from sizing.model.architecture import Layout
 from sizing.model.attention.terms import Numeric
-from sizing.model.extras import work
+from sizing.model.extras import adapters, drafts, images
 from sizing.model.operation import Operation, unevenly
+from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
-from sizing.specs.engine import EngineSettings, FrontEnd, HostTime
-from sizing.specs.model import Model
+from sizing.specs.engine import FrontEnd, HostTime
 from sizing.specs.units import GIGA, MICRO, MILLI
 
 GRID_POINTS_PER_OCTAVE = 8
@@ -47,6 +46,16 @@ class Batch:
     prefill_tokens: Numeric = 0.0
     prefill_prior_tokens: Numeric = 0.0
     finishing: Numeric = 0.0
+
+    @property
+    def decodes(self) -> bool:
+        """Whether any sequence decodes."""
+        return bool(np.any(np.asarray(self.decode_sequences) > 0))
+
+    @property
+    def prefills(self) -> bool:
+        """Whether any prompt is prefilled."""
+        return bool(np.any(np.asarray(self.prefill_sequences) > 0))
 
     def tokens(self, verified: int = 1) -> Numeric:
         """Tokens in the step; a sequence that decodes has one, or all that are verified."""
@@ -114,9 +123,9 @@ def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric, microbatches
     return np.maximum(gpu_s, taken) if host.overlapped else gpu_s + taken
 
 
-def launch_s(model: Model, settings: EngineSettings) -> float:
+def launch_s(shard: Shard) -> float:
     """Seconds that launching all layers of a step takes that no CUDA graph holds."""
-    return MICRO * settings.host.eager_layer_us * len(model.layers)
+    return MICRO * shard.settings.host.eager_layer_us * len(shard.model.layers)
 
 
 def launched_s(gpu_s: Numeric, launching_s: float, captured_tokens: int, tokens: Numeric) -> Numeric:
@@ -130,66 +139,73 @@ def front_end_s(front_end: FrontEnd, prompt_tokens: Numeric) -> Numeric:
     return MILLI * front_end.per_request_ms + MICRO * front_end.per_prompt_token_us * prompt_tokens
 
 
-def batch_operations(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> tuple[Operation, ...]:
-    """Return every operation of the model in a step over one replica, in the order of the four builders, then adapters."""
-    plan, settings, extras, dp = kernels.plan, kernels.settings, kernels.extras, layout.dp
+def batch_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
+    """Every operation of the model in a step over one replica, in the order of the four builders, then adapters and images."""
+    extras, dp = shard.extras, shard.layout.dp
     rank, tokens = batch.fullest(dp), batch.tokens(extras.verified)
     on_rank = rank.tokens(extras.verified)
-    found = unevenly(lambda n: operations.body(model, layout, settings, plan, n), tokens, on_rank, dp)
-    found += operations.head(model, layout, settings, plan, rank.rows(extras.verified) * dp)
+    found = unevenly(lambda n: operations.body(shard, n), tokens, on_rank, dp)
+    found += operations.head(shard, rank.rows(extras.verified) * dp)
     decoding, prompts = rank.decode_sequences * dp, rank.prefill_sequences * dp
-    if np.any(np.asarray(batch.decode_sequences) > 0):
-        found += operations.decode_attention(
-            model, layout, plan, decoding, batch.decode_context_tokens, extras.verified
-        )
-        found += exchange.parts_joined(model, layout, decoding, extras.verified)
-    if np.any(np.asarray(batch.prefill_sequences) > 0):
-        found += operations.prefill_attention(
-            model, layout, plan, prompts, batch.prefill_tokens, batch.prefill_prior_tokens
-        )
+    if batch.decodes:
+        found += operations.decode_attention(shard, decoding, batch.decode_context_tokens)
+        found += exchange.parts_joined(shard, decoding)
+    if batch.prefills:
+        found += operations.prefill_attention(shard, prompts, batch.prefill_tokens, batch.prefill_prior_tokens)
     if extras.adapters is not None:
-        adapters = extras.adapters
-        found += unevenly(lambda n: work.adapter_operations(model, layout, adapters, n), tokens, on_rank, dp)
-    if extras.encoder is not None and np.any(np.asarray(batch.prefill_sequences) > 0):
-        found += work.encoder_operations(extras.encoder, plan, rank.prefill_sequences)
+        of_all = extras.adapters
+        found += unevenly(lambda n: adapters.operations(shard, of_all, n), tokens, on_rank, dp)
+    if extras.encoder is not None and batch.prefills:
+        found += images.operations(extras.encoder, shard.plan, rank.prefill_sequences)
     return found
 
 
-def draft_operations(layout: Layout, kernels: Kernels, batch: Batch) -> tuple[Operation, ...]:
-    """Return every operation of what drafts in a step, to be timed by the draft's own kernels; none without one."""
-    draft, plan, settings, dp = kernels.extras.draft, kernels.plan.draft, kernels.settings, layout.dp
-    if draft is None or plan is None:
+def every_operation(shard: Shard) -> tuple[Operation, ...]:
+    """One operation of every kind that a step of a shard may have, in the order of `curves`; what drafts left out."""
+    ranks = float(shard.layout.dp)
+    found = list(operations.split_body(shard, ranks))
+    if shard.extras.adapters is not None:
+        found += adapters.operations(shard, shard.extras.adapters, ranks)
+    if shard.layout.dp > 1:
+        found.sort(key=lambda operation: operation.of_all)
+    found += operations.head(shard, ranks)
+    found += operations.decode_attention(shard, ranks, 1.0)
+    found += operations.prefill_attention(shard, ranks, 1.0, 0.0)
+    if shard.extras.encoder is not None:
+        found += images.operations(shard.extras.encoder, shard.plan, 1.0)
+    return (*found, *exchange.parts_joined(shard, ranks), *exchange.pipeline_sends(shard, ranks))
+
+
+def draft_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
+    """Every operation of what drafts in a step, to be timed by the draft's own kernels; none without one."""
+    draft, dp = shard.extras.draft, shard.layout.dp
+    if draft is None:
         return ()
-    rank, verified = batch.fullest(dp), kernels.extras.verified
-    found = unevenly(
-        lambda n: work.draft_body(draft, layout, settings, plan, n), batch.tokens(verified), rank.tokens(verified), dp
-    )
+    own, rank, verified = shard.draft, batch.fullest(dp), shard.extras.verified
+    found = unevenly(lambda n: drafts.body(draft, own, n), batch.tokens(verified), rank.tokens(verified), dp)
     decoding, prompts = rank.decode_sequences * dp, rank.prefill_sequences * dp
-    if np.any(np.asarray(batch.decode_sequences) > 0):
-        found += work.draft_again(draft, layout, settings, plan, decoding)
-        found += work.draft_attention(draft, layout, settings, plan, decoding, batch.decode_context_tokens)
-    if np.any(np.asarray(batch.prefill_sequences) > 0):
-        found += work.draft_prefill(
-            draft, layout, settings, plan, prompts, batch.prefill_tokens, batch.prefill_prior_tokens
-        )
+    if batch.decodes:
+        found += drafts.further(draft, own, decoding)
+        found += drafts.decode_attention(draft, own, decoding, batch.decode_context_tokens)
+    if batch.prefills:
+        found += drafts.prefill_attention(draft, own, prompts, batch.prefill_tokens, batch.prefill_prior_tokens)
     return found
 
 
-def step(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> Step:
+def step(kernels: Kernels, batch: Batch) -> Step:
     """Time one step of one batch exactly. With a pipeline this is one pass of one microbatch through all stages."""
-    parts = [(batch_operations(model, layout, kernels, batch), kernels)]
-    if kernels.plan.draft is not None:
-        parts.append((draft_operations(layout, kernels, batch), kernels.draft))
+    shard, settings = kernels.shard, kernels.settings
+    parts = [(batch_operations(shard, batch), kernels)]
+    if shard.extras.draft is not None:
+        parts.append((draft_operations(shard, batch), kernels.draft))
     timed = tuple(_timed(operation, by) for found, by in parts for operation in found)
     gpu_s = sum(operation.seconds for operation in timed)
-    prefills = bool(np.any(np.asarray(batch.prefill_sequences) > 0))
-    rank, captured = batch.fullest(layout.dp), kernels.settings.captured_prefill_tokens
-    on_rank = rank.tokens(kernels.extras.verified)
-    launching_s = launch_s(model, kernels.settings) if prefills and on_rank > captured else 0.0
+    rank, captured = batch.fullest(shard.layout.dp), settings.captured_prefill_tokens
+    on_rank = rank.tokens(shard.extras.verified)
+    launching_s = launch_s(shard) if batch.prefills and on_rank > captured else 0.0
     busy_s = launched_s(gpu_s, launching_s, captured, on_rank)
     sequences = rank.decode_sequences + rank.prefill_sequences
-    host = kernels.settings.host
-    total_s = float(with_host_s(busy_s, host, sequences))
+    total_s = float(with_host_s(busy_s, settings.host, sequences))
     # A pass runs on one stage after another, so the peaks of pp stages are not all offered at once.
     flops_s = sum(float(o.flops) * o.count / by.peak(by.compute_precision(o)) for found, by in parts for o in found)
     bytes_s = sum(float(o.bytes) * o.count for found, _ in parts for o in found) / kernels.bandwidth_bytes_per_s
@@ -197,7 +213,7 @@ def step(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> Step:
         operations=timed,
         gpu_s=gpu_s,
         launch_s=launching_s,
-        host_s=float(host_s(host, sequences)),
+        host_s=float(host_s(settings.host, sequences)),
         total_s=total_s,
         mbu=bytes_s / total_s,
         mfu=flops_s / total_s,
@@ -222,7 +238,7 @@ def bound(compute_s: float, memory_s: float, seconds: float) -> str:
     return "compute" if compute_s > memory_s else "memory"
 
 
-def gpu_seconds(found: tuple[Operation, ...], kernels: Kernels) -> Numeric:
+def gpu_seconds(found: Iterable[Operation], kernels: Kernels) -> Numeric:
     """Seconds of operations on the GPU, summed; arrays where the operations carry arrays."""
     total: Numeric = 0.0
     for operation in found:
@@ -269,8 +285,6 @@ def token_grid() -> NDArray[np.float64]:
 
 
 def curves(
-    model: Model,
-    layout: Layout,
     kernels: Kernels,
     *,
     context_tokens: float,
@@ -278,169 +292,137 @@ def curves(
     chunk_tokens: float,
     cached_tokens: float = 0.0,
 ) -> Curves:
-    """Tabulate a layout's step time for sequences at a mean context and prompts prefilled `chunk_tokens` at a time.
+    """Tabulate the step time for sequences at a mean context and prompts prefilled `chunk_tokens` at a time.
 
     `cached_tokens` of a prompt are there already. A layout of one stage; `at_depth` adds what the stages of a pipeline send
     each other.
     """
-    plan, settings = kernels.plan, kernels.settings
+    shard, settings = kernels.shard, kernels.settings
     grid = token_grid()
-    body_s, shared_s = body_tables(
-        model, layout, kernels, grid, lambda n: operations.split_body(model, layout, settings, plan, n)
-    )
-    head_s = np.asarray(gpu_seconds(operations.head(model, layout, settings, plan, grid * layout.dp), kernels))
-    decode_floor_s, decode_slope_s = _decode_s(model, layout, kernels, context_tokens)
+    everyone = grid * shard.layout.dp
+    body_s, shared_s = body_tables(kernels, grid, lambda n: operations.split_body(shard, n))
+    head_s = np.asarray(gpu_seconds(operations.head(shard, everyone), kernels))
+    decode_floor_s, one_s = (decode_attention_s(kernels, n * shard.layout.dp, context_tokens) for n in (1e-9, 1.0))
     return Curves(
         grid=grid,
         body_s=body_s,
         head_s=head_s,
-        decode_floor_s=decode_floor_s,
-        decode_slope_s=decode_slope_s,
-        prompt_attention_s=_prompt_s(model, layout, kernels, prompt_tokens, chunk_tokens, cached_tokens)
-        + encoder_s(layout, kernels),
+        decode_floor_s=float(decode_floor_s),
+        decode_slope_s=float(one_s - decode_floor_s),
+        prompt_attention_s=_prompt_s(kernels, prompt_tokens, chunk_tokens, cached_tokens) + encoder_s(kernels),
         host=settings.host,
-        front_end_s=float(front_end_s(front_end(model, layout, kernels), prompt_tokens)),
-        launch_s=launch_s(model, settings),
+        front_end_s=float(front_end_s(front_end(kernels), prompt_tokens)),
+        launch_s=launch_s(shard),
         captured_tokens=settings.captured_prefill_tokens,
-        verified=kernels.extras.verified,
-        again_s=again_s(layout, kernels, grid * layout.dp),
-        joined_s=joined_s(model, layout, kernels, grid * layout.dp),
+        verified=shard.extras.verified,
+        again_s=again_s(kernels, everyone),
+        joined_s=joined_s(kernels, everyone),
         shared_s=shared_s,
     )
 
 
+Table = NDArray[np.float64]
+
+
 def body_tables(
-    model: Model,
-    layout: Layout,
-    kernels: Kernels,
-    tokens: NDArray[np.float64],
-    build: Callable[[NDArray[np.float64]], tuple[Operation, ...]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return the seconds of a body that `build` makes, and of what runs beside it: a rank's own, over its tokens, and those that all
+    kernels: Kernels, tokens: Table, build: Callable[[Table], tuple[Operation, ...]]
+) -> tuple[Table, Table | None]:
+    """The seconds of a body that `build` makes, and of what runs beside it: a rank's own, over its tokens, and those that all
     ranks share, over the tokens of all. One rank has everything in the first; there is no second.
     """
-    if layout.dp == 1:
-        return np.asarray(gpu_seconds(build(tokens), kernels)) + beside_s(model, layout, kernels, tokens), None
-    own = tuple(o for o in build(tokens * layout.dp) if not o.of_all)
-    shared = tuple(o for o in build(tokens) if o.of_all)
-    own_s = np.asarray(gpu_seconds(own, kernels)) + beside_s(model, layout, kernels, tokens * layout.dp, of_all=False)
-    return own_s, beside_s(model, layout, kernels, tokens, of_all=True) + gpu_seconds(shared, kernels)
+    dp = kernels.shard.layout.dp
+
+    def seconds(at: Table, of_all: bool | None) -> Table:
+        found = (o for o in build(at) if of_all in (None, o.of_all))
+        return np.asarray(gpu_seconds(found, kernels)) + _beside_s(kernels, at, of_all)
+
+    return (seconds(tokens, None), None) if dp == 1 else (seconds(tokens * dp, False), seconds(tokens, True))
 
 
-def beside_s(
-    model: Model, layout: Layout, kernels: Kernels, tokens: NDArray[np.float64], of_all: bool | None = None
-) -> NDArray[np.float64]:
-    """Seconds that adapters and the first pass of what drafts add to a step of so many tokens; or of it what is `of_all` or not."""
-    extras, total = kernels.extras, np.zeros_like(tokens)
-    if extras.adapters is not None:
-        found = work.adapter_operations(model, layout, extras.adapters, tokens)
-        total = total + gpu_seconds(tuple(o for o in found if of_all in (None, o.of_all)), kernels)
-    if extras.draft is not None:
-        by = kernels.draft
-        found = work.draft_body(extras.draft, layout, by.settings, by.plan, tokens)
-        total = total + gpu_seconds(tuple(o for o in found if of_all in (None, o.of_all)), by)
+def _beside_s(kernels: Kernels, tokens: Table, of_all: bool | None) -> Table:
+    """Seconds that adapters and the first pass of what drafts add to a step; or of it what is `of_all` or not."""
+    shard, total = kernels.shard, np.zeros_like(tokens)
+    if shard.extras.adapters is not None:
+        found = adapters.operations(shard, shard.extras.adapters, tokens)
+        total = total + gpu_seconds((o for o in found if of_all in (None, o.of_all)), kernels)
+    if shard.extras.draft is not None:
+        found = drafts.body(shard.extras.draft, kernels.draft.shard, tokens)
+        total = total + gpu_seconds((o for o in found if of_all in (None, o.of_all)), kernels.draft)
     return total
 
 
-def again_s(layout: Layout, kernels: Kernels, sequences: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Seconds that what drafts takes for so many decoding sequences beyond its first pass; None where nothing drafts."""
-    if kernels.extras.draft is None:
+def again_s(kernels: Kernels, sequences: Table) -> Table | None:
+    """Seconds that what drafts takes for decoding sequences beyond its first pass; None where nothing drafts."""
+    draft = kernels.shard.extras.draft
+    if draft is None:
         return None
     by = kernels.draft
-    found = work.draft_again(kernels.extras.draft, layout, by.settings, by.plan, sequences)
-    return np.zeros_like(sequences) + gpu_seconds(found, by)
+    return np.zeros_like(sequences) + gpu_seconds(drafts.further(draft, by.shard, sequences), by)
 
 
-def joined_s(
-    model: Model, layout: Layout, kernels: Kernels, sequences: NDArray[np.float64]
-) -> NDArray[np.float64] | None:
-    """Seconds in which GPUs with parts of one cache exchange what they found of so many sequences; None where caches are whole."""
-    if layout.cache_parts == 1:
+def joined_s(kernels: Kernels, sequences: Table) -> Table | None:
+    """Seconds in which GPUs with parts of one cache exchange what they found of sequences; None where caches are whole."""
+    if kernels.shard.layout.cache_parts == 1:
         return None
-    found = exchange.parts_joined(model, layout, sequences, kernels.extras.verified)
-    return np.zeros_like(sequences) + gpu_seconds(found, kernels)
+    return np.zeros_like(sequences) + gpu_seconds(exchange.parts_joined(kernels.shard, sequences), kernels)
 
 
-def encoder_s(layout: Layout, kernels: Kernels) -> float:
+def encoder_s(kernels: Kernels) -> float:
     """Seconds that the images of one prompt take in the encoder."""
-    encoder = kernels.extras.encoder
+    encoder = kernels.shard.extras.encoder
     if encoder is None:
         return 0.0
-    return float(np.asarray(gpu_seconds(work.encoder_operations(encoder, kernels.plan, 1.0), kernels)))
+    return float(np.asarray(gpu_seconds(images.operations(encoder, kernels.plan, 1.0), kernels)))
 
 
-def front_end(model: Model, layout: Layout, kernels: Kernels) -> FrontEnd:
-    """Return what a request takes outside the steps, with the way back of the cache that is restored from host memory.
+def front_end(kernels: Kernels) -> FrontEnd:
+    """What a request takes outside the steps, with the way back of the cache that is restored from host memory.
 
     Each GPU restores its own share over its own PCIe link, while others' steps go on.
     """
-    settings, cached = kernels.settings, kernels.extras.cached
+    shard, settings, cached = kernels.shard, kernels.settings, kernels.shard.extras.cached
     if not cached.restored:
         return settings.front_end
     pcie = kernels.assumptions.link_efficiency * kernels.gpu.datasheet.node.pcie_gb_per_s_per_direction * GIGA
-    per_token, _ = max(
-        memory.rate_bytes(model, stage, layout, kernels.plan)
-        for stage in architecture.stages(model, layout.pp, settings.pp_remainder)
-    )
+    per_token, _ = max(memory.rate_bytes(shard, stage) for stage in shard.stages)
     restore_us = cached.brought * per_token / (cached.restore_bytes_per_s or pcie) / MICRO
     more = settings.front_end.per_prompt_token_us + restore_us
     return settings.front_end.model_copy(update={"per_prompt_token_us": more})
 
 
-def at_depth(split: Curves, model: Model, layout: Layout, kernels: Kernels) -> Curves:
-    """Return the curves of a layout from those of its split at one stage: a pipeline adds its sends and uneven stages."""
-    sends_s = gpu_seconds(exchange.pipeline_sends(model, layout, split.grid * layout.dp), kernels)
-    largest, last = architecture.stage_shares(model, layout.pp, kernels.settings.pp_remainder)
+def at_depth(split: Curves, kernels: Kernels) -> Curves:
+    """The curves of a layout from those of its split at one stage: a pipeline adds its sends and uneven stages."""
+    shard = kernels.shard
+    sends_s = gpu_seconds(exchange.pipeline_sends(shard, split.grid * shard.layout.dp), kernels)
+    largest, last = architecture.stage_shares(shard.model, shard.layout.pp, shard.settings.pp_remainder)
     return replace(split, body_s=split.body_s + sends_s, largest_stage=largest, last_stage=last)
 
 
-def _decode_s(model: Model, layout: Layout, kernels: Kernels, context_tokens: float) -> tuple[float, float]:
-    """Return decode attention's floor and its slope a sequence of a rank."""
-    sequences = np.array([1e-9, 1.0])
-    taken_s = decode_attention_s(model, layout, kernels, sequences * layout.dp, context_tokens)
-    floor_s, one_s = np.broadcast_to(np.asarray(taken_s), sequences.shape)
-    return float(floor_s), float(one_s - floor_s)
-
-
-def decode_attention_s(
-    model: Model, layout: Layout, kernels: Kernels, sequences: Numeric, context_tokens: Numeric
-) -> Numeric:
+def decode_attention_s(kernels: Kernels, sequences: Numeric, context_tokens: Numeric) -> Numeric:
     """Seconds of a step's decode attention, that of all passes of what drafts too."""
-    extras = kernels.extras
-    found = operations.decode_attention(model, layout, kernels.plan, sequences, context_tokens, extras.verified)
-    taken_s = gpu_seconds(found, kernels)
-    if extras.draft is None:
+    taken_s = gpu_seconds(operations.decode_attention(kernels.shard, sequences, context_tokens), kernels)
+    draft = kernels.shard.extras.draft
+    if draft is None:
         return taken_s
     by = kernels.draft
-    drafted = work.draft_attention(extras.draft, layout, by.settings, by.plan, sequences, context_tokens)
-    return taken_s + gpu_seconds(drafted, by)
+    return taken_s + gpu_seconds(drafts.decode_attention(draft, by.shard, sequences, context_tokens), by)
 
 
-def prefill_attention_s(
-    model: Model, layout: Layout, kernels: Kernels, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
-) -> Numeric:
+def prefill_attention_s(kernels: Kernels, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric) -> Numeric:
     """Seconds of prefill attention, that of what drafts too."""
-    found = operations.prefill_attention(model, layout, kernels.plan, sequences, tokens, prior_tokens)
-    taken_s = gpu_seconds(found, kernels)
-    if kernels.extras.draft is None:
+    taken_s = gpu_seconds(operations.prefill_attention(kernels.shard, sequences, tokens, prior_tokens), kernels)
+    draft = kernels.shard.extras.draft
+    if draft is None:
         return taken_s
     by = kernels.draft
-    drafted = work.draft_prefill(kernels.extras.draft, layout, by.settings, by.plan, sequences, tokens, prior_tokens)
-    return taken_s + gpu_seconds(drafted, by)
+    return taken_s + gpu_seconds(drafts.prefill_attention(draft, by.shard, sequences, tokens, prior_tokens), by)
 
 
-def _prompt_s(
-    model: Model,
-    layout: Layout,
-    kernels: Kernels,
-    prompt_tokens: float,
-    chunk_tokens: float,
-    cached_tokens: float,
-) -> float:
+def _prompt_s(kernels: Kernels, prompt_tokens: float, chunk_tokens: float, cached_tokens: float) -> float:
     """Attention seconds of what is to be prefilled of one prompt, summed over its chunks, on the rank that it is on."""
     starts = np.arange(cached_tokens, prompt_tokens, chunk_tokens)
     sizes = np.minimum(chunk_tokens, prompt_tokens - starts)
-    return float(np.sum(prefill_attention_s(model, layout, kernels, 1.0 * layout.dp, sizes, starts)))
+    return float(np.sum(prefill_attention_s(kernels, 1.0 * kernels.shard.layout.dp, sizes, starts)))
 
 
 def lookup(grid: NDArray[np.float64], seconds: NDArray[np.float64], at: Numeric) -> Numeric:

@@ -29,6 +29,12 @@ class Timed:
     slots_bound: str
 
     @property
+    def borrows(self) -> bool:
+        """Whether an operation is timed by a row that is not of this GPU."""
+        rows = self.kernels.choices(step_model.every_operation(self.kernels.shard)).values()
+        return any(row.borrowed_from for row in rows)
+
+    @property
     def solo_ttft_s(self) -> float:
         """Seconds to the first token of a request that is alone."""
         return float(batching.solo_ttft_s(self.curves, self.batching))
@@ -69,8 +75,9 @@ class Timing:
     def of(self, replica: Replica) -> Timed:
         """A replica with its step times for its service's lengths. Raises UntimedError where the data hold nothing to time it by."""
         service, layout, settings = replica.service, replica.layout, replica.settings
-        kernels, split = self._split(replica)
-        curves = step_model.at_depth(split, service.model, layout, kernels)
+        of_split, split = self._split(replica)
+        kernels = of_split.at(layout)
+        curves = step_model.at_depth(split, kernels)
         by_cache = int(replica.memory_at(service.isl + service.output_tokens).max_concurrency)
         by_engine = settings.max_num_seqs * layout.dp
         to_prefill = service.isl - cached_tokens(service.isl, service.extras.cached.share)
@@ -103,11 +110,9 @@ class Timing:
         split = replace(replica.layout, pp=1)
         key = (replica.gpu_type.id, settings, replica.plan, split, service.extras, service.isl, service.osl)
         if key not in self._splits:
-            kernels = Kernels.of(replica, self.data)
+            kernels = Kernels.of(replica, self.data).at(split)
             cached = cached_tokens(service.isl, service.extras.cached.share)
             curves = step_model.curves(
-                service.model,
-                split,
                 kernels,
                 context_tokens=service.isl + service.osl / 2,
                 prompt_tokens=service.isl,

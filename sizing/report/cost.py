@@ -37,7 +37,7 @@ from sizing.report.documents import Deployment
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.layouts import layout
-from sizing.report.parts.limiting import unmet
+from sizing.report.parts.limiting import suggested, unmet, what_would_help
 from sizing.report.parts.question import inputs
 from sizing.specs.server import NUMBERS
 
@@ -103,12 +103,11 @@ def record(bill: Bill) -> CostReport:
     replica = bill.deployed[0].best.pool.replica if bill.deployed else None
     stated = {**inputs(question, replica), **_inputs(bill, first)}
     if not bill.deployed:
-        nearest = min(bill.priced, key=lambda priced: priced.shortfall)
         return CostReport(
             feasible=False,
             inputs=stated,
             problems=tuple(_problems(bill)),
-            suggestions=unmet(replace(nearest.outcome, suggestions=bill.suggestions)).suggestions,
+            suggestions=tuple(map(suggested, bill.suggestions)),
             assumptions=tuple(assumptions.of_model(question, question.origin.notes)),
         )
     usage, top, found = bill.deployed[0].usage, bill.options[0], question.origin.demanded
@@ -263,8 +262,7 @@ def sections(record: CostReport) -> Iterator[Section]:
     """Yield the answer, the ways to serve side by side, break-even, energy, then sources."""
     if not record.options:
         yield Facts((), "Infeasible: no cost, as no layout meets the demand within the limits")
-        helps = record.suggestions or ("no single change that was tried makes it feasible",)
-        yield Facts((*labelled("Nearest", record.problems), *labelled("What would help", helps)))
+        yield Facts((*labelled("Nearest", record.problems), *what_would_help(record.suggestions)))
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     yield _years(record)

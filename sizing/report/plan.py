@@ -17,6 +17,7 @@ from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import Ranges
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.layouts import layout
+from sizing.report.parts.limiting import what_would_help
 from sizing.report.parts.question import steps_line
 from sizing.report.plan_record import Move, PlanReport, PoolPlan, WorkloadPlan
 from sizing.specs.demand import HOURS_OF_DAY
@@ -25,7 +26,6 @@ from sizing.specs.units import printable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NO_HELP = ("no single change that was tried",)
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MOST_MONTHS_SHOWN = 12
 LEAST_WHOLE = 0.1  # of a whole, that is written without decimals
@@ -65,8 +65,7 @@ def sections(record: PlanReport) -> Iterator[Section]:
     """Yield the answer, how it came about, growth, hours and cloud, then moves and draws."""
     if record.gpus is None:
         yield Facts((), "Infeasible: no plan meets what is asked")
-        helps = labelled("Would help", record.suggestions or NO_HELP)
-        yield Facts((*labelled("Nearest", record.problems), *helps))
+        yield Facts((*labelled("Nearest", record.problems), *what_would_help(record.suggestions)))
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     if record.fleet is None:

@@ -28,7 +28,7 @@ from sizing.report.documents import Users
 from sizing.report.parts import assumptions
 from sizing.report.parts.figures import Latency, latency
 from sizing.report.parts.layouts import sizes
-from sizing.report.parts.limiting import unmet
+from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import demand, habits, inputs
 
 
@@ -222,7 +222,7 @@ def _suggestions(plan: Plan) -> Iterator[str]:
     if plan.unreachable is not None:
         yield "a lower --availability, or better nodes"
     for name, change in plan.suggestions:
-        yield f"{name}: {change.change}: {change.gpus} x {change.gpu} ({change.layout})"
+        yield f"{name}: {suggested(change)}"
 
 
 def _mean_per_s(tenant: Tenant) -> float | None:

@@ -25,11 +25,12 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import number, percent, plural
-from sizing.model import memory
+from sizing.model.extras import NOTHING
 from sizing.replica import intensity
 from sizing.replica import step as step_model
 from sizing.replica.intensity import Crossings, Work
 from sizing.replica.kernels import Kernels
+from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.question import inputs_of_layout, setup
@@ -161,16 +162,17 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
     if faults:
         raise InputError(faults)
     context, batches, prompts = _usual(resolved, sizes)
-    model, layout, kernels = resolved.question.service.model, resolved.layout, resolved.kernels()
+    kernels = resolved.kernels()
     shown = [_decode(size, context) for size in batches] + [_prefill(size) for size in prompts]
-    timed = [(one, step_model.step(model, layout, kernels, one.batch)) for one in shown]
-    found = intensity.crossings(model, layout, kernels, context)
+    timed = [(one, step_model.step(kernels, one.batch)) for one in shown]
+    found = intensity.crossings(kernels, context)
     stated = {
         "context_tokens": context,
         "batches": batches,
         "prompt_tokens": prompts,
         "sequences_that_fit": _sequences_that_fit(resolved, context),
     }
+    operations = [o for one in shown for o in step_model.batch_operations(kernels.shard, one.batch)]
     return RooflineReport(
         inputs={**inputs_of_layout(resolved), **stated},
         roofs=_roofs([step for _, step in timed], kernels),
@@ -179,7 +181,7 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
         operations=tuple(point for one, step in timed for point in _points(one, step, kernels)),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_steps(resolved.question, resolved.replica, kernels),
+            *assumptions.of_steps(resolved.question, resolved.replica, kernels, operations),
         ),
     )
 
@@ -220,17 +222,7 @@ def _prefill(tokens: int) -> _Shown:
 
 def _sequences_that_fit(resolved: Resolved, context_tokens: int) -> float:
     """Return how many sequences of the context the pool of the replica holds."""
-    request = resolved.question
-    used = memory.use(
-        request.service.model,
-        resolved.gpu_type.gpu,
-        resolved.layout,
-        resolved.plan,
-        resolved.settings,
-        max_model_len=context_tokens,
-        cuda_graphs_gib=request.service.serving.cuda_graphs_gib,
-    )
-    return used.max_concurrency
+    return with_extras(resolved.replica, NOTHING).memory_at(context_tokens).max_concurrency
 
 
 def _roofs(timed: Sequence[Step], kernels: Kernels) -> tuple[Roof, ...]:

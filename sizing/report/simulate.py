@@ -191,8 +191,8 @@ def _misses(spread: Spread, limit: dict[str, Any] | None) -> bool:
 def _pools(scenario: Scenario, runs: Runs) -> SimulatedPools | None:
     if scenario.prefill is None or runs.pools is None:
         return None
-    prefill = pools.simulated(scenario.prefill.resolved, scenario.prefill.deployed.replicas, runs.pools.prefill)
-    decode = pools.simulated(scenario.resolved, scenario.deployed.replicas, runs.pools.decode)
+    prefill = pools.simulated(scenario.prefill.resolved, scenario.prefill.deployed.count, runs.pools.prefill)
+    decode = pools.simulated(scenario.resolved, scenario.deployed.count, runs.pools.decode)
     isl, _ = traffic.mean_lengths(scenario.traffic)
     way = pools.transfer_figures(scenario.prefill.transfer, isl)
     return SimulatedPools(prefill, decode, runs.pools.transfer_s / MILLI, way, prefill.gpus / decode.gpus)
@@ -213,7 +213,7 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
     prefix = f"runs.{index}." if len(found) > 1 else ""  # the figures of a single run stand in the record itself
     run = found[index]
     in_flight = load.in_flight or served.requests_per_s * served.latencies_s["e2e"].get("mean", 0.0)
-    at = region(in_flight / scenario.deployed.replicas)
+    at = region(in_flight / scenario.deployed.count)
     paced = load.rate_per_s is not None or load.trace is not None
     offline = not paced and load.in_flight is None  # all at once
     situation = situation_of(question, scenario.resolved.gpu_type.gpu, at)
@@ -237,7 +237,7 @@ def _inputs(scenario: Scenario, runs: Runs) -> dict[str, Any]:
     return {
         "clock": "seconds",
         **inputs_of_layout(scenario.resolved),
-        "replicas": deployed.replicas,
+        "replicas": deployed.count,
         "gpus": scenario.gpus,
         "policies": list(scenario.policies),
         "slots": deployed.rules.slots,
@@ -245,7 +245,7 @@ def _inputs(scenario: Scenario, runs: Runs) -> dict[str, Any]:
         "osl": 0.0 if scenario.resolved.question.service.model.pooled else osl,
         **traffic.lengths(load, sent),
         "load": traffic.load(load, counted=scenario.counted, trace=scenario.trace),
-        "prefix_hit": deployed.prefix_hit,
+        "prefix_hit": deployed.shard.extras.cached.share,
         "routing": scenario.routing if routed else None,
         "seed": load.seed,
         "limit_s": scenario.limit_s,
@@ -255,7 +255,7 @@ def _inputs(scenario: Scenario, runs: Runs) -> dict[str, Any]:
 
 
 def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assumption]:
-    resolved, in_flight, replicas = scenario.resolved, scenario.traffic.in_flight, scenario.deployed.replicas
+    resolved, in_flight, replicas = scenario.resolved, scenario.traffic.in_flight, scenario.deployed.count
     replica = resolved.replica
     yield from assumptions.of_model(resolved.question, resolved.notes)
     yield from assumptions.of_memory(resolved.question, replica)

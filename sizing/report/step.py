@@ -95,7 +95,7 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
         prefill_prior_tokens=float(work.prior),
         finishing=prompts,
     )
-    timed = step_model.step(resolved.question.service.model, resolved.layout, kernels, batch)
+    timed = step_model.step(kernels, batch)
     host = "overlapped" if kernels.settings.host.overlapped else "added"
     return StepReport(
         inputs={**inputs_of_layout(resolved), "batch": work._asdict(), "host": host},
@@ -108,7 +108,9 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
         operations=tuple(_operation(o, timed.gpu_s) for o in timed.operations),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_steps(resolved.question, resolved.replica, kernels),
+            *assumptions.of_steps(
+                resolved.question, resolved.replica, kernels, step_model.batch_operations(kernels.shard, batch)
+            ),
         ),
     )
 

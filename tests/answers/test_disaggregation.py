@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import ask, data, kernels_for, option, real_gpu, real_model, settings_for
+from builders import ask, data, kernels_for, option, real_gpu, real_model
 
 from sizing.answers import pools as disaggregation
 from sizing.answers import pools as pooled
@@ -24,7 +24,7 @@ from sizing.cli.options import with_values
 from sizing.engine import transfer
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
-from sizing.engine.simulation import Deployed, Traffic, simulate
+from sizing.engine.simulation import ReplicaSet, Traffic, simulate
 from sizing.engine.transfer import Handed, Link, Transfer
 from sizing.model import memory
 from sizing.model.architecture import Layout
@@ -53,13 +53,12 @@ def asked(
     )
 
 
-def deployed(replicas: int = 1, tp: int = 1) -> Deployed:
+def deployed(replicas: int = 1, tp: int = 1) -> ReplicaSet:
     """llama-3.1-8b on one H100 under vLLM 0.19."""
     model, gpu, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout(tp=tp)
-    settings = settings_for(model, gpu, layout)
     kernels = kernels_for(model, gpu, layout)
-    used = memory.use(model, gpu, layout, kernels.plan, settings, max_model_len=8192)
-    return Deployed(model, layout, kernels, used, of_engine(settings), replicas)
+    used = memory.use(kernels.shard, gpu, 8192)
+    return ReplicaSet(kernels, used, of_engine(kernels.settings), replicas)
 
 
 def traffic(count: int, rate: float, isl: int = 2000, osl: int = 300, **changes: Any) -> Traffic:
@@ -71,8 +70,7 @@ def traffic(count: int, rate: float, isl: int = 2000, osl: int = 300, **changes:
 
 def test_a_prompt_of_2000_tokens_takes_5_ms_at_50_gb_per_s() -> None:
     """Llama-3-8B in bf16: 32 layers * 8 heads * 128 * 2 * 2 B = 131,072 B a token; * 2,000 = 0.262 GB; / 50 GB/s = 5.24 ms."""
-    model, layout = real_model("llama-3.1-8b"), Layout()
-    per_token, fixed = transfer.cache_rates(model, layout, kernels_for(model, real_gpu("h100-sxm")))
+    per_token, fixed = transfer.cache_rates(kernels_for(real_model("llama-3.1-8b"), real_gpu("h100-sxm")).shard)
     assert (per_token, fixed) == (131_072, 0)
     assert roofline.send_s(per_token * 2000, alpha_s=0.0, bytes_per_s=50e9) == pytest.approx(5.24e-3, rel=1e-3)
 
@@ -82,8 +80,8 @@ def test_the_gpu_with_the_most_to_send_or_take_bounds_the_transfer() -> None:
     gpu = real_gpu("h100-sxm")
 
     def per_token(name: str, prefill: int, decode: int) -> float:
-        one, other = ((Layout(tp=tp), kernels_for(real_model(name), gpu, Layout(tp=tp))) for tp in (prefill, decode))
-        found = transfer.transfer_of(real_model(name), one, other, within_node=True, by_layer=False)
+        one, other = (kernels_for(real_model(name), gpu, Layout(tp=tp)) for tp in (prefill, decode))
+        found = transfer.transfer_of(one, other, within_node=True, by_layer=False)
         return found.bytes_per_token
 
     assert per_token("llama-3.1-8b", 1, 4) == 131_072

@@ -38,7 +38,7 @@ def decoding(model: tuple[str, str, int], sequences: int, context: int, steps: i
 @given(models, st.integers(1, 900), st.integers(1, 12_000))
 def test_a_decode_step_is_the_exact_one(model: tuple[str, str, int], sequences: int, context: int) -> None:
     of = served(model[0], model[1], tp=model[2])
-    wanted = exact.step(of.model, of.layout, of.kernels, exact.Batch(sequences, context)).total_s
+    wanted = exact.step(of.kernels, exact.Batch(sequences, context)).total_s
     got = of.clock.stretch(decoding(model, sequences, context), 1)
     assert got == pytest.approx(wanted, rel=TABLE_TOLERANCE)
 
@@ -60,7 +60,7 @@ def test_unequal_contexts_cost_their_sum(model: tuple[str, str, int], contexts: 
 def test_a_prefill_step_is_the_exact_one(model: tuple[str, str, int], new: int, prior: int) -> None:
     of = served(model[0], model[1], tp=model[2])
     batch = exact.Batch(prefill_sequences=1, prefill_tokens=new, prefill_prior_tokens=prior, finishing=1)
-    wanted = exact.step(of.model, of.layout, of.kernels, batch).total_s
+    wanted = exact.step(of.kernels, batch).total_s
     got, extra_s = of.clock.step([Piece(0, float(new), float(prior))], Batch(windows_of(of.model)), False)
     assert extra_s == 0.0
     assert got == pytest.approx(wanted, rel=TABLE_TOLERANCE)
@@ -72,7 +72,7 @@ def test_a_mixed_step_is_the_exact_one(
 ) -> None:
     of = served(model[0], model[1], tp=model[2])
     together = exact.Batch(sequences, context, prompts, new, 0.0, prompts)
-    wanted = exact.step(of.model, of.layout, of.kernels, together).total_s
+    wanted = exact.step(of.kernels, together).total_s
     pieces = [Piece(1000 + number, float(new), 0.0) for number in range(prompts)]
     got, _ = of.clock.step(pieces, decoding(model, sequences, context), True)
     assert got == pytest.approx(wanted, rel=TABLE_TOLERANCE)
@@ -139,7 +139,7 @@ def test_two_stages_serve_a_batch_no_slower_than_twice_one_pass_of_half(sequence
     batch = Batch()
     for number in range(2 * sequences):
         batch.join(number, float(context), 100)
-    half = exact.step(of.model, of.layout, of.kernels, exact.Batch(sequences, context)).total_s
+    half = exact.step(of.kernels, exact.Batch(sequences, context)).total_s
     got = of.clock.stretch(batch, 1)
     assert half * (1 - TABLE_TOLERANCE) <= got <= 2 * half
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.engine import run
-from sizing.engine.batch import Batch, Piece, Pool
+from sizing.engine.batch import Batch, KvCache, Piece
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
 from sizing.engine.scheduler import Scheduler
@@ -148,7 +148,7 @@ def test_jumping_is_exact_in_ticks(
             requests,
             TickClock(2.0, 1.5, chunks),
             Rules(slots, units_per_request=1.0, most_prefilling=most_prefilling, budget=budget),
-            Pool(math.inf, 0.0, 1),
+            KvCache(math.inf, 0.0, 1),
             Batch(),
             units=lambda _: float(chunks),
             one_by_one=one_by_one,

@@ -15,18 +15,18 @@ from sizing.answers.search import search
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.run import ROUTINGS
-from sizing.engine.simulation import Deployed, Served, Traffic, simulate
+from sizing.engine.simulation import ReplicaSet, Served, Traffic, set_of, simulate
 from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.specs.workload import Tokens
 
 
 @cache
-def deployed(replicas: int = 1) -> Deployed:
+def deployed(replicas: int = 1) -> ReplicaSet:
     model, card, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout()
     kernels = kernels_for(model, card, layout)
-    used = memory.use(model, card, layout, kernels.plan, kernels.settings, max_model_len=4096)
-    return Deployed(model, layout, kernels, used, of_engine(kernels.settings), replicas)
+    used = memory.use(kernels.shard, card, 4096)
+    return ReplicaSet(kernels, used, of_engine(kernels.settings), replicas)
 
 
 LOAD = Traffic(Lengths(500), Lengths(100), 400, longest=4096)
@@ -35,7 +35,7 @@ LOAD = Traffic(Lengths(500), Lengths(100), 400, longest=4096)
 def running(served: Served) -> float:
     """Mean number of requests between being let in and their last token, from their own times (no front end)."""
     requests = served.requests
-    clock = kernels_for(deployed().model, real_gpu("h100-sxm"), Layout()).settings.front_end
+    clock = kernels_for(deployed().shard.model, real_gpu("h100-sxm"), Layout()).settings.front_end
     outside_s = clock.per_request_ms / 1e3 + 500 * clock.per_prompt_token_us / 1e6
     left = np.asarray(requests.finished) - outside_s - np.asarray(requests.admitted)
     return float(left.sum()) / served.duration_s
@@ -131,10 +131,7 @@ def test_what_estimate_simulates_is_what_a_long_run_measures(
     assert outcome.best is not None and outcome.best.pool.count == 1
     short = verify.simulated(outcome.best, request).run
     assert short is not None
-    chosen = outcome.best.pool.replica
-    engine = Deployed(
-        request.service.model, chosen.layout, outcome.best.pool.load.kernels, chosen.memory, of_engine(chosen.settings)
-    )
+    engine = set_of(outcome.best.pool.load)
     long = simulate(engine, Traffic(Lengths(tokens.isl), Lengths(tokens.osl), 12_000, rate_per_s=rate, longest=request.service.max_model_len, warm_up=1500, cool_down=700, exact_rate=True, seed=7))  # fmt: skip
     for name in ("itl", "ttft", "e2e"):
         assert short.latencies_s[name]["mean"] == pytest.approx(long.latencies_s[name]["mean"], rel=0.015)

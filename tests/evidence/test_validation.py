@@ -298,7 +298,7 @@ def test_requests_beyond_the_positions_are_predicted_as_with_scaled_ones() -> No
     assert resolve(replace(row, isl=1948)).notes == ()
     case = resolve(replace(row, isl=1949))
     assert case.notes == ("requests beyond the 2,048 positions of EleutherAI/gpt-j-6b: scaled",)
-    assert case.deployed.model.max_position == 2049
+    assert case.deployed.shard.model.max_position == 2049
     half, whole = (predict(resolve(replace(row, isl=isl))).values["ttft_ms"] for isl in (4000, 8000))
     assert whole > 2 * half  # twice the tokens through the matrices, four times the attention
     assert predict_row(replace(row, isl=8093)).skipped is not None  # 8,193 tokens; 4 x 2,048 = 8,192

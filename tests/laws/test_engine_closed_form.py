@@ -14,7 +14,7 @@ import pytest
 from builders import ask, data, option, real_model
 from engine_builders import run_open, store
 
-from sizing.engine import rules, simulation
+from sizing.engine import simulation
 from sizing.engine.requests import Arrivals, arrival_times
 from sizing.replica import batching
 from sizing.replica import replica as candidates
@@ -67,16 +67,7 @@ class Compared:
         """Mean TTFT and ITL of the simulator, ramp and drain left out."""
         times = arrival_times(REQUESTS, rate, arrivals, np.random.default_rng(1)).tolist()
         requests = store(times, [self.isl] * REQUESTS, [self.osl] * REQUESTS)
-        (replica,) = simulation.schedulers(
-            real_model(self.model_name),
-            self.replica.layout,
-            self.load.kernels,
-            self.replica.memory,
-            rules.of_engine(self.replica.settings),
-            requests,
-            count=1,
-            longest=self.isl + self.osl,
-        )
+        (replica,) = simulation.schedulers(simulation.set_of(self.load), requests, longest=self.isl + self.osl)
         run_open(replica)
         steady = slice(REQUESTS // 5, REQUESTS * 9 // 10)
         arrival, first, finished = (

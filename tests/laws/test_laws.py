@@ -35,6 +35,7 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import engines, gpus
 from sizing.model import architecture, memory, operations, precision
 from sizing.model.architecture import Layout
+from sizing.model.shard import Shard
 from sizing.replica import batching, replica, roofline
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica
@@ -60,7 +61,7 @@ BATCHES = st.builds(
 
 
 def seconds(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> float:
-    return step(model, layout, kernels, batch).total_s
+    return step(replace(kernels, shard=replace(kernels.shard, model=model, layout=layout)), batch).total_s
 
 
 @cache
@@ -185,7 +186,8 @@ def test_fewer_bits_never_weigh_more(model: str) -> None:
     names = [name for name in BY_BITS if name != "mxfp4"]
     stage = architecture.whole(spec)
     weights = [
-        memory.weight_bytes(spec, stage, Layout(), plan_for(spec, gpu, settings, name), settings) for name in names
+        memory.weight_bytes(Shard(spec, Layout(), settings, plan_for(spec, gpu, settings, name)), stage)
+        for name in names
     ]
     assert weights == sorted(weights, reverse=True)
 
@@ -271,7 +273,7 @@ def test_pipelines_conserve_layers_and_weights(model: str, pp: int, rule: str) -
     plan = plan_for(spec, gpu, settings)
 
     def weights(stages: tuple[architecture.Stage, ...], depth: int) -> float:
-        return sum(memory.weight_bytes(spec, s, Layout(pp=depth), plan, settings) for s in stages)
+        return sum(memory.weight_bytes(Shard(spec, Layout(pp=depth), settings, plan), s) for s in stages)
 
     stages = architecture.stages(spec, pp, rule)
     assert len(stages) == pp
@@ -381,13 +383,11 @@ def test_a_vector_of_loads_gives_what_each_gives_alone(
 def test_tabulated_steps_are_the_exact_ones_within_a_thousandth(
     where: tuple[str, str, int, str], tokens: float
 ) -> None:
-    model, _, tp, _ = where
     load, _ = load_of(*where)
     kernels, table = load.kernels, load.curves
-    spec, layout = real_model(model), Layout(tp=tp)
-    body = float(gpu_seconds(operations.body(spec, layout, kernels.settings, kernels.plan, tokens), kernels))
+    body = float(gpu_seconds(operations.body(kernels.shard, tokens), kernels))
     assert float(lookup(table.grid, table.body_s, tokens)) == pytest.approx(body, rel=1e-3)
-    head = float(gpu_seconds(operations.head(spec, layout, kernels.settings, kernels.plan, tokens), kernels))
+    head = float(gpu_seconds(operations.head(kernels.shard, tokens), kernels))
     assert float(lookup(table.grid, table.head_s, tokens)) == pytest.approx(head, rel=1e-3)
 
 
@@ -522,7 +522,9 @@ def outcome(
         serving={"pp": 1},
     )
     prices = {"h100-sxm": 3.0, "a100-sxm-80gb": 1.5, "l40s": 1.0}
-    return search.search(asked.with_(gpu_types=(option(name, prices[name]) for name in gpu_names,), precisions=(None,)), data())
+    return search.search(
+        asked.with_(gpu_types=tuple(option(name, prices[name]) for name in gpu_names), precisions=(None,)), data()
+    )
 
 
 def best(*args: Any, **kwargs: Any) -> Answer:
@@ -613,8 +615,8 @@ def test_a_gpu_without_constants_is_refused_by_name() -> None:
 
 def test_a_step_reports_shares_of_its_peaks() -> None:
     """A decode of one reads every weight once: MBU is bytes over time and peak, and stays below 1."""
-    spec, kernels = real_model("llama-3.1-8b"), kernels_of("llama-3.1-8b", "h100-sxm")
-    found = step(spec, Layout(), kernels, Batch(decode_sequences=1.0, decode_context_tokens=1000.0))
+    kernels = kernels_of("llama-3.1-8b", "h100-sxm")
+    found = step(kernels, Batch(decode_sequences=1.0, decode_context_tokens=1000.0))
     # All weights but the embedding's table, 8.03e9 - 128,256 x 4,096, and 1,000 tokens of cache
     read = (8.030e9 - 128_256 * 4096) * 2 + 1000 * 131_072
     assert found.mbu * found.total_s * kernels.bandwidth_bytes_per_s == pytest.approx(read, rel=0.01)

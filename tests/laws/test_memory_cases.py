@@ -10,9 +10,10 @@ import yaml
 from builders import found_model, memory_of, plan_for, real_gpu, settings_for, with_visible_gib
 from places import DATA
 
-from sizing.model import architecture, memory
+from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
+from sizing.model.shard import Shard
 from sizing.specs.errors import InputError
 from sizing.specs.units import GIB
 
@@ -56,12 +57,13 @@ def _use(case: dict[str, Any]) -> MemoryUse:
         return used
     settings = settings_for(found.spec, gpu, layout, case["engine"], **changes)
     plan = plan_for(found.spec, gpu, settings, precision_name, kv)
-    first = architecture.stages(found.spec, layout.pp, settings.pp_remainder)[0]
+    shard = Shard(found.spec, layout, settings, plan)
+    first = shard.stages[0]
     tokens = settings.max_num_batched_tokens
     return replace(
         used,
-        weights_gib=memory.weight_bytes(found.spec, first, layout, plan, settings) / GIB,
-        activation_gib=memory.activation_bytes(found.spec, first, layout, settings, tokens) / GIB,
+        weights_gib=memory.weight_bytes(shard, first) / GIB,
+        activation_gib=memory.activation_bytes(shard, first, tokens) / GIB,
     )
 
 

@@ -17,8 +17,7 @@ from places import ROOT
 from sizing.catalog import shelf
 from sizing.catalog.config.model import read_model
 from sizing.cli.main import run
-from sizing.model.extras import images
-from sizing.model.extras.images import Encoder
+from sizing.model.extras import Encoder, images
 from sizing.specs.errors import InputError
 from sizing.specs.facts import OptimisationFacts
 from sizing.specs.model import Vision

@@ -17,7 +17,8 @@ from sizing.catalog.models import with_modules
 from sizing.cli.main import run
 from sizing.model import architecture, memory, precision
 from sizing.model.architecture import Layout
-from sizing.model.extras import work
+from sizing.model.extras import drafts
+from sizing.model.shard import Shard
 from sizing.replica import replica
 from sizing.specs.errors import InputError
 from sizing.specs.model import DenseMlp, GqaAttention, Mtp
@@ -147,11 +148,11 @@ def test_modules_weigh_nothing_where_nothing_drafts() -> None:
     of = laid("deepseek-v3", "h200-sxm", tp=8)
     settings = replica.resolve_settings(of.question.service, gpu, layout)
     plan = precision.plan(model, gpu, settings, data().formats)
-    whole = memory.weight_bytes(model, architecture.whole(model), Layout(), plan, settings)
-    indexed = replace(model, checkpoint_bytes=int(whole + work.module_bytes(model, plan)), checkpoint_ratio=1.5)
-    held = memory.use(indexed, gpu, layout, plan, settings, max_model_len=4096).weights_gib
+    whole = memory.weight_bytes(Shard(model, Layout(), settings, plan), architecture.whole(model))
+    indexed = replace(model, checkpoint_bytes=int(whole + drafts.module_bytes(model, plan)), checkpoint_ratio=1.5)
+    held = memory.use(Shard(indexed, layout, settings, plan), gpu, 4096).weights_gib
     assert held == pytest.approx(of.memory.weights_gib, rel=1e-4)
-    assert work.module_bytes(model, plan) > 0.015 * whole
+    assert drafts.module_bytes(model, plan) > 0.015 * whole
 
 
 def test_an_unquantised_module_takes_16_bit_beside_a_quantised_model() -> None:
@@ -163,7 +164,7 @@ def test_an_unquantised_module_takes_16_bit_beside_a_quantised_model() -> None:
     settings = replica.resolve_settings(of.question.service, gpu, layout)
     extras = extras_for(kept, speculative="mtp")
     plan = precision.plan(kept, gpu, settings, data().formats, extras=extras)
-    held = memory.use(kept, gpu, layout, plan, settings, max_model_len=4096, extras=extras).beside_gib
+    held = memory.use(Shard(kept, layout, settings, plan, extras), gpu, 4096).beside_gib
     assert held == pytest.approx(2 * of.memory.beside_gib, rel=3e-3)
 
 

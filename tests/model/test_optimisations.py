@@ -14,7 +14,7 @@ from engine_builders import run_open, store
 from optimised_builders import asking, extras_for, laid, load_of
 
 from sizing.cli.main import run
-from sizing.engine import rules, simulation
+from sizing.engine import simulation
 from sizing.engine.requests import arrival_times
 from sizing.model.extras import NOTHING, cached_tokens
 from sizing.replica import batching
@@ -318,7 +318,7 @@ def test_simulated_pools_hold_what_the_closed_form_says() -> None:
         MODEL, {"prefix": {"hit": 0.6, "shared_tokens": 1600, "distinct": 8}}, isl=3000, osl=200, serving={"tp": 1}
     )
     candidate, load = load_of(request)
-    pool = simulation.pool(request.service.model, candidate.layout, load.kernels, candidate.memory, 3200)
+    pool = simulation.kv_cache(simulation.set_of(load), 3200)
     assert pool.need(3200, 3000) == pytest.approx(candidate.memory.sequence_gib * GIB)
     assert pool.size_bytes / pool.need(3200, 3000) == pytest.approx(candidate.memory.max_concurrency, rel=1e-3)
 
@@ -329,23 +329,13 @@ def test_closed_form_and_simulator_agree_about_prefixes(hit: float, share: float
     """Within what holds without them."""
     isl, osl, count = 3000, 300, 2500
     request = asking(MODEL, {"prefix": hit}, isl=isl, osl=osl, serving={"tp": 1, "engine": "vllm:0.19.0"})
-    candidate, load = load_of(request)
+    _, load = load_of(request)
     most = most_of([load], request.target)[0]
     assert most is not None
     rate = share * most.requests_per_s / request.target.max_utilisation
     times = arrival_times(count, rate, "poisson", np.random.default_rng(1)).tolist()
     requests = store(times, [isl] * count, [osl] * count)
-    (replica,) = simulation.schedulers(
-        request.service.model,
-        candidate.layout,
-        load.kernels,
-        candidate.memory,
-        rules.of_engine(candidate.settings),
-        requests,
-        count=1,
-        longest=isl + osl,
-        prefix_hit=hit,
-    )
+    (replica,) = simulation.schedulers(simulation.set_of(load), requests, longest=isl + osl)
     run_open(replica)
     steady = slice(count // 5, count * 9 // 10)
     arrival, first, finished = (

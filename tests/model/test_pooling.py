@@ -18,6 +18,7 @@ from sizing.cli.main import run
 from sizing.model import architecture, memory, precision
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
+from sizing.model.shard import Shard
 from sizing.replica import replica
 from sizing.replica.capacity import most_of
 from sizing.replica.kernels import Kernels
@@ -39,12 +40,14 @@ def kernels_of(model: Model, layout: Layout) -> Kernels:
     request, gpu = ask(model, engine="vllm:0.19.0"), real_gpu("h100-sxm")
     settings = replica.resolve_settings(request.service, gpu, layout)
     plan = precision.plan(model, gpu, settings, data().formats)
-    return Kernels(gpu, data().assumptions, gpus.borrowed, engine_of("vllm:0.19.0")[0].name, settings, plan)
+    return Kernels(
+        gpu, data().assumptions, gpus.borrowed, engine_of("vllm:0.19.0")[0].name, Shard(model, layout, settings, plan)
+    )
 
 
 def held(model: Model) -> MemoryUse:
     by = kernels_of(model, Layout())
-    return memory.use(model, by.gpu, Layout(), by.plan, by.settings, max_model_len=4096)
+    return memory.use(by.shard, by.gpu, 4096)
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -71,8 +74,7 @@ def test_a_tied_embedding_is_held_all_the_same() -> None:
     by = kernels_of(real_model(name), Layout(pp=2))
     last = architecture.stages(real_model(name), 2, by.settings.pp_remainder)[-1]
     generating, pooling = (
-        memory.weight_bytes(model, last, Layout(pp=2), by.plan, by.settings)
-        for model in (real_model(name), pooled(name))
+        memory.weight_bytes(replace(by.shard, model=model), last) for model in (real_model(name), pooled(name))
     )
     assert generating - pooling == pytest.approx(embedding)
 
@@ -81,7 +83,7 @@ def test_there_are_no_logits_to_make_room_for() -> None:
     """The profile run peaks in the layers, and what was the logits' goes to the cache."""
     of, base = held(pooled("qwen3-0.6b")), held(real_model("qwen3-0.6b"))
     by = kernels_of(pooled("qwen3-0.6b"), Layout())
-    peak = memory.forward_bytes(pooled("qwen3-0.6b"), Layout(), by.settings, by.settings.max_num_batched_tokens)
+    peak = memory.forward_bytes(by.shard, by.settings.max_num_batched_tokens)
     assert of.activation_gib * GIB == peak
     assert of.kv_cache_gib - base.kv_cache_gib == pytest.approx(base.activation_gib - of.activation_gib)
     assert base.activation_gib > of.activation_gib
@@ -106,9 +108,7 @@ def test_a_step_that_pools_is_never_longer_than_one_that_generates(
 ) -> None:
     layout = Layout(tp=tp)
     batch = Batch(prefill_sequences=float(sequences), prefill_tokens=float(tokens), finishing=float(sequences))
-    generating, pooling = (
-        step(model, layout, kernels_of(model, layout), batch) for model in (real_model(name), pooled(name))
-    )
+    generating, pooling = (step(kernels_of(model, layout), batch) for model in (real_model(name), pooled(name)))
     assert pooling.total_s <= generating.total_s
     assert pooling.gpu_s < generating.gpu_s
     assert not {o.operation.name for o in pooling.operations} & {"lm_head", "sample", "logits_all_gather"}

@@ -23,7 +23,7 @@ def question(**demand: float) -> Question:
 
 
 def test_a_plan_is_made_of_a_question_and_rules() -> None:
-    found = plan([FleetWorkload("chat", question(requests_per_s=40))], ProvisionRules(spare=2), simulated=False)
+    found = plan(question(requests_per_s=40), ProvisionRules(spare=2), simulated=False)
     assert found.feasible and found.fleet is not None and found.unreachable is None
     (tenant,) = found.fleet.tenants
     assert found.fleet.replicas == tenant.size.base + 2

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizing.cli.main import run
-from sizing.engine import rules, simulation
+from sizing.engine import simulation
 from sizing.engine.batch import Batch, Piece
 from sizing.engine.clock import step_clock, windows_of
 from sizing.engine.requests import Requests, arrival_times
@@ -35,7 +35,7 @@ PARTS = {0.2: (0.03, 0.03), 0.4: (0.05, 0.05), 0.6: (0.07, 0.07), 0.75: (0.13, 0
 
 
 def step_of(layout: Layout, **batch: float) -> exact.Step:
-    return exact.step(OSS, layout, kernels_for(OSS, H100, layout), exact.Batch(**batch))
+    return exact.step(kernels_for(OSS, H100, layout), exact.Batch(**batch))
 
 
 def prompts(layout: Layout, count: float, tokens: float) -> float:
@@ -55,16 +55,7 @@ def candidate_of(
 
 
 def replica_of(candidate: candidates.Replica, load: Timed, requests: Requests, longest: int) -> Scheduler:
-    (replica,) = simulation.schedulers(
-        OSS,
-        candidate.layout,
-        load.kernels,
-        candidate.memory,
-        rules.of_engine(candidate.settings),
-        requests,
-        count=1,
-        longest=longest,
-    )
+    (replica,) = simulation.schedulers(simulation.set_of(load), requests, longest=longest)
     return replica
 
 
@@ -87,7 +78,7 @@ def test_one_prompt_and_two_worked_by_hand() -> None:
     shared = {"experts", "experts_all_gather", "experts_reduce_scatter"}
 
     def together_s(tokens: float) -> float:
-        found = operations.body(OSS, layout, kernels.settings, kernels.plan, tokens)
+        found = operations.body(kernels.shard, tokens)
         return float(gpu_seconds(tuple(o for o in found if o.name in shared), kernels))
 
     own_s = full.gpu_s - together_s(4000.0)
@@ -109,9 +100,7 @@ def test_a_prompt_on_one_rank_is_never_faster_than_spread_over_all(tokens: int, 
     kernels.settings = kernels.settings.model_copy(update={"all2all_backend": backend})
 
     def body_s(fullest: float) -> float:
-        found = exact.unevenly(
-            lambda n: operations.body(OSS, layout, kernels.settings, kernels.plan, n), float(tokens), fullest, dp
-        )
+        found = exact.unevenly(lambda n: operations.body(kernels.shard, n), float(tokens), fullest, dp)
         return float(gpu_seconds(found, kernels))
 
     assert body_s(tokens) >= body_s(tokens / dp) * (1 - 1e-9)
@@ -124,12 +113,12 @@ def test_a_prompt_on_one_rank_is_never_faster_than_spread_over_all(tokens: int, 
 def test_the_clock_s_step_is_the_exact_one(decoding: int, context: int, count: int, new: int) -> None:
     layout = Layout(dp=4, ep=4)
     kernels = kernels_for(OSS, H100, layout)
-    clock = step_clock(OSS, layout, kernels, most_tokens=8192, most_rows=1024)
+    clock = step_clock(kernels, most_tokens=8192, most_rows=1024)
     batch = Batch(windows_of(OSS))
     for number in range(decoding):
         batch.join(number, float(context), 1000)
     wanted = exact.step(
-        OSS, layout, kernels, exact.Batch(float(decoding), float(context), float(count), float(new), 0.0, float(count))
+        kernels, exact.Batch(float(decoding), float(context), float(count), float(new), 0.0, float(count))
     )
     pieces = [Piece(1000 + n, float(new), 0.0, rank=n) for n in range(count)]
     got, _ = clock.step(pieces, batch, decoding > 0)
@@ -144,7 +133,7 @@ def test_alone_a_prompt_takes_its_own_step(backend: str) -> None:
     """TTFT of a lone request is the front end and one step of one prompt on one rank: in step, closed form, simulator."""
     candidate, load = candidate_of("vllm:0.19.0", 2000, 100, backend)
     batch = exact.Batch(prefill_sequences=1.0, prefill_tokens=2000.0, finishing=1.0)
-    step_s = exact.step(OSS, candidate.layout, load.kernels, batch).total_s
+    step_s = exact.step(load.kernels, batch).total_s
     assert load.solo_ttft_s == pytest.approx(load.curves.front_end_s + step_s, rel=TABLE_TOLERANCE)
     requests = store([0.0], [2000], [100])
     run_open(replica_of(candidate, load, requests, 2100))

@@ -24,7 +24,7 @@ def timed(name: str, layout: Layout, batch: Batch, *, gpu: str = H100, precision
     """One exact step."""
     model = real_model(name)
     kernels = kernels_for(model, real_gpu(gpu), layout, engine=ENGINE, precision_name=precision)
-    return step(model, layout, kernels, batch)
+    return step(kernels, batch)
 
 
 def flops(found: Step) -> float:
@@ -241,7 +241,7 @@ def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
             assert tabled == pytest.approx(exact, rel=0.02)
         else:  # a full pipeline passes a microbatch on every half of a pass
             assert tabled == pytest.approx(exact, rel=0.06)
-        clock = step_clock(request.service.model, chosen.layout, load.kernels, most_tokens=512, most_rows=64)
+        clock = step_clock(load.kernels, most_tokens=512, most_rows=64)
         batch = Decoding()
         for number in range(16):
             batch.join(number, round(context), 100)
@@ -314,7 +314,7 @@ def test_windows_bound_what_is_gathered() -> None:
     """Prefill of a model with windows gathers the window of what is cached, not all of it."""
     model, layout = real_model("gpt-oss-120b"), Layout(tp=4, cp=2)
     kernels = kernels_for(model, real_gpu(H100), layout, engine=ENGINE)
-    found = operations.prefill_attention(model, layout, kernels.plan, 1.0, 512.0, 100_000.0)
+    found = operations.prefill_attention(kernels.shard, 1.0, 512.0, 100_000.0)
     # 8 KV heads of 64 over TP4: 2 heads * 64 * 2 * 2 bytes = 512 a token; windows of 128 tokens.
     assert sorted({o.message_bytes for o in found if o.name == "cp_keys"}) == [512 * 640, 512 * 100_512]
 

@@ -34,7 +34,7 @@ def of_layer(
 ) -> dict[str, tuple[Operation, float]]:
     """The operations of an expert layer by name, each with the seconds of one execution."""
     kernels = kernels_of(layout, gpu, **settings)
-    found = operations.split_body(V3, layout, kernels.settings, kernels.plan, tokens)
+    found = operations.split_body(kernels.shard, tokens)
     return {o.name: (o, float(kernels.seconds(o))) for o in found if o.count == 58}
 
 

@@ -15,6 +15,7 @@ from sizing.engine.batch import Batch, Piece
 from sizing.model import operations
 from sizing.model.architecture import Layout
 from sizing.model.operation import busiest
+from sizing.model.shard import Shard
 from sizing.replica import step
 from sizing.replica.step import Batch as StepBatch
 from sizing.specs.engine import EngineSettings, HostTime
@@ -39,8 +40,9 @@ def step_s(tokens: float, **host: float) -> float:
     """Seconds of one prompt on Llama-3.1-8B, vLLM 0.19 on an H100; steps of up to 512 tokens are captured."""
     model, gpu = real_model("llama-3.1-8b"), real_gpu("h100-sxm")
     kernels = kernels_for(model, gpu)
-    kernels = replace(kernels, settings=with_host(kernels.settings, per_step_us=0.0, per_sequence_us=0.0, **host))
-    return step.step(model, Layout(), kernels, prefill(tokens)).total_s
+    settings = with_host(kernels.settings, per_step_us=0.0, per_sequence_us=0.0, **host)
+    kernels = replace(kernels, shard=replace(kernels.shard, settings=settings))
+    return step.step(kernels, prefill(tokens)).total_s
 
 
 def test_launches_bound_a_step_that_no_graph_holds() -> None:
@@ -76,7 +78,7 @@ def test_norms_over_all_heads_sum_up_over_the_ranks() -> None:
         layout = Layout(tp=tp)
         settings = settings_for(model, gpu, layout)
         plan = plan_for(model, gpu, settings)
-        found = {o.name: o for o in operations.split_body(model, layout, settings, plan, 100.0)}
+        found = {o.name: o for o in operations.split_body(Shard(model, layout, settings, plan), 100.0)}
         assert found["qk_norm"].count == 2 * 62
         assert ("qk_norm_all_reduce" in found) == (tp > 1)
     assert found["qk_norm_all_reduce"].count == 62
@@ -84,7 +86,7 @@ def test_norms_over_all_heads_sum_up_over_the_ranks() -> None:
     plain = real_model("llama-3.1-8b")
     settings = settings_for(plain, gpu, Layout(tp=4))
     plan = plan_for(plain, gpu, settings)
-    assert "qk_norm" not in {o.name for o in operations.split_body(plain, Layout(tp=4), settings, plan, 100.0)}
+    assert "qk_norm" not in {o.name for o in operations.split_body(Shard(plain, Layout(tp=4), settings, plan), 100.0)}
 
 
 @given(mean=st.floats(1e-3, 1e6), ranks=st.integers(1, 256))
@@ -109,7 +111,7 @@ def test_one_expert_rank_has_all_its_pairs() -> None:
         layout = Layout(tp=8, ep=ep)
         settings = settings_for(model, gpu, layout)
         plan = plan_for(model, gpu, settings)
-        found = [o for o in operations.split_body(model, layout, settings, plan, 1e6) if o.name == "experts"]
+        found = [o for o in operations.split_body(Shard(model, layout, settings, plan), 1e6) if o.name == "experts"]
         work[ep] = sum(float(o.flops) * o.count for o in found)
     # With many tokens the ranks are even, and an expert whole on one of 8 ranks is as much as an eighth of each.
     assert work[8] == pytest.approx(work[1], rel=0.01)
@@ -133,7 +135,7 @@ def test_small_kernels_of_recurrent_layers_by_hand() -> None:
     model, gpu, layout = real_model("qwen3-next-80b-a3b"), real_gpu("h100-sxm"), Layout(tp=2)
     settings = settings_for(model, gpu, layout)
     plan = plan_for(model, gpu, settings)
-    found = {o.name: o for o in operations.split_body(model, layout, settings, plan, 10.0)}
+    found = {o.name: o for o in operations.split_body(Shard(model, layout, settings, plan), 10.0)}
     for name, count, of_token in (
         ("short_conv", 36, 16_384),
         ("gates", 36, 128),
@@ -143,5 +145,7 @@ def test_small_kernels_of_recurrent_layers_by_hand() -> None:
         assert (found[name].count, found[name].bytes) == (count, 10 * of_token), name
     plain = real_model("llama-3.1-8b")
     settings = settings_for(plain, gpu, layout)
-    names = {o.name for o in operations.split_body(plain, layout, settings, plan_for(plain, gpu, settings), 10.0)}
+    names = {
+        o.name for o in operations.split_body(Shard(plain, layout, settings, plan_for(plain, gpu, settings)), 10.0)
+    }
     assert not names & {"short_conv", "gates", "gated_norm", "output_gate"}

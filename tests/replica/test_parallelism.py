@@ -39,7 +39,7 @@ def decode_step(name: str, gpu: str, tp: int, sequences: int, context: int, engi
     model, layout = real_model(name), Layout(tp=tp)
     kernels = kernels_for(model, real_gpu(gpu), layout, engine=engine)
     batch = Batch(decode_sequences=float(sequences), decode_context_tokens=float(context))
-    return step(model, layout, kernels, batch)
+    return step(kernels, batch)
 
 
 # --- pipelines ----------------------------------------------------------------------------------------------------
@@ -94,11 +94,9 @@ def test_the_simulator_fills_a_pipeline_as_the_closed_form_does() -> None:
     """61 layers over 11 stages, 6 on the largest: both step a full batch in the same time."""
     model, layout = real_model("deepseek-v3"), Layout(tp=1, pp=11)
     kernels = kernels_for(model, real_gpu("h100-sxm"), layout)
-    clock = step_clock(model, layout, kernels, most_tokens=9000, most_rows=1025)
-    split = step_model.curves(
-        model, Layout(), kernels, context_tokens=1000.0, prompt_tokens=1000.0, chunk_tokens=1000.0
-    )
-    curves = step_model.at_depth(split, model, layout, kernels)
+    clock = step_clock(kernels, most_tokens=9000, most_rows=1025)
+    split = step_model.curves(kernels.at(Layout()), context_tokens=1000.0, prompt_tokens=1000.0, chunk_tokens=1000.0)
+    curves = step_model.at_depth(split, kernels)
     batch = Decoding()
     for number in range(220):
         batch.join(number, 1000.0, 100)
@@ -113,7 +111,7 @@ def test_stages_in_different_nodes_send_over_the_network() -> None:
     model = real_model("llama-3.1-70b")
     for layout, bytes_per_s, alpha_s in ((Layout(tp=8, pp=2), 36e9, 20e-6), (Layout(tp=4, pp=2), 270e9, 4.9e-6)):
         kernels = kernels_for(model, real_gpu("h100-sxm"), layout)
-        (send,) = exchange.pipeline_sends(model, layout, 1000.0)
+        (send,) = exchange.pipeline_sends(kernels.shard, 1000.0)
         message = 1000 * 8192 * 2 / layout.tp
         expected_s = roofline.send_s(message, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
         assert float(np.asarray(kernels.seconds(send))) == pytest.approx(expected_s, rel=1e-6)

@@ -17,7 +17,8 @@ from optimised_builders import Laid, asking, extras_for, laid, load_of
 from sizing.cli.main import run
 from sizing.engine import rules, simulation
 from sizing.engine.requests import arrival_times
-from sizing.model.extras.drafts import expected_by_depth, expected_tokens, speed_up
+from sizing.model.extras import expected_by_depth, expected_tokens
+from sizing.model.extras.drafts import speed_up
 from sizing.replica import batching
 from sizing.replica.capacity import Capacity, point_at_rate
 from sizing.replica.timing import Timed
@@ -228,22 +229,13 @@ def test_closed_form_and_simulator_agree(share: float, asked: str | None, length
         osl=osl,
         serving={"tp": 1, "engine": "vllm:0.19.0"},
     )
-    candidate, load = load_of(request)
+    _, load = load_of(request)
     most = most_of(load)
     rate = share * most.requests_per_s
     point = point_at_rate(load, rate, most)
     times = arrival_times(REQUESTS, rate, "poisson", np.random.default_rng(1)).tolist()
     requests = store(times, [isl] * REQUESTS, [osl] * REQUESTS)
-    (replica,) = simulation.schedulers(
-        request.service.model,
-        candidate.layout,
-        load.kernels,
-        candidate.memory,
-        rules.of_engine(candidate.settings, verified=request.service.extras.verified),
-        requests,
-        count=1,
-        longest=isl + osl,
-    )
+    (replica,) = simulation.schedulers(simulation.set_of(load), requests, longest=isl + osl)
     run_open(replica)
     steady = slice(REQUESTS // 5, REQUESTS * 9 // 10)
     arrival, first, finished = (
@@ -263,7 +255,7 @@ def test_every_token_is_counted_once_and_all_cache_is_given_back(asked: str) -> 
     of = replace(rules.of_engine(candidate.settings, verified=request.service.extras.verified), slots=1)
     requests = store([0.0], [1000], [1001])
     (replica,) = simulation.schedulers(
-        request.service.model, candidate.layout, load.kernels, candidate.memory, of, requests, count=1, longest=2001
+        simulation.ReplicaSet(load.kernels, candidate.memory, of), requests, longest=2001
     )
     run_open(replica)
     assert requests.generated == [1001]

@@ -46,9 +46,7 @@ def test_a_pipeline_shares_its_splits_tables_and_adds_its_sends(model: str) -> N
     deep = 0
     for candidate, load in loads_of(model, 200):
         kernels = load.kernels
-        whole = operations.body(
-            real_model(model), candidate.layout, kernels.settings, kernels.plan, token_grid()
-        )  # sends included
+        whole = operations.body(kernels.shard, token_grid())  # sends included
         np.testing.assert_allclose(load.curves.body_s, np.asarray(gpu_seconds(whole, kernels)), rtol=SAME)
         alone = timed(candidate, data())
         np.testing.assert_array_equal(load.curves.body_s, alone.curves.body_s)

@@ -13,7 +13,7 @@ from sizing.answers.simulate import Runs
 from sizing.cli.main import run
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
-from sizing.engine.simulation import Deployed, Served, Traffic, simulate
+from sizing.engine.simulation import ReplicaSet, Served, Traffic, simulate
 from sizing.engine.ticks import TickStep
 from sizing.formats.text import render
 from sizing.model.architecture import Layout
@@ -38,15 +38,15 @@ Capture = pytest.CaptureFixture[str]
 
 
 @cache
-def deployed() -> Deployed:
+def deployed() -> ReplicaSet:
     from builders import kernels_for, real_gpu, real_model
 
     from sizing.model import memory
 
     model, card, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout()
     kernels = kernels_for(model, card, layout)
-    used = memory.use(model, card, layout, kernels.plan, kernels.settings, max_model_len=4096)
-    return Deployed(model, layout, kernels, used, of_engine(kernels.settings))
+    used = memory.use(kernels.shard, card, 4096)
+    return ReplicaSet(kernels, used, of_engine(kernels.settings))
 
 
 def driven(count: int, *, progress: Any = None, **load: Any) -> Served:
@@ -290,13 +290,12 @@ def test_table_renders_at_sixty_columns(capsys: Capture) -> None:
 
 
 def test_three_policies_fit_sixty_columns_in_seconds_too() -> None:
-    from sizing.cli.simulate import OPTIONS
-    from sizing.cli.simulated import question
+    from sizing.cli.simulate import OPTIONS, scenario_of
     from sizing.report.simulate import document, record
 
     stated = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 1000, "osl": 200, "osl_std": 100.0, "rps": 80.0}
     values = {option.name: None for option in OPTIONS} | stated | {"requests": 300, "policy": "static,inflight,chunked"}
-    asked = question(OPTIONS, None, values)
+    asked = scenario_of(None, values)
     served = {name: simulate(one, asked.traffic, limits=asked.limits) for name, one in asked.policies.items()}
     text = render(document(record(asked, Runs(served))), 60)
     assert max(map(len, text.splitlines())) <= 60

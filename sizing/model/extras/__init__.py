@@ -7,17 +7,15 @@ schedule read. Nothing here depends on a GPU or a layout.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from sizing.model.attention.terms import Matrix
 from sizing.model.extras import prefixes as reuse
-from sizing.model.extras.drafts import Draft, Speculation
-from sizing.model.extras.images import Encoder
 from sizing.model.extras.prefixes import Conversation, Finding
-from sizing.specs.errors import Fault, InputError
-from sizing.specs.model import Model, MoeMlp
-from sizing.specs.optimisations import Lora, Optimisations, Prefix
+from sizing.specs.model import Model
+from sizing.specs.optimisations import Optimisations, Prefix
 from sizing.specs.units import GIGA
 
 if TYPE_CHECKING:
@@ -25,6 +23,83 @@ if TYPE_CHECKING:
 
 
 HAIR = 1e-9  # of a token: 0.29 of 100 tokens are 29
+
+
+def expected_tokens(acceptance: float, tokens: int) -> float:
+    """Tokens a step gives: E = (1 - a^(g+1))/(1 - a), all g+1 at a = 1 (Leviathan et al., arXiv:2211.17192, eq. 1)."""
+    return float(tokens + 1) if acceptance == 1 else (1 - acceptance ** (tokens + 1)) / (1 - acceptance)
+
+
+def expected_by_depth(acceptance: Sequence[float]) -> float:
+    """Tokens a step gives where each drafted one has its own chance: E = 1 + a1 + a1*a2 + ...; the formula above where all are equal."""
+    if len(set(acceptance)) == 1:
+        return expected_tokens(acceptance[0], len(acceptance))
+    return 1.0 + sum(math.prod(acceptance[: depth + 1]) for depth in range(len(acceptance)))
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What drafts: a small model that runs `passes` times a step, or heads that each sequence's last state goes through.
+
+    `joined` projects the target's hidden states once a step, `each` stands in front of the model in every pass. Weights have
+    the draft's own precision unless it `follows_precision` of the target. Of `modules` equal models each holds weights and
+    cache, and a pass runs through one; `of_checkpoint` marks those that the model's own checkpoint brings.
+    """
+
+    model: Model | None
+    passes: int
+    joined: Matrix | None = None
+    each: Matrix | None = None
+    heads: tuple[Matrix, ...] = ()
+    follows_precision: bool = False
+    shares_vocabulary: bool = True
+    modules: int = 1
+    of_checkpoint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding: `tokens` drafted a step, each accepted with a chance, and what drafts them (None: no GPU time).
+
+    `acceptance` has the chance of each, given that those before it were accepted. `source` says where the acceptance is from, `needs` what must be there.
+    """
+
+    method: str
+    tokens: int
+    acceptance: tuple[float, ...]
+    draft: Draft | None
+    evidence: str = "assumed"
+    source: str = "as asked"
+    needs: str = ""
+
+    @property
+    def verified(self) -> int:
+        """Tokens of a sequence in a step of the target: the drafted ones and the one that follows them."""
+        return self.tokens + 1
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a step gives a sequence, on average."""
+        return expected_by_depth(self.acceptance)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Images of a request: `tokens` of the prompt for all of them, and `pieces` of so many `patches` that the encoder works on.
+
+    The encoder has a width, layers and parameters; `own` says that it is the model's, as its config states it.
+    """
+
+    tokens: int
+    pieces: int
+    patches: int
+    hidden_size: int
+    layers: int
+    parameters: float
+    title: str
+    source: str
+    evidence: str = "assumed"
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,16 +256,3 @@ def cached(asked: Optimisations, talk: Conversation | None = None) -> Cached:
         affinity=prefix.routing == "affinity",
     )
     return found.over(1) if grows else found
-
-
-def adapters(asked: Lora, facts: LoraFacts, model: Model) -> Adapters:
-    """Return the adapters that are on the GPU at once. Raises InputError for experts that a model does not route to."""
-    if asked.experts and not any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps):
-        raise InputError(
-            Fault(
-                f"{model.name} has no routed experts to adapt",
-                field="optimisations.lora",
-                allowed=f"{asked.slots}x{asked.rank}",
-            )
-        )
-    return Adapters(asked.slots, asked.rank, facts, bool(asked.experts))

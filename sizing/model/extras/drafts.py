@@ -6,12 +6,18 @@ target's own parts where nothing else is named. Nothing here depends on a GPU or
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from sizing.model.attention.terms import KEY_AND_VALUE, Matrix
+from sizing.model import architecture, operations
+from sizing.model.architecture import Layout
+from sizing.model.attention.terms import KEY_AND_VALUE, Matrix, Numeric
+from sizing.model.extras import Draft, Speculation, expected_tokens
+from sizing.model.operation import Operation, gemm
+from sizing.model.precision import PrecisionPlan
+from sizing.model.shard import Shard
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import (
     DenseMlp,
@@ -27,64 +33,6 @@ from sizing.specs.optimisations import Speculative
 
 if TYPE_CHECKING:
     from sizing.specs.facts import DraftHead, Method
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What drafts: a small model that runs `passes` times a step, or heads that each sequence's last state goes through.
-
-    `joined` projects the target's hidden states once a step, `each` stands in front of the model in every pass. Weights have
-    the draft's own precision unless it `follows_precision` of the target. Of `modules` equal models each holds weights and
-    cache, and a pass runs through one; `of_checkpoint` marks those that the model's own checkpoint brings.
-    """
-
-    model: Model | None
-    passes: int
-    joined: Matrix | None = None
-    each: Matrix | None = None
-    heads: tuple[Matrix, ...] = ()
-    follows_precision: bool = False
-    shares_vocabulary: bool = True
-    modules: int = 1
-    of_checkpoint: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """Speculative decoding: `tokens` drafted a step, each accepted with a chance, and what drafts them (None: no GPU time).
-
-    `acceptance` has the chance of each, given that those before it were accepted. `source` says where the acceptance is from, `needs` what must be there.
-    """
-
-    method: str
-    tokens: int
-    acceptance: tuple[float, ...]
-    draft: Draft | None
-    evidence: str = "assumed"
-    source: str = "as asked"
-    needs: str = ""
-
-    @property
-    def verified(self) -> int:
-        """Tokens of a sequence in a step of the target: the drafted ones and the one that follows them."""
-        return self.tokens + 1
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Tokens that a step gives a sequence, on average."""
-        return expected_by_depth(self.acceptance)
-
-
-def expected_tokens(acceptance: float, tokens: int) -> float:
-    """Tokens a step gives: E = (1 - a^(g+1))/(1 - a), all g+1 at a = 1 (Leviathan et al., arXiv:2211.17192, eq. 1)."""
-    return float(tokens + 1) if acceptance == 1 else (1 - acceptance ** (tokens + 1)) / (1 - acceptance)
-
-
-def expected_by_depth(acceptance: Sequence[float]) -> float:
-    """Tokens a step gives where each drafted one has its own chance: E = 1 + a1 + a1*a2 + ...; the formula above where all are equal."""
-    if len(set(acceptance)) == 1:
-        return expected_tokens(acceptance[0], len(acceptance))
-    return 1.0 + sum(math.prod(acceptance[: depth + 1]) for depth in range(len(acceptance)))
 
 
 def speed_up(acceptance: float, tokens: int, cost: float) -> float:
@@ -249,3 +197,98 @@ def _parallel_heads(head: DraftHead, target: Model, tokens: int) -> Draft:
         Matrix("draft_heads", "lm_head", hidden, head.vocabulary or target.vocab_size, copies=tokens),
     )
     return Draft(None, 1, heads=heads)
+
+
+# --- on GPUs: the draft is timed with kernels of its own plan, so its operations come apart from the model's ------------
+
+
+def body(draft: Draft, own: Shard, tokens: Numeric) -> tuple[Operation, ...]:
+    """The first pass of a draft in a step, for the `tokens` of a replica that the target worked on; `own` is its shard."""
+    joined = [] if draft.joined is None else [_product(draft.joined, own, tokens, 1)]
+    return (*joined, *_pass(draft, own, tokens))
+
+
+def _pass(draft: Draft, own: Shard, tokens: Numeric) -> tuple[Operation, ...]:
+    found = [] if draft.each is None else [_product(draft.each, own, tokens, 1)]
+    if draft.model is not None:
+        found += operations.split_body(own, tokens)
+    return _named(found)
+
+
+def further(draft: Draft, own: Shard, sequences: Numeric) -> tuple[Operation, ...]:
+    """What a draft does for each decoding sequence beyond its first pass over the step's tokens: heads, further passes."""
+    found = [_product(head, own, sequences, head.copies) for head in draft.heads]
+    if draft.model is not None:
+        found += [_times(o, draft.passes) for o in operations.head(own, sequences)]
+    passes = _pass(draft, own, sequences) if draft.passes > 1 else ()
+    return (*_named(found), *(_times(o, draft.passes - 1) for o in passes))
+
+
+def decode_attention(draft: Draft, own: Shard, sequences: Numeric, context_tokens: Numeric) -> tuple[Operation, ...]:
+    """The decode attention of all passes of a draft."""
+    if draft.model is None:
+        return ()
+    return _named([_times(o, draft.passes) for o in operations.decode_attention(own, sequences, context_tokens)])
+
+
+def prefill_attention(
+    draft: Draft, own: Shard, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
+) -> tuple[Operation, ...]:
+    """The prefill attention of a draft, whose cache holds the prompt as the target's does."""
+    if draft.model is None:
+        return ()
+    return _named(operations.prefill_attention(own, sequences, tokens, prior_tokens))
+
+
+def _named(found: Iterable[Operation]) -> tuple[Operation, ...]:
+    return tuple(o if o.name.startswith("draft") else replace(o, name=f"draft_{o.name}") for o in found)
+
+
+def _times(operation: Operation, times: float) -> Operation:
+    return replace(operation, count=operation.count * times)
+
+
+def _split(matrix: Matrix, tp: int) -> Matrix:
+    return replace(matrix, outputs=matrix.outputs / tp)
+
+
+def _product(matrix: Matrix, own: Shard, tokens: Numeric, count: float) -> Operation:
+    return gemm(_split(matrix, own.layout.tp), tokens / own.layout.token_ranks, count, own.plan)
+
+
+@lru_cache(maxsize=4096)
+def weight_bytes(draft: Draft, own: Shard) -> float:
+    """Bytes of a draft's weights on one GPU; an embedding or head that it shares with the target is not held twice."""
+    matrices = [(_split(m, own.layout.tp), 1) for m in (*draft.heads, draft.joined, draft.each) if m is not None]
+    if draft.model is not None:
+        for matrix, count in architecture.stage_matrices(own.model, architecture.whole(own.model), own.layout):
+            shared = matrix.role == "embedding" or (matrix.role == "lm_head" and draft.shares_vocabulary)
+            if not (shared and draft.each is not None):  # a head reads the target's own embedding
+                matrices.append((matrix, count))
+    return draft.modules * sum(
+        count * matrix.copies * (matrix.inputs * matrix.outputs + matrix.bias) * own.plan.weight_bytes(matrix.role)
+        for matrix, count in matrices
+    )
+
+
+def cache_bytes(draft: Draft, own: Shard) -> float:
+    """Cache bytes that a draft keeps for one token on one GPU."""
+    if draft.model is None:
+        return 0.0
+    return draft.modules * sum(
+        count * architecture.layer_cache(own.model.kinds[index], own.layout, own.plan.kv_bytes).bytes_per_token
+        for index, count in architecture.whole(own.model).layers
+    )
+
+
+def module_bytes(model: Model, plan: PrecisionPlan) -> float:
+    """Bytes of the layers of all multi-token prediction modules that a checkpoint holds; engines load them only to draft."""
+    mtp = model.mtp
+    if mtp is None:
+        return 0.0
+    module = module_model(model, mtp)
+    return mtp.modules * sum(
+        count * matrix.parameters * (plan.weight_bytes("norm") if mtp.kept_16bit else plan.weight_bytes(matrix.role))
+        for index, count in architecture.whole(module).layers
+        for matrix in architecture.layer_matrices(module, index, Layout())
+    )

@@ -1,4 +1,4 @@
-"""How an image becomes tokens of a prompt, and the patches that an encoder works on: one function a rule.
+"""How an image becomes tokens of a prompt, and what an encoder makes of its patches: weights, operations.
 
 A rule is what a family's image processor does; which one a model has, its config says (`specs.model.Vision`).
 """
@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
+from sizing.model.extras import Encoder
+from sizing.model.operation import ACTIVATION_BYTES, Operation, gemm
+from sizing.model.precision import PrecisionPlan
 from sizing.specs.model import Model, Vision
 from sizing.specs.optimisations import Images
 
@@ -23,25 +26,6 @@ class Cut(NamedTuple):
     tokens: int
     pieces: int
     patches: int
-
-
-@dataclass(frozen=True, slots=True)
-class Encoder:
-    """Images of a request: `tokens` of the prompt for all of them, and `pieces` of so many `patches` that the encoder works on.
-
-    The encoder has a width, layers and parameters; `own` says that it is the model's, as its config states it.
-    """
-
-    tokens: int
-    pieces: int
-    patches: int
-    hidden_size: int
-    layers: int
-    parameters: float
-    title: str
-    source: str
-    evidence: str = "assumed"
-    own: bool = False
 
 
 def merged(height: int, width: int, patch_pixels: int, merge: int, most_tokens: int) -> Cut:
@@ -133,3 +117,28 @@ def _cut(asked: Images, vision: Vision, rule: ImageRule) -> Cut | None:
     if rule.most_tiles is not None:
         return tiled(height, width, patch, merge, side, rule.most_tiles)
     return in_rows(height, width, patch, merge, side)
+
+
+SIXTEEN_BIT_BYTES = 2
+
+
+def weight_bytes(encoder: Encoder, model: Model) -> float:
+    """Bytes of an image encoder, whole on each GPU; a model that brings one (`vision_parameters`) has it in its weights."""
+    return 0.0 if model.vision_parameters else encoder.parameters * SIXTEEN_BIT_BYTES
+
+
+def operations(encoder: Encoder, plan: PrecisionPlan, requests: Numeric) -> tuple[Operation, ...]:
+    """An image encoder's work for the images of `requests` prompts: its matrices, and attention over each piece."""
+    hidden, layers = encoder.hidden_size, encoder.layers
+    patches = requests * encoder.pieces * encoder.patches
+    width = encoder.parameters / layers / hidden
+    return (
+        gemm(Matrix("image_encoder", "embedding", hidden, width), patches, layers, plan),
+        Operation(
+            "image_attention",
+            "state",
+            layers,
+            flops=2 * FLOPS_PER_MAC * patches * encoder.patches * hidden,
+            bytes=4 * patches * hidden * ACTIVATION_BYTES,
+        ),
+    )

@@ -149,7 +149,7 @@ def phase_steps(best: Answer, outcome: Outcome) -> tuple[Step, Step | None]:
     chunk = load.batching.chunk_tokens
 
     def timed(batch: Batch) -> Step:
-        return step_model.step(request.service.model, best.pool.replica.layout, load.kernels, batch)
+        return step_model.step(load.kernels, batch)
 
     cached = float(request.service.isl - load.batching.isl)
     prefill = timed(

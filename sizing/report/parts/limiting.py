@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from sizing.answers.advice import MOST_RELAXED, nearest_miss
-from sizing.answers.answer import Answer, Outcome, Relaxation
+from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
+from sizing.formats.view import Line, labelled
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question, situation_of
 from sizing.specs.bands import worse_edge
@@ -121,7 +123,7 @@ def unmet(outcome: Outcome) -> Limiting:
 
 
 def _unmet(outcome: Outcome) -> Limiting:
-    words = tuple(f"{s.change}: {s.gpus} x {s.gpu} ({s.layout})" for s in outcome.suggestions)
+    words = tuple(map(suggested, outcome.suggestions))
     best, budget = outcome.best, outcome.question.rules.gpu_budget
     if best is not None and not outcome.passed:
         detail = _unconfirmed(best, outcome.question, outcome.tries)
@@ -143,6 +145,16 @@ def _unmet(outcome: Outcome) -> Limiting:
     return Limiting(
         miss.reason, limit.statistic if limit else None, value_ms, limit_ms, detail, None, None, None, words
     )
+
+
+def suggested(change: Suggestion) -> str:
+    """A change that would help, and what it then takes."""
+    return f"{change.change}: {change.gpus} x {change.gpu} ({change.layout})"
+
+
+def what_would_help(suggestions: Sequence[str]) -> Iterator[Line]:
+    """Yield the changes that make a question feasible, or that none was found."""
+    return labelled("What would help", suggestions or ("no single change that was tried makes it feasible",))
 
 
 def limit_words(name: str) -> str:

@@ -1,0 +1,83 @@
+"""LoRA adapters: their weights, and the grouped products of a step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sizing.model import architecture
+from sizing.model.architecture import Stage
+from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
+from sizing.model.extras import Adapters
+from sizing.model.operation import ACTIVATION_BYTES, Operation, expected_experts
+from sizing.model.precision import LINEAR
+from sizing.model.shard import Shard
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.facts import LoraFacts
+from sizing.specs.model import Model, MoeMlp
+from sizing.specs.optimisations import Lora
+
+
+def adapters(asked: Lora, facts: LoraFacts, model: Model) -> Adapters:
+    """Return the adapters that are on the GPU at once. Raises InputError for experts that a model does not route to."""
+    if asked.experts and not any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps):
+        raise InputError(
+            Fault(
+                f"{model.name} has no routed experts to adapt",
+                field="optimisations.lora",
+                allowed=f"{asked.slots}x{asked.rank}",
+            )
+        )
+    return Adapters(asked.slots, asked.rank, facts, bool(asked.experts))
+
+
+def _adapted(shard: Shard, adapters: Adapters, index: int) -> list[tuple[Matrix, float]]:
+    """The matrices of a layer that adapters change, each with the (inputs + outputs) of the adapters of its parts.
+
+    Fused projections have an adapter for each part, all of which read the same inputs. Routed experts have one each, or none.
+    """
+    return [
+        (m, adapters.facts.fused.get(m.name, 1) * m.inputs + m.outputs)
+        for m in architecture.layer_matrices(shard.model, index, shard.layout)
+        if m.role in LINEAR and (m.role != "expert" or adapters.experts)
+    ]
+
+
+def weight_bytes(shard: Shard, adapters: Adapters, stage: Stage) -> float:
+    """Bytes of all adapters' slots on one GPU of a stage: slots * rank * (inputs + outputs) of each matrix."""
+    widths = sum(
+        count * matrix.copies * width
+        for index, count in stage.layers
+        for matrix, width in _adapted(shard, adapters, index)
+    )
+    return adapters.slots * adapters.rank * adapters.facts.value_bytes * widths
+
+
+def operations(shard: Shard, adapters: Adapters, tokens: Numeric) -> tuple[Operation, ...]:
+    """The grouped products of adapters: each token through one of them, each of those hit read once.
+
+    Tokens are spread over the slots as evenly as chance does: n*(1-(1-1/n)^T) of n are hit. Experts multiply both: each of
+    a rank's experts has all slots, and a token goes to several of them.
+    """
+    found = []
+    facts = adapters.facts
+    for index, count in architecture.whole(shard.model).layers:
+        for matrix, width in _adapted(shard, adapters, index):
+            rank_tokens = tokens / shard.layout.token_ranks
+            if matrix.role == "expert":
+                routed = [mlp for mlp in shard.model.kinds[index].mlps if isinstance(mlp, MoeMlp)]
+                rank_tokens = tokens * sum(mlp.experts_per_token for mlp in routed) / shard.layout.ep
+            several = adapters.slots * matrix.copies
+            hit = expected_experts(several, 1, rank_tokens) if several > 1 else np.minimum(rank_tokens, 1)
+            values = adapters.rank * width
+            bytes_ = hit * values * facts.value_bytes + rank_tokens * width * ACTIVATION_BYTES
+            found.append(
+                Operation(
+                    name=f"lora_{matrix.name}",
+                    rule="adapter",
+                    count=count * facts.kernels_per_matrix,
+                    flops=FLOPS_PER_MAC * rank_tokens * values / facts.kernels_per_matrix,
+                    bytes=bytes_ / facts.kernels_per_matrix,
+                    of_all=matrix.role == "expert",
+                )
+            )
+    return tuple(found)
