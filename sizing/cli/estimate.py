@@ -31,27 +31,23 @@ def command(
     from sizing.question.fields import options_of
     from sizing.question.question import load_data
     from sizing.question.values import Part
-    from sizing.report.estimate import build
+    from sizing.report.estimate import document, record
 
     output = Part(lambda: chosen_format(values))
     question = question_of(workload, options_of(QUESTION_OPTIONS, values), output, pooled=True)
     outcome = estimate(
         to_size(question, values), load_data(), simulated=not values["no_verify"], relaxed=not values["quiet"]
     )
-    document = build(outcome, explained=values["explain"])
-    if outcome.separate_pools is not None:
-        from sizing.report.pools import with_pools
-
-        document = with_pools(document, outcome)
-    pools = document.disaggregated
-    feasible = document.feasible if pools is None else pools.feasible
+    found = record(outcome, explained=values["explain"])
+    pools = found.disaggregated
+    feasible = found.feasible if pools is None else pools.feasible
     if not values["quiet"]:
-        write(document, output.value)
+        write(document(found), output.value)
     elif feasible:
-        gpus = pools.gpus if pools is not None else document.deployment.gpus if document.deployment else None
+        gpus = pools.gpus if pools is not None else found.deployment.gpus if found.deployment else None
         print_text(str(gpus))
     else:
-        complain(f"infeasible: {document.limiting.detail if pools is None else pools.why}")
+        complain(f"infeasible: {found.limiting.detail if pools is None else pools.why}")
     if not feasible:
         raise typer.Exit(1)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sizing.question.question import Question
     from sizing.report.compare import Compare
     from sizing.report.curve.record import CurveRecord
-    from sizing.report.page import RateLine, Report, Sensitivity
+    from sizing.report.page_record import ChangedInput, RateLine, Report
     from sizing.specs.data import Data
 
 STDOUT = "-"
@@ -98,12 +98,12 @@ def page_of(question: Question, command: str, *, simulated: bool) -> Report:
     """Answer a question, and all that explains the answer, sized and simulated alike."""
     from sizing.answers.estimate import estimate
     from sizing.question.question import load_data
-    from sizing.report.estimate import build
-    from sizing.report.page import Report
+    from sizing.report import estimate as report
+    from sizing.report.page_record import Report
 
     data = load_data()
     outcome = estimate(question, data, simulated=simulated)
-    document = build(outcome)
+    document = report.record(outcome)
     closed, i = _is_closed(question), document.inputs
     return Report(
         title=f"GPU sizing of {i['workload'] or i['model']}",
@@ -117,14 +117,14 @@ def page_of(question: Question, command: str, *, simulated: bool) -> Report:
     )
 
 
-def _sensitivity(question: Question, outcome: Outcome, data: Data, simulated: bool) -> tuple[Sensitivity, ...]:
+def _sensitivity(question: Question, outcome: Outcome, data: Data, simulated: bool) -> tuple[ChangedInput, ...]:
     from sizing.answers.whatif import effects
     from sizing.cli.progress import Bar
-    from sizing.report.page import sensitivity
+    from sizing.report.page_record import changed_input
 
     with Bar("Changing inputs") as bar:
         found = effects(question, data, simulated=simulated, progress=bar)
-        return tuple(sensitivity(effect, outcome.answer) for effect in found)
+        return tuple(changed_input(effect, outcome.answer) for effect in found)
 
 
 def _comparison(question: Question, data: Data, simulated: bool) -> Compare | None:
@@ -154,7 +154,7 @@ def _rates(outcome: Outcome, question: Question, simulated: bool) -> Iterator[Ra
     """Yield latency by rate of the best layout of each GPU type and precision, the answer's with its own load."""
     from sizing.answers.lines import by_rate
     from sizing.cli.progress import Bar
-    from sizing.report.page import rate_line
+    from sizing.report.page_record import rate_line
 
     answers = outcome.best_of_each()[:MOST_LINES]
     with Bar("Simulating", len(answers)) as bar:
