@@ -21,7 +21,7 @@ from sizing.specs.bands import AS_PREDICTED, Edge
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:  # the simulator is loaded where something is simulated
-    from sizing.engine.simulation import Served
+    from sizing.engine.simulation import Run
     from sizing.engine.transfer import Transfer
 
 Order = Callable[["Answer", Question], tuple[float, ...]]
@@ -44,7 +44,7 @@ class Pool:
     point: Point
     edge: Edge = AS_PREDICTED
     undelayed: Timed | None = None
-    run: Served | None = None
+    run: Run | None = None
 
     @property
     def replica(self) -> Replica:
@@ -106,7 +106,7 @@ class Answer:
 
     pools: tuple[Pool, ...]
     transfer: Transfer | None = None
-    run: Served | None = None
+    run: Run | None = None
 
     @property
     def pool(self) -> Pool:
