@@ -15,7 +15,7 @@ from sizing.engine.batch import Batch, KvCache, Piece
 from sizing.engine.clock import StepClock, step_clock, windows_of
 from sizing.engine.requests import Requests
 from sizing.engine.rules import Rules
-from sizing.engine.run import Run
+from sizing.engine.run import History
 from sizing.engine.scheduler import Scheduler
 from sizing.model import memory
 from sizing.model.architecture import Layout
@@ -115,5 +115,5 @@ def repeated(isl: int, osl: int) -> Iterator[tuple[int, int]]:
         yield isl, osl
 
 
-def run_open(replica: Scheduler) -> Run:
+def run_open(replica: Scheduler) -> History:
     return run.open_loop(replica.requests, [replica])

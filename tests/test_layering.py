@@ -17,9 +17,7 @@ FILES = sorted(path for path in ROOT.rglob("*.py") if "data" not in path.relativ
 PRINTERS = {"cli", "calibration", "__main__"}  # the rooms that are programs
 MOST_FLOORS = 10
 # Circles between files that still stand, each as its files; none may be added.
-CIRCLES = {
-    ("report.documents", "report.documents_pools"),
-}
+CIRCLES: set[tuple[str, ...]] = set()
 
 
 def floors() -> list[list[str]]:
@@ -110,6 +108,28 @@ def circles() -> set[tuple[str, ...]]:
 
 def test_no_circle_between_files() -> None:
     assert circles() == CIRCLES
+
+
+def command_of(module: str) -> str | None:
+    """The command that a file of `report` is of, its record and its picture too; None of parts, which are of several."""
+    name = module.removeprefix("sizing.report").lstrip(".").partition(".")[0]
+    return None if name in ("", "parts") else name.removeprefix("plot_").removesuffix("_record")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.parent.parts[len(ROOT.parts) :][:1] == ("report",)], ids=module_name
+)
+def test_a_command_reports_without_another_one(path: Path) -> None:
+    """What several say stands in parts, which know no command; only the page shows what other commands do."""
+    module = module_name(path)
+    own, tree = command_of(module), ast.parse(path.read_text(encoding="utf-8"))
+    if own == "page":
+        return
+    names = {module_name(other) for other in FILES}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sizing.report"):
+            taken = {f"{node.module}.{alias.name}" for alias in node.names} & names or {str(node.module)}
+            assert {command_of(name) for name in taken} <= {own, None}, f"{path.name}:{node.lineno}"
 
 
 def private_taken(path: Path) -> list[str]:

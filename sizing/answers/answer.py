@@ -21,7 +21,7 @@ from sizing.specs.bands import AS_PREDICTED, Edge
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:  # the simulator is loaded where something is simulated
-    from sizing.engine.simulation import Served
+    from sizing.engine.simulation import Run
     from sizing.engine.transfer import Transfer
 
 Order = Callable[["Answer", Question], tuple[float, ...]]
@@ -42,7 +42,7 @@ class Pool:
     point: Point
     edge: Edge = AS_PREDICTED
     undelayed: Timed | None = None
-    run: Served | None = None
+    run: Run | None = None
 
     @property
     def replica(self) -> Replica:
@@ -104,7 +104,7 @@ class Answer:
 
     pools: tuple[Pool, ...]
     transfer: Transfer | None = None
-    run: Served | None = None
+    run: Run | None = None
 
     @property
     def pool(self) -> Pool:

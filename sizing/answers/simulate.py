@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sizing.answers.resolved import Resolved
 from sizing.engine import simulation
 from sizing.engine.run import Progress, Routing
-from sizing.engine.simulation import ReplicaSet, Served, Traffic
+from sizing.engine.simulation import ReplicaSet, Run, Traffic
 from sizing.specs.workload import Limits
 
 if TYPE_CHECKING:  # loaded where pools are asked for
@@ -73,7 +73,7 @@ class Scenario(NamedTuple):
 class Runs(NamedTuple):
     """What each policy served, empty where the deployment does not fit; `pools` is what each of separate pools served."""
 
-    served: Mapping[str, Served]
+    served: Mapping[str, Run]
     pools: Handed | None = None
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference
 from sizing.answers.search import at_share, replicas, with_count, with_extras_found
 from sizing.engine.requests import Lengths
-from sizing.engine.simulation import ROUNDS, Served, Traffic, set_of, simulate
+from sizing.engine.simulation import ROUNDS, Run, Traffic, set_of, simulate
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import Capacity, most_of
 from sizing.specs.data import Data
@@ -108,7 +108,7 @@ def _following(failed: Answer, question: Question, data: Data) -> Answer | None:
     return Answer((with_count(pool, next_size(pool, failed.run, question), question, data),))
 
 
-def next_size(pool: Pool, run: Served, question: Question) -> int:
+def next_size(pool: Pool, run: Run, question: Question) -> int:
     """The replicas to try next: what the closed form asks for when corrected by the simulation, one more at least.
 
     The correction is gone half of the way at a time: it is largest where a limit is broken, and falls with the load.
@@ -145,7 +145,7 @@ def _larger(pair: Answer, question: Question, data: Data, asked: SeparatePools) 
     return replace(apart, pools=(with_count(apart.prefill, counts[0], phases[0], data), apart.decode))
 
 
-def _runs_of_phases(pair: Answer) -> tuple[Served, Served]:
+def _runs_of_phases(pair: Answer) -> tuple[Run, Run]:
     """What was measured of each phase: TTFT as the client sees it for prefill, ITL and E2E of the decode pool alone."""
     whole, prefill, decode = pair.run, pair.prefill.run, pair.decode.run
     assert whole is not None and prefill is not None and decode is not None
@@ -205,7 +205,7 @@ def _most(pool: Pool, limits: Limits, question: Question) -> Capacity | None:
     return most
 
 
-def tightened(pool: Pool, run: Served, limits: Limits) -> Limits:
+def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
     """The limits, each that a simulation came nearer to than the closed form tightened by that ratio."""
     for name in LATENCIES:
         limit = getattr(limits, name)
@@ -263,7 +263,7 @@ def part_of(prefills: int, decodes: int, most: int = MOST_REPLICAS) -> tuple[int
     return *part, max(part[0] / prefills, part[1] / decodes)
 
 
-def _replica_driven(pool: Pool, question: Question, tokens: Tokens, requests: int, seed: int) -> Served:
+def _replica_driven(pool: Pool, question: Question, tokens: Tokens, requests: int, seed: int) -> Run:
     """Simulate one replica of a pool that does all of a request, under its share of the demand."""
     deployed = set_of(pool.load)
     isl, osl = lengths_of(tokens)
@@ -298,7 +298,7 @@ def _lengths(mean: float, std: float | None, longest: int | None) -> Lengths:
     return Lengths(mean, std, "lognormal", longest=longest) if std else Lengths(mean)
 
 
-def is_close(served: Served, limits: Limits) -> bool:
+def is_close(served: Run, limits: Limits) -> bool:
     """Return whether chance may decide on which side of a limit a run comes out."""
     for name in LATENCIES:
         limit, found = getattr(limits, name), served.latencies_s[name]
@@ -320,7 +320,7 @@ def steady(traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float,
     return replace(traffic, count=count, rate_per_s=rate_per_s, warm_up=warm_up, cool_down=cool_down, exact_rate=True)
 
 
-def meets(served: Served, limits: Limits) -> bool:
+def meets(served: Run, limits: Limits) -> bool:
     """Return whether a run was stable, served all, and kept every limit on the statistic that it bounds."""
     if not served.stable or served.refused or not served.completed:
         return False

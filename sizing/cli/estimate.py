@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from sizing.answers.advice import Suggestion
     from sizing.answers.answer import Outcome
     from sizing.question.question import Question
-    from sizing.report.documents import Estimate
-    from sizing.report.estimate import Hopeful
+    from sizing.report.estimate import Estimate, Hopeful
     from sizing.specs.data import Data
     from sizing.specs.workload import Tokens
 
@@ -38,6 +37,7 @@ def command(
     from sizing.question.fields import options_of
     from sizing.question.question import load_data
     from sizing.question.values import Part
+    from sizing.report import estimate as report
 
     output = Part(lambda: chosen_format(values))
     asked = question_of(workload, options_of(QUESTION_OPTIONS, values), output, pooled=True)
@@ -59,7 +59,7 @@ def command(
         else:
             complain(f"infeasible: {document.limiting.detail}")
     else:
-        write(document, output.value)
+        write(report.document(document), output.value)
     if not feasible:
         raise typer.Exit(1)
 
@@ -79,7 +79,7 @@ def estimated(
     `relaxed` looks for the limit that takes fewer GPUs; `explained` adds how each number came about.
     """
     from sizing.answers import advice
-    from sizing.report.estimate import build
+    from sizing.report.estimate import record
 
     tokens, request = to_simulate(asked, values), to_size(asked, values)
     outcome = answer(request, data, tokens)
@@ -87,14 +87,14 @@ def estimated(
     confirm = _confirming(tokens, data)
     feasible = outcome.answer is not None
     searched = (asked.space.gpu_types, asked.space.precisions, data)
-    document = build(
+    found = record(
         outcome,
         relaxation=advice.relaxation(outcome, *searched, confirm) if feasible and relaxed else None,
         suggestions=() if feasible else advice.suggestions(outcome, *searched, confirm),
         hopeful=_hopeful(asked, data, tokens, outcome if feasible else None) if values["conservative"] else None,
         explained=explained,
     )
-    return Answered(document, outcome)
+    return Answered(found, outcome)
 
 
 def suggested(outcome: Outcome, asked: Question, data: Data, values: Mapping[str, Any]) -> tuple[Suggestion, ...]:
@@ -133,26 +133,10 @@ def _with_pools(
     document: Estimate, question: Question, data: Data, tokens: Tokens | None, aggregated: Outcome | None
 ) -> Estimate:
     """Return the document with what separate pools take for the same; `aggregated` is None where nothing serves it as one."""
-    from sizing.report import pools
-    from sizing.report.check_command import simulate_pools
-    from sizing.report.parts.pools import assumptions, of_turns
+    from sizing.report.estimate import with_pools
 
-    asked = question.space.pools
-    assert asked is not None
-    found = searched(question, data, tokens)
-    beside = aggregated.best if aggregated is not None else None
-    best = found.confirmed
-    built = pools.build(found, beside)
-    if built.feasible and best is not None:
-        built = built._replace(simulate_command=simulate_pools(best, question, asked))
-    return document._replace(
-        disaggregated=built,
-        assumptions=(
-            *document.assumptions,
-            *assumptions(asked.facts),
-            *of_turns(question, asked.facts),
-        ),
-    )
+    one = aggregated.best if aggregated is not None else None
+    return with_pools(document, searched(question, data, tokens), one)
 
 
 def _hopeful(asked: Question, data: Data, tokens: Tokens | None, cautious: Outcome | None) -> Hopeful:

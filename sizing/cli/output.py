@@ -44,12 +44,8 @@ def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> 
     return str(name)
 
 
-def write(document: Any, name: str) -> None:
+def write(document: Document[Any], name: str) -> None:
     """Write a document to stdout; the module of its format renders the text."""
-    if not isinstance(document, Document):
-        from sizing.report.unconverted import document_of
-
-        document = document_of(document)
     if name == "table":
         from sizing.formats.text import render_for
 

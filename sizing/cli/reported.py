@@ -19,7 +19,8 @@ from sizing.cli.workers import cores, ordered
 from sizing.question.question import Question, load_data
 from sizing.report.compare import Compare
 from sizing.report.curve.record import CurveRecord, record
-from sizing.report.page import RateLine, Report, Sensitivity, first_metric, rate_line
+from sizing.report.page import first_metric
+from sizing.report.page_record import ChangedInput, RateLine, Report, rate_line
 from sizing.report.parts.limiting import unmet
 from sizing.specs.workload import Tokens
 
@@ -44,7 +45,7 @@ def report(asked: Question, values: Mapping[str, Any], command: str) -> Report:
     )
 
 
-def _sensitivity(asked: Question, values: Mapping[str, Any], answered: Answered) -> Iterator[Sensitivity]:
+def _sensitivity(asked: Question, values: Mapping[str, Any], answered: Answered) -> Iterator[ChangedInput]:
     """Yield what each changed input makes of the answer, sized as the answer itself was."""
     data, simulates = load_data(), to_simulate(asked, values) is not None
 
@@ -60,9 +61,9 @@ def _sensitivity(asked: Question, values: Mapping[str, Any], answered: Answered)
             bar(done)
 
 
-def _effect(effect: Effect, gpus: int | None) -> Sensitivity:
+def _effect(effect: Effect, gpus: int | None) -> ChangedInput:
     change, (best, reason) = effect
-    return Sensitivity(
+    return ChangedInput(
         what=change.what,
         share=change.share,
         value=change.value,

@@ -100,7 +100,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class History:
     """A finished run: the requests, the replicas, and the time when it ended.
 
     `watches` are the integrals of each replica, of the whole run or of the part that was to be watched; `placed` numbers the
@@ -123,7 +123,7 @@ def open_loop(
     limit: float = math.inf,
     watched: tuple[int, int] | None = None,
     progress: Progress | None = None,
-) -> Run:
+) -> History:
     """Drive requests that are all known with their arrival times, ascending, until all have ended or a limit.
 
     `watched` limits the integrals to the time from the arrival of one request to that of another.
@@ -148,7 +148,7 @@ def open_loop(
             progress(number)
     for replica in replicas:
         _advance(replica, limit)
-    return Run(
+    return History(
         requests,
         tuple(replicas),
         max(replica.now for replica in replicas),
@@ -207,7 +207,7 @@ def closed_loop(
     lengths: Iterator[tuple[int, int]],
     limit: float = math.inf,
     progress: Progress | None = None,
-) -> Run:
+) -> History:
     """Keep `in_flight` requests on their way, queued or running until `count` have been sent and all have ended, or a limit.
 
     A client sends its next request when it has its answer, which is later than the replica is done with it by what a
@@ -243,4 +243,4 @@ def closed_loop(
             replica.now = min(wakes, limit)
         if progress is not None:
             progress(sent)
-    return Run(requests, (replica,), replica.now, (replica.watch,))
+    return History(requests, (replica,), replica.now, (replica.watch,))

@@ -131,20 +131,23 @@ class Scheduler:
         A request that arrives at `until` joins at the first step boundary from then on, so a stretch of decode steps
         ends there.
         """
-        while self.now < until:
-            self._admit()
-            if self.prefilling:
-                self._prefill_step()
-            elif self.batch.size:
-                self._decode_stretch(min(until, self.landing[0][0]) if self.landing else until)
-            elif self.landing:
-                self._pass(min(until, self.landing[0][0]) - self.now, 0, False, ())
-            else:
-                return
-            if self.landing:
-                self._land()
-            if self.completed:
-                return
+        while self.now < until and self.step(until) and not self.completed:
+            pass
+
+    def step(self, until: float) -> bool:
+        """Take a step, or a stretch of them that ends by `until`; returns whether there was anything to do."""
+        self._admit()
+        if self.prefilling:
+            self._prefill_step()
+        elif self.batch.size:
+            self._decode_stretch(min(until, self.landing[0][0]) if self.landing else until)
+        elif self.landing:
+            self._pass(min(until, self.landing[0][0]) - self.now, 0, False, ())
+        else:
+            return False
+        if self.landing:
+            self._land()
+        return True
 
     @property
     def wakes_at(self) -> float:
@@ -205,10 +208,10 @@ class Scheduler:
         return self.now >= oldest + self.rules.batch_window
 
     def _fills_hold(self) -> bool:
-        waiting = sum(self._total_units(request) for request in self.queue)
+        waiting = sum(self.total_units(request) for request in self.queue)
         return waiting + self.batch.size >= self.rules.hold_ratio * self.rules.budget * self.rules.ranks
 
-    def _total_units(self, request: int) -> float:
+    def total_units(self, request: int) -> float:
         """Units to prefill: the prompt less its cached prefix, and what was generated before a preemption."""
         if self.units is not None:
             return self.units(request)
@@ -230,7 +233,7 @@ class Scheduler:
         if math.isinf(rules.budget):
             return left
         for request in self.prefilling:
-            taken = min(rules.units_per_request, self._total_units(request) - self.done_units[request])
+            taken = min(rules.units_per_request, self.total_units(request) - self.done_units[request])
             left[self.ranks.get(request, 0)] -= taken
         return left
 
@@ -246,7 +249,7 @@ class Scheduler:
         rules = self.rules
         if rules.whole_batches or rules.splits or not self.prefilling:
             return True
-        return self._total_units(request) <= self._budget_left()
+        return self.total_units(request) <= self._budget_left()
 
     def _bytes_to_let_in(self, request: int) -> float | None:
         """Return the cache bytes that a request takes at once when it is let in, or None when they are not free."""
@@ -281,7 +284,7 @@ class Scheduler:
         left_on = [max(left, 1.0)] * rules.ranks
         pieces: list[Piece] = []
         for request in self.prefilling:
-            rank, remaining = self.ranks.get(request, 0), self._total_units(request) - self.done_units[request]
+            rank, remaining = self.ranks.get(request, 0), self.total_units(request) - self.done_units[request]
             units = min(rules.units_per_request, remaining, left_on[rank])
             if units <= 0:
                 continue
@@ -307,7 +310,7 @@ class Scheduler:
         """Send finished prompts on to their next token: at once, or after the rest of a pass through a pipeline."""
         for piece in pieces:
             request = piece.request
-            if self.done_units[request] < self._total_units(request) - 1e-9:
+            if self.done_units[request] < self.total_units(request) - 1e-9:
                 continue
             self.prefilling.remove(request)
             del self.done_units[request]

@@ -18,7 +18,7 @@ from sizing.engine.batch import Batch, KvCache
 from sizing.engine.clock import step_clock, windows_of
 from sizing.engine.requests import Arrivals, Lengths, Requests, arrival_times
 from sizing.engine.rules import Rules, of_engine
-from sizing.engine.run import Meter, Progress, Record, Routing, Run, Sample
+from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler, Watch
 from sizing.model.extras import NOTHING
 from sizing.model.memory import MemoryUse, growing_bytes, sequence_bytes
@@ -148,7 +148,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class Run:
     """What a run served, over the requests that are measured.
 
     Rates and means over time are over the same `duration_s`: from the start, or the first arrival after a warm-up, to the
@@ -190,7 +190,7 @@ def simulate(
     limit_s: float = math.inf,
     one_by_one: bool = False,
     progress: Progress | None = None,
-) -> Served:
+) -> Run:
     """Drive the traffic through the deployment and measure. Deterministic for a seed."""
     rng = np.random.default_rng(traffic.seed)
     requests = Requests()
@@ -284,7 +284,7 @@ def _closed(
     longest: int,
     limit_s: float,
     progress: Progress | None,
-) -> Run:
+) -> History:
     """A closed loop over several replicas: clients stay with theirs, and are spread as evenly as they go."""
     assert traffic.in_flight is not None
     isl, osl = _drawn(traffic, traffic.count, longest, rng)
@@ -303,7 +303,7 @@ def _closed(
         )
         for n, replica in enumerate(replicas)
     ]
-    return Run(requests, replicas, max(one.ended for one in ended), tuple(w for one in ended for w in one.watches))
+    return History(requests, replicas, max(one.ended for one in ended), tuple(w for one in ended for w in one.watches))
 
 
 def _after(sent: int, progress: Progress | None) -> Progress | None:
@@ -312,14 +312,14 @@ def _after(sent: int, progress: Progress | None) -> Progress | None:
 
 
 def measure(
-    finished: Run,
+    finished: History,
     traffic: Traffic,
     limits: Limits | None,
     *,
     limit_s: float = math.inf,
     turned_away: int = 0,
     refused: Sequence[int] | None = None,
-) -> Served:
+) -> Run:
     """Measure a run that a limit may have cut. `turned_away` requests were longer than the engine takes: refused.
 
     `refused` are the numbers of those that the replicas refused, by their own account where they are not given.
@@ -349,7 +349,7 @@ def measure(
     sizes = [replica.pool.size_bytes for replica in finished.replicas]
     clumps = max(1.0, 1 / traffic.burstiness) if traffic.arrivals == "gamma" else 1.0
     records = [replica.observer for replica in finished.replicas if isinstance(replica.observer, Record)]
-    return Served(
+    return Run(
         arrived=arrival.size + turned_away,
         completed=int(done.sum()),
         refused=len(refused) + turned_away,
@@ -381,7 +381,7 @@ def _span(watch: Watch, ended: float) -> float:
     return max((ended if math.isnan(watch.until) else watch.until) - watch.since, sys.float_info.min)
 
 
-def _ended(finished: Run, end: NDArray[np.float64]) -> float:
+def _ended(finished: History, end: NDArray[np.float64]) -> float:
     """Return when a run was over: with its last request where all have ended, however far the limit was."""
     return finished.ended if end.size == 0 or np.isnan(end).any() else float(end.max())
 

@@ -163,7 +163,7 @@ def simulate(
         before = replica.now
         if not replica.in_flight and math.isinf(limit) and len(store) >= (requests or 0):
             break
-        _one_step(replica)
+        replica.step(math.inf)
         if replica.now == before:
             replica.now += 1.0  # an idle tick
             slots.idle(before, replica.now, len(replica.queue), keep_timeline)
@@ -194,15 +194,6 @@ def _arrive(
         replica.submit(store.add(replica.now, 1, next(lengths)))  # type: ignore[call-overload]
 
 
-def _one_step(replica: Scheduler) -> None:
-    """Take exactly one step, if there is one to take."""
-    replica._admit()
-    if replica.prefilling:
-        replica._prefill_step()
-    elif replica.batch.size:
-        replica._decode_stretch(math.inf)
-
-
 def _observe(
     replica: Scheduler,
     slots: _Slots,
@@ -221,7 +212,7 @@ def _observe(
     if keep_timeline:
         states = tuple(EMPTY if r is None else (PREFILL if r in prefilling else DECODE) for r in slots.occupants)
         slots.timeline.append(TickStep(start, end, states, tuple(slots.occupants), len(replica.queue)))
-    first_tokens = sum(replica.done_units[p.request] + p.units >= replica._total_units(p.request) for p in pieces)
+    first_tokens = sum(replica.done_units[p.request] + p.units >= replica.total_units(p.request) for p in pieces)
     # The course counts a request's step lengths from its second decode step on, those of the last step too.
     later = sum(replica.batch.generated(request) > 1 for request in replica.batch.joined) if decoding else 0
     slots.itl_sum += (end - start) * later

@@ -17,8 +17,8 @@ import numpy as np
 
 from sizing.engine import run, simulation
 from sizing.engine.requests import Requests
-from sizing.engine.run import Record, Routing, Run
-from sizing.engine.simulation import ReplicaSet, Served, Traffic, longest_of, measure, open_requests, watched
+from sizing.engine.run import History, Record, Routing
+from sizing.engine.simulation import ReplicaSet, Run, Traffic, longest_of, measure, open_requests, watched
 from sizing.model import memory
 from sizing.model.attention.terms import Numeric
 from sizing.model.shard import Shard
@@ -76,9 +76,9 @@ class Handed(NamedTuple):
     TTFT of the prefill pool is without the transfer, ITL of the decode pool from the arrival of the cache.
     """
 
-    whole: Served
-    prefill: Served
-    decode: Served
+    whole: Run
+    prefill: Run
+    decode: Run
     transfer_s: float
 
 
@@ -134,7 +134,7 @@ def simulate(
     for arrival, isl, _ in taken:
         requests.add(arrival, isl, 1)
 
-    def driven(of: ReplicaSet, store: Requests, *, handed: bool) -> Run:
+    def driven(of: ReplicaSet, store: Requests, *, handed: bool) -> History:
         return _driven(of, store, traffic, longest, routing=routing, limit_s=limit_s, handed=handed)
 
     first = driven(prefill, requests, handed=False)
@@ -170,7 +170,7 @@ def _driven(
     routing: Routing,
     limit_s: float,
     handed: bool,
-) -> Run:
+) -> History:
     """Drive requests, ascending by arrival, through one pool."""
     replicas = simulation.schedulers(of, requests, longest=longest, handed=handed)
     for replica in replicas:
@@ -197,7 +197,7 @@ class _Arrivals:
     taken_s: list[float]
 
 
-def _arrivals(first: Run, osl: list[int], transfer: Transfer, ranks: int) -> _Arrivals:
+def _arrivals(first: History, osl: list[int], transfer: Transfer, ranks: int) -> _Arrivals:
     """Send each prompt's cache when its prefill is over; the link of each of a replica's ranks carries one after another."""
     requests, replicas = first.requests, first.replicas
 
@@ -227,7 +227,7 @@ def _arrivals(first: Run, osl: list[int], transfer: Transfer, ranks: int) -> _Ar
     return _Arrivals(store, [number for _, number in found], outside_s, taken_s)
 
 
-def _joined(first: Run, second: Run, arrived: _Arrivals, osl: list[int]) -> Requests:
+def _joined(first: History, second: History, arrived: _Arrivals, osl: list[int]) -> Requests:
     """Return the requests as the client sees them, by their numbers in the first pool."""
     before, after = first.requests, second.requests
     joined = Requests()

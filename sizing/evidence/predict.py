@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sizing.catalog.measured import MeasuredRow
-from sizing.engine.simulation import Served, simulate
+from sizing.engine.simulation import Run, simulate
 from sizing.evidence.rows import Case, resolve
 from sizing.specs.errors import InputError
 from sizing.specs.units import MILLI
@@ -42,7 +42,7 @@ def predict(case: Case) -> Prediction:
     return Prediction(dict.fromkeys(row.measured(), 0.0), _stated_in_flight(case), missed)
 
 
-def batch_metrics(served: Served) -> dict[str, float]:
+def batch_metrics(served: Run) -> dict[str, float]:
     """Return the metrics of one batch, as sources time it: its whole prefill, the steps after it, its end."""
     requests = served.requests
     first_s = float(np.nanmax(requests.first_token)) if requests.first_token else 0.0
@@ -57,7 +57,7 @@ def batch_metrics(served: Served) -> dict[str, float]:
     }
 
 
-def load_metrics(case: Case, served: Served) -> dict[str, float]:
+def load_metrics(case: Case, served: Run) -> dict[str, float]:
     """Return the metrics of a load, in the source's statistic."""
     latencies = {
         name: found[case.statistic] / MILLI for name, found in served.latencies_s.items() if case.statistic in found
@@ -71,7 +71,7 @@ def load_metrics(case: Case, served: Served) -> dict[str, float]:
     }
 
 
-def _per_output_token_s(served: Served) -> float:
+def _per_output_token_s(served: Run) -> float:
     """Mean of E2E over output tokens, the first included, as LLMPerf counts it."""
     requests = served.requests
     return float(
@@ -81,7 +81,7 @@ def _per_output_token_s(served: Served) -> float:
     )
 
 
-def in_flight(case: Case, served: Served) -> float:
+def in_flight(case: Case, served: Run) -> float:
     """Return the mean number in flight on one replica: as stated, else by Little's law from what was simulated."""
     if case.row.mode in ("closed_loop", "static_batch"):
         return _stated_in_flight(case)

@@ -35,7 +35,7 @@ class Column(NamedTuple):
     is_number: bool = True
 
 
-class Grid(NamedTuple):
+class PageTable(NamedTuple):
     """A table with its caption; the first column heads the rows. `note` says what was left out. A `folded` one opens at a click."""
 
     caption: str
@@ -48,10 +48,10 @@ class Grid(NamedTuple):
 class Drawings(NamedTuple):
     """Figures, in pairs where the page is wide, each with the table of its points."""
 
-    drawings: tuple[tuple[Figure, Grid], ...]
+    drawings: tuple[tuple[Figure, PageTable], ...]
 
 
-class Part(NamedTuple):
+class Share(NamedTuple):
     """A part of a bar: its name and size, its place in the SVG."""
 
     name: str
@@ -60,11 +60,11 @@ class Part(NamedTuple):
     width: float
 
 
-class Bar(NamedTuple):
+class Shares(NamedTuple):
     """Parts of a whole in a row, and what they are in a sentence; `end` is where the whole ends, None where all parts fit."""
 
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[Share, ...]
     summary: str
     end: float | None
     width: float = WIDTH
@@ -82,7 +82,7 @@ class Chapter(NamedTuple):
 
     id: str
     title: str
-    sections: tuple[Prose | Facts | Text | Grid | Drawings | Bar | Numbered, ...]
+    sections: tuple[Prose | Facts | Text | PageTable | Drawings | Shares | Numbered, ...]
     link: str = ""
     style: str = ""
 
@@ -126,7 +126,7 @@ def figure(record: Any, pointer: str, write: Callable[[Any], str]) -> Cell:
     return Cell(ABSENT if value is None else write(value), pointer)
 
 
-def grid(table: Table, *, most: int | None = None, noun: str = "rows", folded: bool = False) -> Grid:
+def page_table(table: Table, *, most: int | None = None, noun: str = "rows", folded: bool = False) -> PageTable:
     """A table of records that stand at `table.at`, of more than `most` the first; a quantity's key is a pointer below a record."""
 
     def cell(index: int, record: Any, quantity: Quantity) -> Cell:
@@ -136,7 +136,7 @@ def grid(table: Table, *, most: int | None = None, noun: str = "rows", folded: b
 
     shown = table.records[:most]
     more = len(table.records) - len(shown)
-    return Grid(
+    return PageTable(
         table.title,
         tuple(Column(quantity.heading, quantity.is_number) for quantity in table.columns),
         tuple(tuple(cell(index, record, q) for q in table.columns) for index, record in enumerate(shown)),
@@ -145,13 +145,13 @@ def grid(table: Table, *, most: int | None = None, noun: str = "rows", folded: b
     )
 
 
-def bar(title: str, sizes: Sequence[tuple[str, float]], whole: float, write: Callable[[float], str]) -> Bar:
+def shares(title: str, sizes: Sequence[tuple[str, float]], whole: float, write: Callable[[float], str]) -> Shares:
     """The bar of parts by name; it is as long as the `whole`, or as all parts where they are more."""
     longest = max(whole, sum(size for _, size in sizes))
     parts, x = [], 0.0
     for name, size in sizes:
         width = WIDTH * size / longest
-        parts.append(Part(name, write(size), round(x, 1), round(width, 1)))
+        parts.append(Share(name, write(size), round(x, 1), round(width, 1)))
         x += width
     summary = f"{title}: {', '.join(f'{part.name} {part.text}' for part in parts)}, of {write(whole)}"
-    return Bar(title, tuple(parts), summary, round(WIDTH * whole / longest, 1) if longest > whole else None)
+    return Shares(title, tuple(parts), summary, round(WIDTH * whole / longest, 1) if longest > whole else None)

@@ -71,11 +71,8 @@ def _blocks(document: Document[Any]) -> Iterator[Block]:
         yield from blocks_of(section)
 
 
-def blocks_of(section: Section | Block) -> Iterator[Block]:
-    """Yield a section as blocks: the title of a table is one of its own. A block is one already."""
-    if isinstance(section, Block):
-        yield section
-        return
+def blocks_of(section: Section) -> Iterator[Block]:
+    """Yield a section as blocks: the title of a table is one of its own."""
     title = (Line(section.title, style="bold"),) if section.title else ()
     if isinstance(section, Table):
         yield Block(title)

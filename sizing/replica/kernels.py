@@ -1,8 +1,7 @@
 """The measured constants of one GPU, chosen for one engine and precision plan, and the time of each operation.
 
 A row is looked for in this order: the engine's own on this GPU, another engine's on this GPU, the assumed set of
-the GPU's architecture. What was chosen is remembered, so that a result can list which constants were measured and
-which borrowed.
+the GPU's architecture. `choices` says which constants were measured and which borrowed.
 """
 
 from __future__ import annotations
@@ -59,14 +58,13 @@ class Choice:
 
 @dataclass
 class Kernels:
-    """Constants of one GPU for what a replica runs on it under one engine. `seconds` times any operation; `used` remembers what it took."""
+    """Constants of one GPU for what a replica runs on it under one engine. `seconds` times any operation."""
 
     gpu: Gpu
     assumptions: Assumptions
     borrowed: Callable[[str], AssumedEfficiency | None]
     engine: str
     shard: Shard
-    used: dict[tuple[str, str], Choice] = field(default_factory=dict)
     _picked: dict[tuple[Any, ...], Choice] = field(default_factory=dict)
     _timers: dict[str, Callable[[Operation], Numeric]] = field(init=False)
 
@@ -104,7 +102,7 @@ class Kernels:
     @cached_property
     def draft(self) -> Kernels:
         """The constants of what drafts: the same GPU and engine, weights in the draft's own format."""
-        return replace(self, shard=self.shard.draft, used={}, _picked={})
+        return replace(self, shard=self.shard.draft, _picked={})
 
     def at(self, layout: Layout) -> Kernels:
         """The same constants for another depth of the pipeline."""
@@ -135,6 +133,13 @@ class Kernels:
         gap_s = self.settings.host.per_kernel_us * MICRO
         return np.where(np.asarray(busy_s) > 0, busy_s + gap_s, 0.0) if gap_s else busy_s
 
+    def choices(self, found: Iterable[Operation]) -> dict[tuple[str, str], Choice]:
+        """The rows that operations are timed by, in their order, each by its operation and the precision that it wants."""
+        fresh = replace(self, _picked={})
+        for operation in found:
+            fresh.seconds(operation)
+        return {(name, wanted[0]): choice for (name, wanted, *_), choice in fresh._picked.items()}
+
     # --- choosing rows -------------------------------------------------------------------------------------------
 
     def _choose(
@@ -150,7 +155,6 @@ class Kernels:
         memo = (operation, wanted, *key)
         if memo not in self._picked:
             self._picked[memo] = self._search(operation, wanted, distance, accept)
-            self.used[operation, wanted[0]] = self._picked[memo]
         return self._picked[memo]
 
     def _search(

@@ -160,6 +160,22 @@ def batch_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
     return found
 
 
+def every_operation(shard: Shard) -> tuple[Operation, ...]:
+    """One operation of every kind that a step of a shard may have, in the order of `curves`; what drafts left out."""
+    ranks = float(shard.layout.dp)
+    found = list(operations.split_body(shard, ranks))
+    if shard.extras.adapters is not None:
+        found += adapters.operations(shard, shard.extras.adapters, ranks)
+    if shard.layout.dp > 1:
+        found.sort(key=lambda operation: operation.of_all)
+    found += operations.head(shard, ranks)
+    found += operations.decode_attention(shard, ranks, 1.0)
+    found += operations.prefill_attention(shard, ranks, 1.0, 0.0)
+    if shard.extras.encoder is not None:
+        found += images.operations(shard.extras.encoder, shard.plan, 1.0)
+    return (*found, *exchange.parts_joined(shard, ranks), *exchange.pipeline_sends(shard, ranks))
+
+
 def draft_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
     """Every operation of what drafts in a step, to be timed by the draft's own kernels; none without one."""
     draft, dp = shard.extras.draft, shard.layout.dp

@@ -29,6 +29,12 @@ class Timed:
     slots_bound: str
 
     @property
+    def borrows(self) -> bool:
+        """Whether an operation is timed by a row that is not of this GPU."""
+        rows = self.kernels.choices(step_model.every_operation(self.kernels.shard)).values()
+        return any(row.borrowed_from for row in rows)
+
+    @property
     def solo_ttft_s(self) -> float:
         """Seconds to the first token of a request that is alone."""
         return float(batching.solo_ttft_s(self.curves, self.batching))

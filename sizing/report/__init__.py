@@ -11,6 +11,5 @@ To add a command, or convert one, its file here has, in this order (`step.py` an
 
 Records, builders and words that several commands need stand in `parts` (question, layouts, pools, assumptions, bands, limiting,
 memory ...). A command imports `parts` and `formats`, never another command; only the page does. Import what only separate
-pools, a picture or a simulation need where it is used. Then delete the command's `documents_*`, `rows_*` and `table_*`;
-`unconverted` serves those that still have them.
+pools, a picture or a simulation need where it is used.
 """

@@ -221,7 +221,7 @@ def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> Comp
         power_w=best.power_w,
         kwh_per_million_output_tokens=kwh_per_million_output_tokens(best, question),
         verified=outcome.tries > 0,
-        borrowed_kernels=any(choice.borrowed_from for pool in best.pools for choice in pool.load.kernels.used.values()),
+        borrowed_kernels=any(pool.load.borrows for pool in best.pools),
         notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
         pools=pools.shapes(best) if best.separate else None,
     )

@@ -32,11 +32,9 @@ from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.report import estimate
-from sizing.report.documents import Deployment
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.bands import ErrorBand
-from sizing.report.parts.layouts import layout
+from sizing.report.parts.layouts import Deployment, deployment, layout
 from sizing.report.parts.limiting import suggested, unmet, what_would_help
 from sizing.report.parts.question import inputs
 from sizing.specs.server import NUMBERS
@@ -128,7 +126,7 @@ def record(bill: Bill) -> CostReport:
         peak_requests_per_s=found.peak_per_s if found is not None else None,
         full_use_requests_per_s=usage.capacity_per_s,
         sized_to_mean=usage.sized_to_load if usage.mean_per_s is not None else None,
-        deployments=tuple(estimate.deployment(deployed.best) for deployed in bill.deployed),
+        deployments=tuple(deployment(deployed.best) for deployed in bill.deployed),
         verified=first.outcome.verified,
         options=bill.options,
         break_even=bill.break_even,

@@ -1,42 +1,108 @@
-"""From the outcome of a search to the document of `llmsize estimate`."""
+"""`llmsize estimate`: the fewest GPUs that serve a demand, as one pool of replicas and, where asked for, as two."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.advice import Relaxation, Suggestion, nearest_miss
 from sizing.answers.answer import Answer, Outcome
-from sizing.formats.view import Assumption
-from sizing.planning import cost
+from sizing.formats.view import (
+    Assumption,
+    Document,
+    Explanation,
+    Facts,
+    Line,
+    Rows,
+    Section,
+    Text,
+    plain,
+)
+from sizing.formats.words import milliseconds, money, number, percent, plural, stated
 from sizing.question.question import situation_of
-from sizing.replica.replica import Refusal
-from sizing.report import check_command, explain
-from sizing.report.documents import (
-    Alternative,
-    Conservative,
-    Cost,
-    Deployment,
-    Estimate,
-    RejectedLayout,
-    Simulation,
-    Users,
-)
-from sizing.report.parts import assumptions, bands, conversation
+from sizing.report.parts import assumptions, bands, conversations, explain, layouts, pools, repeat
+from sizing.report.parts.answers import headline, latencies
 from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts.conversations import IdleConversations
 from sizing.report.parts.figures import (
+    Cost,
+    Latency,
+    LoadFigures,
     MemoryFigures,
-    latency,
-    load_figures,
-    memory_figures,
-    phase_steps,
-    throughput,
-    utilisation,
+    Throughput,
+    Users,
+    Utilisation,
+    figures,
+    memory_of,
 )
-from sizing.report.parts.limiting import limiting, unmet
-from sizing.report.parts.question import habits, inputs
-from sizing.specs.units import MILLI
+from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, layout
+from sizing.report.parts.limiting import Limiting, limiting, unmet, what_would_help
+from sizing.report.parts.memory import memory_line
+from sizing.report.parts.question import LABELS, inputs, lengths, optimised, steps_line
+
+if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
+    from sizing.report.parts.disaggregated import Disaggregated
+    from sizing.specs.bands import Edge
+
+
+class Conservative(NamedTuple):
+    """What sizing on the worse edges of the error bands costs, beside the answer without; null what is infeasible.
+
+    The answer's limits were divided by the latencies' factors, and the highest rate was multiplied by that of throughput.
+    """
+
+    gpus_without: int | None
+    extra_gpus: int | None
+    requests_per_s_without: float | None
+    factors: Edge | None
+
+
+class Simulation(NamedTuple):
+    """The check of an answer by simulation, one replica under its share of the demand.
+
+    `batch_mean` counts requests in the running batch, `queue_mean` those that wait for it; in the front end are the rest of
+    a replica's concurrency.
+    """
+
+    passed: bool
+    sizes_tried: int
+    requests: int
+    stable: bool
+    queue_mean: float
+    batch_mean: float
+    kv_utilisation_mean: float
+    kv_utilisation_max: float
+    preemptions: int
+
+
+class Estimate(NamedTuple):
+    """The record of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number.
+
+    `disaggregated` is what serves the same from separate pools, null where they were not asked for; all else serves as one.
+    """
+
+    feasible: bool
+    inputs: dict[str, Any]
+    deployment: Deployment | None
+    load: LoadFigures | None
+    throughput: Throughput | None
+    latency: Latency | None
+    simulation: Simulation | None
+    memory: MemoryFigures | None
+    utilisation: Utilisation | None
+    users: Users | None
+    cost: Cost | None
+    limiting: Limiting
+    bands: dict[str, ErrorBand]
+    conservative: Conservative | None
+    alternatives: tuple[Alternative, ...]
+    rejected: tuple[RejectedLayout, ...]
+    assumptions: tuple[Assumption, ...]
+    simulate_command: str | None = None
+    disaggregated: Disaggregated | None = None
+    explanations: tuple[Explanation, ...] = ()
+    idle_conversations: IdleConversations | None = None
+    schema: str = "llmsize.estimate/1"
 
 
 class Hopeful(NamedTuple):
@@ -45,7 +111,7 @@ class Hopeful(NamedTuple):
     best: Answer | None
 
 
-def build(
+def record(
     outcome: Outcome,
     *,
     relaxation: Relaxation | None = None,
@@ -53,212 +119,355 @@ def build(
     hopeful: Hopeful | None = None,
     explained: bool = False,
 ) -> Estimate:
-    """Return the document of an outcome: the answer with all its figures, or what stands in its way.
+    """The record of an outcome: the answer with all its figures, or what stands in its way.
 
     `hopeful` is the answer as predicted, where another is sized on the worse edges of the error bands.
     """
-    best = outcome.answer
-    request = outcome.question
-    turned_down = tuple(rejected(entry) for entry in outcome.refusals)
+    best, question = outcome.answer, outcome.question
     if best is None:
-        lacking, lacking_bands = _lacking(outcome)
-        return Estimate(
-            feasible=False,
-            inputs=inputs(request, None),
-            deployment=None,
-            load=None,
-            throughput=None,
-            latency=None,
-            simulation=None,
-            memory=lacking,
-            utilisation=None,
-            users=None,
-            cost=None,
-            limiting=unmet(outcome, suggestions, hopeful.best if hopeful is not None else None),
-            bands=lacking_bands,
-            conservative=_conservative(None, hopeful),
-            alternatives=tuple(map(_alternative, outcome.answers)),
-            rejected=turned_down,
-            assumptions=(*assumptions.of_model(request, request.origin.notes), *assumptions.of_limits(request)),
-        )
-    chosen = best.pool.replica
-    prefill, decode = phase_steps(best, outcome)
-    load, rates, times = load_figures(best, outcome), throughput(best, outcome), latency(best)
-    held = memory_figures(chosen.memory, chosen.longest_that_fits())
-    predicted = tuple(bands.of_estimate(best, outcome, load, rates, times, held))
-    document = Estimate(
+        limit = unmet(outcome, suggestions, hopeful.best if hopeful is not None else None)
+    else:
+        limit = limiting(best, question, relaxation)
+    nothing = _unserved(outcome, limit, hopeful)
+    if best is None:
+        return nothing
+    pool, found = best.pool, figures(best, outcome)
+    predicted = tuple(bands.of_answer(best, outcome, found))
+    served = nothing._replace(
         feasible=True,
-        inputs=inputs(request, chosen),
-        deployment=deployment(best),
-        load=load,
-        throughput=rates,
-        latency=times,
+        inputs=inputs(question, pool.replica),
+        deployment=layouts.deployment(best),
+        load=found.load,
+        throughput=found.throughput,
+        latency=found.latency,
         simulation=_simulation(best, outcome),
-        memory=held,
-        utilisation=utilisation(prefill, decode),
-        users=_users(best, outcome),
-        cost=cost_figures(best, outcome),
-        limiting=limiting(best, request, relaxation),
+        memory=found.memory,
+        utilisation=found.utilisation,
+        users=found.users,
+        cost=found.cost,
         bands=bands.bounds(predicted),
-        conservative=_conservative(best, hopeful),
-        alternatives=tuple(map(_alternative, outcome.answers[1:])),
-        rejected=turned_down,
-        assumptions=_assumptions(best, outcome),
-        simulate_command=check_command.simulate(best, outcome.question),
-        idle_conversations=conversation.idle(best, request),
+        alternatives=nothing.alternatives[1:],
+        assumptions=tuple(assumptions.of_answer(best, question)),
+        simulate_command=repeat.command(best, question),
+        idle_conversations=conversations.idle(pool, question),
     )
     if not explained:
-        return document
-    document = explain.with_explanations(document, best, outcome, prefill, decode)
-    return document._replace(
-        explanations=(*document.explanations, *conversation.explanations(best), *bands.explanations(predicted))
+        return served
+    return served._replace(explanations=(*explain.of_answer(best, outcome, found), *bands.explanations(predicted)))
+
+
+def with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimate:
+    """The record with what separate pools take for the same; `best` is the answer that serves as one."""
+    from sizing.report.parts.disaggregated import disaggregated
+
+    asked = outcome.question.space.pools
+    assert asked is not None
+    rests_on = (*pools.assumptions(asked.facts), *pools.of_turns(outcome.question, asked.facts))
+    found = disaggregated(outcome, best)
+    return one._replace(disaggregated=found, assumptions=(*one.assumptions, *rests_on))
+
+
+def _unserved(outcome: Outcome, limit: Limiting, hopeful: Hopeful | None) -> Estimate:
+    """What is known without an answer: what stands in the way, and the memory where that is what lacks."""
+    question, best, lacking = outcome.question, outcome.answer, None
+    miss = nearest_miss(outcome) if outcome.best is None else None
+    if miss is not None and miss.sized is not None:
+        lacking = memory_of(miss.sized)
+    of_memory = (
+        () if miss is None or lacking is None else bands.of_memory(lacking, situation_of(question, miss.gpu_type.gpu))
+    )
+    return Estimate(
+        feasible=False,
+        inputs=inputs(question, None),
+        deployment=None,
+        load=None,
+        throughput=None,
+        latency=None,
+        simulation=None,
+        memory=lacking,
+        utilisation=None,
+        users=None,
+        cost=None,
+        limiting=limit,
+        bands=bands.bounds(of_memory),
+        conservative=None if hopeful is None else _conservative(best, hopeful.best),
+        alternatives=tuple(map(layouts.alternative, outcome.answers)),
+        rejected=tuple(map(layouts.rejected, outcome.refusals)),
+        assumptions=(*assumptions.of_model(question, question.origin.notes), *assumptions.of_limits(question)),
+    )
+
+
+def _conservative(best: Answer | None, without: Answer | None) -> Conservative:
+    return Conservative(
+        gpus_without=None if without is None else without.gpus,
+        extra_gpus=None if best is None or without is None else best.gpus - without.gpus,
+        requests_per_s_without=None if without is None else without.requests_per_s,
+        factors=None if best is None else best.pool.edge,
     )
 
 
 def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
-    """Return what the check by simulation saw; the latencies are then its own."""
-    served = best.run
-    if served is None:
+    """What the check by simulation measured; the latencies are then its own."""
+    run = best.run
+    if run is None:
         return None
     return Simulation(
         passed=outcome.passed,
         sizes_tried=outcome.tries,
-        requests=served.arrived,
-        stable=served.stable,
-        queue_mean=served.queue_mean,
-        batch_mean=served.batch_mean,
-        kv_utilisation_mean=served.cache_mean,
-        kv_utilisation_max=served.cache_max,
-        preemptions=served.preemptions,
+        requests=run.arrived,
+        stable=run.stable,
+        queue_mean=run.queue_mean,
+        batch_mean=run.batch_mean,
+        kv_utilisation_mean=run.cache_mean,
+        kv_utilisation_max=run.cache_max,
+        preemptions=run.preemptions,
     )
 
 
-def _assumptions(best: Answer, outcome: Outcome) -> tuple[Assumption, ...]:
-    request, chosen = outcome.question, best.pool.replica
+def document(record: Estimate) -> Document[Estimate]:
+    """The document of an estimate."""
+    return Document(record, sections, rows)
+
+
+COLUMNS = (
+    "status", "gpu", "weight_precision", "gpus", "replicas", "tp", "pp", "ep", "dp", "cp", "dcp", "requests_per_s_per_gpu",
+    "concurrency_per_replica", "ttft_ms", "itl_ms", "e2e_ms", "usd_per_hour", "power_w", "limit", "detail",
+)  # fmt: skip
+
+
+def rows(record: Estimate) -> Rows:
+    """One row a layout: the answer, its separate pools, the others that meet the demand, the rejected with their reasons."""
+    labels = {key: record.inputs.get(key) for key in LABELS if key != "weight_precision"}
+
+    def row(layout: NamedTuple, **own: Any) -> tuple[Any, ...]:
+        """The values of a layout by their columns: its `own`, else its fields."""
+        return (*labels.values(), *plain([own.get(name, getattr(layout, name, None)) for name in COLUMNS]))
+
+    found, load, latency = [], record.load, record.latency
+    if load is not None and latency is not None:
+        own = {"itl_ms": latency.itl_ms.mean, "concurrency_per_replica": load.concurrency_per_replica}
+        (best,) = _as_alternative(record)
+        found.append(row(best, status="answer", detail=record.limiting.detail, **own))
+    separate = record.disaggregated
+    for name in ("prefill", "decode") if separate is not None else ():
+        pool = getattr(separate, name)
+        if separate is not None and pool is not None:
+            per_gpu = separate.requests_per_s_per_gpu
+            found.append(row(pool, status=f"{name} pool", requests_per_s_per_gpu=per_gpu, detail=separate.why))
+    found += [row(one, status="feasible", detail="") for one in record.alternatives]
+    found += [row(one, status="rejected", limit=one.reason) for one in record.rejected]
+    return Rows((*labels, *COLUMNS), found)
+
+
+def _as_alternative(record: Estimate) -> Iterator[Alternative]:
+    """Yield the answer under the names of the other layouts, with the latencies that it has."""
+    d, latency, cost, throughput = record.deployment, record.latency, record.cost, record.throughput
+    if d and latency and cost and throughput:
+        yield Alternative(
+            gpu=d.gpu,
+            weight_precision=record.inputs["weight_precision"],
+            **layouts.sizes(d),
+            replicas=d.replicas,
+            gpus=d.gpus,
+            requests_per_s_per_gpu=throughput.requests_per_s_per_gpu,
+            ttft_ms=latency.ttft_ms.mean or 0.0,
+            itl_ms=latency.itl_ms.mean or 0.0,
+            e2e_ms=latency.e2e_ms.mean or 0.0,
+            usd_per_hour=cost.usd_per_hour,
+            power_w=cost.power_w,
+            limit=record.limiting.limit,
+        )
+
+
+def sections(record: Estimate) -> Iterator[Section]:
+    """Yield the answer, what was asked, its figures, other layouts, assumptions; separate pools first of all."""
+    separate, explained, i = record.disaggregated, bool(record.explanations), record.inputs
+    if separate is not None:
+        from sizing.report.parts import disaggregated
+
+        yield from disaggregated.sections(separate, i["limits"])
+    yield answer(record)
+    yield Facts(tuple(_asked(record)))
+    yield Facts(tuple(_figures(record))) if record.feasible else nearest(record)
+    several, others = len(i["gpus_considered"]) > 1, record.alternatives
+    yield from layouts.compared(
+        (*_as_alternative(record), *others), several=several, simulated=record.simulation is not None
+    )
+    if record.feasible or len(record.rejected) > 1:
+        served = {one.gpu for one in (*_as_alternative(record), *others)}
+        misses = layouts.not_possible(record.rejected, served, several=several, feasible=record.feasible)
+        yield Facts(tuple(misses))
+    yield from explain.explained(record.explanations)
+    if explained and record.simulate_command:
+        yield Text(repeat.shell_lines(record.simulate_command), "Check it with")
+    if explained and separate is not None and separate.simulate_command:
+        yield Text(repeat.shell_lines(separate.simulate_command), "Check the pools with")
+    yield assumptions.assumed(record.assumptions, sources=explained)
+
+
+def answer(record: Estimate) -> Facts:
+    """What to run, what it serves, how fast; that there is nothing to run where the demand is infeasible."""
+    d, load, latency = record.deployment, record.load, record.latency
+    throughput, users, cost, i = record.throughput, record.users, record.cost, record.inputs
+    if not (d and load and latency and throughput and users and cost):
+        return Facts((), "Infeasible: no layout meets the demand within the limits")
+    lines = [
+        Line(
+            f"Serves {_served(load, i)} ({number(throughput.requests_per_s_per_gpu)} per GPU, "
+            f"{number(throughput.requests_per_s_per_replica)} per replica){_headroom(load, i)}"
+        ),
+        Line(latencies(latency[:3], i["limits"])),
+    ]
+    if latency.itl_ms.mean is None and i["limits"]["itl_ms"] is not None:
+        lines.append(assumptions.NO_ITL_LINE)
+    conservative = record.conservative is not None
+    lines.append(bands.answer_words(record.bands, load, latency, i, conservative=conservative))
+    lines += _caution(record, d, load)
+    if users.stated:
+        lines.append(Line(f"{number(users.daily_active_users)} daily active users served ({_habits(users)})"))
+    if _is_demanded(i) and i["objective"] != "cost":  # else each layout serves another load
+        (best,) = _as_alternative(record)
+        lines += layouts.cheaper(best, record.alternatives, simulated=record.simulation is not None)
+    shape = f"{plural(d.replicas, 'replica')} x {layout(d)}"
+    return Facts(tuple(lines), headline(d.gpus, d.gpu, shape, cost.usd_per_hour))
+
+
+def nearest(record: Estimate) -> Facts:
+    """What stands in the way where the demand is infeasible, and what would help."""
+    memory = () if record.memory is None else (memory_line(record.memory),)
+    return Facts((Line(record.limiting.detail, "Nearest"), *memory, *what_would_help(record.limiting.suggestions)))
+
+
+def _is_demanded(inputs: dict[str, Any]) -> bool:
+    return inputs["demand"]["requests_per_s"] is not None or inputs["demand"]["concurrency"] is not None
+
+
+def _served(load: LoadFigures, inputs: dict[str, Any]) -> str:
+    """Write what is served: what the demand counts comes first, and that it is the most where nothing was demanded."""
+    rate = f"{number(load.requests_per_s)} requests/s"
+    if load.headroom_of == "concurrency":
+        return f"{number(load.concurrency)} requests in flight: {rate}"
+    return rate if inputs["demand"]["requests_per_s"] is not None else f"at most {rate}"
+
+
+def _headroom(load: LoadFigures, inputs: dict[str, Any]) -> str:
+    """Write the growth left, of what the demand counts; nothing where the load is the most already."""
+    if not _is_demanded(inputs):
+        return ""
+    of = " in concurrency" if load.headroom_of == "concurrency" else ""
+    asked = f" ({percent(inputs['headroom'])} asked)" if inputs["headroom"] else ""
+    return f", {percent(load.headroom)} headroom{of}{asked}"
+
+
+def _caution(record: Estimate, d: Deployment, load: LoadFigures) -> Iterator[Line]:
+    """Say what sizing on the worse edges of the bands costs: GPUs of a demand, else requests/s of the GPUs given."""
+    c = record.conservative
+    if c is None or c.gpus_without is None or c.requests_per_s_without is None:
+        return
+    said = f"{plural(d.gpus, 'GPU')} instead of {c.gpus_without:,} ({c.extra_gpus:+,})"
+    if not _is_demanded(record.inputs):
+        said = f"{number(load.requests_per_s)} requests/s instead of {number(c.requests_per_s_without)}"
+    # Bands of latencies stand beside them only where published runs were like this one.
+    of = "" if any(path.startswith("latency.") for path in record.bands) else " of plain serving"
+    yield Line(f"Conservative: {said}, sized on the worse edges of the error bands{of}")
+
+
+def _habits(users: Users) -> str:
     return (
-        *assumptions.of_model(request, request.origin.notes),
-        *assumptions.of_memory(request, chosen),
-        *assumptions.of_time(request, chosen, best.pool.load.kernels),
-        *assumptions.of_limits(request),
-        *assumptions.of_planning(request, chosen),
+        f"{users.requests_per_user_per_day:g} requests each a day, {users.active_hours:g} h window, "
+        f"peak {stated(users.peak_to_mean)} x mean"
     )
 
 
-def deployment(best: Answer) -> Deployment:
-    """Return what runs: GPUs, replicas and the layout of each."""
-    layout = best.pool.replica.layout
-    return Deployment(
-        gpu=best.pool.replica.gpu_type.name,
-        gpu_id=best.pool.replica.gpu_type.id,
-        gpus=best.gpus,
-        replicas=best.pool.count,
-        gpus_per_replica=layout.gpus,
-        tp=layout.tp,
-        pp=layout.pp,
-        ep=layout.ep,
-        dp=layout.dp,
-        cp=layout.cp,
-        dcp=layout.dcp,
-        nodes_per_replica=-(-layout.gpus // best.pool.replica.gpu_type.gpu.datasheet.island_gpus),
+def _asked(record: Estimate) -> Iterator[Line]:
+    """The six labels (model, precision, ISL, OSL, concurrency, TP), the engine, and what names were matched."""
+    i, load, d = record.inputs, record.load, record.deployment
+    model, engine = (
+        f"{i['model']}, {i['weight_precision'].upper()} weights",
+        f"{i['engine_title']} {i['engine_version']}",
     )
+    if load is None or d is None:
+        yield Line(model, "Model")
+        yield Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}", "Workload")
+        yield Line(engine, "Engine")
+        yield from optimised(i)
+        return
+    yield Line(f"{model}, {i['kv_precision'].upper()} KV cache", "Model")
+    each = f", {number(load.concurrency_per_replica)} a replica" if d.replicas > 1 else ""
+    yield Line(f"{lengths(i)}, concurrency {number(load.concurrency)} in flight{each}", "Workload")
+    demanded = steps_line(i["demand"])
+    if demanded is not None:
+        yield demanded
+    nodes = f", a replica over {d.nodes_per_replica} nodes" if d.nodes_per_replica > 1 else ""
+    yield Line(f"{engine}, {layout(d)}{nodes}", "Engine")
+    yield from optimised(i)
+    if record.idle_conversations is not None and i.get("conversation") is not None:
+        yield conversations.idle_line(record.idle_conversations)
+    if i["gpu_asked"]:
+        asked = ", ".join(f"{asked!r} is {known}" for known, asked in i["gpu_asked"].items())
+        yield Line(asked, "Matched", style="dim")
 
 
-def _conservative(best: Answer | None, hopeful: Hopeful | None) -> Conservative | None:
-    """Return what caution costs, None where it was not asked for."""
-    if hopeful is None:
-        return None
-    other = hopeful.best
-    extra = best.gpus - other.gpus if best is not None and other is not None else None
-    return Conservative(
-        gpus_without=other.gpus if other is not None else None,
-        extra_gpus=extra,
-        requests_per_s_without=other.requests_per_s if other is not None else None,
-        factors=best.pool.edge if best is not None else None,
+def _figures(record: Estimate) -> Iterator[Line]:
+    m, u, latency = record.memory, record.utilisation, record.latency
+    throughput, cost, users, i = record.throughput, record.cost, record.users, record.inputs
+    assert m and u and throughput and cost and latency and users
+    yield memory_line(m)
+    yield Line(
+        f"{m.kv_cache_tokens:,} tokens a replica, {number(m.max_concurrency)} sequences of {m.max_model_len:,} tokens; "
+        f"longest that fits {m.max_model_len_that_fits:,}",
+        "Cache holds",
     )
-
-
-def _lacking(outcome: Outcome) -> tuple[MemoryFigures | None, dict[str, ErrorBand]]:
-    """Return the memory of the nearest miss where memory is what it lacks, with its bands."""
-    miss = nearest_miss(outcome) if outcome.best is None else None
-    if miss is None or miss.sized is None:
-        return None, {}
-    figures = memory_figures(miss.sized.memory, miss.sized.longest_that_fits())
-    return figures, bands.bounds(bands.of_memory(figures, situation_of(outcome.question, miss.gpu_type.gpu)))
-
-
-def _users(best: Answer, outcome: Outcome) -> Users:
-    """Return the users that the load is of; stated where the demand counts them, or planning says what they do."""
-    user = habits(outcome.question)
-    workload = outcome.question.origin.workload
-    demand, planning = workload.demand, workload.planning
-    own = (planning.requests_per_user_per_day, planning.active_hours, planning.peak_to_mean)
-    by_rate = demand is None or demand.kind in ("requests_per_s", "concurrency")
-    stated = (demand is not None and demand.daily_active_users is not None) or (
-        by_rate and any(value is not None for value in own)
+    yield bands.memory_words(record.bands)._replace(label="Memory band")
+    decode = "no decode (OSL 1)" if i["osl"] else "no decode"
+    if u.decode_mbu is not None:
+        decode = f"decode {u.decode_bound}-bound, MBU {percent(u.decode_mbu)}, MFU {percent(u.decode_mfu)}"
+    yield Line(f"prefill {u.prefill_bound}-bound, MFU {percent(u.prefill_mfu)}; {decode}", "Bound by")
+    itl = f", ITL {milliseconds(latency.solo_itl_ms)}" if latency.solo_itl_ms is not None else ""
+    yield Line(f"TTFT {milliseconds(latency.solo_ttft_ms)}{itl}", "Alone")
+    spread = (
+        f"{name} p50 {milliseconds(s.p50)}, p95 {milliseconds(s.p95)}, p99 {milliseconds(s.p99)}"
+        for name, s in (("TTFT", latency.ttft_ms), ("ITL", latency.itl_ms))
+        if s.p50 is not None
     )
-    return Users(user.users_of(best.requests_per_s), *user[:3], stated)
+    yield Line("; ".join(spread), "Percentiles")
+    yield from _throughput_and_cost(throughput, cost, generates=bool(i["osl"]))
+    if not users.stated and i["mode"] != "offline":
+        dau = number(users.daily_active_users)
+        yield Line(f"this rate would be that of {dau} daily active users ({_habits(users)})", "Users")
+    yield Line(record.limiting.detail, "What limits it")
+    yield Line(_simulated(record.simulation), "Simulated")
 
 
-def cost_figures(best: Answer, outcome: Outcome) -> Cost:
-    """Return what an answer costs, and the energy it takes."""
-    request, usd = outcome.question, best.usd_per_hour
-    pooled = request.service.model.pooled  # whose tokens are those of its prompts
-    tokens_per_s = best.requests_per_s * (request.service.isl if pooled else request.service.output_tokens)
-    per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
-    energy = cost.kwh_per_million_tokens(best.power_w, tokens_per_s)
-    stated, found = outcome.question.origin.workload.demand, outcome.question.origin.demanded
-    by_users = stated is not None and stated.daily_active_users is not None
-    mean_per_s = found.mean_per_s if found is not None and by_users else None
-    at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s
-    return Cost(
-        usd_per_hour=usd,
-        usd_per_million_output_tokens=None if pooled else per_million,
-        usd_per_million_output_tokens_mean_load=None if pooled else at_mean,
-        usd_per_gpu_hour=best.pool.replica.gpu_type.usd_per_gpu_hour,
-        price_source=best.pool.replica.gpu_type.price_source,
-        power_w=best.power_w,
-        kwh_per_million_output_tokens=None if pooled else energy,
-        usd_per_million_input_tokens=per_million if pooled else None,
-        kwh_per_million_input_tokens=energy if pooled else None,
-    )
+def _throughput_and_cost(throughput: Throughput, cost: Cost, *, generates: bool) -> Iterator[Line]:
+    """Yield tokens/s, what they cost and the price; of a task that generates nothing, those of the prompts."""
+    if generates:
+        tokens = (
+            f"{number(throughput.output_tokens_per_s)} output tokens/s ({number(throughput.output_tokens_per_s_per_gpu)} per "
+            f"GPU), {number(throughput.total_tokens_per_s)} with prompts"
+        )
+        of, kwh, each = "output", cost.kwh_per_million_output_tokens, cost.usd_per_million_output_tokens
+    else:
+        tokens = f"{number(throughput.input_tokens_per_s)} input tokens/s"
+        of, kwh, each = "input", cost.kwh_per_million_input_tokens, cost.usd_per_million_input_tokens
+    yield Line(tokens, "Throughput")
+    energy = f"{number(cost.power_w)} W TDP, {number(kwh)} kWh per million {of} tokens"
+    if each is not None:
+        usd = f"{money(each)} per million {of} tokens at this rate around the clock"
+        if cost.usd_per_million_output_tokens_mean_load is not None:
+            usd += f", {money(cost.usd_per_million_output_tokens_mean_load)} at the mean load of the users' day"
+        energy = f"{usd}; {energy}"
+    yield Line(energy, "Cost")
+    if cost.usd_per_gpu_hour is not None:
+        yield Line(f"{money(cost.usd_per_gpu_hour)} per GPU-hour: {cost.price_source}", "Price")
 
 
-def _alternative(found: Answer) -> Alternative:
-    layout, point = found.pool.replica.layout, found.pool.point
-    return Alternative(
-        gpu=found.pool.replica.gpu_type.name,
-        weight_precision=found.pool.replica.plan.weight_format,
-        tp=layout.tp,
-        pp=layout.pp,
-        ep=layout.ep,
-        dp=layout.dp,
-        cp=layout.cp,
-        dcp=layout.dcp,
-        replicas=found.pool.count,
-        gpus=found.gpus,
-        requests_per_s_per_gpu=found.requests_per_s / found.gpus,
-        ttft_ms=point.ttft_s["mean"] / MILLI,
-        itl_ms=point.itl_s["mean"] / MILLI,
-        e2e_ms=point.e2e_s["mean"] / MILLI,
-        usd_per_hour=found.usd_per_hour,
-        power_w=found.power_w,
-        limit=found.pool.capacity.binding,
-    )
-
-
-def rejected(entry: Refusal) -> RejectedLayout:
-    """Return a layout that was turned down, under the names of the document."""
-    layout = entry.layout
-    return RejectedLayout(
-        gpu=entry.gpu_type.name,
-        weight_precision=entry.precision,
-        tp=layout.tp,
-        pp=layout.pp,
-        ep=layout.ep,
-        dp=layout.dp,
-        cp=layout.cp,
-        dcp=layout.dcp,
-        reason=entry.reason,
-        detail=entry.detail,
-        shortfall=entry.shortfall if math.isfinite(entry.shortfall) else None,
+def _simulated(s: Simulation | None) -> str:
+    if s is None:
+        return "no: latencies are the closed form's (--no-verify)"
+    preempted = f", {plural(s.preemptions, 'preemption')}" if s.preemptions else ""
+    return (
+        f"{s.requests:,} requests of one replica: of those in flight {number(s.batch_mean)} in the running batch and "
+        f"{number(s.queue_mean)} queued on average, cache {percent(s.kv_utilisation_mean)} full{preempted}; latencies "
+        "and percentiles are from it"
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sizing import __version__
-from sizing.answers.lines import LineByRate
 from sizing.answers.points import METRICS, CurvePoint, Metric
 from sizing.formats import page
-from sizing.formats.page import Cell, Chapter, Column, Drawings, Grid, Numbered, bar, figure, grid
+from sizing.formats.page import Cell, Chapter, Column, Drawings, Numbered, PageTable, Shares, figure, page_table, shares
 from sizing.formats.view import (
     Assumption,
     Facts,
@@ -25,115 +24,21 @@ from sizing.formats.view import (
     in_words,
 )
 from sizing.formats.words import gib, milliseconds, money, number, percent, stated
-from sizing.report.compare import Compare, CompareCandidate
-from sizing.report.curve.record import CurveRecord, LineRecord, shape
+from sizing.report import estimate as answers
+from sizing.report.compare import CompareCandidate
+from sizing.report.curve.record import LineRecord, shape
 from sizing.report.curve.sections import PER_8
-from sizing.report.documents import Estimate
+from sizing.report.estimate import Estimate
+from sizing.report.page_record import ChangedInput, RateLine, RatePoint, Report
 from sizing.report.parts import quantities
 from sizing.report.parts.assumptions import KINDS
 from sizing.report.parts.figures import MemoryFigures
-from sizing.report.parts.layouts import layout, sizes
+from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.question import lengths, limits_in_words, optimised
-from sizing.report.table_estimate import blocks
-from sizing.specs.units import Statistics
 from sizing.specs.workload import Limits
 
 MOST_LAYOUTS, MOST_REJECTED = 12, 20
-
-
-class Sensitivity(NamedTuple):
-    """One input changed by a share to a value, and the answer then: as sized like the answer itself; null where there is none."""
-
-    what: str
-    share: float
-    value: float
-    unit: str
-    feasible: bool
-    gpu: str | None
-    weight_precision: str | None
-    gpus: int | None
-    extra_gpus: int | None
-    layout: str | None
-    requests_per_s: float | None
-    usd_per_hour: float | None
-    reason: str | None
-
-
-class RatePoint(NamedTuple):
-    """One replica under Poisson arrivals at a rate; `share_of_stable` is of the highest rate at which queues end.
-
-    `is_answer` marks the load that the answer's replicas run at.
-    """
-
-    requests_per_s_per_replica: float | None
-    requests_per_s_per_gpu: float | None
-    requests_per_s_per_8_gpus: float | None
-    share_of_stable: float
-    in_flight: float
-    ttft_ms: Statistics
-    itl_ms: Statistics
-    e2e_ms: Statistics
-    feasible: bool
-    is_answer: bool
-
-
-class RateLine(NamedTuple):
-    """A layout with its points by rate; `gpus` are those of one replica."""
-
-    gpu: str
-    weight_precision: str
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
-    gpus: int
-    points: tuple[RatePoint, ...]
-
-
-class Report(NamedTuple):
-    """The document of `llmsize report`; `simulated` says whether each size in it was confirmed by simulation.
-
-    `rates` are latencies by rate, of a demand that arrives as Poisson traffic; `curve` is that of the `curve` command, by
-    requests in flight, of one in flight and of offline work. `comparison` is that of the `compare` command, null where
-    there is one candidate or no demand.
-    """
-
-    title: str
-    command: str
-    simulated: bool
-    estimate: Estimate
-    sensitivity: tuple[Sensitivity, ...]
-    rates: tuple[RateLine, ...]
-    curve: CurveRecord | None
-    comparison: Compare | None
-    schema: str = "llmsize.report/1"
-
-
-def rate_line(found: LineByRate) -> RateLine:
-    """The record of a line by rate; its chosen point is the load of the answer."""
-    line, layout = found.line, found.line.layout
-    assert layout is not None and line.gpus is not None
-    points = [
-        RatePoint(
-            requests_per_s_per_replica=point.requests_per_s,
-            requests_per_s_per_gpu=point.requests_per_s_per_gpu,
-            requests_per_s_per_8_gpus=point.requests_per_s_per_8_gpus,
-            share_of_stable=share,
-            in_flight=point.concurrency,
-            ttft_ms=point.latency_ms.ttft,
-            itl_ms=point.latency_ms.itl,
-            e2e_ms=point.latency_ms.e2e,
-            feasible=point.feasible,
-            is_answer=point.chosen,
-        )
-        for share, point in zip(found.shares, line.points, strict=True)
-    ]
-    return RateLine(
-        gpu=line.gpu, weight_precision=line.weight_precision, **sizes(layout), gpus=line.gpus, points=tuple(points)
-    )
 
 
 def html(report: Report) -> str:
@@ -155,14 +60,16 @@ def chapters(report: Report) -> Iterator[Chapter]:
         title = (
             f"The best layout of each ({'each simulated' if report.simulated else 'closed form'}), means of latencies"
         )
-        candidates = grid(Table(CANDIDATES, report.comparison.candidates, "/comparison/candidates", title))
+        candidates = page_table(Table(CANDIDATES, report.comparison.candidates, "/comparison/candidates", title))
         yield Chapter("comparison", "Comparison of GPU types", (candidates,), "Comparison", "wide")
     if report.sensitivity:
         how = "each simulated like the answer" if report.simulated else "closed form, not simulated, like the answer"
         changes = Table(CHANGES, report.sensitivity, "/sensitivity", f"One input changed at a time ({how})")
-        yield Chapter("sensitivity", "What would change the answer", (grid(changes),), "What would change it", "wide")
+        yield Chapter(
+            "sensitivity", "What would change the answer", (page_table(changes),), "What would change it", "wide"
+        )
     others = tuple(
-        grid(Table(columns, records, f"/estimate/{name}", title), most=most, noun="layouts", folded=True)
+        page_table(Table(columns, records, f"/estimate/{name}", title), most=most, noun="layouts", folded=True)
         for columns, records, name, title, most in (
             (ALTERNATIVES, estimate.alternatives, "alternatives", MEETING, MOST_LAYOUTS),
             (REJECTED, estimate.rejected, "rejected", "Layouts that do not", MOST_REJECTED),
@@ -178,25 +85,24 @@ def chapters(report: Report) -> Iterator[Chapter]:
     yield Chapter("repeat", "Repeat it", tuple(commands))
 
 
-def _answer(report: Report) -> Iterator[Prose | Facts | Grid]:
+def _answer(report: Report) -> Iterator[Prose | Facts | PageTable]:
     """Yield the answer in the words of the terminal, what was asked, and its figures."""
     estimate = report.estimate
-    first, *more = blocks(estimate)
-    headline, *said = first.lines
-    said += [Line(estimate.limiting.detail, "What limits it")] if estimate.feasible else more[1].lines
-    yield Prose((*said, *optimised(estimate.inputs)), headline.text)
+    answer, limit = answers.answer(estimate), Line(estimate.limiting.detail, "What limits it")
+    more = (limit,) if estimate.feasible else answers.nearest(estimate).lines
+    yield Prose((*answer.lines, *more, *optimised(estimate.inputs)), answer.title)
     yield Facts(tuple(_asked(estimate)), "What was asked")
     if estimate.latency is not None:
         columns = ("latency", *STATISTICS, "limit", "band of the mean, low", "high", "runs")
         rows = tuple(_latency(report, quantity) for quantity in quantities.LATENCIES)
         title = "Latency under load, with the range of 8 in 10 published runs of the kind"
-        yield Grid(title, tuple(Column(name, name != "latency") for name in columns), rows)
+        yield PageTable(title, tuple(Column(name, name != "latency") for name in columns), rows)
         shown = FIGURES if estimate.inputs["osl"] else OF_INPUTS
         heads = (Column("figure", False), Column("value"), Column("unit", False))
         found = tuple(
             (Cell(name), figure(report, f"/estimate{at}", write), Cell(unit)) for name, at, write, unit in shown
         )
-        yield Grid("Load, throughput, cost", heads, found)
+        yield PageTable("Load, throughput, cost", heads, found)
 
 
 def _asked(estimate: Estimate) -> Iterator[Line]:
@@ -289,12 +195,12 @@ PARTS = (
 )
 
 
-def _memory(report: Report, memory: MemoryFigures) -> Iterator[page.Bar | Prose | Grid]:
+def _memory(report: Report, memory: MemoryFigures) -> Iterator[Shares | Prose | PageTable]:
     """Yield what one GPU of the tightest rank holds, as a bar and as a table."""
     parts = [(name, getattr(memory, field)) for field, name in PARTS]
     free = memory.visible_gib - sum(size for _, size in parts)
     drawn = [*parts, ("left free", free)] if free > 0 else parts
-    yield bar("Memory of one GPU", drawn, memory.visible_gib, lambda size: f"{gib(size)} GiB")
+    yield shares("Memory of one GPU", drawn, memory.visible_gib, lambda size: f"{gib(size)} GiB")
     if free < 0:
         yield Prose((Line("The dashed line is where the GPU's memory ends."),))
 
@@ -312,7 +218,7 @@ def _memory(report: Report, memory: MemoryFigures) -> Iterator[page.Bar | Prose 
     if not memory.fits:
         note = f"One sequence of {memory.max_model_len:,} tokens needs {gib(memory.deficit_gib)} GiB more."
     heads = (Column("part", False), Column("GiB"), Column("of visible"))
-    yield Grid("Memory of one GPU, tightest rank", heads, tuple(row(*one) for one in shown), note)
+    yield PageTable("Memory of one GPU, tightest rank", heads, tuple(row(*one) for one in shown), note)
 
 
 COMMON = (Quantity("requests_per_s_per_8_gpus", PER_8), Quantity("requests_per_s_per_gpu", "requests/s a GPU"))
@@ -351,7 +257,7 @@ def _metrics(limits: dict[str, Any], mode: str) -> tuple[Metric, ...]:
     return limited or ("ttft" if mode == "streaming" else "e2e",)
 
 
-def _drawings(report: Report) -> Iterator[tuple[Figure, Grid]]:
+def _drawings(report: Report) -> Iterator[tuple[Figure, PageTable]]:
     """Yield a chart for each latency that counts, each with the table of its points."""
     inputs = report.estimate.inputs
     limits: dict[str, Any] = {name: inputs["limits"][f"{name}_ms"] for name in METRICS}
@@ -406,7 +312,7 @@ def _is_marked(point: CurvePoint | RatePoint) -> bool:
     return point.chosen if isinstance(point, CurvePoint) else point.is_answer
 
 
-def _points(report: Report, metric: Metric, statistic: str) -> Grid:
+def _points(report: Report, metric: Metric, statistic: str) -> PageTable:
     """The points of all lines in one table."""
     rates = report.curve is None
     shown, root = (RATE_COLUMNS, "/rates") if rates else (CURVE_COLUMNS, "/curve/lines")
@@ -416,7 +322,7 @@ def _points(report: Report, metric: Metric, statistic: str) -> Grid:
     def verdict(point: CurvePoint | RatePoint) -> str:
         return ("yes" if point.feasible else "no") + (f", {mark}" if _is_marked(point) else "")
 
-    def of_line(index: int, line: LineRecord | RateLine) -> Grid:
+    def of_line(index: int, line: LineRecord | RateLine) -> PageTable:
         columns = (
             in_words("layout", "layout", lambda _: _name(line)),
             Quantity(at, f"{metric.upper()} {statistic}", milliseconds),
@@ -424,7 +330,7 @@ def _points(report: Report, metric: Metric, statistic: str) -> Grid:
             in_words("feasible", "limits kept", verdict),
         )
         title = f"Points of the curves ({how}), {metric.upper()} {statistic} on the axis; latencies without a statistic are means"
-        return grid(Table(columns, line.points, f"{root}/{index}/points", title))
+        return page_table(Table(columns, line.points, f"{root}/{index}/points", title))
 
     tables = [of_line(index, line) for index, line in enumerate(_lines(report))]
     return tables[0]._replace(rows=tuple(row for table in tables for row in table.rows))
@@ -453,11 +359,11 @@ CANDIDATES = (
 )
 
 
-def _changed(one: Sensitivity) -> str:
+def _changed(one: ChangedInput) -> str:
     return milliseconds(one.value) if one.unit == "ms" else f"{number(one.value)} {one.unit}"
 
 
-def _then(one: Sensitivity) -> str | None:
+def _then(one: ChangedInput) -> str | None:
     return f"{one.gpu}, {(one.weight_precision or '').upper()}, {one.layout}" if one.feasible else one.reason
 
 
@@ -487,7 +393,7 @@ ALTERNATIVES = (
 REJECTED = (GPU, in_words("layout", "layout", layout), in_words("reason", "reason"), in_words("detail", "detail"))
 
 
-def _assumptions(report: Report) -> Iterator[Prose | Grid | Numbered]:
+def _assumptions(report: Report) -> Iterator[Prose | PageTable | Numbered]:
     """Yield what the answer rests on, the least sure first, each with the number of its source."""
     found = [(at, one) for kind in KINDS for at, one in enumerate(report.estimate.assumptions) if one.kind == kind]
     sources = {source: n for n, source in enumerate(dict.fromkeys(one.source for _, one in found if one.source), 1)}
@@ -501,7 +407,7 @@ def _assumptions(report: Report) -> Iterator[Prose | Grid | Numbered]:
 
     yield Prose((Line(ASSUMED),))
     heads = tuple(Column(name, False) for name in ("known", "what", "value", "source"))
-    yield Grid("Inputs by how they are known", heads, tuple(row(*one) for one in found))
+    yield PageTable("Inputs by how they are known", heads, tuple(row(*one) for one in found))
     yield Numbered("Sources", tuple((f"source-{at}", text) for text, at in sources.items()))
 
 

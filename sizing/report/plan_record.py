@@ -24,9 +24,8 @@ from sizing.planning.plan import Moved, Plan
 from sizing.planning.provision import PlanAnswer, Provision, peak_of, total
 from sizing.planning.size import Reserve
 from sizing.planning.uncertainty import Ranges
-from sizing.report.documents import Users
 from sizing.report.parts import assumptions
-from sizing.report.parts.figures import Latency, latency
+from sizing.report.parts.figures import Latency, Users, latency
 from sizing.report.parts.layouts import sizes
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import demand, habits, inputs

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from sizing.engine.requests import Requests
-    from sizing.engine.simulation import Served
+    from sizing.engine.simulation import Run
 
 MOST_POINTS = 2000  # of a latency; of more requests every n-th is drawn
 MOST_EDGED = 400  # steps with a line around each; more would be lines alone
@@ -55,10 +55,10 @@ class Panel(NamedTuple):
     latencies: Callable[[Axes], None]
 
 
-def draw_runs(served: Mapping[str, Served], form: str) -> bytes:
+def draw_runs(served: Mapping[str, Run], form: str) -> bytes:
     """Draw runs by policy, one below the other, as svg, png or pdf. Raises InputError where matplotlib is missing."""
 
-    def panel(policy: str, run: Served) -> Panel:
+    def panel(policy: str, run: Run) -> Panel:
         title = f"{policy}: {run.completed:,} of {run.arrived:,} requests in {run.duration_s:,.4g} s"
         return Panel(title, STATE_INCHES, lambda axis: _state(axis, run), lambda axis: _latencies(axis, run))
 
@@ -87,7 +87,7 @@ def _drawn(panels: Sequence[Panel], form: str) -> bytes:
     return rendered(drawn, form)
 
 
-def _state(axis: Axes, run: Served) -> None:
+def _state(axis: Axes, run: Run) -> None:
     """Requests of one replica on the left, its cache on the right."""
     times = [sample.time for sample in run.samples]
     axis.plot(times, [sample.running for sample in run.samples], color=BLUE, linewidth=1, label="running")
@@ -107,7 +107,7 @@ def _right(axis: Axes, x: Sequence[float], y: Sequence[float], **look: Any) -> A
     return right
 
 
-def _latencies(axis: Axes, run: Served) -> None:
+def _latencies(axis: Axes, run: Run) -> None:
     """TTFT and E2E on a logarithmic scale: they differ by a hundred times."""
     _points(axis, run.requests, "s", math.inf, size=2)
     axis.set_yscale("log")

@@ -172,6 +172,7 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
         "prompt_tokens": prompts,
         "sequences_that_fit": _sequences_that_fit(resolved, context),
     }
+    operations = [o for one in shown for o in step_model.batch_operations(kernels.shard, one.batch)]
     return RooflineReport(
         inputs={**inputs_of_layout(resolved), **stated},
         roofs=_roofs([step for _, step in timed], kernels),
@@ -180,7 +181,7 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
         operations=tuple(point for one, step in timed for point in _points(one, step, kernels)),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_steps(resolved.question, resolved.replica, kernels),
+            *assumptions.of_steps(resolved.question, resolved.replica, kernels, operations),
         ),
     )
 

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sizing.answers.simulate import Runs, Scenario
-from sizing.engine.simulation import Served
+from sizing.engine.simulation import Run
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -149,7 +149,7 @@ def _memory(scenario: Scenario) -> LayoutMemory:
     return memory if memory.reason is None else memory._replace(reason=f"the {pool} pool: {memory.reason}")
 
 
-def _run(policy: str, served: Served | None, scenario: Scenario) -> SimulatedRun:
+def _run(policy: str, served: Run | None, scenario: Scenario) -> SimulatedRun:
     if served is None:
         return SimulatedRun(policy)
     limits = limits_in_ms(scenario.limits)

@@ -108,7 +108,9 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
         operations=tuple(_operation(o, timed.gpu_s) for o in timed.operations),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_steps(resolved.question, resolved.replica, kernels),
+            *assumptions.of_steps(
+                resolved.question, resolved.replica, kernels, step_model.batch_operations(kernels.shard, batch)
+            ),
         ),
     )
 

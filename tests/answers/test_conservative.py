@@ -18,7 +18,7 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.answers.search import search
 from sizing.answers.verify import limits_of, simulated, verify
 from sizing.cli.main import run
-from sizing.engine.simulation import Served
+from sizing.engine.simulation import Run
 from sizing.question.question import Question, situation_of
 from sizing.replica.capacity import edge_of, most_of
 from sizing.replica.replica import Replica, candidates
@@ -157,7 +157,7 @@ def test_a_simulated_size_keeps_the_limits_at_the_edge() -> None:
     assert best.run.latencies_s["itl"]["mean"] * 1.5 <= 0.02
 
 
-def run_of(answer: Answer, question: Question, tokens: Tokens) -> Served:
+def run_of(answer: Answer, question: Question, tokens: Tokens) -> Run:
     run = simulated(answer, question, tokens).run
     assert run is not None
     return run

@@ -211,7 +211,7 @@ def test_a_row_is_timed_as_a_step_times_it(operation: str) -> None:
     kernels = kernels_for(toy_model(), real_gpu(GPU))
     for one in OPERATIONS[operation]:
         expected_s = float(kernels.seconds(one))
-        (row,) = (choice.row for (rule, _), choice in kernels.used.items() if rule == operation)
+        (row,) = (choice.row for (rule, _), choice in kernels.choices([one]).items() if rule == operation)
         size = one.prompt_tokens or one.message_bytes
         point = KernelPoint(1.0, float(one.flops), float(one.bytes or one.message_bytes), float(size))
         assert kernel_fit.seconds(row, real_gpu(GPU), Summary("", (point,))) == pytest.approx(expected_s, rel=1e-12)

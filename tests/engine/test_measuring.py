@@ -15,7 +15,7 @@ from sizing.answers.search import search
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.run import ROUTINGS
-from sizing.engine.simulation import ReplicaSet, Served, Traffic, set_of, simulate
+from sizing.engine.simulation import ReplicaSet, Run, Traffic, set_of, simulate
 from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.specs.workload import Tokens
@@ -32,7 +32,7 @@ def deployed(replicas: int = 1) -> ReplicaSet:
 LOAD = Traffic(Lengths(500), Lengths(100), 400, longest=4096)
 
 
-def running(served: Served) -> float:
+def running(served: Run) -> float:
     """Mean number of requests between being let in and their last token, from their own times (no front end)."""
     requests = served.requests
     clock = kernels_for(deployed().shard.model, real_gpu("h100-sxm"), Layout()).settings.front_end

@@ -19,18 +19,18 @@ from sizing.catalog import gpus, models
 from sizing.cli.main import run
 from sizing.cli.output import encodable
 from sizing.formats.tables import as_csv, as_json, as_markdown
-from sizing.formats.text import Block, render, rows
-from sizing.formats.view import Line
+from sizing.formats.text import Block, blocks_of, render
+from sizing.formats.text import rows as text_rows
+from sizing.formats.view import Facts, Line, Table
 from sizing.formats.words import milliseconds, money, number, stated
 from sizing.question.ask import question_of
 from sizing.question.fields import WORKLOAD_OPTIONS, options_of
 from sizing.question.question import load_data
-from sizing.report.documents import Alternative, Estimate
-from sizing.report.estimate import build
+from sizing.report.estimate import Estimate, record, sections
+from sizing.report.estimate import document as document_of
 from sizing.report.listings import Entry, Listing, document_of_entry, document_of_list
-from sizing.report.table_estimate import shell_lines
-from sizing.report.table_layouts import compared, rejected
-from sizing.report.unconverted import document_of
+from sizing.report.parts.layouts import Alternative
+from sizing.report.parts.repeat import shell_lines
 
 LLAMA = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 1000, "osl": 200}
 CASES: dict[str, dict[str, Any]] = {
@@ -88,7 +88,7 @@ def document(name: str, explained: bool = False) -> Estimate:
             outcome, asked.space.gpu_types, asked.space.precisions, load_data(), lambda other: other
         )
     )
-    return build(outcome, suggestions=found, explained=explained)
+    return record(outcome, suggestions=found, explained=explained)
 
 
 @cache
@@ -97,8 +97,22 @@ def parsed(name: str) -> dict[str, Any]:
     return found
 
 
-def terminal(record: Any, width: int = 80) -> str:
-    return render(document_of(record), width)
+def terminal(found: Estimate, width: int = 80) -> str:
+    return render(document_of(found), width)
+
+
+def layouts(found: Estimate) -> Block:
+    """The layouts that meet the demand, as the terminal has them."""
+    (table,) = (section for section in sections(found) if isinstance(section, Table))
+    return list(blocks_of(table))[-1]
+
+
+def misses(found: Estimate) -> list[Line]:
+    """The layouts that do not meet the demand, as the terminal has them."""
+    (lines,) = (
+        s.lines for s in sections(found) if isinstance(s, Facts) and s.lines[:1] and s.lines[0].label == "Not possible"
+    )
+    return list(lines)
 
 
 def _refused(constant: str) -> float:
@@ -259,7 +273,7 @@ def test_a_price_is_an_assumption_with_its_provider_and_date() -> None:
 
 def test_a_command_is_told_in_lines_that_a_shell_takes_as_one() -> None:
     command = "llmsize simulate -m 'my models/a' -g h100-sxm --kv-precision fp8 --engine vllm:0.33.0 --tp 1 --isl 1000 --osl 200"
-    lines = [line.text for line in shell_lines(command)]
+    lines = shell_lines(command).split("\n")
     assert len(lines) > 2 and all(len(line) <= 60 for line in lines)
     assert all(line.endswith(" \\") for line in lines[:-1])
     assert shlex.split("".join(line.removesuffix("\\") for line in lines)) == shlex.split(command)
@@ -270,7 +284,7 @@ def test_the_engine_is_named_as_its_makers_write_it() -> None:
 
 
 def test_one_gpu_type_shows_few_layouts_without_repeating_the_type() -> None:
-    block = compared(document("feasible"))
+    block = layouts(document("feasible"))
     assert "GPU" not in block.columns and "weights" not in block.columns
     assert 2 <= len(block.rows) <= 7  # the answer and up to six others
     assert block.rows[0][0] == str(parsed("feasible")["deployment"]["gpus"])
@@ -278,7 +292,7 @@ def test_one_gpu_type_shows_few_layouts_without_repeating_the_type() -> None:
 
 def test_several_gpu_types_show_the_best_layout_of_each_in_order() -> None:
     found = document("several")
-    block = compared(found)
+    block = layouts(found)
     types = [row[block.columns.index("GPU")] for row in block.rows]
     in_order = dict.fromkeys([found.inputs["gpu"], *(a.gpu for a in found.alternatives)])
     assert types == list(in_order)
@@ -288,7 +302,7 @@ def test_more_than_twelve_types_are_counted() -> None:
     found = document("several")
     some = found.alternatives[0]
     many = tuple(some._replace(gpu=f"GPU {n}") for n in range(20))
-    block = compared(found._replace(alternatives=many))
+    block = layouts(found._replace(alternatives=many))
     assert len(block.rows) == 12  # the answer's type and eleven of the twenty
     assert block.lines[0].text == "9 more GPU types: --format csv"
 
@@ -296,13 +310,13 @@ def test_more_than_twelve_types_are_counted() -> None:
 def test_layouts_that_differ_in_expert_parallelism_alone_are_shown_once() -> None:
     found = document("feasible")
     one = Alternative("H100", "fp8", 4, 1, 1, 1, 1, 1, 2, 8, 1.0, 100.0, 20.0, 4000.0, 40.0, 5600.0, "itl")
-    block = compared(found._replace(alternatives=(one, one._replace(ep=4), one._replace(ep=2, itl_ms=21.0))))
-    layouts = [row[block.columns.index("layout")] for row in block.rows]
-    assert layouts[1:] == ["2 x TP4", "2 x TP4 EP2"]
+    block = layouts(found._replace(alternatives=(one, one._replace(ep=4), one._replace(ep=2, itl_ms=21.0))))
+    shown = [row[block.columns.index("layout")] for row in block.rows]
+    assert shown[1:] == ["2 x TP4", "2 x TP4 EP2"]
 
 
 def test_misses_of_one_type_are_distinct_few_and_teach_before_they_refuse() -> None:
-    lines = list(rejected(document("feasible")))
+    lines = misses(document("feasible"))
     assert lines[0].label == "Not possible"
     *shown, rest = lines
     assert len(shown) <= 4
@@ -314,7 +328,7 @@ def test_a_type_without_any_layout_is_named_with_its_nearest_miss() -> None:
     found = document("several")
     feasible = {found.inputs["gpu"], *(a.gpu for a in found.alternatives)}
     left_out = set(found.inputs["gpus_considered"]) - feasible
-    lines = list(rejected(found))
+    lines = misses(found)
     assert left_out and all(any(line.text.startswith(name) for line in lines) for name in left_out)
 
 
@@ -353,14 +367,14 @@ def test_an_entry_shows_its_sources_by_number(width: int) -> None:
 
 def test_a_label_hangs_and_columns_align() -> None:
     line = Line("one two three four five", "Label")
-    folded = ["".join(text for text, _ in row).rstrip() for row in rows([Block((line,))], 17 + 10)]
+    folded = ["".join(text for text, _ in row).rstrip() for row in text_rows([Block((line,))], 17 + 10)]
     assert folded == ["Label" + " " * 12 + "one two", " " * 17 + "three four", " " * 17 + "five"]
     grid = Block(columns=("a", "count"), right=(False, True), rows=(("long name", "1"), ("b", "22")))
     # 9 and 5 wide with two spaces between fit 16; at 13 the name folds to 6 and the rows stay beside it
-    assert ["".join(t for t, _ in row) for row in rows([grid], 16)] == [
+    assert ["".join(t for t, _ in row) for row in text_rows([grid], 16)] == [
         "a          count", "long name      1", "b             22",
     ]  # fmt: skip
-    assert ["".join(t for t, _ in row) for row in rows([grid], 13)][1:3] == ["long        1", "name"]
+    assert ["".join(t for t, _ in row) for row in text_rows([grid], 13)][1:3] == ["long        1", "name"]
 
 
 def test_characters_that_an_encoding_lacks_give_way() -> None:

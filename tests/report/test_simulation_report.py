@@ -13,7 +13,7 @@ from sizing.answers.simulate import Runs
 from sizing.cli.main import run
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
-from sizing.engine.simulation import ReplicaSet, Served, Traffic, simulate
+from sizing.engine.simulation import ReplicaSet, Run, Traffic, simulate
 from sizing.engine.ticks import TickStep
 from sizing.formats.text import render
 from sizing.model.architecture import Layout
@@ -49,7 +49,7 @@ def deployed() -> ReplicaSet:
     return ReplicaSet(kernels, used, of_engine(kernels.settings))
 
 
-def driven(count: int, *, progress: Any = None, **load: Any) -> Served:
+def driven(count: int, *, progress: Any = None, **load: Any) -> Run:
     return simulate(deployed(), Traffic(Lengths(500), Lengths(50, 30, "lognormal"), count, longest=4096, **load), progress=progress)  # fmt: skip
 
 

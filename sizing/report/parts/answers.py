@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from sizing.answers.answer import Answer, Pool
+from sizing.formats.words import milliseconds, money, plural
 from sizing.model.architecture import SIZES
 from sizing.planning import cost
 from sizing.question.question import Question
+from sizing.report.parts.figures import Statistics
 from sizing.report.parts.layouts import sizes
 
 
@@ -68,3 +71,28 @@ def kwh_per_million_output_tokens(found: Answer, question: Question) -> float | 
 
 def _each(found: Answer, called: Callable[[Pool], str]) -> str:
     return " + ".join(dict.fromkeys(map(called, found.pools)))
+
+
+def headline(gpus: int, gpu: str | None, shape: str, usd_per_hour: float | None) -> str:
+    """Write what an answer is: `10 x H100 = 5 replicas x TP2, $61.55/h`; `gpu` is None where its pools are of two types."""
+    price = f"{money(usd_per_hour)}/h" if usd_per_hour is not None else "no price known"
+    return f"{plural(gpus, 'GPU') if gpu is None else f'{gpus} x {gpu}'} = {shape}, {price}"
+
+
+def latencies(spreads: Iterable[Statistics | None], limits: Mapping[str, Any]) -> str:
+    """Write the means of TTFT, ITL and E2E in ms and, where one is limited, the statistic that the limit bounds."""
+    return ", ".join(
+        _latency(name, spread, limits[f"{name}_ms"])
+        for name, spread in zip(("ttft", "itl", "e2e"), spreads, strict=True)
+        if spread is not None and spread.mean is not None
+    )
+
+
+def _latency(name: str, spread: Statistics, limit: Mapping[str, Any] | None) -> str:
+    mean = f"{name.upper()} {milliseconds(spread.mean)}"
+    if limit is None:
+        return mean
+    bound = f"limit {milliseconds(limit['ms'])}"
+    if limit["statistic"] != "mean":
+        bound = f"{limit['statistic']} {milliseconds(getattr(spread, limit['statistic']))}, {bound}"
+    return f"{mean} ({bound})"

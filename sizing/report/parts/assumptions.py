@@ -10,11 +10,12 @@ from sizing.formats.words import stated
 from sizing.model import settings
 from sizing.model.architecture import is_moe
 from sizing.model.extras import Cached
-from sizing.model.operation import dispatches
+from sizing.model.operation import Operation, dispatches
 from sizing.question.demand import OF_USERS
 from sizing.question.question import Question
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, deployment_of
+from sizing.replica.step import every_operation
 from sizing.specs.units import GIGA, MICRO
 from sizing.specs.values import Kind
 from sizing.specs.workload import Workload
@@ -113,14 +114,21 @@ def of_time(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[A
     yield _of_setting(question, chosen, "front_end")
 
 
-def of_steps(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
-    """Yield peaks, each kernel efficiency that was used (measured here or borrowed), and the host's time."""
+def of_steps(
+    question: Question, chosen: Replica, kernels: Kernels, timed: Iterable[Operation] | None = None
+) -> Iterator[Assumption]:
+    """Yield peaks, the efficiency of each kernel (measured here or borrowed), and the host's time.
+
+    The kernels are those of the operations that were `timed`, of all that a step may have where nothing is said.
+    """
     sheet = chosen.gpu_type.gpu.datasheet
     sources = "; ".join(sheet.sources)
     yield Assumption("memory bandwidth", sheet.memory.bandwidth_gb_per_s, "GB/s", "datasheet", sources)
     for precision in dict.fromkeys((chosen.plan.gemm, chosen.plan.activation)):
         yield Assumption(f"dense {precision} peak", kernels.peak(precision) / 1e12, "TFLOPS", "datasheet", sources)
-    for (operation, wanted), choice in kernels.used.items():
+    for (operation, wanted), choice in kernels.choices(
+        every_operation(kernels.shard) if timed is None else timed
+    ).items():
         row = choice.row
         had = getattr(row, "precision", "")
         label = f"{operation} efficiency" + (f", {had}" if had else "")

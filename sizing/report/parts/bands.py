@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple, cast
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import shelf
 from sizing.formats.view import Explanation, Line, Quantity
-from sizing.formats.words import between
+from sizing.formats.words import between, number
 from sizing.model.extras import NOTHING
 from sizing.question.question import situation_of
 from sizing.report.parts import quantities
-from sizing.report.parts.figures import Latency, LoadFigures, MemoryFigures, Throughput
-from sizing.report.parts.quantities import KV_CACHE_GIB, REQUESTS_PER_S, WEIGHTS_GIB
+from sizing.report.parts.figures import Figures, Latency, LoadFigures, MemoryFigures, Throughput
+from sizing.report.parts.quantities import KV_CACHE_GIB, MAX_REQUESTS_PER_S, REQUESTS_PER_S, WEIGHTS_GIB
 from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Bands, Situation, find, region
 from sizing.specs.bands import ErrorBand as ErrorBand
 
@@ -70,23 +71,14 @@ def of_memory(memory: MemoryFigures, situation: Situation) -> Iterator[Predicted
     yield Predicted("memory.kv_cache_tokens", memory.kv_cache_tokens, "kv_cache", situation)
 
 
-def of_estimate(
-    best: Answer,
-    outcome: Outcome,
-    load: LoadFigures,
-    throughput: Throughput,
-    latency: Latency,
-    memory: MemoryFigures,
-) -> Iterator[Predicted]:
+def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> Iterator[Predicted]:
     """Yield the predictions of an answer.
 
     A rate that is asked for is served, not predicted; the most that is served is, unless it is on the band's edge already.
     Published runs had no optimisations and generated, so nothing says how far off times are of what does not.
     """
-    request, gpu = outcome.question, best.pool.replica.gpu_type.gpu
-    here = situation_of(request, gpu, region(load.concurrency_per_replica))
-    yield from of_load(best, outcome, load, throughput, latency)
-    yield from of_memory(memory, here._replace(load=None))
+    yield from of_load(best, outcome, figures.load, figures.throughput, figures.latency)
+    yield from of_memory(figures.memory, situation_of(outcome.question, best.pool.replica.gpu_type.gpu))
 
 
 def of_load(
@@ -175,3 +167,55 @@ def words(bands: Mapping[str, ErrorBand], shown: Sequence[Quantity], noun: str, 
     lacking = [q.heading for q in shown if q.key not in bands]
     none = f"; {', '.join(lacking)}: no published {noun} like this" if lacking else ""
     return Line(f"{said} (8 in 10 of {of} published {noun} like this){none}{bias}", LABEL)
+
+
+def answer_words(
+    bands: Mapping[str, ErrorBand],
+    load: LoadFigures,
+    latency: Latency,
+    inputs: Mapping[str, Any],
+    *,
+    conservative: bool,
+) -> Line:
+    """The bands of an answer's latencies, and of the rate: the one served where it is predicted, else the most.
+
+    A size on the edge of a rate's band (`conservative`) has been found by that edge, so it has no band of its own.
+    """
+    shown = [q._replace(key=f"latency.{q.key}") for q in MEANS]
+    if latency.itl_ms.mean is None:
+        shown = [q for q in shown if q.heading != "ITL"]
+    if "load.requests_per_s" in bands:
+        shown.append(REQUESTS_PER_S._replace(key="load.requests_per_s"))
+    elif not conservative or "load.max_requests_per_s" in bands:
+        shown.append(MAX_REQUESTS_PER_S._replace(key="load.max_requests_per_s"))
+    roots = {"load": load, "latency": latency}
+    off = [
+        q.heading
+        for q in shown
+        if (band := bands.get(q.key)) is not None and not band.low <= _at(q.key, roots) <= band.high
+    ]
+    bias = (
+        f". {', '.join(off)}: predictions of this kind have been off to one side, by more than the range" if off else ""
+    )
+    if off and not conservative:
+        bias += "; --conservative sizes on their worse edges"
+    missed = " and ".join(_missed(bands, load, inputs))
+    if missed:
+        bias += f". Over the whole range {missed}{'' if conservative else ': --conservative sizes on that'}"
+    return words(bands, shown, "runs", bias)
+
+
+def _at(path: str, roots: Mapping[str, Any]) -> float:
+    first, *rest = path.split(".")
+    return cast(float, reduce(getattr, rest, roots[first]))
+
+
+def _missed(bands: Mapping[str, ErrorBand], load: LoadFigures, inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Say what the whole of a range misses: the demand, or a limit on a mean."""
+    most = bands.get("load.max_requests_per_s")
+    if most is not None and inputs["demand"]["stated"] and most.high < load.requests_per_s:
+        yield f"most requests/s is below the {number(load.requests_per_s)} asked"
+    for q in quantities.LATENCIES:
+        limit, band = inputs["limits"][q.key], bands.get(f"latency.{q.key}.mean")
+        if limit is not None and band is not None and limit["statistic"] == "mean" and band.low > limit["ms"]:
+            yield f"{q.heading} is over its limit"

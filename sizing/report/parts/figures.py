@@ -7,9 +7,12 @@ from typing import NamedTuple
 from sizing.answers.answer import Answer, Outcome
 from sizing.model.attention.terms import Numeric
 from sizing.model.memory import MemoryUse
+from sizing.planning import cost
 from sizing.question.question import Question
 from sizing.replica import step as step_model
+from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, Step
+from sizing.report.parts.question import habits
 from sizing.specs.units import MILLI
 from sizing.specs.units import Statistics as Statistics
 
@@ -89,6 +92,66 @@ class MemoryFigures(NamedTuple):
     shared_prefix_gib: float = 0.0
 
 
+class Users(NamedTuple):
+    """Daily active users that the load means, never without what a user does.
+
+    `stated` is False where neither demand nor options speak of users: then it is what the rate would correspond to.
+    """
+
+    daily_active_users: float
+    requests_per_user_per_day: float
+    active_hours: float
+    peak_to_mean: float
+    stated: bool
+
+
+class Cost(NamedTuple):
+    """Cost at the load above, around the clock at that load; and at the mean load of the users' day, GPUs always on.
+
+    Figures by output token are null where a task gives none; it has the one by input token.
+    """
+
+    usd_per_hour: float | None
+    usd_per_million_output_tokens: float | None
+    usd_per_million_output_tokens_mean_load: float | None
+    usd_per_gpu_hour: float | None
+    price_source: str | None
+    power_w: float
+    kwh_per_million_output_tokens: float | None
+    usd_per_million_input_tokens: float | None = None
+    kwh_per_million_input_tokens: float | None = None
+
+
+class Figures(NamedTuple):
+    """All figures of an answer of one pool, and the two steps that its shares of the peaks are of."""
+
+    load: LoadFigures
+    throughput: Throughput
+    latency: Latency
+    memory: MemoryFigures
+    utilisation: Utilisation
+    users: Users
+    cost: Cost
+    prefill: Step
+    decode: Step | None
+
+
+def figures(best: Answer, outcome: Outcome) -> Figures:
+    """All figures of an answer of one pool."""
+    prefill, decode = phase_steps(best, outcome)
+    return Figures(
+        load=load_figures(best, outcome),
+        throughput=throughput(best, outcome),
+        latency=latency(best),
+        memory=memory_of(best.pool.replica),
+        utilisation=utilisation(prefill, decode),
+        users=users_of(best, outcome.question),
+        cost=cost_figures(best, outcome.question),
+        prefill=prefill,
+        decode=decode,
+    )
+
+
 def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
     """Return the load: in flight by Little's law, and headroom towards the most that these replicas serve."""
     running = best.requests_per_s / best.pool.count * best.latency_s("e2e")["mean"]
@@ -124,9 +187,9 @@ def latency(best: Answer) -> Latency:
     """Return latencies in ms under the load, and alone."""
     decodes = best.pool.load.batching.osl > 1
     return Latency(
-        ttft_ms=_statistics(best.latency_s("ttft")),
-        itl_ms=_statistics(best.latency_s("itl")) if decodes else Statistics(*[None] * 5),
-        e2e_ms=_statistics(best.latency_s("e2e")),
+        ttft_ms=statistics(best.latency_s("ttft")),
+        itl_ms=statistics(best.latency_s("itl")) if decodes else Statistics(*[None] * 5),
+        e2e_ms=statistics(best.latency_s("e2e")),
         solo_ttft_ms=best.pool.load.solo_ttft_s / MILLI,
         solo_itl_ms=best.pool.load.solo_itl_s / MILLI if decodes else None,
     )
@@ -139,7 +202,8 @@ def mean_ms(best: Answer, name: str, question: Question, statistic: str = "mean"
     return best.latency_s(name.removesuffix("_ms"))[statistic] / MILLI
 
 
-def _statistics(seconds: dict[str, float]) -> Statistics:
+def statistics(seconds: dict[str, float]) -> Statistics:
+    """Statistics in ms of those in seconds."""
     return Statistics(**{key: seconds[key] / MILLI for key in ("mean", "p50", "p90", "p95", "p99")})
 
 
@@ -200,4 +264,45 @@ def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
         deficit_gib=used.deficit_gib,
         beside_gib=used.beside_gib,
         shared_prefix_gib=used.shared_prefix_gib,
+    )
+
+
+def memory_of(replica: Replica) -> MemoryFigures:
+    """The memory of one GPU of a replica, and the longest sequence that fits there."""
+    return memory_figures(replica.memory, replica.longest_that_fits())
+
+
+def users_of(best: Answer, question: Question) -> Users:
+    """Return the users that the load is of; stated where the demand counts them, or planning says what they do."""
+    user = habits(question)
+    demand, planning = question.origin.workload.demand, question.origin.workload.planning
+    own = (planning.requests_per_user_per_day, planning.active_hours, planning.peak_to_mean)
+    by_rate = demand is None or demand.kind in ("requests_per_s", "concurrency")
+    stated = (demand is not None and demand.daily_active_users is not None) or (
+        by_rate and any(value is not None for value in own)
+    )
+    return Users(user.users_of(best.requests_per_s), *user[:3], stated)
+
+
+def cost_figures(best: Answer, question: Question) -> Cost:
+    """Return what an answer costs, and the energy it takes."""
+    usd = best.usd_per_hour
+    pooled = question.service.model.pooled  # whose tokens are those of its prompts
+    tokens_per_s = best.requests_per_s * (question.service.isl if pooled else question.service.output_tokens)
+    per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
+    energy = cost.kwh_per_million_tokens(best.power_w, tokens_per_s)
+    stated, found = question.origin.workload.demand, question.origin.demanded
+    by_users = stated is not None and stated.daily_active_users is not None
+    mean_per_s = found.mean_per_s if found is not None and by_users else None
+    at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s
+    return Cost(
+        usd_per_hour=usd,
+        usd_per_million_output_tokens=None if pooled else per_million,
+        usd_per_million_output_tokens_mean_load=None if pooled else at_mean,
+        usd_per_gpu_hour=best.pool.replica.gpu_type.usd_per_gpu_hour,
+        price_source=best.pool.replica.gpu_type.price_source,
+        power_w=best.power_w,
+        kwh_per_million_output_tokens=None if pooled else energy,
+        usd_per_million_input_tokens=per_million if pooled else None,
+        kwh_per_million_input_tokens=energy if pooled else None,
     )

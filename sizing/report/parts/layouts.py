@@ -1,11 +1,81 @@
-"""Layouts of replicas in words."""
+"""Layouts of replicas: what runs, the others that meet a demand, those that do not; and their words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import math
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from sizing.answers.answer import Answer, Pool
+from sizing.formats.view import Line, Table, in_words, labelled
+from sizing.formats.words import money, plural
 from sizing.model.architecture import SIZES, Layout
+from sizing.replica.replica import Refusal
+from sizing.report.parts import quantities
+from sizing.specs.units import MILLI
+
+T = TypeVar("T")
+
+MOST_LAYOUTS = 7  # of one GPU type, the answer among them; JSON and CSV have them all
+MOST_TYPES = 12
+MOST_REJECTED = 4
+LEAST_SAVING = 0.01  # of the price an hour, below which another layout is not called cheaper
+HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no size and no limit would change these
+
+
+class Deployment(NamedTuple):
+    """What to run: GPUs in all, replicas, the layout of one, and over how many nodes (or larger link domains) that goes."""
+
+    gpu: str
+    gpu_id: str
+    gpus: int
+    replicas: int
+    gpus_per_replica: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    nodes_per_replica: int
+
+
+class Alternative(NamedTuple):
+    """Another layout that also meets the demand."""
+
+    gpu: str
+    weight_precision: str
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    replicas: int
+    gpus: int
+    requests_per_s_per_gpu: float
+    ttft_ms: float
+    itl_ms: float
+    e2e_ms: float
+    usd_per_hour: float | None
+    power_w: float
+    limit: str
+
+
+class RejectedLayout(NamedTuple):
+    """A layout that won't do, why, and by how much: 0.1 is 10 % over a limit or the memory, null where no size helps."""
+
+    gpu: str
+    weight_precision: str
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    reason: str
+    detail: str
+    shortfall: float | None
 
 
 class Sized(Protocol):
@@ -41,7 +111,7 @@ def layout(of: Sized) -> str:
     return str(Layout(of.tp or 1, of.pp or 1, of.dp or 1, of.ep or 1, of.cp or 1, of.dcp or 1))
 
 
-def sizes(of: Layout) -> dict[str, int]:
+def sizes(of: Layout | Deployment) -> dict[str, int]:
     """Return the sizes of a layout by name, as records have them."""
     return {name: getattr(of, name) for name in SIZES}
 
@@ -49,3 +119,151 @@ def sizes(of: Layout) -> dict[str, int]:
 def layout_in(row: Mapping[str, Any]) -> str:
     """Write the layout whose sizes stand in a row under their names."""
     return str(Layout(**{name: row[name] or 1 for name in SIZES}))
+
+
+def nodes(pool: Pool) -> int:
+    """Nodes, or larger link domains, that a replica of a pool goes over."""
+    return -(-pool.replica.layout.gpus // pool.replica.gpu_type.gpu.datasheet.island_gpus)
+
+
+def deployment(best: Answer) -> Deployment:
+    """What an answer of one pool runs."""
+    pool = best.pool
+    return Deployment(
+        gpu=pool.replica.gpu_type.name,
+        gpu_id=pool.replica.gpu_type.id,
+        gpus=pool.gpus,
+        replicas=pool.count,
+        gpus_per_replica=pool.replica.layout.gpus,
+        **sizes(pool.replica.layout),
+        nodes_per_replica=nodes(pool),
+    )
+
+
+def alternative(found: Answer) -> Alternative:
+    """An answer of one pool with its means of the closed form."""
+    pool = found.pool
+    return Alternative(
+        gpu=pool.replica.gpu_type.name,
+        weight_precision=pool.replica.plan.weight_format,
+        **sizes(pool.replica.layout),
+        replicas=pool.count,
+        gpus=pool.gpus,
+        requests_per_s_per_gpu=found.requests_per_s / found.gpus,
+        ttft_ms=pool.closed_s("ttft")["mean"] / MILLI,
+        itl_ms=pool.closed_s("itl")["mean"] / MILLI,
+        e2e_ms=pool.closed_s("e2e")["mean"] / MILLI,
+        usd_per_hour=pool.usd_per_hour,
+        power_w=pool.power_w,
+        limit=pool.capacity.binding,
+    )
+
+
+def rejected(refusal: Refusal) -> RejectedLayout:
+    """A layout that was turned down."""
+    return RejectedLayout(
+        gpu=refusal.gpu_type.name,
+        weight_precision=refusal.precision,
+        **sizes(refusal.layout),
+        reason=refusal.reason,
+        detail=refusal.detail,
+        shortfall=refusal.shortfall if math.isfinite(refusal.shortfall) else None,
+    )
+
+
+SHAPE = in_words("layout", "layout", lambda a: f"{a.replicas} x {layout(a)}", shown="always")
+COMPARED = (
+    quantities.GPUS._replace(write=str, shown="always"),
+    quantities.GPU._replace(shown="differs"),
+    SHAPE,
+    quantities.WEIGHTS._replace(shown="differs"),
+    quantities.TTFT._replace(shown="always"),
+    quantities.ITL._replace(of=lambda a: a.itl_ms or None, shown="always"),
+    quantities.USD_PER_HOUR._replace(shown="always"),
+)
+
+
+def compared(found: Sequence[Alternative], *, several: bool, simulated: bool) -> Iterator[Table]:
+    """Yield a table of the layouts that meet the demand, the best first: few of one GPU type, or the best of each of `several`.
+
+    Those that differ in expert parallelism and in nothing else that is shown stand for each other. `simulated` says of the
+    best that its latencies are not of the closed form.
+    """
+    distinct = _first_of(found, lambda a: tuple(quantity.text(a._replace(ep=1)) for quantity in COMPARED))
+    if several:
+        by_precision = _first_of(distinct, lambda a: (a.gpu, a.weight_precision))
+        distinct = by_precision if len(by_precision) <= MOST_TYPES else _first_of(distinct, lambda a: a.gpu)
+    shown = distinct[: MOST_TYPES if several else MOST_LAYOUTS]
+    if len(shown) < 2:
+        return
+    notes = ["only the first row was simulated, the others are the closed form's"] if simulated else []
+    if more := len(distinct) - len(shown):
+        notes.append(f"{plural(more, 'more GPU type' if several else 'more layout')}: --format csv")
+    yield Table(COMPARED, shown, notes=(Line("; ".join(notes), style="dim"),) if notes else ())
+
+
+def cheaper(best: Alternative, others: Iterable[Alternative], *, simulated: bool) -> Iterator[Line]:
+    """Yield a line for the cheapest layout where it costs clearly less than the best, as the fewest GPUs favour dear ones.
+
+    What has no price can't be compared; then the cheapest is named with its price alone.
+    """
+    least = min(
+        (a for a in others if a.usd_per_hour is not None), key=lambda a: (a.usd_per_hour or 0.0, a.gpus), default=None
+    )
+    if least is None:
+        return
+    saved = ""
+    if best.usd_per_hour is not None:
+        share = (least.usd_per_hour or 0.0) / best.usd_per_hour - 1
+        if share > -LEAST_SAVING:
+            return
+        saved = f" ({share * 100:.0f} %)"
+    weights = "" if least.weight_precision == best.weight_precision else f" {least.weight_precision.upper()}"
+    checked = ", not simulated" if simulated else ""
+    yield Line(
+        f"{'Cheaper' if saved else 'Cheapest known'}: {least.gpus} x {least.gpu}{weights} = "
+        f"{plural(least.replicas, 'replica')} x {layout(least)}, {money(least.usd_per_hour)}/h{saved}{checked}; --objective cost"
+    )
+
+
+def not_possible(
+    found: Sequence[RejectedLayout], served: Container[str], *, several: bool, feasible: bool
+) -> Iterator[Line]:
+    """Yield the misses that teach something: of one GPU type the nearest, of `several` one for each that is not `served`."""
+    shown = _of_types(found, served) if several else _of_layouts(found, feasible=feasible)
+    said = [f"{r.gpu} {layout(r)}: {r.detail}" if several else f"{layout(r)}: {r.detail}" for r in shown]
+    if more := len(found) - len(shown):
+        said.append(f"{plural(more, 'more layout' if shown else 'layout')} rejected: --format csv lists each")
+    yield from labelled("Not possible", said)
+
+
+def _nearness(r: RejectedLayout) -> tuple[bool, float, int]:
+    """Order of misses: what a limit or memory stopped by how little, then what the hardware or engine refuses."""
+    return (r.reason in HARD_REASONS, math.inf if r.shortfall is None else r.shortfall, _gpus(r))
+
+
+def _gpus(r: RejectedLayout) -> int:
+    """GPUs of a replica."""
+    return r.tp * r.pp * r.dp * r.cp
+
+
+def _of_layouts(found: Sequence[RejectedLayout], *, feasible: bool) -> list[RejectedLayout]:
+    # What the hardware or engine refuses teaches nothing beside an answer, unless it is all there is.
+    teaching = [r for r in found if r.reason not in HARD_REASONS]
+    nearest = sorted(teaching or ([] if feasible else found), key=_nearness)
+    return _first_of(nearest, lambda r: (r.reason in HARD_REASONS or r.tp, r.reason))[:MOST_REJECTED]
+
+
+def _of_types(found: Sequence[RejectedLayout], served: Container[str]) -> list[RejectedLayout]:
+    """The nearest miss of every GPU type without a layout that meets the demand, fewest GPUs first."""
+    nearest = sorted(found, key=_nearness)
+    of_type = _first_of([r for r in nearest if r.gpu not in served], lambda r: r.gpu)
+    return sorted(of_type, key=lambda r: (_gpus(r), r.gpu))
+
+
+def _first_of(found: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+    """The first of those with one key, in order."""
+    firsts: dict[Hashable, T] = {}
+    for entry in found:
+        firsts.setdefault(key(entry), entry)
+    return list(firsts.values())

@@ -14,7 +14,7 @@ from sizing.specs.units import GIGA, MILLI
 if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
     from sizing.answers.answer import Answer, Outcome, Pool
     from sizing.answers.resolved import Resolved
-    from sizing.engine.simulation import Served
+    from sizing.engine.simulation import Run
     from sizing.engine.transfer import Transfer as Way
     from sizing.question.question import Question
     from sizing.replica.replica import Refusal
@@ -222,7 +222,7 @@ def _pool_shape(pool: Pool) -> PoolShape:
     return PoolShape(option.name, option.id, pool.count, **sizes(layout), gpus=pool.gpus)
 
 
-def simulated(resolved: Resolved, replicas: int, served: Served) -> SimulatedPool:
+def simulated(resolved: Resolved, replicas: int, served: Run) -> SimulatedPool:
     """Return what a pool of equal replicas ran, and its state over time."""
     return SimulatedPool(
         gpu=resolved.gpu_type.name,

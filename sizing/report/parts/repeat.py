@@ -1,4 +1,4 @@
-"""The `llmsize simulate` command that drives an answer's own load through its deployment."""
+"""The command that repeats an answer: `llmsize simulate` that drives an answer's own load through its deployment."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from collections.abc import Iterator
 from sizing.answers.answer import Answer, Pool
 from sizing.catalog.paths import expanded
 from sizing.catalog.shelf import is_path
-from sizing.model.architecture import SIZES
 from sizing.question.question import Question, SeparatePools
+from sizing.report.parts.layouts import sizes
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 
+WIDTH = 58  # of a line of a shell command: with its continuation it is below the narrowest terminal
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
 
 
-def simulate(best: Answer, question: Question) -> str:
-    """Return the command line, quoted for a shell; its limits are those asked for, so its exit code says whether they hold."""
-    chosen = best.pool.replica
+def command(best: Answer, question: Question) -> str:
+    """The command line, quoted for a shell, that simulates an answer's own load.
+
+    Its limits are those asked for, so its exit code says whether they hold.
+    """
+    service, chosen, sides = question.service, best.decode.replica, question.space.pools if best.separate else None
     options = {
         "-m": question.origin.workload.model,
-        "-g": gpu_argument(chosen.gpu_type, question),
+        "-g": None if sides else gpu_argument(chosen.gpu_type, question),
         "--precision": chosen.precision,
-        "--kv-precision": question.service.kv_precision if question.service.kv_precision != "auto" else None,
-        "--engine": f"{question.service.engine.name}:{question.service.engine_version}",
-        **{f"--{name}": size for name, size in _layout(best.pool).items() if size > 1 or name == "tp"},
+        "--kv-precision": service.kv_precision if service.kv_precision != "auto" else None,
+        "--engine": f"{service.engine.name}:{service.engine_version}",
+        **({f"--{name}": size for name, size in _sizes(best.pool)} if sides is None else {}),
+        "--disaggregate": None if sides is None else _pools(best, question, sides),
         **_serving(question),
-        "--task": question.service.task if question.service.model.pooled else None,
+        "--task": service.task if service.model.pooled else None,
         **_optimised(question),
         **_lengths(question),
         **_load(best, question),
@@ -38,30 +43,37 @@ def simulate(best: Answer, question: Question) -> str:
     return shlex.join(("llmsize", "simulate", *words))
 
 
-def simulate_pools(pooled: Answer, question: Question, sides: SeparatePools) -> str:
-    """Return the command line that drives the demand through both pools of a disaggregated answer."""
-    pools = {"prefill": (pooled.prefill, sides.prefill), "decode": (pooled.decode, sides.decode)}
-    text = ",".join(f"{name}={_pool(pool, side.pool.gpu, question)}" for name, (pool, side) in pools.items())
-    chosen = pooled.decode.replica
-    options = {
-        "-m": question.origin.workload.model,
-        "--precision": chosen.precision,
-        "--kv-precision": question.service.kv_precision if question.service.kv_precision != "auto" else None,
-        "--engine": f"{question.service.engine.name}:{question.service.engine_version}",
-        "--disaggregate": text,
-        **_serving(question),
-        **_optimised(question),
-        **_lengths(question),
-        "--rps": f"{pooled.requests_per_s:.6g}",
-        **dict(_limits(question)),
-    }
-    words = (str(word) for name, value in options.items() if value is not None for word in (name, value))
-    return shlex.join(("llmsize", "simulate", *words))
+def shell_lines(command: str) -> str:
+    """A command in lines that a shell takes as one when they are pasted, each short enough not to be folded."""
+    parts: list[str] = []
+    for word in map(shlex.quote, shlex.split(command)):  # a value stays on the line of its option
+        if word.startswith("-") or not parts:
+            parts.append(word)
+        else:
+            parts[-1] += f" {word}"
+    lines = [f"  {parts[0]}"]
+    for part in parts[1:]:
+        if len(lines[-1]) + 1 + len(part) > WIDTH:
+            lines.append(f"    {part}")
+        else:
+            lines[-1] += f" {part}"
+    return " \\\n".join(lines)
 
 
-def _pool(pool: Pool, named: str | None, question: Question) -> str:
-    layout = "".join(f"{name}{size}" for name, size in _layout(pool).items() if size > 1 or name == "tp")
-    return f"{pool.count}x{named or gpu_argument(pool.replica.gpu_type, question)}:{layout}"
+def _pools(best: Answer, question: Question, sides: SeparatePools) -> str:
+    """Both pools as they are written on the command line, each with the GPU type by the name that it was given."""
+
+    def written(pool: Pool, gpu: str | None) -> str:
+        layout = "".join(f"{name}{size}" for name, size in _sizes(pool))
+        return f"{pool.name}={pool.count}x{gpu or gpu_argument(pool.replica.gpu_type, question)}:{layout}"
+
+    return f"{written(best.prefill, sides.prefill.pool.gpu)},{written(best.decode, sides.decode.pool.gpu)}"
+
+
+def _sizes(pool: Pool) -> Iterator[tuple[str, int]]:
+    """The sizes of a pool's layout that are stated: those beyond one, and always TP."""
+    found = sizes(pool.replica.layout).items()
+    return ((name, size) for name, size in found if size > 1 or name == "tp")
 
 
 def gpu_argument(gpu_type: GpuType, question: Question) -> str:
@@ -72,10 +84,6 @@ def gpu_argument(gpu_type: GpuType, question: Question) -> str:
         if is_path(text) and (str(path) == gpu_type.id or (path.stem == gpu_type.id and str(path) not in ids)):
             return text
     return gpu_type.id
-
-
-def _layout(pool: Pool) -> dict[str, int]:
-    return {name: getattr(pool.replica.layout, name) for name in SIZES}
 
 
 def _serving(question: Question) -> dict[str, float | str | None]:
@@ -138,6 +146,8 @@ def _lengths(question: Question) -> dict[str, float | None]:
 
 def _load(best: Answer, question: Question) -> dict[str, str]:
     """Return the load of all replicas, or of one where they are many: a rate, a number in flight, or a batch."""
+    if best.separate:
+        return {"--rps": f"{best.requests_per_s:.6g}"}
     alike = not question.service.extras.cached.varies  # one replica finds what one of many does
     count = 1 if best.pool.count > MOST_REPLICAS and alike else best.pool.count
     share = count / best.pool.count

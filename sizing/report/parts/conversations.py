@@ -1,4 +1,4 @@
-"""Conversations in documents: how prompts grow turn by turn, what is found of each, and the idle ones that caches keep."""
+"""Conversations: how prompts grow turn by turn, what is found of each, and the idle ones that caches keep."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sizing.answers import counts
-from sizing.answers.answer import Answer
-from sizing.formats.view import Explanation
+from sizing.answers.answer import Pool
+from sizing.formats.view import Explanation, Line
+from sizing.formats.words import number, percent
 from sizing.question.question import Question
 
 
@@ -21,9 +22,9 @@ class IdleConversations(NamedTuple):
     histories_kept: float
 
 
-def explanations(best: Answer) -> Iterator[Explanation]:
+def explanations(pool: Pool) -> Iterator[Explanation]:
     """Yield how the lengths and hit rate of conversations came about."""
-    cached = best.pool.replica.service.extras.cached
+    cached = pool.replica.service.extras.cached
     conversation = cached.talk
     if conversation is None:
         return
@@ -42,9 +43,20 @@ def explanations(best: Answer) -> Iterator[Explanation]:
     )  # fmt: skip
 
 
-def idle(best: Answer, question: Question) -> IdleConversations | None:
-    """Return the idle conversations of one of an answer's replicas, None where no think time is stated."""
-    found = counts.alive(best.pool.replica, question.target, best.pool.point, best.pool.count)
+def idle(pool: Pool, question: Question) -> IdleConversations | None:
+    """The idle conversations of one of a pool's replicas, None where no think time is stated."""
+    found = counts.alive(pool.replica, question.target, pool.point, pool.count)
     if found is None:
         return None
-    return IdleConversations(found.needed, found.room, best.pool.replica.service.extras.cached.kept)
+    return IdleConversations(found.needed, found.room, pool.replica.service.extras.cached.kept)
+
+
+def idle_line(idle: IdleConversations) -> Line:
+    """Say how many conversations wait for their next turn, and whether caches have room for them."""
+    text = f"{number(idle.needed)} conversations to keep between turns on each replica, room for {number(idle.room)}"
+    if idle.histories_kept < 1:
+        text += (
+            f": the hit rate of a large enough cache cannot hold, {percent(idle.histories_kept)} of turns are taken to find "
+            "their history"
+        )
+    return Line(text, "Idle caches")

@@ -1,0 +1,289 @@
+"""Separate pools for prefill and decode next to serving as one: figures of both, which does better, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sizing.answers.answer import Answer, Outcome, Pool, spent
+from sizing.formats.view import Facts, Line
+from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.question.question import Question
+from sizing.report.parts import repeat
+from sizing.report.parts.answers import headline, latencies
+from sizing.report.parts.figures import Statistics, statistics
+from sizing.report.parts.layouts import RejectedLayout, nodes, rejected, sizes
+from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.pools import (
+    LATENCIES,
+    Transfer,
+    end_of,
+    limit_of,
+    pool_words,
+    transfer_figures,
+    transfer_words,
+    unserved,
+)
+from sizing.specs.units import MILLI
+
+IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
+LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
+
+
+class PoolFigures(NamedTuple):
+    """One pool: what to run, how full it is, what ends its load.
+
+    `utilisation` is its rate over the highest that it could serve without any limit, `most_requests_per_s` what it serves
+    within the limits, `limit` what ends that. TTFT is the prefill pool's and counts the transfer, ITL the decode pool's; the
+    other is null. `kv_cache_tokens` are those that one replica holds.
+    """
+
+    gpu: str
+    gpu_id: str
+    replicas: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    gpus_per_replica: int
+    nodes_per_replica: int
+    gpus: int
+    weight_precision: str
+    utilisation: float
+    most_requests_per_s: float
+    limit: str
+    ttft_ms: float | None
+    itl_ms: float | None
+    kv_cache_tokens: int
+    solo_ms: float
+
+
+class Aggregated(NamedTuple):
+    """The answer that serves as one, for the same demand and limits."""
+
+    gpus: int
+    requests_per_s: float
+    ttft_ms: float
+    itl_ms: float | None
+    usd_per_hour: float | None
+    power_w: float
+
+
+class Disaggregated(NamedTuple):
+    """A disaggregated deployment beside aggregated serving; figures are null where it is infeasible.
+
+    `ratio` is GPUs of prefill over those of decode, `binding` the pool that is nearer to its most, `sizes_tried` those
+    simulated (null: none), `simulate_command` simulates the answer. `beats_aggregated` tells by the objective, and `why` in words.
+    """
+
+    feasible: bool
+    gpus: int | None
+    requests_per_s: float | None
+    requests_per_s_per_gpu: float | None
+    usd_per_hour: float | None
+    power_w: float | None
+    prefill: PoolFigures | None
+    decode: PoolFigures | None
+    kv_transfer_ms: float | None
+    kv_transfer: Transfer | None
+    ratio: float | None
+    binding: str | None
+    ttft_ms: Statistics | None
+    itl_ms: Statistics | None
+    e2e_ms: Statistics | None
+    sizes_tried: int | None
+    aggregated: Aggregated | None
+    beats_aggregated: bool
+    why: str
+    needs: str
+    rejected: dict[str, tuple[RejectedLayout, ...]]
+    simulate_command: str | None = None
+
+
+NULL = (  # what there is nothing of without an answer
+    "gpus", "requests_per_s", "requests_per_s_per_gpu", "usd_per_hour", "power_w", "prefill", "decode", "kv_transfer_ms",
+    "kv_transfer", "ratio", "binding", "ttft_ms", "itl_ms", "e2e_ms", "sizes_tried",
+)  # fmt: skip
+
+
+def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
+    """What is to be said of the pools that were found; `one` is the confirmed answer of one pool, None where there is none."""
+    best, question, pairing, pools = found.answer, found.question, found.pairing, found.question.space.pools
+    assert pairing is not None and pools is not None
+    nothing = Disaggregated(
+        feasible=False,
+        **dict.fromkeys(NULL),
+        aggregated=None if one is None else _aggregated(one),
+        beats_aggregated=False,
+        why=unserved(found) or "",
+        needs=pools.facts.needs,
+        rejected={phase: tuple(map(rejected, refusals)) for phase, refusals in pairing.refusals.items()},
+    )
+    if best is None:
+        return nothing
+    ttft, itl, e2e = (statistics(best.latency_s(name)) for name in LATENCIES)
+    assert best.transfer is not None
+    return nothing._replace(
+        feasible=True,
+        gpus=best.gpus,
+        requests_per_s=best.requests_per_s,
+        requests_per_s_per_gpu=best.requests_per_s / best.gpus,
+        usd_per_hour=best.usd_per_hour,
+        power_w=best.power_w,
+        prefill=_pool(best.prefill, best.prefill.load.solo_ttft_s, ttft_ms=ttft.mean),
+        decode=_pool(best.decode, best.decode.load.solo_itl_s, itl_ms=itl.mean),
+        kv_transfer_ms=best.transfer_s / MILLI,
+        kv_transfer=transfer_figures(best.transfer, question.service.isl),
+        ratio=best.prefill.gpus / best.decode.gpus,
+        binding=best.tightest.phase,
+        ttft_ms=ttft,
+        itl_ms=itl,
+        e2e_ms=e2e,
+        sizes_tried=found.tries or None,
+        beats_aggregated=one is None or beats(best, one, question),
+        why=_why(best, one, question),
+        simulate_command=repeat.command(best, question),
+    )
+
+
+def beats(pooled: Answer, aggregated: Answer, question: Question) -> bool:
+    """Return whether pools do better by what is asked: fewer GPUs (dollars, watts), or of a budget more requests/s."""
+    if question.target.requests_per_s is None:
+        return pooled.requests_per_s > aggregated.requests_per_s
+    return spent(pooled, question.rules.objective) < spent(aggregated, question.rules.objective)
+
+
+def _why(pooled: Answer, aggregated: Answer | None, question: Question) -> str:
+    """Say why pools do better than serving as one, or why not."""
+    if aggregated is None:
+        return "no layout that serves as one meets the demand within the limits"
+    whole = aggregated.pool
+    most = f"{number(whole.capacity.requests_per_s)} requests/s a replica of {plural(whole.replica.layout.gpus, 'GPU')}"
+    if beats(pooled, aggregated, question):
+        reached = (
+            f"{number(pooled.decode.capacity.requests_per_s)} on {plural(pooled.decode.replica.layout.gpus, 'GPU')}"
+        )
+        if whole.capacity.binding == "itl":
+            return (
+                f"prompts beside them lengthen the steps of sequences that decode: serving as one reaches the ITL limit at "
+                f"{most}, a decode replica without prompts serves {reached}"
+            )
+        if whole.capacity.binding == "ttft":
+            return f"serving as one reaches the TTFT limit at {most}; prefill replicas have no decode steps to wait for"
+        return "each pool runs in the layout that suits it"
+    used = {pool.name: pool.requests_per_s / pool.most_requests_per_s for pool in pooled.pools}
+    idle = [f"{name} carries {percent(share)}" for name, share in used.items() if share < IDLE]
+    if idle:
+        return f"pools come in whole replicas: {' and '.join(idle)} of what it could within the limits"
+    held = [
+        f"the {pool.name} pool reaches the {limit_of(pool)} limit at {percent(_utilisation(pool))} of its highest rate"
+        for pool in pooled.pools
+        if pool.capacity.binding in LATENCIES
+        and _utilisation(pool) < used[pool.name] * question.target.max_utilisation * LEAST_HELD
+    ]
+    if held:
+        return " and ".join(held)
+    return (
+        f"what ends the load of serving as one is {limit_words(whole.capacity.binding)} at {most}, which pools do not relieve enough to pay "
+        "for weights held twice"
+    )
+
+
+def _utilisation(pool: Pool) -> float:
+    return pool.requests_per_s / (pool.count * pool.load.highest_per_s)
+
+
+def _pool(pool: Pool, alone_s: float, *, ttft_ms: float | None = None, itl_ms: float | None = None) -> PoolFigures:
+    chosen = pool.replica
+    return PoolFigures(
+        gpu=chosen.gpu_type.name,
+        gpu_id=chosen.gpu_type.id,
+        replicas=pool.count,
+        **sizes(chosen.layout),
+        gpus_per_replica=chosen.layout.gpus,
+        nodes_per_replica=nodes(pool),
+        gpus=pool.gpus,
+        weight_precision=chosen.plan.weight_format,
+        utilisation=_utilisation(pool),
+        most_requests_per_s=pool.most_requests_per_s,
+        limit=end_of(pool),
+        ttft_ms=ttft_ms,
+        itl_ms=itl_ms,
+        kv_cache_tokens=chosen.memory.kv_cache_tokens,
+        solo_ms=alone_s / MILLI,
+    )
+
+
+def _aggregated(answer: Answer) -> Aggregated:
+    return Aggregated(
+        gpus=answer.gpus,
+        requests_per_s=answer.requests_per_s,
+        ttft_ms=answer.latency_s("ttft")["mean"] / MILLI,
+        itl_ms=answer.latency_s("itl")["mean"] / MILLI,
+        usd_per_hour=answer.usd_per_hour,
+        power_w=answer.power_w,
+    )
+
+
+def sections(found: Disaggregated, limits: Mapping[str, Any]) -> Iterator[Facts]:
+    """Yield both pools with their figures and the comparison, then the heading of the answer that serves as one."""
+    if found.prefill is None or found.decode is None or found.kv_transfer is None:
+        title = "Infeasible: no pools for prefill and decode meet the demand within the limits"
+        yield Facts((Line(found.why, "Nearest"),), title)
+    else:
+        named = found.prefill.gpu != found.decode.gpu
+        yield _answer(found, {"prefill": found.prefill, "decode": found.decode}, limits, named=named)
+        tried = found.sizes_tried
+        way = f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {transfer_words(found.kv_transfer)}"
+        yield Facts(
+            (
+                Line(f"{_used(found.prefill)}; TTFT alone {milliseconds(found.prefill.solo_ms)}", "Prefill pool"),
+                Line(f"{_used(found.decode)}; ITL alone {milliseconds(found.decode.solo_ms)}", "Decode pool"),
+                Line(f"the {found.binding} pool is nearer to its most", "Binds"),
+                Line(way, "KV transfer"),
+                Line(
+                    "no (--no-verify)" if tried is None else f"both pools, {plural(tried, 'size')} tried", "Simulated"
+                ),
+                Line(found.needs, "Needs"),
+            )
+        )
+    yield Facts((), "Serving as one:")
+
+
+def _answer(found: Disaggregated, pools: Mapping[str, PoolFigures], limits: Mapping[str, Any], *, named: bool) -> Facts:
+    shape = " + ".join(f"{name} {pool_words(pool, named=named)}" for name, pool in pools.items())
+    ratio = " : ".join(str(pool.gpus) for pool in pools.values())
+    wide = [
+        f"a {name} replica over {pool.nodes_per_replica} nodes"
+        for name, pool in pools.items()
+        if pool.nodes_per_replica > 1
+    ]
+    served = (
+        f"Serves {number(found.requests_per_s)} requests/s ({number(found.requests_per_s_per_gpu)} per GPU); GPUs of prefill to "
+        f"those of decode {ratio}" + "".join(f"; {text}" for text in ([", ".join(wide)] if wide else []))
+    )
+    spreads = (found.ttft_ms, found.itl_ms, found.e2e_ms)
+    return Facts(
+        (Line(served), Line(latencies(spreads, limits)), Line(_against(found))),
+        headline(found.gpus or 0, None if named else pools["decode"].gpu, shape, found.usd_per_hour),
+    )
+
+
+def _against(found: Disaggregated) -> str:
+    """Write the comparison in a sentence."""
+    other = found.aggregated
+    if other is None:
+        return f"Beats serving as one: {found.why}"
+    itl = f", ITL {milliseconds(other.itl_ms)}" if other.itl_ms is not None else ""
+    beside = f"{plural(other.gpus, 'GPU')}, {number(other.requests_per_s)} requests/s, TTFT {milliseconds(other.ttft_ms)}{itl}"
+    verdict = "Beats serving as one" if found.beats_aggregated else "Does not beat serving as one"
+    return f"{verdict} ({beside}): {found.why}"
+
+
+def _used(pool: PoolFigures) -> str:
+    return (
+        f"at {percent(pool.utilisation)} of its highest rate; within the limits at most {number(pool.most_requests_per_s)} "
+        f"requests/s, ended by {limit_words(pool.limit)}"
+    )
