@@ -149,6 +149,11 @@ def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
     """Size each type of GPU by itself and price it in every way; types without the prices asked for are left out.
 
     Raises InputError where no type has such prices, or where own servers are too small for a replica on every type.
+
+    >>> from sizing import Ways, ask
+    >>> bill = cost(ask("chat", gpu="h100-sxm", rps=2), Ways(clouds=(("lambda", "on-demand"),)), simulated=False)
+    >>> [option.name for option in bill.options]
+    ['Lambda', 'Lambda, following the load']
     """
     data = load_data()
     prices, unpriced = _each(question.space.gpu_types, partial(prices_of, ways))

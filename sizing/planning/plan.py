@@ -79,6 +79,11 @@ def plan(
 
     `moves` are names of workloads with their question on other GPU types. With a `seed`, GPUs and cost are found over draws
     of what is uncertain. Raises InputError for more spare replicas than there are.
+
+    >>> from sizing import ProvisionRules, ask
+    >>> found = plan(ask("chat", gpu="h100-sxm", rps=2), ProvisionRules(spare=1), simulated=False)
+    >>> found.feasible, found.fleet.gpus
+    (True, 4)
     """
     data = load_data()
     if isinstance(workloads, Question):
