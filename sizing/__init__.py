@@ -1,5 +1,13 @@
 """llmsize: how many GPUs an LLM service needs, how sure that is, and what it costs.
 
+    >>> import sizing
+    >>> question = sizing.ask("chat", gpu="h100-sxm")
+    >>> question.service.model.name
+    'meta-llama/Llama-3.1-70B'
+
+`ask` makes a question of what the command line's options say, `ask_layout` one of a single layout; the other names of PUBLIC
+answer it. They print nothing, and what they return is data.
+
 The package is a house of rooms on floors. A file imports from its own room and from rooms on floors below:
 
     cli                         options to a question, call, render; the only room that prints
@@ -13,4 +21,52 @@ The package is a house of rooms on floors. A file imports from its own room and 
     specs                       the vocabulary: frozen, validated types, units, errors
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sizing.answers.curve import curve as curve
+    from sizing.answers.deployment import memory as memory
+    from sizing.answers.lines import Grid as Grid
+    from sizing.answers.lines import Layouts as Layouts
+    from sizing.answers.scenario import Driving as Driving
+    from sizing.answers.scenario import scenario as scenario
+    from sizing.answers.simulate import simulate as simulate
+    from sizing.planning.bill import Ways as Ways
+    from sizing.planning.bill import cost as cost
+    from sizing.planning.plan import plan as plan
+    from sizing.planning.rules import ProvisionRules as ProvisionRules
+    from sizing.question.ask import ask as ask
+    from sizing.question.ask import ask_layout as ask_layout
+    from sizing.specs.errors import InputError as InputError
+
 __version__ = "0.1.0"
+
+PUBLIC = {
+    "ask": "question.ask",
+    "ask_layout": "question.ask",
+    "memory": "answers.deployment",
+    "scenario": "answers.scenario",
+    "Driving": "answers.scenario",
+    "simulate": "answers.simulate",
+    "curve": "answers.curve",
+    "Grid": "answers.lines",
+    "Layouts": "answers.lines",
+    "plan": "planning.plan",
+    "ProvisionRules": "planning.rules",
+    "cost": "planning.bill",
+    "Ways": "planning.bill",
+    "InputError": "specs.errors",
+}  # names of the package, each loaded where it is first used
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PUBLIC:
+        raise AttributeError(f"module 'sizing' has no attribute {name!r}")
+    return getattr(import_module(f"sizing.{PUBLIC[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *PUBLIC]

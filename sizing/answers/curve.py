@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers import lines as replica_lines
-from sizing.answers.lines import CurveLine, Each, Grid, Pair, Progress, with_points
+from sizing.answers.answer import Each, Progress
+from sizing.answers.lines import CurveLine, Grid, Pair, with_points
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged
 from sizing.catalog import shelf
-from sizing.question.question import Question
+from sizing.question.question import Question, load_data
 from sizing.specs.bands import Bands
 from sizing.specs.data import Data
 from sizing.specs.units import MILLI
@@ -91,7 +92,7 @@ def _excess(point: CurvePoint, limits: Limits) -> tuple[Metric, float]:
 def curve(
     question: Question,
     grid: Grid,
-    data: Data,
+    data: Data | None = None,
     *,
     measured: Sequence[CurveLine] = (),
     each: Each = map,
@@ -100,7 +101,14 @@ def curve(
     """Draw latency against throughput of every deployment of a grid, beside lines that were `measured`.
 
     `each` maps over the simulations in order, in other processes if it likes.
+
+    >>> from sizing import Grid, Layouts, ask
+    >>> question = ask("chat", model="llama-3.1-8b", gpu="h100-sxm")
+    >>> drawn = curve(question, Grid(Layouts(tp=(1,), pp=(1,)), in_flight=(1, 8, 64), simulated=False))
+    >>> len(drawn.lines), len(drawn.points)
+    (1, 3)
     """
+    data = data or load_data()
     found = list(replica_lines.lines(question, grid, data))
     if question.space.pools is not None:
         from sizing.answers import pool_lines

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from sizing.answers.resolved import Resolved, resolve
+from sizing.model.memory import MemoryUse
 from sizing.question.ask import layout_of
-from sizing.question.question import PoolSpace, Question
+from sizing.question.question import PoolSpace, Question, load_data
 from sizing.specs.data import Data
+
+
+def memory(question: Question, data: Data | None = None) -> MemoryUse:
+    """What the memory of one GPU holds in the layout that a question's flags describe, on its first GPU type.
+
+    >>> from sizing import ask_layout
+    >>> held = memory(ask_layout(model="llama-3.1-8b", gpu="h100-sxm", max_model_len=8192))
+    >>> held.fits, round(held.weights_gib, 2)
+    (True, 14.96)
+    """
+    return deployment(question, data or load_data()).memory
 
 
 def deployment(question: Question, data: Data, pool: PoolSpace | None = None) -> Resolved:

@@ -20,7 +20,7 @@ from sizing.engine.rules import of_engine, with_policy
 from sizing.engine.run import Routing
 from sizing.engine.simulation import ReplicaSet, Traffic
 from sizing.question.names import SEPARATE
-from sizing.question.question import Question, SeparatePools
+from sizing.question.question import Question, SeparatePools, load_data
 from sizing.question.values import Part, check
 from sizing.replica.replica import with_extras
 from sizing.specs.data import Data
@@ -89,7 +89,7 @@ def scenario(
     question: Question,
     driving: Driving = AS_IT_IS,
     *,
-    data: Data,
+    data: Data | None = None,
     trace: Trace | None = None,
     placed: Callable[[Fault], Fault] = _anywhere,
 ) -> Scenario:
@@ -97,8 +97,13 @@ def scenario(
 
     A `trace` takes the place of the load and lengths. `placed` adds to a fault where what it complains of was written.
     Raises InputError where nothing says what to send, and for a load that the replicas or the clock cannot take.
+
+    >>> from sizing import ask
+    >>> found = scenario(ask("chat", gpu="h100-sxm", rps=2), Driving(requests=50))
+    >>> found.gpus, found.traffic.count, found.traffic.rate_per_s
+    (1, 50, 2.0)
     """
-    pools = question.space.pools
+    data, pools = data or load_data(), question.space.pools
     if pools is not None:
         driving = driving._replace(stated_replicas=pools.decode.pool.replicas or 1)
     decode = _keeping(deployment(question, data, None if pools is None else pools.decode), driving.replicas)

@@ -9,8 +9,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from sizing.answers.advice import Suggestion, nearest_miss
-from sizing.answers.answer import Answer, Outcome
+from sizing.answers.advice import nearest_miss, suggestions
+from sizing.answers.answer import Answer, Outcome, Suggestion
+from sizing.answers.estimate import answer
 from sizing.catalog import servers, shelf
 from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import CompleteServer, OwnFile
@@ -19,7 +20,6 @@ from sizing.model.extras import NOTHING
 from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
 from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
-from sizing.planning.query import answer, suggestions
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
 from sizing.question.question import Question, load_data, situation_of
 from sizing.specs import demand
@@ -149,6 +149,11 @@ def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
     """Size each type of GPU by itself and price it in every way; types without the prices asked for are left out.
 
     Raises InputError where no type has such prices, or where own servers are too small for a replica on every type.
+
+    >>> from sizing import Ways, ask
+    >>> bill = cost(ask("chat", gpu="h100-sxm", rps=2), Ways(clouds=(("lambda", "on-demand"),)), simulated=False)
+    >>> [option.name for option in bill.options]
+    ['Lambda', 'Lambda, following the load']
     """
     data = load_data()
     prices, unpriced = _each(question.space.gpu_types, partial(prices_of, ways))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sizing.answers.advice import Suggestion
+from sizing.answers.advice import suggestions
+from sizing.answers.answer import Suggestion
+from sizing.answers.estimate import answer
 from sizing.catalog import shelf
 from sizing.planning import uncertainty
 from sizing.planning.cloud import Cloud, cloud_of
 from sizing.planning.fleet import grown, pools_of
 from sizing.planning.growth import Growing, growing
 from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, replicas_of
-from sizing.planning.query import answer, suggestions
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import UnreachableError, order_with
 from sizing.planning.uncertainty import Ranges
@@ -78,6 +79,11 @@ def plan(
 
     `moves` are names of workloads with their question on other GPU types. With a `seed`, GPUs and cost are found over draws
     of what is uncertain. Raises InputError for more spare replicas than there are.
+
+    >>> from sizing import ProvisionRules, ask
+    >>> found = plan(ask("chat", gpu="h100-sxm", rps=2), ProvisionRules(spare=1), simulated=False)
+    >>> found.feasible, found.fleet.gpus
+    (True, 4)
     """
     data = load_data()
     if isinstance(workloads, Question):

@@ -48,7 +48,7 @@ def ask(workload: str | None = None, **options: Any) -> Question:
 
     >>> question = ask("chat", gpu="h100-sxm", rps=2)
     >>> question.service.model.name, question.target.requests_per_s
-    ('Llama 3.1 8B', 2.0)
+    ('meta-llama/Llama-3.1-70B', 2.0)
     """
     question = question_of(workload, options_of(QUESTION_OPTIONS, _values(QUESTION_OPTIONS, options)), pooled=True)
     return cautious(question) if options.get("conservative") else question
@@ -174,6 +174,9 @@ def ask_layout(**options: Any) -> Question:
     """The question of one layout on one GPU type, which is asked nothing but what it holds.
 
     Sequences are as long as `max_model_len`, else as the model takes them. Raises as `ask` does.
+
+    >>> ask_layout(model="llama-3.1-8b", gpu="h100-sxm", tp=2).service.max_model_len
+    131072
     """
     return layout_question(options_of(QUESTION_OPTIONS, _values(QUESTION_OPTIONS, options)))
 

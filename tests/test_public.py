@@ -1,0 +1,67 @@
+"""The names of the package: usable without a command line, lazy, with an example each that holds."""
+
+from __future__ import annotations
+
+import doctest
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+
+import pytest
+
+import sizing
+
+FUNCTIONS = [name for name in sizing.PUBLIC if name.islower()]
+
+
+@pytest.mark.parametrize("name", sizing.PUBLIC)
+def test_every_name_is_there(name: str) -> None:
+    assert getattr(sizing, name).__name__ == name
+    assert name in dir(sizing)
+
+
+def test_other_names_are_not() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'estimates'"):
+        _ = sizing.estimates
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_has_an_example_that_holds(name: str) -> None:
+    module = import_module(f"sizing.{sizing.PUBLIC[name]}")
+    examples = doctest.DocTestFinder(recurse=False).find(getattr(module, name), name, module)
+    assert sum(len(example.examples) for example in examples), f"{name} has no example"
+    assert sum(doctest.DocTestRunner().run(example).failed for example in examples) == 0
+
+
+def test_no_name_loads_the_command_line() -> None:
+    code = "import sys, sizing; [getattr(sizing, n) for n in sizing.PUBLIC]; sizing.ask('chat', gpu='h100-sxm')"
+    code += "; print(*[m for m in ('typer', 'rich', 'matplotlib', 'jinja2', 'sizing.report', 'sizing.cli') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    code = (
+        "import sys, sizing; print(*[m for m in sys.modules if m.startswith('sizing.') or m in ('numpy', 'pydantic')])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+def test_a_question_travels_and_is_asked_from_many_threads() -> None:
+    question = sizing.ask("chat", gpu="h100-sxm", rps=2)
+    assert pickle.loads(pickle.dumps(question)) == question
+    with ThreadPoolExecutor(4) as threads:
+        others = list(threads.map(lambda _: sizing.ask("chat", gpu="h100-sxm", rps=2), range(4)))
+    assert all(other == question for other in others)
+
+
+def test_all_faults_come_at_once() -> None:
+    with pytest.raises(sizing.InputError) as caught:
+        sizing.ask("chat", gpu="h100-smx", precision="fp3", headroom="lots")
+    assert len(caught.value.faults) == 3
+
+
+def test_an_unknown_option_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="no option 'gpuu'; did you mean 'gpu'"):
+        sizing.ask("chat", gpuu="h100-sxm")
