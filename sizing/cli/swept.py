@@ -12,7 +12,7 @@ from sizing.answers.sweep import Axis, Searches, combination, size
 from sizing.catalog import workloads
 from sizing.catalog.shelf import Found
 from sizing.cli import axes as reading
-from sizing.cli.estimate import simulated, to_size
+from sizing.cli.estimate import to_size
 from sizing.cli.output import FORMATS, chosen_format
 from sizing.cli.progress import Bar
 from sizing.cli.workers import collect, cores, ordered
@@ -90,17 +90,10 @@ class Rows:
     def _row(self, varied: dict[str, Any], resolver: Resolver, searches: Searches) -> SweepRow:
         values = {**self.asking.values, **varied}
         try:
-            asked = resolver.question(values)
-            request = to_size(asked, values)
+            request = to_size(resolver.question(values), values)
         except InputError as error:
             return report.row_of_faults(varied, error)
-        tokens = asked.origin.workload.tokens if self.asking.verified else None
-        if asked.space.pools is not None:
-            from sizing.cli.estimate import searched
-
-            return report.row(varied, searched(request, resolver.data, tokens))
-        outcome = searches.search(request, asked.space.gpu_types, asked.space.precisions)
-        return report.row(varied, outcome if tokens is None else simulated(outcome, tokens, resolver.data))
+        return report.row(varied, searches.answer(request, simulated=self.asking.verified))
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
