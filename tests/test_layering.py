@@ -237,7 +237,10 @@ NOT_LOADED = {
     "cost": (["cost", *CHAT], (SIMULATOR, POOLS, "sizing.planning.plan", "sizing.evidence")),
     "curve": (["curve", *CHAT, "--concurrency", "1,8"], (POOLS, "sizing.engine.transfer", "sizing.answers.pool_lines")),
     "simulate": (["simulate", *CHAT[:3], "--rps", "1", "--requests", "5"], (POOLS, "sizing.engine.transfer", *MONEY)),
-    "ticks": (["simulate", "--ticks", "--requests", "5"], ("sizing.replica", "sizing.answers", "sizing.catalog.models")),
+    "ticks": (
+        ["simulate", "--ticks", "--requests", "5"],
+        ("sizing.replica", "sizing.answers", "sizing.catalog.models"),
+    ),
     "memory": (["memory", *LAYOUT], (SIMULATOR, POOLS, "sizing.answers.search", *MONEY)),
     "step": (["step", *LAYOUT, "--prefill", "100"], (SIMULATOR, POOLS, *MONEY)),
     "roofline": (["roofline", *LAYOUT], (SIMULATOR, POOLS, "sizing.answers.search", *MONEY)),
