@@ -8,12 +8,12 @@ from typing import Any
 from sizing.answers.resolved import Resolved
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.model.architecture import Layout
 from sizing.model.extras import prefixes
 from sizing.question import demand as demands
 from sizing.question.demand import Habits
 from sizing.question.question import Question
 from sizing.replica.replica import Replica
-from sizing.report.parts.layouts import sizes
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits
@@ -117,11 +117,16 @@ def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
         return asked
     return {
         **asked,
-        **sizes(chosen.layout),
+        **_sizes(chosen.layout),
         **_in_force(question, chosen),
         "chunked_prefill": chosen.settings.chunked_prefill,
         "prefix_caching": chosen.settings.prefix_caching,
     }
+
+
+def _sizes(layout: Layout) -> dict[str, int]:
+    """The sizes of a layout in the order of records."""
+    return {name: getattr(layout, name) for name in ("tp", "pp", "ep", "dp", "cp", "dcp")}
 
 
 def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
@@ -179,7 +184,7 @@ def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
         "kv_precision": plan.kv_format,
         "activation_precision": plan.activation,
         "layout": str(layout),
-        **sizes(layout),
+        **_sizes(layout),
         "task": request.service.task,
         **_in_force(request, resolved.replica),
         "optimisations": request.service.optimisations.asked(),
