@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from sizing.answers.answer import Answer, Outcome, Pool, preference
+from sizing.answers.answer import Answer, Outcome, Pool, Relaxation, Suggestion, preference
 from sizing.answers.search import alone, evaluate, replicas, resized, search, timed
 from sizing.model.architecture import SIZES, Layout
 from sizing.question.question import Question
@@ -14,7 +14,6 @@ from sizing.replica.capacity import most_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.data import Data
-from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Limit, Limits
 
 MOST_RELAXED = 3.0  # times a limit: further off, another limit is no longer the same service
@@ -27,34 +26,11 @@ STABLE_UTILISATION = 0.8  # suggested in place of one set lower
 TIMES_ALONE = (1.0, 1.5, 2.5)  # of what a lone request meets: limits that are tried where a tighter one cannot be met
 LATENCIES = ("ttft", "itl", "e2e")
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # what turned a layout down that a looser limit may let serve
-# Confirms an outcome (by simulation, or as it is), perhaps at a larger size, or returns None.
-Confirm = Callable[[Outcome], Outcome | None]
+CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
 
 
-@dataclass(frozen=True, slots=True)
-class Relaxation:
-    """A relaxed limit and the fewer GPUs that it needs, of which type; no limit much tighter does."""
-
-    limit: str
-    seconds: float
-    gpus: int
-    gpu: str
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A change that turns an infeasible request feasible, and what it then takes."""
-
-    change: str
-    gpus: int
-    gpu: str
-    layout: str
-
-
-def relaxation(
-    outcome: Outcome, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data, confirm: Confirm
-) -> Relaxation | None:
-    """Return the least relaxed limit, of the one that binds, that needs fewer GPUs; None where no near one does.
+def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:
+    """The least relaxed limit, of the one that binds, that needs fewer GPUs; None where no near one does.
 
     The threshold is the closed form's, to a half per cent, rounded up to a legible figure; where the sizes are simulated, it
     is no less than what was measured of the one that is confirmed.
@@ -65,7 +41,7 @@ def relaxation(
     name = best.pool.capacity.binding
     limit: Limit = getattr(request.target.limits, name)
     loosest = _with_limit(request, name, MOST_RELAXED)
-    found = pools = _fewer(tuple(_pools(outcome, options, precisions, loosest, data)), loosest, best.gpus)
+    found = pools = _fewer(tuple(_pools(outcome, loosest, data)), loosest, best.gpus)
     if not found:
         return None
     low, high = 1.0, MOST_RELAXED
@@ -77,8 +53,7 @@ def relaxation(
     seconds = legible(limit.seconds * high)
     at_threshold = _with_limit(request, name, seconds / limit.seconds)
     sizes = _resized(_fewer(pools, at_threshold, best.gpus), at_threshold, data)
-    confirmed = confirm(replace(outcome, question=loosest, answers=sizes))
-    size = confirmed.best if confirmed is not None else None
+    size = _confirmed(replace(outcome, question=loosest, answers=sizes), data, simulated).confirmed
     if size is None or size.gpus >= best.gpus:
         return None
     measured_s = size.latency_s(name)[limit.statistic] * getattr(size.pool.edge, name)
@@ -88,20 +63,28 @@ def relaxation(
     seconds = max(seconds, legible(measured_s))
     for _ in range(MOST_CONFIRMED):
         asked = _with_limit(request, name, seconds / limit.seconds)
-        again = confirm(replace(outcome, question=asked, answers=_resized((size.pool,), asked, data)))
-        if again is not None and again.best is not None and again.best.gpus < best.gpus:
-            return Relaxation(name, seconds, again.best.gpus, gpu)
+        sizes = _resized((size.pool,), asked, data)
+        again = _confirmed(replace(outcome, question=asked, answers=sizes), data, simulated).confirmed
+        if again is not None and again.gpus < best.gpus:
+            return Relaxation(name, seconds, again.gpus, gpu)
         seconds = legible(seconds * (1 + LEGIBLE_SHARE))  # a longer run, near its limit, measured a little more
     return None
+
+
+def _confirmed(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
+    """An outcome as a simulation leaves it, perhaps at a larger size; as it is where nothing is simulated."""
+    if not simulated:
+        return outcome
+    from sizing.answers.verify import verify
+
+    return verify(outcome, data, tries=CONFIRMING_TRIES)
 
 
 def _with_limit(question: Question, name: str, factor: float) -> Question:
     return question.with_(limits=relaxed(question.target.limits, name, factor))
 
 
-def _pools(
-    outcome: Outcome, options: Sequence[GpuType], precisions: Sequence[str | None], loosest: Question, data: Data
-) -> Iterator[Pool]:
+def _pools(outcome: Outcome, loosest: Question, data: Data) -> Iterator[Pool]:
     """Yield the layouts that a looser limit may let serve with fewer GPUs: those found, and those that a limit turned down.
 
     Where GPUs are not what is minimised, those of the answer's type and precision alone: fewer of these cost less too.
@@ -120,9 +103,9 @@ def _pools(
     timing = Timing(data)
     entries = [
         timed(entry, timing)
-        for option in options
+        for option in loosest.space.gpu_types
         if any(key[0] == option.id for key in again)
-        for name in precisions
+        for name in loosest.space.precisions
         for entry in candidates(loosest.service, option, name, data)
         if isinstance(entry, Replica) and _key(entry) in again
     ]
@@ -178,71 +161,60 @@ def nearest_miss(outcome: Outcome) -> Refusal | None:
     return min(outcome.refusals, key=lambda r: (r.reason not in LIMITED, r.shortfall, r.layout.gpus), default=None)
 
 
-def suggestions(
-    outcome: Outcome, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data, confirm: Confirm
-) -> tuple[Suggestion, ...]:
-    """Return the single changes that would make an infeasible request feasible, each found by searching again.
+def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
+    """The single changes that would make an infeasible question feasible, each found by searching again.
 
     Of several values of one limit the tightest that does.
     """
     found, done = [], set()
-    for of_what, change, request, names in (
-        *((change, change, request, names) for change, request, names in _changes(outcome, precisions)),
-        *_looser(outcome, precisions),
-    ):
+    changes = ((change, change, question) for change, question in _changes(outcome))
+    for of_what, change, question in (*changes, *_looser(outcome)):
         if of_what in done:
             continue
-        confirmed = confirm(search(request, options, names, data))
-        best = confirmed.best if confirmed is not None else None
-        if confirmed is not None and best is not None and confirmed.within_budget:
+        best = _confirmed(search(question, data), data, simulated).answer
+        if best is not None:
             replica = best.pool.replica
             done.add(of_what)
             found.append(Suggestion(change, best.gpus, replica.gpu_type.name, str(replica.layout)))
     return tuple(found)
 
 
-def _changes(
-    outcome: Outcome, precisions: Sequence[str | None]
-) -> Iterator[tuple[str, Question, Sequence[str | None]]]:
-    """Yield (change in words, changed request, precisions) in the order in which a user would try them."""
+def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
+    """Yield (change in words, changed question) in the order in which a user would try them."""
     request = outcome.question
     serving = request.service.serving
     given = [name for name in SIZES if getattr(serving, name)]
     if given:
         free = serving.model_copy(update=dict.fromkeys(SIZES))
         flags = ", ".join(f"--{name}" for name in given)
-        yield f"any layout (without {flags})", request.with_(serving=free), precisions
+        yield f"any layout (without {flags})", request.with_(serving=free)
     for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "cuda_graphs_gib"):
         if getattr(serving, name) is not None:
             default = request.with_(serving=serving.model_copy(update={name: None}))
-            yield f"the engine's own {name} in place of {getattr(serving, name):g}", default, precisions
+            yield f"the engine's own {name} in place of {getattr(serving, name):g}", default
     if any(entry.reason == "token_budget" for entry in outcome.refusals):
         budget = serving.model_copy(update={"max_num_batched_tokens": request.service.isl})
-        yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget), precisions
+        yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget)
     if request.target.max_utilisation < STABLE_UTILISATION:
         yield (
             f"--max-utilisation {STABLE_UTILISATION:g}",
             request.with_(max_utilisation=STABLE_UTILISATION),
-            precisions,
         )
-    if "fp8" not in precisions:
-        yield "--precision fp8", request, ("fp8",)
-    if "int4" not in precisions:
-        yield "--precision int4 (weight-only)", request, ("int4",)
+    for name, note in (("fp8", ""), ("int4", " (weight-only)")):
+        if name not in request.space.precisions:
+            yield f"--precision {name}{note}", request.with_(precisions=(name,))
     if request.service.kv_precision != "fp8":
-        yield "--kv-precision fp8", request.with_(kv_precision="fp8"), precisions
+        yield "--kv-precision fp8", request.with_(kv_precision="fp8")
     cached = request.service.extras.cached
     if not cached.affinity and (cached.talk is not None or cached.prefixes > 1):
         routed = request.with_(extras=replace(request.service.extras, cached=replace(cached, affinity=True)))
-        yield "--prefix-routing affinity", routed, precisions
+        yield "--prefix-routing affinity", routed
     if request.rules.gpu_budget is not None and (request.target.requests_per_s or request.target.concurrency):
-        yield "a larger budget of GPUs", request.with_(gpu_budget=None), precisions
+        yield "a larger budget of GPUs", request.with_(gpu_budget=None)
 
 
-def _looser(
-    outcome: Outcome, precisions: Sequence[str | None]
-) -> Iterator[tuple[str, str, Question, Sequence[str | None]]]:
-    """Yield (limit, change in words, changed request, precisions): of each limit what a lone request meets, and some times that.
+def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
+    """Yield (limit, change in words, changed question): of each limit what a lone request meets, and some times that.
 
     Under a load requests wait for each other, so what one alone meets may not do.
     """
@@ -253,7 +225,7 @@ def _looser(
             seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
             limits = relaxed(request.target.limits, name, seconds / limit.seconds)
             what = f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms"
-            yield name, what, request.with_(limits=limits), precisions
+            yield name, what, request.with_(limits=limits)
 
 
 def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:

@@ -7,9 +7,9 @@ Everything here is data: it can be pickled, compared and asked again. What finds
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sizing.model.service import Phase
 from sizing.question.question import Question
@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # the simulator is loaded where something is simulated
     from sizing.engine.transfer import Transfer
 
 Order = Callable[["Answer", Question], tuple[float, ...]]
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # maps, in other processes if it likes; in order
+Progress = Callable[[int, int], None]  # called with what is done, and all there is to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +212,35 @@ class Pairing:
 
 
 @dataclass(frozen=True, slots=True)
+class Relaxation:
+    """A relaxed limit and the fewer GPUs that it needs, of which type; no limit much tighter does."""
+
+    limit: str
+    seconds: float
+    gpus: int
+    gpu: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change that turns an infeasible question feasible, and what it then takes."""
+
+    change: str
+    gpus: int
+    gpu: str
+    layout: str
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """All answers to a question, best first, and all layouts that were turned down.
 
     `tries` counts the sizes that were simulated, 0 without a simulation; `passed` is False where none of them was
     confirmed: the first answer is then the last that was tried. `pairing` says of separate pools what was turned down.
+
+    An estimate adds what would help: `relaxation` of a limit, or `suggestions` where there is no answer; `predicted`, the
+    answer without caution where it was sized on the worse edges of the error bands; and what separate pools take for the
+    same, where they are asked for.
     """
 
     question: Question
@@ -223,6 +249,10 @@ class Outcome:
     pairing: Pairing | None = field(default=None, repr=False)
     tries: int = 0
     passed: bool = True
+    relaxation: Relaxation | None = None
+    suggestions: tuple[Suggestion, ...] = ()
+    predicted: Answer | None = None
+    separate_pools: Outcome | None = field(default=None, repr=False)
 
     @property
     def best(self) -> Answer | None:
@@ -239,6 +269,14 @@ class Outcome:
         """Whether there is an answer that keeps the budget of GPUs, where there is one."""
         budget = self.question.rules.gpu_budget
         return self.best is not None and (budget is None or self.best.gpus <= budget)
+
+    def best_of_each(self) -> list[Answer]:
+        """The best layout of each GPU type and precision, best first."""
+        firsts: dict[tuple[str, str], Answer] = {}
+        for answer in self.answers:
+            replica = answer.pool.replica
+            firsts.setdefault((replica.gpu_type.id, replica.plan.weight_format), answer)
+        return list(firsts.values())
 
     @property
     def verified(self) -> bool | None:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers import lines as replica_lines
-from sizing.answers.lines import CurveLine, Each, Grid, Pair, Progress, with_points
+from sizing.answers.answer import Each, Progress
+from sizing.answers.lines import CurveLine, Grid, Pair, with_points
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged
 from sizing.catalog import shelf
 from sizing.question.question import Question, load_data

@@ -8,9 +8,9 @@ of the highest stable rate as loads instead, simulated as `verify` simulates an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,12 +31,9 @@ from sizing.specs.bands import Band, BandMetric, ErrorBand, find, region
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.gpu import GpuType
-from sizing.specs.workload import Tokens
 
 Origin = Literal["predicted", "measured"]
 Arrivals = Literal["closed", "poisson"]
-Progress = Callable[[int, int], None]  # called with the points that are done, and all points
-Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 ARRIVALS: tuple[Arrivals, ...] = ("closed", "poisson")
 BANDED: dict[str, BandMetric] = {"ttft_ms": "ttft", "itl_ms": "itl", "requests_per_s": "throughput"}
@@ -127,6 +124,15 @@ def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
                     serving = question.service.serving.model_copy(update={"tp": tp, "pp": pp})
                     for entry in candidates(question.with_(serving=serving).service, gpu_type, precision, data):
                         yield _line(entry, question, timing)
+
+
+def line_of(answer: Answer, question: Question, data: Data) -> CurveLine | None:
+    """The line of an answer's layout, without points; None where it does not fit the question any more."""
+    replica = answer.pool.replica
+    sizes = Layouts((replica.layout.tp,), (replica.layout.pp,))
+    alone = question.with_(gpu_types=(replica.gpu_type,), precisions=(replica.precision,))
+    found = lines(alone, Grid(sizes, ()), data)
+    return next((line for line in found if line.parts and line.layout == replica.layout), None)
 
 
 def _line(entry: Replica | Refusal, question: Question, timing: Timing) -> CurveLine:
@@ -305,8 +311,8 @@ class LineByRate(NamedTuple):
     shares: tuple[float, ...]
 
 
-def by_rate(best: Answer, question: Question, tokens: Tokens | None, *, is_answer: bool) -> LineByRate:
-    """Put one replica of a layout under shares of its highest stable rate, simulated with `tokens`, in closed form without.
+def by_rate(best: Answer, question: Question, *, simulates: bool, is_answer: bool) -> LineByRate:
+    """Put one replica of a layout under shares of its highest stable rate, each simulated where `simulates`, in closed form without.
 
     Rates at which the queue keeps growing are left out: their latencies depend on how long one looks. The load of `best`
     itself is one of the points, and chosen, where it `is_answer`. Limits are kept at the band's edge that `best` is sized on.
@@ -320,8 +326,8 @@ def by_rate(best: Answer, question: Question, tokens: Tokens | None, *, is_answe
         if not pool.point.stable or pool.point.running > pool.load.slots:
             continue
         size = Answer((pool,))
-        if tokens is not None:
-            size = simulated(size, question, tokens)
+        if simulates:
+            size = simulated(size, question)
         if size.run is None or size.run.stable:
             found.append((share, size))
     found.sort(key=lambda entry: entry[1].requests_per_s / entry[1].pool.count)

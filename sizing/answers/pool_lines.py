@@ -54,8 +54,7 @@ def _lines(
     budget = BUDGET * max(count or 1 for count in asked.given)
     of_budget = question.with_(gpu_budget=budget, pools=asked, precisions=(precision,))
     found = pools.search(of_budget, data)
-    tokens = question.origin.workload.tokens
-    checked = verify(found, tokens, data, seed=grid.seed) if grid.simulated else found
+    checked = verify(found, data, seed=grid.seed) if grid.simulated else found
     best = checked.confirmed or found.best
     if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
         anyhow = pools.search(of_budget.with_(limits=Limits()), data)
@@ -179,7 +178,7 @@ class PairJob(NamedTuple):
         pair = self.pair
         if pair is None:
             return LoadSample.unknown(self.in_flight)
-        pair = driven(pair, self.question, self.question.origin.workload.tokens, REQUESTS, self.seed)
+        pair = driven(pair, self.question, REQUESTS, self.seed)
         whole, decode = pair.run, pair.decode.run
         assert whole is not None and decode is not None
         if not whole.completed or not whole.stable:

@@ -162,7 +162,10 @@ def search(question: Question, data: Data) -> Outcome:
     able: set[Phase] = set()
     for precision in question.space.precisions:
         prefill_request, _ = phase_requests(question, asked, None)
-        prefills, refused = _tabulated(prefill_request, asked.prefill.gpu_types, precision, data)
+        of_prefill = prefill_request.with_(gpu_types=asked.prefill.gpu_types, precisions=(precision,))
+        entries = searching.tabulated(of_prefill, data)
+        prefills = [entry for entry in entries if isinstance(entry, Timed)]
+        refused = [entry for entry in entries if isinstance(entry, Refusal)]
         shares = list(_ttft_shares(question, prefills))
         if not shares:  # a prompt alone takes all of a limit on E2E
             whole, _ = phase_requests(question, asked, question.target.limits.e2e)
@@ -182,17 +185,6 @@ def search(question: Question, data: Data) -> Outcome:
     ranked = tuple(sorted(found, key=lambda pair: preference(pair, question)))
     lacking = tuple(phase for phase in refusals if phase not in able)
     return Outcome(question, ranked, pairing=Pairing(refusals, lacking, tuple(short), tuple(unpaired)))
-
-
-def _tabulated(
-    question: Question, gpu_types: Sequence[GpuType], precision: str | None, data: Data
-) -> tuple[list[Timed], list[Refusal]]:
-    """Return every layout of the prefill pool whose step times can be tabulated, limits aside, and the others."""
-    entries = searching.tabulated(question, gpu_types, (precision,), data)
-    return (
-        [entry for entry in entries if isinstance(entry, Timed)],
-        [entry for entry in entries if isinstance(entry, Refusal)],
-    )
 
 
 def _ttft_shares(question: Question, prefills: Sequence[Timed]) -> Iterator[Limit | None]:
@@ -218,7 +210,7 @@ def _paired(
 ) -> _Paired:
     """Return every prefill pool with the best decode pool of each kind that a transfer can tell apart."""
     prefill_request, decode_request = phase_requests(question, asked, ttft_share)
-    decoded = searching.search(decode_request, asked.decode.gpu_types, (precision,), data)
+    decoded = searching.search(decode_request.with_(gpu_types=asked.decode.gpu_types, precisions=(precision,)), data)
     prefills, refused = _best_alone(prefills, prefill_request)
     phases = prefill_request, decode_request
     turned_down: dict[Phase, list[Refusal]] = {"prefill": refused, "decode": list(decoded.refusals)}

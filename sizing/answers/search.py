@@ -19,7 +19,6 @@ from sizing.specs import demand
 from sizing.specs.bands import region
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
-from sizing.specs.gpu import GpuType
 
 CAUTIOUS_ROUNDS = 3  # the bands of one load ask for another size, whose load may have other bands
 
@@ -178,20 +177,20 @@ def with_extras_found(outcome: Outcome) -> Outcome:
     return replace(outcome, question=best.pool.question(question))
 
 
-def search(question: Question, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data) -> Outcome:
+def search(question: Question, data: Data) -> Outcome:
     """Evaluate every layout of every GPU type and precision; best first, each rejected one with its reason."""
 
     def once(asked: Question) -> Outcome:
         if asked.service.extras.cached.varies:
-            return _spread(asked, options, precisions, data)
-        return chosen(bounded(tabulated(asked, options, precisions, data), asked), asked)
+            return _spread(asked, data)
+        return chosen(bounded(tabulated(asked, data), asked), asked)
 
     return settled(question, once)
 
 
-def _spread(question: Question, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data) -> Outcome:
+def _spread(question: Question, data: Data) -> Outcome:
     """Evaluate every layout at the fewest replicas that suffice with what so many find in their caches."""
-    entries = [entry for o in options for name in precisions for entry in candidates(question.service, o, name, data)]
+    entries = list(_candidates(question, data))
     layouts = [entry if isinstance(entry, Replica) else entry.sized for entry in entries]
     results: list[Pool | Refusal] = [e for e in entries if isinstance(e, Refusal) and e.sized is None]
     results += _fewest([layout for layout in layouts if layout is not None], question, data)
@@ -247,17 +246,16 @@ def settled(question: Question, once: Callable[[Question], Outcome]) -> Outcome:
     return found
 
 
-def tabulated(
-    question: Question, options: Sequence[GpuType], precisions: Sequence[str | None], data: Data
-) -> list[Timed | Refusal]:
+def tabulated(question: Question, data: Data) -> list[Timed | Refusal]:
     """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits."""
     timing = Timing(data)
-    return [
-        timed(entry, timing) if isinstance(entry, Replica) else entry
-        for option in options
-        for name in precisions
-        for entry in candidates(question.service, option, name, data)
-    ]
+    return [timed(entry, timing) if isinstance(entry, Replica) else entry for entry in _candidates(question, data)]
+
+
+def _candidates(question: Question, data: Data) -> Iterator[Replica | Refusal]:
+    for gpu_type in question.space.gpu_types:
+        for precision in question.space.precisions:
+            yield from candidates(question.service, gpu_type, precision, data)
 
 
 def bounded(layouts: Sequence[Timed | Refusal], question: Question) -> list[Bounded | Refusal]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
+from sizing.answers.estimate import answer, confirmed
 from sizing.answers.search import Bounded, bounded, chosen, search, settled, tabulated
 from sizing.model.service import Service
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.replica.timing import Timed
 from sizing.specs.data import Data
-from sizing.specs.gpu import GpuType
 
 MOST_KEPT = 256  # sets of layouts that are kept: some hundred kB each
 LOOKED_UP = ("model", "engine")  # large, and one object wherever they are the same
@@ -50,7 +50,7 @@ class _Layouts:
     `of` keeps what the layouts are of from being replaced by something else in the same place of memory.
     """
 
-    of: tuple[Question, Sequence[GpuType]]
+    of: Question
     timed: list[Timed | Refusal]
     bounded: dict[Hashable, list[Bounded | Refusal]] = field(default_factory=dict)
 
@@ -65,17 +65,24 @@ class Searches:
     data: Data
     _kept: OrderedDict[Hashable, _Layouts] = field(default_factory=OrderedDict)
 
-    def search(self, question: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
+    def answer(self, question: Question, *, simulated: bool) -> Outcome:
+        """What `estimate.answer` finds."""
+        if question.space.pools is not None:
+            return answer(question, self.data, simulated=simulated)
+        outcome = self.search(question)
+        return confirmed(outcome, self.data) if simulated else outcome
+
+    def search(self, question: Question) -> Outcome:
         """Return the outcome of a request."""
         if question.service.extras.cached.varies:  # layouts that are timed at their own number of replicas
-            return search(question, options, precisions, self.data)
-        return settled(question, lambda asked: self._once(asked, options, precisions))
+            return search(question, self.data)
+        return settled(question, self._once)
 
-    def _once(self, question: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Outcome:
-        key = _of_layouts(question, options, precisions)
+    def _once(self, question: Question) -> Outcome:
+        key = _of_layouts(question)
         layouts = self._kept.pop(key, None)
         if layouts is None:
-            layouts = _Layouts((question, options), tabulated(question, options, precisions, self.data))
+            layouts = _Layouts(question, tabulated(question, self.data))
         self._kept[key] = layouts  # the last used is the last to go
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
@@ -87,15 +94,15 @@ class Searches:
         return chosen(layouts.bounded[limits], question)
 
 
-def _of_layouts(question: Question, options: Sequence[GpuType], precisions: Sequence[str | None]) -> Hashable:
+def _of_layouts(question: Question) -> Hashable:
     """Return all that a layout's memory and step times may depend on: what is asked, but for demand, limits and rules."""
-    service, target = question.service, question.target
+    service, target, space = question.service, question.target, question.space
     return (
         tuple(getattr(service, name) for name in _PLAIN),
         tuple(id(getattr(service, name)) for name in LOOKED_UP),
         (target.offline, id(target.pessimistic), target.pessimistic_load),
-        tuple((id(option.gpu), option.id, option.usd_per_gpu_hour, option.shares_name) for option in options),
-        tuple(precisions),
+        tuple((id(option.gpu), option.id, option.usd_per_gpu_hour, option.shares_name) for option in space.gpu_types),
+        space.precisions,
     )
 
 

@@ -41,7 +41,6 @@ LATENCIES = ("ttft", "itl", "e2e")
 
 def verify(
     outcome: Outcome,
-    tokens: Tokens,
     data: Data,
     *,
     seed: int = 0,
@@ -60,7 +59,7 @@ def verify(
     while heap and tried < tries and not passed:
         tried += 1
         _, number, candidate = heapq.heappop(heap)
-        last = simulated(candidate, question, tokens, seed=seed)
+        last = simulated(candidate, question, seed=seed)
         checked = corrected(last, question)
         passed = (
             last.run is not None and meets(last.run, limits_of(last, question)) and keeps_headroom(checked, question)
@@ -221,29 +220,28 @@ def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
 # --- a size, simulated -----------------------------------------------------------------------------------------------
 
 
-def simulated(answer: Answer, question: Question, tokens: Tokens, *, seed: int = 0) -> Answer:
+def simulated(answer: Answer, question: Question, *, seed: int = 0) -> Answer:
     """An answer with what a simulation measures of it under the demand, for longer where a limit is near."""
-    found = driven(answer, question, tokens, REQUESTS, seed)
+    found = driven(answer, question, REQUESTS, seed)
     assert found.run is not None
     if question.target.concurrency is None and is_close(found.run, limits_of(answer, question)):
-        return driven(answer, question, tokens, LONGER * REQUESTS, seed)
+        return driven(answer, question, LONGER * REQUESTS, seed)
     return found
 
 
-def driven(answer: Answer, question: Question, tokens: Tokens, requests: int, seed: int) -> Answer:
+def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answer:
     """An answer with what a simulation of about `requests` requests measures.
 
     Of large separate pools a part is driven, under its part of the load (`part_of`).
     """
     if not answer.separate:
-        return replace(answer, run=_replica_driven(answer.pool, question, tokens, requests, seed))
+        return replace(answer, run=_replica_driven(answer.pool, question, requests, seed))
     from sizing.engine import transfer
 
     assert answer.transfer is not None
     prefill, decode = answer.pools
     *counts, share = part_of(prefill.count, decode.count)
-    isl, osl = lengths_of(tokens)
-    traffic = Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
+    traffic = _traffic(question, seed)
     rate = answer.requests_per_s * share
     in_flight = rate * answer.closed_s("e2e")["mean"]
     traffic = steady(traffic, rate, in_flight, max(prefill.load.batching.chunks, 1.0), requests)
@@ -252,6 +250,11 @@ def driven(answer: Answer, question: Question, tokens: Tokens, requests: int, se
     )
     pools = replace(prefill, run=handed.prefill), replace(decode, run=handed.decode)
     return replace(answer, pools=pools, run=handed.whole)
+
+
+def _traffic(question: Question, seed: int) -> Traffic:
+    isl, osl = lengths_of(question.origin.workload.tokens)
+    return Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
 
 
 def part_of(prefills: int, decodes: int, most: int = MOST_REPLICAS) -> tuple[int, int, float]:
@@ -263,11 +266,10 @@ def part_of(prefills: int, decodes: int, most: int = MOST_REPLICAS) -> tuple[int
     return *part, max(part[0] / prefills, part[1] / decodes)
 
 
-def _replica_driven(pool: Pool, question: Question, tokens: Tokens, requests: int, seed: int) -> Run:
+def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) -> Run:
     """Simulate one replica of a pool that does all of a request, under its share of the demand."""
     deployed = set_of(pool.load)
-    isl, osl = lengths_of(tokens)
-    traffic = Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
+    traffic = _traffic(question, seed)
     if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
         full = pool.load.slots  # whatever comes, the next waits
         return simulate(deployed, replace(traffic, in_flight=full, count=ROUNDS * full))

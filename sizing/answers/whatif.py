@@ -2,28 +2,29 @@
 
 What each optimisation would change, alone and together: the same search again, with it on.
 
-Trials come as options of the command line (`specs.optimisation_facts.Trial`); how options become a request, and a request an
-answer, is the caller's. The closed form compares; the base and the best combination may be confirmed by simulation.
+Trials come as options (`specs.facts.OptimisationTrial`); how options become a question is the caller's.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sizing.answers import advice
-from sizing.answers.advice import nearest_miss
-from sizing.answers.answer import Answer, Outcome, cost, spent, throughput_first
-from sizing.model import architecture
+from sizing.answers.answer import Answer, Outcome, Progress, cost, spent, throughput_first
+from sizing.answers.estimate import answer, confirmed
+from sizing.catalog import shelf
+from sizing.model import architecture, precision
 from sizing.model.extras import drafts
 from sizing.question import question as requests
 from sizing.question.question import Question
-from sizing.specs.errors import InputError
-from sizing.specs.facts import OptimisationTrial
+from sizing.specs.data import Data
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.facts import OptimisationFacts, OptimisationTrial
 from sizing.specs.units import MILLI
-from sizing.specs.workload import Defaults, Tokens, Workload
+from sizing.specs.workload import Tokens
 
 SHARES = (-0.2, 0.2)  # by which each input is changed
 LIMITS = ("ttft", "itl", "e2e")
@@ -39,58 +40,53 @@ class Change:
     value: float
     unit: str
     question: Question | None
-    tokens: Tokens
     reason: str | None = None
 
 
-class Sized(NamedTuple):
-    """What a changed request takes: the best layout that serves it, or the reason why none does."""
-
-    best: Answer | None
-    reason: str | None
-
-
 class Effect(NamedTuple):
-    """A change and what is then the answer."""
+    """A change, and what is then found; None where the change itself asks for too much."""
 
     change: Change
-    sized: Sized
+    outcome: Outcome | None
 
 
-def changes(question: Question, workload: Workload, defaults: Defaults) -> Iterator[Change]:
+def changes(question: Question) -> Iterator[Change]:
     """Yield each limit, each length and the demand, a share lower and higher."""
     for name in LIMITS:
         for share in SHARES:
-            yield from _limit(question, workload, name, share)
+            yield from _limit(question, name, share)
     for name in LENGTHS:
         for share in SHARES:
-            yield from _length(question, workload, defaults, name, share)
+            yield from _length(question, name, share)
     for share in SHARES:
-        yield from _demand(question, workload, share)
+        yield from _demand(question, share)
 
 
-def effects(found: Iterable[Change], size: Callable[[Question, Tokens], Sized]) -> Iterator[Effect]:
-    """Yield what each change makes of the answer; what asks for too much is told by its reason."""
-    for change in found:
-        if change.question is None:
-            yield Effect(change, Sized(None, change.reason))
-        else:
-            yield Effect(change, size(change.question, change.tokens))
+def effects(
+    question: Question, data: Data, *, simulated: bool = True, progress: Progress | None = None
+) -> Iterator[Effect]:
+    """Yield what each change makes of the answer, sized as the answer itself was."""
+    found = list(changes(question))
+    for done, change in enumerate(found, start=1):
+        outcome = None if change.question is None else answer(change.question, data, simulated=simulated)
+        yield Effect(change, outcome)
+        if progress is not None:
+            progress(done, len(found))
 
 
-def _limit(question: Question, workload: Workload, name: str, share: float) -> Iterator[Change]:
+def _limit(question: Question, name: str, share: float) -> Iterator[Change]:
     limit = getattr(question.target.limits, name)
     if limit is None or (name == "itl" and question.service.osl == 1):
         return
     changed = question.with_(limits=advice.relaxed(question.target.limits, name, 1 + share))
     statistic = "" if limit.statistic == "mean" else f" ({limit.statistic})"
     value_ms = limit.seconds * (1 + share) / MILLI
-    yield Change(f"{name.upper()} limit{statistic}", share, value_ms, "ms", changed, workload.tokens)
+    yield Change(f"{name.upper()} limit{statistic}", share, value_ms, "ms", changed)
 
 
-def _length(question: Question, workload: Workload, defaults: Defaults, name: str, share: float) -> Iterator[Change]:
+def _length(question: Question, name: str, share: float) -> Iterator[Change]:
     """Yield a change of all lengths of a kind, their mean, spread and longest; none where it rounds to the same."""
-    tokens = workload.tokens
+    tokens = question.origin.workload.tokens
     mean = max(1, round(getattr(tokens, name) * (1 + share)))
     if mean == getattr(tokens, name):
         return
@@ -103,55 +99,50 @@ def _length(question: Question, workload: Workload, defaults: Defaults, name: st
     what = {"isl": "ISL", "osl": "OSL"}[name]
     other = tokens.model_copy(update=update)
     try:
-        changed = _with_lengths(question, workload, other, defaults)
+        changed = _with_lengths(question, other)
     except InputError as error:
         reason = "; ".join(fault.message for fault in error.faults)
-        yield Change(what, share, mean, "tokens", None, other, reason)
+        yield Change(what, share, mean, "tokens", None, reason)
         return
-    yield Change(what, share, mean, "tokens", changed, other)
+    yield Change(what, share, mean, "tokens", changed)
 
 
-def _with_lengths(question: Question, workload: Workload, tokens: Tokens, defaults: Defaults) -> Question:
+def _with_lengths(question: Question, tokens: Tokens) -> Question:
     """Return the request with other lengths. Raises InputError where model or engine take none so long."""
-    alone = workload.model_copy(update={"tokens": tokens, "demand": None})  # which may have come through a pipe
+    origin = question.origin
+    alone = origin.workload.model_copy(update={"tokens": tokens, "demand": None})  # which may have come through a pipe
     resolved = requests.resolve(
         alone,
         question.service.model,
         question.service.engine,
         question.service.engine_version,
-        defaults,
+        origin.defaults,
         gpu_budget=question.rules.gpu_budget or 1,
     )
-    return question.with_(
+    changed = question.with_(
         isl=resolved.service.isl, osl=resolved.service.osl, max_model_len=resolved.service.max_model_len
     )
+    return replace(changed, origin=replace(origin, workload=origin.workload.model_copy(update={"tokens": tokens})))
 
 
-def _demand(question: Question, workload: Workload, share: float) -> Iterator[Change]:
+def _demand(question: Question, share: float) -> Iterator[Change]:
     """Yield a change of what is demanded, where anything is: requests in flight, or requests/s at the peak."""
     if question.target.concurrency is not None:
         in_flight = max(1, round(question.target.concurrency * (1 + share)))
         if in_flight != question.target.concurrency:
             changed = question.with_(concurrency=in_flight)
-            yield Change("demand", share, in_flight, "requests in flight", changed, workload.tokens)
+            yield Change("demand", share, in_flight, "requests in flight", changed)
     elif question.target.requests_per_s is not None:
         rate = question.target.requests_per_s * (1 + share)
-        yield Change("demand", share, rate, "requests/s", question.with_(requests_per_s=rate), workload.tokens)
+        yield Change("demand", share, rate, "requests/s", question.with_(requests_per_s=rate))
 
 
 Options = Mapping[str, Any]
 LEAST_GAIN = 0.01  # of a rate: what less brings is not worth what it needs, and within the model's own doubt
 
 
-class Solved(NamedTuple):
-    """What comes of a question: its answer, None where there is none, and then the nearest miss."""
-
-    best: Answer | None
-    why_not: str | None = None
-
-
-# Answers a question with options changed. Raises InputError where they cannot be combined.
-Solve = Callable[[Options], Solved]
+# Answers a question with options changed, by the closed form. Raises InputError where they cannot be combined.
+Solve = Callable[[Options], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,50 +155,78 @@ class Varied:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A trial alone: its answer, or why there is none; and how it depends on what it assumes."""
+    """A trial alone: what is found, or the faults for which it cannot be tried; and how it depends on what it assumes."""
 
     name: str
     trial: OptimisationTrial
-    best: Answer | None
-    why_not: str | None = None
+    outcome: Outcome | None
+    faults: tuple[Fault, ...] = ()
     sensitivity: tuple[Varied, ...] = ()
+
+    @property
+    def best(self) -> Answer | None:
+        """The answer, None where there is none."""
+        return None if self.outcome is None else self.outcome.best
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The best of those put together: the trials in the order in which each was added, and the answer."""
+    """The best of those put together: the trials in the order in which each was added, and what is then found."""
 
     names: tuple[str, ...]
     options: Options
-    best: Answer | None
+    outcome: Outcome
 
-
-class Answered(NamedTuple):
-    """An answer, None for none, and whether a simulation confirmed it."""
-
-    best: Answer | None
-    verified: bool
+    @property
+    def best(self) -> Answer | None:
+        """The answer, None where there is none."""
+        return self.outcome.best
 
 
 class Trials(NamedTuple):
-    """What came of all trials: the answer without any, by the closed form, against which each of `tried` is held.
+    """What came of all trials: the outcome without any, by the closed form, against which each of `tried` is held.
 
-    `base` is that answer, `after` the best combination, both as they are shown: simulated where that is asked for.
+    `base` is that outcome, `after` that of the best combination, both as they are shown: simulated where that is asked for.
     """
 
-    closed_form: Answer | None
-    base: Answered
+    closed_form: Outcome
+    base: Outcome
     tried: tuple[Tried, ...]
     best: Combination
-    after: Answered
+    after: Outcome
 
 
-def solved(outcome: Outcome) -> Solved:
-    """Return what comes of a search for replicas that do all of a request."""
-    if outcome.best is not None:
-        return Solved(outcome.best)
-    nearest = nearest_miss(outcome)
-    return Solved(None, "no layout meets the demand" if nearest is None else f"{nearest.layout}: {nearest.detail}")
+def whatif(question: Question, ask: Callable[[Options], Question], data: Data, *, simulated: bool = True) -> Trials:
+    """Try each optimisation that applies to a question, alone and together.
+
+    `ask` gives the question with options changed, or raises InputError. The closed form compares; the base and the best
+    combination are confirmed by simulation where `simulated`.
+    """
+
+    def solve(options: Options) -> Outcome:
+        return answer(ask(options), data, simulated=False)
+
+    base = answer(question, data, simulated=False)
+    bits = _bits(question, base.best, data)
+    trials = shelf.only(OptimisationFacts).trials.items()
+    tried = ranked(
+        (alone(name, trial, solve) for name, trial in trials if applicable(trial, question, *bits)), question
+    )
+    best = combined(base, tried, question, solve)
+    shown = confirmed(base, data) if simulated else base
+    after = confirmed(best.outcome, data) if simulated and best.names else best.outcome
+    return Trials(base, shown, tried, best, after)
+
+
+def _bits(question: Question, base: Answer | None, data: Data) -> tuple[float, float]:
+    """The bits of a weight and of a cached value that the answer has; of the checkpoint where there is none."""
+    if base is not None:
+        plan = base.pools[0].replica.plan
+        return plan.weight_bits, plan.kv_bits
+    model, kv = question.service.model, question.service.kv_precision
+    weights = question.space.precisions[0] or model.quantisation.precision
+    cached = model.quantisation.kv_precision or model.activation_precision if kv == "auto" else kv
+    return precision.stored_as(weights, data.formats).bits, precision.stored_as(cached, data.formats).bits
 
 
 def order(found: Answer | None, question: Question) -> tuple[float, ...]:
@@ -237,12 +256,10 @@ def applicable(trial: OptimisationTrial, question: Question, weight_bits: float,
 def alone(name: str, trial: OptimisationTrial, solve: Solve) -> Tried:
     """Return what a trial brings by itself, and with what it assumes a step lower and higher."""
     try:
-        best, why_not = solve(trial.values())
+        outcome = solve(trial.values())
     except InputError as error:
-        return Tried(name, trial, None, "; ".join(str(fault) for fault in error.faults))
-    if best is None:
-        return Tried(name, trial, None, why_not)
-    return Tried(name, trial, best, None, tuple(_sensitivity(trial, solve)))
+        return Tried(name, trial, None, tuple(error.faults))
+    return Tried(name, trial, outcome, (), tuple(_sensitivity(trial, solve)) if outcome.best is not None else ())
 
 
 def _sensitivity(trial: OptimisationTrial, solve: Solve) -> Iterable[Varied]:
@@ -259,15 +276,15 @@ def ranked(tried: Iterable[Tried], question: Question) -> tuple[Tried, ...]:
     return tuple(sorted(tried, key=lambda one: order(one.best, question)))
 
 
-def combined(base: Answer | None, tried: Iterable[Tried], question: Question, solve: Solve) -> Combination:
+def combined(base: Outcome, tried: Iterable[Tried], question: Question, solve: Solve) -> Combination:
     """Put trials together that help alone, the one that helps most at a time, until none does any more; one of a group.
 
     Where none is feasible alone, the first of each group together may be. What comes out does not depend on the order in
     which trials are listed unless two of them help equally.
     """
     found, all_of_them = Combination((), {}, base), list(tried)
-    left = [one for one in all_of_them if is_better(one.best, base, question)]
-    if base is None and not left:
+    left = [one for one in all_of_them if is_better(one.best, base.best, question)]
+    if base.best is None and not left:
         return _all_at_once(found, all_of_them, solve)
     while left:
         steps = [step for one in left if (step := _with(found, one, solve)) is not None]
@@ -294,7 +311,7 @@ def _all_at_once(found: Combination, tried: Iterable[Tried], solve: Solve) -> Co
 def _with(found: Combination, one: Tried, solve: Solve) -> Combination | None:
     options = {**found.options, **one.trial.values()}
     try:
-        return Combination((*found.names, one.name), options, solve(options).best)
+        return Combination((*found.names, one.name), options, solve(options))
     except InputError:
         return None
 

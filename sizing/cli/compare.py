@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.question.fields import QUESTION_OPTIONS
+from sizing.question.fields import QUESTION_OPTIONS, WORKLOAD_OPTIONS
+from sizing.specs.errors import Fault, InputError
+
+if TYPE_CHECKING:
+    from sizing.catalog.shelf import Found
+    from sizing.question.question import Question
+    from sizing.report.compare import Replaced
+    from sizing.specs.workload import Objective, Workload
+
+SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
+DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if (option.field or "").startswith("demand."))
+STAND_IN = {"rps": 1.0}  # while nothing else is asked of the options but whether they are right
+_REPLACE = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,]+?)\s*\Z")
+NO_DEMAND = Fault(
+    "there is no demand to compare for",
+    field="demand",
+    allowed="one of --rps, --concurrency, --dau, --mean-rps (or demand: in the workload), or --replace for what GPUs serve now",
+)
 
 
 @takes((*QUESTION_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
@@ -35,12 +56,141 @@ def command(
 
     Exit codes: 0 at least one candidate is feasible, 1 none is, 2 bad input.
     """
-    from sizing.cli.compared import ask, compared
-    from sizing.cli.output import write
-    from sizing.report.compare import document
+    from functools import partial
 
-    asked = ask(workload, {**values, "sort": sort, "replace": replace, "jobs": jobs})
-    record = compared(asked)
-    write(document(record), asked.format)
-    if not record.feasible:
+    from sizing.answers.compare import candidates_of, compare
+    from sizing.cli.output import write
+    from sizing.cli.progress import Bar
+    from sizing.cli.workers import cores, ordered
+    from sizing.question.question import load_data
+    from sizing.report.compare import document, record
+
+    asked = ask(workload, {**values, "sort": sort, "replace": replace})
+    most = min(jobs or cores(), len(candidates_of(asked.question)))
+    with Bar("Comparing") as bar:
+        outcomes = compare(
+            asked.question,
+            load_data(),
+            simulated=not values["no_verify"],
+            each=partial(ordered, jobs=most),
+            progress=bar,
+        )
+    found = record(outcomes, asked.question, asked.sort, asked.replaced)
+    write(document(found), asked.format)
+    if not found.feasible:
         raise typer.Exit(1)
+
+
+class Replacing(NamedTuple):
+    """GPUs to replace: how many of which type."""
+
+    gpus: int
+    name: str
+
+
+class Asking(NamedTuple):
+    """What to compare, in which order, and how to write it."""
+
+    question: Question
+    sort: Objective
+    replaced: Replaced | None
+    format: str
+
+
+def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
+    """Resolve what is asked, and what the GPUs to replace serve. Raises InputError with all faults that can be known."""
+    from sizing.catalog import workloads
+    from sizing.cli.output import chosen_format
+    from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
+    from sizing.question.values import Part
+
+    output, sort = Part(lambda: chosen_format(values)), Part(lambda: _sort(values))
+    found = Part(lambda: None if workload is None else workloads.load_workload(workload))
+    replacing = Part(lambda: _replacing(values))
+    stated = Part(lambda: _check_demand(found.value, values, replacing.value))
+    whose = workload if found.faults else found.value
+    stands_in = replacing.faults or stated.faults or replacing.value is not None
+    filled = {**values, **STAND_IN} if stands_in else values
+    asked = question_of(
+        whose, options_of(QUESTION_OPTIONS, filled), output, sort, found, replacing, stated, pooled=True
+    )
+    replaced = None
+    if replacing.value is not None:
+        rest = None if found.value is None else _without_demand(found.value)
+        replaced = _replaced(rest, values, replacing.value)
+        served = {
+            "rps": replaced.requests_per_s,
+            "headroom": values["headroom"] or "0",
+        }  # growth, if any, as asked here
+        asked = question_of(rest, options_of(QUESTION_OPTIONS, {**values, **served}), pooled=True)
+    order = sort.value or asked.rules.objective
+    return Asking(to_size(asked, values), order, replaced, output.value)
+
+
+def _sort(values: Mapping[str, Any]) -> Objective | None:
+    from sizing.cli.reading import Reader
+
+    if values["sort"] is None:
+        return None
+    read = Reader(values, [])
+    found = read.chosen(values["sort"], SORTS, "--sort", "order")
+    read.check()
+    return next(known for known in SORTS if known == found)
+
+
+def _replacing(values: Mapping[str, Any]) -> Replacing | None:
+    """Return the GPUs to replace, None for none. Raises InputError where they are misspelt, or a demand is stated too."""
+    from sizing.cli.reading import Reader
+    from sizing.cli.rules import broken
+
+    if values["replace"] is None:
+        return None
+    read = Reader(values, [])
+    read.faults.extend(broken(("GPUs to replace",), WORKLOAD_OPTIONS, values))
+    match = _REPLACE.match(values["replace"])
+    if match is None or int(match[1]) < 1:
+        read.fault(
+            f"{values['replace']!r} is no number of GPUs of one type", "--replace", "as 8xh100-sxm (llmsize gpus)"
+        )
+    read.check()
+    assert match is not None
+    return Replacing(int(match[1]), match[2])
+
+
+def _check_demand(found: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing | None) -> None:
+    stated = any(values[name] is not None for name in DEMANDS)
+    if replacing is None and not stated and (found is None or found.spec.demand is None):
+        raise InputError(NO_DEMAND)
+
+
+def _without_demand(found: Found[Workload]) -> Found[Workload]:
+    """Return a workload without its demand and what makes a peak of it: of what GPUs serve at most nothing is left to add."""
+    planning = found.spec.planning.model_copy(update={"poisson_percentile": None})
+    ranges = {name: span for name, span in found.spec.uncertain.items() if not name.startswith("demand.")}
+    update = {"demand": None, "planning": planning, "uncertain": ranges}
+    return dataclasses.replace(found, spec=found.spec.model_copy(update=update))
+
+
+def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing) -> Replaced:
+    """Return what the GPUs to replace serve, as `estimate --gpus N` finds it. Raises InputError where that is nothing."""
+    from sizing.answers.estimate import answer
+    from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
+    from sizing.question.question import load_data
+    from sizing.report import compare as report
+
+    of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}
+    try:
+        asked = question_of(found, options_of(QUESTION_OPTIONS, of_these), pooled=True)  # what is there serves as one
+    except InputError as error:  # all else was looked up before
+        raise InputError([dataclasses.replace(fault, field="--replace") for fault in error.faults]) from None
+    outcome = answer(to_size(asked, values), load_data(), simulated=not values["no_verify"])
+    served = report.replaced(outcome, replacing.gpus)
+    if served is None:
+        from sizing.report.parts.limiting import unmet
+
+        reason = unmet(outcome).detail
+        message = f"{replacing.gpus} x {asked.space.gpu_types[0].name} serve nothing within the limits: {reason}"
+        raise InputError(Fault(message, field="--replace"))
+    return served

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, takes
-from sizing.question.fields import QUESTION_OPTIONS
+from sizing.question.fields import QUESTION_OPTIONS, WORKLOAD_OPTIONS, Field, options_of
+from sizing.question.values import Part, check
+from sizing.specs.errors import Fault, InputError
 
-if TYPE_CHECKING:
-    from sizing.cli.swept import Sweeping
-    from sizing.report.sweep import SweepRow
+if TYPE_CHECKING:  # loaded where something is swept
+    from sizing.answers.sweep import Axis, Searches
+    from sizing.catalog.shelf import Found
+    from sizing.question.question import Question
+    from sizing.report.sweep import Sweep, SweepRow
+    from sizing.specs.workload import Workload
 
-FORMATS = (
+ROW_FORMATS = (
     FORMAT_OPTIONS[0]._replace(help="table, csv, jsonl, json or markdown; csv and jsonl stream."),
     FORMAT_OPTIONS[1],
 )
+AT_ONCE = 32  # combinations that a process answers before it hands them over; of simulated ones each takes longer
+LENGTHS = ("isl", "osl")
+SHORT = 2  # tokens that stand in for a length that is varied: something decodes
+NEEDED = ("model", *LENGTHS)  # for any question
+FEW = 64  # combinations that are answered before another process has started
 
 
-@takes((*QUESTION_OPTIONS, *FORMATS))
+@takes((*QUESTION_OPTIONS, *ROW_FORMATS))
 def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
@@ -43,9 +58,7 @@ def command(
 
     Exit codes: 0 at least one combination is feasible, 1 none is, 2 bad input.
     """
-    from sizing.cli.swept import ask
-
-    feasible = _written(ask(workload, {**values, "vary": vary, "verify": verify, "jobs": jobs}))
+    feasible = _written(_ask(workload, {**values, "vary": vary, "verify": verify, "jobs": jobs}))
     if not feasible:
         raise typer.Exit(1)
 
@@ -53,7 +66,6 @@ def command(
 def _written(asked: Sweeping) -> int:
     """Write all rows, those of CSV and JSON lines as they come; return how many are feasible."""
     from sizing.cli.output import print_text, write
-    from sizing.cli.swept import record, swept
     from sizing.formats.tables import csv_lines, json_line
     from sizing.report.sweep import SCHEMA, cells, columns, document, flat
 
@@ -66,12 +78,169 @@ def _written(asked: Sweeping) -> int:
         print_text(csv_lines([columns(axis.name for axis in asked.axes)]))
     feasible = 0
     kept: list[SweepRow] = []
-    for rows in swept(asked, streams=stream is not None):
+    for rows in _rows(asked, streams=stream is not None):
         feasible += sum(row.feasible for row in rows)
         if stream is not None:
             print_text(stream(rows))
         else:
             kept += rows
     if stream is None:
-        write(document(record(asked, kept)), asked.format)
+        write(document(_record(asked, kept)), asked.format)
     return feasible
+
+
+class Sweeping(NamedTuple):
+    """What to sweep over, and how to write it."""
+
+    workload: Found[Workload] | None
+    values: Mapping[str, Any]
+    axes: tuple[Axis, ...]
+    verified: bool
+    format: str
+    jobs: int
+
+    @property
+    def slow(self) -> bool:
+        """Whether a row takes as long as many others: it is simulated, or of separate pools."""
+        stated = self.workload is not None and self.workload.spec.optimisations.disaggregate is not None
+        return self.verified or stated or self.values["disaggregate"] is not None
+
+
+class Resolver:
+    """Resolves combinations; what they name is looked up once."""
+
+    def __init__(self, workload: Found[Workload] | None, options: tuple[Field, ...]) -> None:
+        """Read the data that all combinations share."""
+        from sizing.question.names import FILES, Catalog
+        from sizing.question.question import load_data
+
+        self.workload, self.options = workload, options
+        self.catalog = Catalog(cache(FILES.model), cache(FILES.gpu), cache(FILES.engine))
+        self.data = load_data()
+
+    def question(self, values: Mapping[str, Any]) -> Question:
+        """Return the question of some values. Raises InputError where they are wrong."""
+        from sizing.question.ask import question_of
+
+        return question_of(
+            self.workload, options_of(self.options, values), catalog=self.catalog, data=self.data, pooled=True
+        )
+
+    def faults(self, values: Mapping[str, Any]) -> tuple[Fault, ...]:
+        """Return what is wrong with some values, nothing where all is right."""
+        asked = Part(lambda: to_size(self.question(values), values))
+        return asked.faults
+
+
+@dataclass
+class Combinations:
+    """What a process does with the numbers of some combinations; what it has looked up and tabulated stays with it."""
+
+    asking: Sweeping
+    resolver: Resolver | None = None
+    searches: Searches | None = None
+
+    def __call__(self, numbers: range) -> list[SweepRow]:
+        """Return the rows of some combinations."""
+        from sizing.answers.sweep import Searches, combination
+
+        if self.resolver is None or self.searches is None:
+            self.resolver = _resolver(self.asking.workload, self.asking.axes)
+            self.searches = Searches(self.resolver.data)
+        return [self._row(combination(self.asking.axes, number), self.resolver, self.searches) for number in numbers]
+
+    def _row(self, varied: dict[str, Any], resolver: Resolver, searches: Searches) -> SweepRow:
+        from sizing.report import sweep as report
+
+        values = {**self.asking.values, **varied}
+        try:
+            request = to_size(resolver.question(values), values)
+        except InputError as error:
+            return report.row_of_faults(varied, error)
+        return report.row(varied, searches.answer(request, simulated=self.asking.verified))
+
+
+def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
+    """Resolve what is asked. Raises InputError for what is wrong with the options, not for what is wrong with a combination."""
+    from sizing.catalog import workloads
+    from sizing.cli import axes as reading
+    from sizing.cli.output import FORMATS, chosen_format
+    from sizing.cli.workers import cores
+    from sizing.question.names import FILES
+
+    output = Part(lambda: chosen_format(values, (*FORMATS, "jsonl")))
+    found = Part(lambda: None if workload is None else workloads.load_workload(workload))
+    axes = Part(lambda: reading.read(values["vary"] or (), WORKLOAD_OPTIONS, values, FILES))
+    check(output, found, axes)
+    wrong = _always_wrong(_resolver(found.value, axes.value), axes.value, values)
+    if wrong:
+        raise InputError(wrong)
+    return Sweeping(found.value, values, axes.value, values["verify"], output.value, values["jobs"] or cores())
+
+
+def _resolver(workload: Found[Workload] | None, axes: Sequence[Axis]) -> Resolver:
+    """Return what resolves combinations; its faults call what is varied by that."""
+    from sizing.cli import axes as reading
+
+    varied = {axis.name for axis in axes}
+    options = (o._replace(flags=(reading.field_of(o),)) if o.name in varied else o for o in QUESTION_OPTIONS)
+    return Resolver(workload, tuple(options))
+
+
+def _always_wrong(resolver: Resolver, axes: Sequence[Axis], values: Mapping[str, Any]) -> list[Fault]:
+    """Return what is wrong whatever is varied: with the first combination, and without any just the same.
+
+    Without lengths and a model nothing else could be looked at, so harmless ones stand in where these are varied.
+    """
+    from sizing.answers.sweep import combination
+
+    combined = combination(axes, 0)
+    first = set(map(str, resolver.faults({**values, **combined})))
+    stand_in = {name: SHORT if name in LENGTHS else combined[name] for name in NEEDED if name in combined}
+    return [fault for fault in resolver.faults({**values, **stand_in}) if str(fault) in first] if first else []
+
+
+def _rows(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
+    """Yield the rows in the order of the combinations, some at a time."""
+    from sizing.answers.sweep import size
+    from sizing.cli.progress import Bar
+    from sizing.cli.workers import collect, ordered
+
+    total = size(asking.axes)
+    each = 1 if asking.slow else AT_ONCE
+    tasks = (range(start, min(start + each, total)) for start in range(0, total, each))
+    jobs = asking.jobs if total > (1 if asking.slow else FEW) else 1
+    if jobs == 1:
+        collect()
+    done = 0
+    hidden = streams and sys.stdout.isatty()  # a bar would stand among the rows
+    with Bar("Sweeping", total) as bar:
+        for rows in ordered(Combinations(asking), tasks, min(jobs, -(-total // each))):
+            done += len(rows)
+            yield rows
+            if not hidden:
+                bar(done)
+
+
+def _record(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
+    """Return the record of all rows."""
+    from sizing.report import sweep as report
+
+    questions = list(_each_varied(asking))
+    varied = {axis.name: axis.values for axis in asking.axes}
+    return report.record(rows, varied, questions, verified=asking.verified)
+
+
+def _each_varied(asking: Sweeping) -> Iterator[Question]:
+    """Yield the first combination and, of each input, every other value in it (of numbers the last): what changes, changes here."""
+    resolver = _resolver(asking.workload, asking.axes)
+    first = {axis.name: axis.values[0] for axis in asking.axes}
+    changed = [
+        {**first, axis.name: value}
+        for axis in asking.axes
+        for value in (axis.values[1:] if isinstance(axis.values[0], str) else axis.values[-1:])
+    ]
+    for varied in (first, *changed):
+        part = Part(lambda varied=varied: resolver.question({**asking.values, **varied}))  # type: ignore[misc]
+        if not part.faults:
+            yield part.value

@@ -9,8 +9,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from sizing.answers.advice import Suggestion, nearest_miss
-from sizing.answers.answer import Answer, Outcome
+from sizing.answers.advice import nearest_miss, suggestions
+from sizing.answers.answer import Answer, Outcome, Suggestion
+from sizing.answers.estimate import answer
 from sizing.catalog import servers, shelf
 from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import CompleteServer, OwnFile
@@ -19,7 +20,6 @@ from sizing.model.extras import NOTHING
 from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
 from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
-from sizing.planning.query import answer, suggestions
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
 from sizing.question.question import Question, load_data, situation_of
 from sizing.specs import demand

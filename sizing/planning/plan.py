@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sizing.answers.advice import Suggestion
+from sizing.answers.advice import suggestions
+from sizing.answers.answer import Suggestion
+from sizing.answers.estimate import answer
 from sizing.catalog import shelf
 from sizing.planning import uncertainty
 from sizing.planning.cloud import Cloud, cloud_of
 from sizing.planning.fleet import grown, pools_of
 from sizing.planning.growth import Growing, growing
 from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, replicas_of
-from sizing.planning.query import answer, suggestions
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import UnreachableError, order_with
 from sizing.planning.uncertainty import Ranges

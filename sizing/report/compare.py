@@ -278,7 +278,7 @@ def _limit(outcome: Outcome) -> tuple[str, str | None]:
         return pools.binding_limit(best), pools.unserved(outcome)
     if best is not None:
         return best.pool.capacity.binding, None
-    nearest = unmet(outcome, ())
+    nearest = unmet(outcome)
     return nearest.limit, nearest.detail
 
 
@@ -306,8 +306,11 @@ def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
     )
 
 
-def record(found: Sequence[Ranked], question: Question, sort: str, replaces: Replaced | None = None) -> Compare:
+def record(
+    outcomes: Sequence[Outcome], question: Question, sort: Objective, replaces: Replaced | None = None
+) -> Compare:
     """Return the record of all candidates, in order."""
+    found = [ranked(outcome, sort, None if replaces is None else replaces.gpus) for outcome in outcomes]
     candidates = tuple(entry.candidate for entry in sorted(found, key=lambda entry: entry.place))
     best = next((candidate for candidate in candidates if candidate.feasible), None)
     return Compare(

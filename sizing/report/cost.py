@@ -153,7 +153,7 @@ def _problems(bill: Bill) -> Iterator[str]:
     yield from (why.format(gpu_type.name, fault.message) for gpu_type, fault in bill.left_out)
     for priced in bill.priced:
         if priced.best is None:
-            name, detail = priced.gpu_type.name, unmet(priced.outcome, ()).detail
+            name, detail = priced.gpu_type.name, unmet(priced.outcome).detail
             yield detail if name in detail else f"{name}: {detail}"
     yield from (why.format(gpu_type.name, fault.message) for gpu_type, fault in bill.too_small)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.answers.advice import Relaxation, Suggestion, nearest_miss
+from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
 from sizing.formats.view import (
     Assumption,
@@ -105,30 +105,15 @@ class Estimate(NamedTuple):
     schema: str = "llmsize.estimate/1"
 
 
-class Hopeful(NamedTuple):
-    """The answer as predicted, None where there is none even then."""
+def record(outcome: Outcome, *, explained: bool = False) -> Estimate:
+    """The record of an outcome: the answer with all its figures, or what stands in its way; what separate pools take."""
+    found = _serving_as_one(outcome, explained)
+    return found if outcome.separate_pools is None else _with_pools(found, outcome.separate_pools, outcome.answer)
 
-    best: Answer | None
 
-
-def record(
-    outcome: Outcome,
-    *,
-    relaxation: Relaxation | None = None,
-    suggestions: Sequence[Suggestion] = (),
-    hopeful: Hopeful | None = None,
-    explained: bool = False,
-) -> Estimate:
-    """The record of an outcome: the answer with all its figures, or what stands in its way.
-
-    `hopeful` is the answer as predicted, where another is sized on the worse edges of the error bands.
-    """
+def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
     best, question = outcome.answer, outcome.question
-    if best is None:
-        limit = unmet(outcome, suggestions, hopeful.best if hopeful is not None else None)
-    else:
-        limit = limiting(best, question, relaxation)
-    nothing = _unserved(outcome, limit, hopeful)
+    nothing = _unserved(outcome)
     if best is None:
         return nothing
     pool, found = best.pool, figures(best, outcome)
@@ -156,7 +141,7 @@ def record(
     return served._replace(explanations=(*explain.of_answer(best, outcome, found), *bands.explanations(predicted)))
 
 
-def with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimate:
+def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimate:
     """The record with what separate pools take for the same; `best` is the answer that serves as one."""
     from sizing.report.parts.disaggregated import disaggregated
 
@@ -167,7 +152,7 @@ def with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimate
     return one._replace(disaggregated=found, assumptions=(*one.assumptions, *rests_on))
 
 
-def _unserved(outcome: Outcome, limit: Limiting, hopeful: Hopeful | None) -> Estimate:
+def _unserved(outcome: Outcome) -> Estimate:
     """What is known without an answer: what stands in the way, and the memory where that is what lacks."""
     question, best, lacking = outcome.question, outcome.answer, None
     miss = nearest_miss(outcome) if outcome.best is None else None
@@ -188,9 +173,9 @@ def _unserved(outcome: Outcome, limit: Limiting, hopeful: Hopeful | None) -> Est
         utilisation=None,
         users=None,
         cost=None,
-        limiting=limit,
+        limiting=unmet(outcome) if best is None else limiting(best, question, outcome.relaxation),
         bands=bands.bounds(of_memory),
-        conservative=None if hopeful is None else _conservative(best, hopeful.best),
+        conservative=_conservative(best, outcome.predicted) if question.target.pessimistic else None,
         alternatives=tuple(map(layouts.alternative, outcome.answers)),
         rejected=tuple(map(layouts.rejected, outcome.refusals)),
         assumptions=(*assumptions.of_model(question, question.origin.notes), *assumptions.of_limits(question)),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sizing.answers.answer import Answer
 from sizing.answers.lines import LineByRate
+from sizing.answers.whatif import Effect
 from sizing.report.compare import Compare
 from sizing.report.curve.record import CurveRecord
 from sizing.report.estimate import Estimate
 from sizing.report.parts.layouts import sizes
+from sizing.report.parts.limiting import unmet
 from sizing.specs.units import Statistics
 
 
@@ -28,6 +31,28 @@ class ChangedInput(NamedTuple):
     requests_per_s: float | None
     usd_per_hour: float | None
     reason: str | None
+
+
+def changed_input(effect: Effect, now: Answer | None) -> ChangedInput:
+    """What a changed input makes of the answer; `now` is the answer without the change."""
+    change, outcome = effect
+    best = None if outcome is None else outcome.answer
+    pool = None if best is None else best.pool
+    return ChangedInput(
+        what=change.what,
+        share=change.share,
+        value=change.value,
+        unit=change.unit,
+        feasible=best is not None,
+        gpu=pool.replica.gpu_type.name if pool else None,
+        weight_precision=pool.replica.plan.weight_format if pool else None,
+        gpus=best.gpus if best else None,
+        extra_gpus=best.gpus - now.gpus if best and now else None,
+        layout=f"{pool.count} x {pool.replica.layout}" if pool else None,
+        requests_per_s=best.requests_per_s if best else None,
+        usd_per_hour=best.usd_per_hour if best else None,
+        reason=change.reason if outcome is None else unmet(outcome).detail if best is None else None,
+    )
 
 
 class RatePoint(NamedTuple):

@@ -214,7 +214,7 @@ def _problems(plan: Plan) -> Iterator[str]:
 
 
 def _problem(answer: PlanAnswer) -> str:
-    return f"{answer.workload.name}: {unmet(answer.outcome, ()).detail}"
+    return f"{answer.workload.name}: {unmet(answer.outcome).detail}"
 
 
 def _suggestions(plan: Plan) -> Iterator[str]:

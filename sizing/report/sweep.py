@@ -95,7 +95,7 @@ def row(varied: dict[str, Any], outcome: Outcome) -> SweepRow:
             return _unserved(varied, UNSERVED, unserved(outcome) or "")
         return _served(varied, best, question, binding_limit(best), shape(best))
     if best is None:
-        nearest = unmet(outcome, ())
+        nearest = unmet(outcome)
         return _unserved(varied, nearest.limit, nearest.detail)
     return _served(varied, best, question, best.pool.capacity.binding)
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sizing.answers.answer import Answer
-from sizing.answers.whatif import Answered, Trials, Tried, Varied, is_better
+from sizing.answers.advice import nearest_miss
+from sizing.answers.answer import Answer, Outcome
+from sizing.answers.whatif import Trials, Tried, Varied, is_better
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -23,7 +24,7 @@ from sizing.formats.view import (
 )
 from sizing.formats.words import milliseconds, money, number, plural
 from sizing.question.question import Question
-from sizing.report.parts import assumptions
+from sizing.report.parts import assumptions, pools
 from sizing.report.parts.answers import (
     cache_called,
     gpus_called,
@@ -135,13 +136,12 @@ class WhatIfReport(NamedTuple):
 def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> WhatIfReport:
     """Fill the record of trials. `flags` maps names of options to their spelling on the command line."""
     before, after, best = trials.base.best, trials.after.best, trials.best
-    closed_form = Answered(trials.closed_form if trials.base.verified else None, False)
     together = _sized(trials.after, question) if best.names else None
     whole = None if before is None or before.separate else before.pool  # whose layout is that of the question
     return WhatIfReport(
         inputs=inputs(question, None) if whole is None else inputs(whole.question(question), whole.replica),
         base=_sized(trials.base, question),
-        base_closed_form=_sized(closed_form, question),
+        base_closed_form=_sized(trials.closed_form, question) if trials.base.verified else None,
         options=tuple(_options(trials, question, flags)),
         best=None
         if together is None
@@ -151,9 +151,19 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
             answer=together,
             gpus_saved=None if before is None else before.gpus - together.gpus,
         ),
-        not_possible=tuple(NotTried(one.name, one.why_not or "") for one in trials.tried if one.best is None),
+        not_possible=tuple(NotTried(one.name, _why_not(one)) for one in trials.tried if one.best is None),
         assumptions=tuple(dict.fromkeys(_rests_on(before or after, question))),
     )
+
+
+def _why_not(tried: Tried) -> str:
+    outcome = tried.outcome
+    if outcome is None:
+        return "; ".join(map(str, tried.faults))
+    if outcome.pairing is not None:
+        return pools.why_not(outcome)
+    nearest = nearest_miss(outcome)
+    return "no layout meets the demand" if nearest is None else f"{nearest.layout}: {nearest.detail}"
 
 
 def _rests_on(found: Answer | None, question: Question) -> Iterator[Assumption]:
@@ -180,8 +190,8 @@ def _figures(found: Answer, question: Question) -> dict[str, Any]:
     }
 
 
-def _sized(answered: Answered, question: Question) -> Sized | None:
-    found = answered.best
+def _sized(outcome: Outcome, question: Question) -> Sized | None:
+    found = outcome.best
     if found is None:
         return None
     figures = {
@@ -189,11 +199,11 @@ def _sized(answered: Answered, question: Question) -> Sized | None:
         "weight_precision": weights_called(found),
         "kv_precision": cache_called(found),
     }
-    return Sized(**figures, verified=answered.verified)
+    return Sized(**figures, verified=outcome.verified is True)
 
 
 def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> Iterator[OptionReport]:
-    base = trials.closed_form
+    base = trials.closed_form.best
     for tried in trials.tried:
         found, trial = tried.best, tried.trial
         if found is None:

@@ -14,18 +14,19 @@ from sizing.answers.verify import verify
 from sizing.catalog import shelf
 from sizing.question.question import PoolSpace, SeparatePools
 from sizing.specs.optimisations import HandOver, PoolLayout
-from sizing.specs.workload import Tokens
 
 REQUEST = ask(real_model("llama-3.1-8b"), isl=500, osl=50, demand={"requests_per_s": 60.0}, limits={"itl": "30ms"})
-TOKENS = Tokens(isl=500, osl=50)
 
 
 def outcomes() -> list[Outcome]:
     h100 = (option("h100-sxm"),)
     side = PoolSpace(h100, PoolLayout(tp=1))
     asked = SeparatePools(side, side, shelf.only(HandOver))
-    whole, pairs = search(REQUEST, h100, [None], data()), pools.search(REQUEST.with_(pools=asked), data())
-    return [whole, verify(whole, TOKENS, data()), pairs, verify(pairs, TOKENS, data())]
+    whole, pairs = (
+        search(REQUEST.with_(gpu_types=h100, precisions=(None,)), data()),
+        pools.search(REQUEST.with_(pools=asked), data()),
+    )
+    return [whole, verify(whole, data()), pairs, verify(pairs, data())]
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -24,7 +24,7 @@ from sizing.replica.capacity import edge_of, most_of
 from sizing.replica.replica import Replica, candidates
 from sizing.replica.timing import timed
 from sizing.specs.bands import AS_PREDICTED, Band, Edge, worse_edge
-from sizing.specs.workload import Limit, Limits, Tokens
+from sizing.specs.workload import Limit, Limits
 
 SHARED = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
 Capture = pytest.CaptureFixture[str]
@@ -35,7 +35,7 @@ def asked(**fields: Any) -> Question:
 
 
 def found(question: Question, bands: tuple[Band, ...] = (), gpu: str = "h100-sxm") -> Outcome:
-    return search(question.with_(pessimistic=bands), [option(gpu)], [None], data())
+    return search(question.with_(pessimistic=bands).with_(gpu_types=(option(gpu),), precisions=(None,)), data())
 
 
 def parsed(arguments: list[str], capsys: Capture, code: int = 0) -> dict[str, Any]:
@@ -141,7 +141,12 @@ def test_each_gpu_type_has_its_own_edge() -> None:
         plain, cautious = found(request, gpu=gpu).best, found(request, bands, gpu).best
         assert plain is not None and cautious is not None
         assert (cautious.pool.capacity.amount != plain.pool.capacity.amount) == changes
-    together = search(request.with_(pessimistic=bands), [option("h100-sxm"), option("a100-sxm-80gb")], [None], data())
+    together = search(
+        request.with_(pessimistic=bands).with_(
+            gpu_types=(option("h100-sxm"), option("a100-sxm-80gb")), precisions=(None,)
+        ),
+        data(),
+    )
     edges = {e.pool.replica.gpu_type.id: e.pool.edge for e in together.answers}
     assert edges == {"h100-sxm": Edge(2.0, 2.0, 2.0, 0.5), "a100-sxm-80gb": AS_PREDICTED}
 
@@ -150,15 +155,15 @@ def test_a_simulated_size_keeps_the_limits_at_the_edge() -> None:
     request = asked(demand={"requests_per_s": 60.0}, limits={"ttft": "p95:400ms", "itl": "20ms"}).with_(
         pessimistic=(band("ttft", 0.5, 2.0), band("itl", 0.5, 1.5)),
     )
-    checked = verify(search(request, [option("h100-sxm")], [None], data()), Tokens(isl=1000, osl=200), data())
+    checked = verify(search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data()), data())
     best = checked.best
     assert checked.verified and best is not None and best.run is not None
     assert best.run.latencies_s["ttft"]["p95"] * 2.0 <= 0.4
     assert best.run.latencies_s["itl"]["mean"] * 1.5 <= 0.02
 
 
-def run_of(answer: Answer, question: Question, tokens: Tokens) -> Run:
-    run = simulated(answer, question, tokens).run
+def run_of(answer: Answer, question: Question) -> Run:
+    run = simulated(answer, question).run
     assert run is not None
     return run
 
@@ -168,23 +173,23 @@ def at_edge(best: Answer, edge: Edge) -> Answer:
 
 
 def test_a_size_whose_simulation_misses_the_limits_at_the_edge_is_not_confirmed() -> None:
-    request, tokens = asked(demand={"requests_per_s": 60.0}, limits={"itl": "20ms"}), Tokens(isl=1000, osl=200)
+    request = asked(demand={"requests_per_s": 60.0}, limits={"itl": "20ms"})
     outcome = found(request)
     assert outcome.best is not None
-    itl_s = run_of(outcome.best, request, tokens).latencies_s["itl"]["mean"]
+    itl_s = run_of(outcome.best, request).latencies_s["itl"]["mean"]
     assert itl_s < 0.02
     for factor, enough in ((0.9 * 0.02 / itl_s, True), (1.1 * 0.02 / itl_s, False)):
         best = at_edge(outcome.best, Edge(itl=factor))
-        checked = verify(replace(outcome, answers=(best,)), tokens, data()).best
+        checked = verify(replace(outcome, answers=(best,)), data()).best
         assert checked is not None and (checked.pool.count == best.pool.count) == enough
 
 
 def test_a_limit_that_is_near_at_the_edge_is_simulated_for_longer() -> None:
-    request, tokens = asked(demand={"requests_per_s": 60.0}, limits={"itl": "20ms"}), Tokens(isl=1000, osl=200)
+    request = asked(demand={"requests_per_s": 60.0}, limits={"itl": "20ms"})
     best = found(request).best
     assert best is not None
-    plain = run_of(best, request, tokens)
-    near = run_of(at_edge(best, Edge(itl=0.02 / plain.latencies_s["itl"]["mean"])), request, tokens)
+    plain = run_of(best, request)
+    near = run_of(at_edge(best, Edge(itl=0.02 / plain.latencies_s["itl"]["mean"])), request)
     assert near.arrived > 2 * plain.arrived
 
 
@@ -211,7 +216,7 @@ def test_a_relaxed_limit_is_no_less_than_what_was_measured_at_its_edge(monkeypat
     request = asked(demand={"requests_per_s": 60.0}, limits={"itl": "10ms"})
     outcome = found(request, (band("itl", 0.9, 1.5),))
     monkeypatch.setattr(Answer, "latency_s", lambda self, name: {"mean": 0.03})  # as if simulated
-    relaxed = relaxation(outcome, [option("h100-sxm")], [None], data(), lambda other: other)
+    relaxed = relaxation(outcome, data(), simulated=False)
     assert relaxed is not None and relaxed.seconds == pytest.approx(0.046)
 
 

@@ -57,7 +57,7 @@ def asked(**values: Any) -> Question:
 
 
 def best(asking: Question) -> Pool:
-    found = search(asking, asking.space.gpu_types, asking.space.precisions, load_data()).best
+    found = search(asking, load_data()).best
     assert found is not None
     return found.pool
 
@@ -226,7 +226,7 @@ def test_prefixes_that_no_single_replica_holds_fit_where_each_has_its_part() -> 
     """400 prefixes are 78 GiB, more than a card has; under affinity enough replicas hold them between themselves."""
     plain = {"isl": 3000, "rps": 60.0, "prefix_hit": "0.6", "prefix_shared": 1600, "prefix_distinct": 400}
     alone = asked(**plain)
-    assert search(alone, alone.space.gpu_types, alone.space.precisions, load_data()).best is None
+    assert search(alone, load_data()).best is None
     together = best(asked(**plain, prefix_routing="affinity"))
     assert together.load.kernels.extras.cached.distinct == math.ceil(400 / together.count)
 
@@ -288,7 +288,7 @@ def test_closed_form_and_simulator_agree_about_conversations(routing: str, ttft:
     which the closed form's mean knows less well."""
     asking = asked(turns=8, rps=20.0, prefix_routing=routing, max_utilisation="0.5")
     found = best(asking)
-    served = simulated(Answer((found,)), asking, asking.origin.workload.tokens).run
+    served = simulated(Answer((found,)), asking).run
     assert served is not None
     assert served.latencies_s["itl"]["mean"] == pytest.approx(found.point.itl_s["mean"], rel=0.07)
     assert served.latencies_s["ttft"]["mean"] == pytest.approx(found.point.ttft_s["mean"], rel=ttft)

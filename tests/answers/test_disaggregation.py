@@ -33,7 +33,7 @@ from sizing.replica import batching, roofline
 from sizing.replica.batching import Batching
 from sizing.specs.bands import Bands
 from sizing.specs.optimisations import Disaggregate, HandOver, PoolLayout
-from sizing.specs.workload import Serving, Tokens, Workload
+from sizing.specs.workload import Serving, Workload
 
 NO_TIME = Link("none", math.inf, 0.0)
 INSTANT = Transfer(131_072.0, 0.0, NO_TIME)
@@ -336,7 +336,7 @@ def test_the_closed_form_of_both_pools_is_near_the_simulation(pair: Answer) -> N
     request = tight()
     counts = pair.prefill.count + 2, pair.decode.count
     larger = pooled.with_counts(pair, counts, pooled.phase_requests(request, asked(), None), data())
-    run = verify.simulated(larger, request, Tokens(isl=2000, osl=300)).run
+    run = verify.simulated(larger, request).run
     assert run is not None
     itl = run.latencies_s["itl"]["mean"]
     assert itl == pytest.approx(pair.latency_s("itl")["mean"], rel=0.05)
@@ -345,7 +345,7 @@ def test_the_closed_form_of_both_pools_is_near_the_simulation(pair: Answer) -> N
 def test_verified_pools_keep_the_limits() -> None:
     request = tight()
     found = disaggregation.search(request.with_(pools=asked()), data())
-    checked = verify.verify(found, Tokens(isl=2000, osl=300), data())
+    checked = verify.verify(found, data())
     assert checked.verified and checked.best is not None
     assert checked.best.latency_s("ttft")["p95"] <= 0.8
     assert checked.best.latency_s("itl")["mean"] <= 0.025

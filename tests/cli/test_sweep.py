@@ -125,7 +125,10 @@ def test_searches_find_what_a_search_finds(monkeypatch: pytest.MonkeyPatch) -> N
         plain, (0.5, 40.0), (limits(), limits(itl=0.02), limits(ttft=0.2, e2e=4.0)), (0.5, 0.8)
     ):
         request = plain[isl].with_(requests_per_s=rps, limits=limit, max_utilisation=utilisation)
-        found, own = searches.search(request, options, ("fp8", "bf16")), search(request, options, ("fp8", "bf16"), read)
+        found, own = (
+            searches.search(request.with_(gpu_types=options, precisions=("fp8", "bf16"))),
+            search(request.with_(gpu_types=options, precisions=("fp8", "bf16")), read),
+        )
         assert found.question is request and found.best is not None
         assert [figures(e) for e in found.answers] == [figures(e) for e in own.answers]
         assert [(r.layout, r.reason, r.detail) for r in found.refusals] == [
@@ -164,8 +167,8 @@ def test_searches_keep_what_differs_apart() -> None:
         plain.with_(requests_per_s=None, concurrency=300),
     ]
     for request in (plain, *changed, plain):
-        own = search(request, options, ("fp8",), read)
-        assert [figures(e) for e in searches.search(request, options, ("fp8",)).answers] == [
+        own = search(request.with_(gpu_types=options, precisions=("fp8",)), read)
+        assert [figures(e) for e in searches.search(request.with_(gpu_types=options, precisions=("fp8",))).answers] == [
             figures(e) for e in own.answers
         ]
 

@@ -127,9 +127,9 @@ def test_what_estimate_simulates_is_what_a_long_run_measures(
         planning={"max_utilisation": 1.0},
         serving={"tp": layout.tp},
     )
-    outcome = search(request, [option("h100-sxm")], [None], data())
+    outcome = search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data())
     assert outcome.best is not None and outcome.best.pool.count == 1
-    short = verify.simulated(outcome.best, request, tokens).run
+    short = verify.simulated(outcome.best, request).run
     assert short is not None
     engine = set_of(outcome.best.pool.load)
     long = simulate(engine, Traffic(Lengths(tokens.isl), Lengths(tokens.osl), 12_000, rate_per_s=rate, longest=request.service.max_model_len, warm_up=1500, cool_down=700, exact_rate=True, seed=7))  # fmt: skip
@@ -166,7 +166,7 @@ def test_a_demand_in_flight_is_met_as_well_as_by_a_layout_that_is_given(concurre
     for serving in ({}, {"tp": 1}, {"tp": 2}):
         request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, serving=serving, **fields)
         checked = verify.verify(
-            search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211), data()
+            search(request.with_(gpu_types=(option("h100-sxm"),), precisions=("fp8",)), data()), data()
         )
         assert checked.passed and checked.best is not None
         found[str(serving)] = checked.best.gpus
@@ -178,7 +178,7 @@ def test_the_headroom_asked_for_is_kept_when_checked() -> None:
     for headroom in (0.1, 0.2):
         request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, planning={"headroom": headroom}, **fields)
         checked = verify.verify(
-            search(request, [option("h100-sxm")], ["fp8"], data()), Tokens(isl=1155, osl=211), data()
+            search(request.with_(gpu_types=(option("h100-sxm"),), precisions=("fp8",)), data()), data()
         )
         best = checked.best
         assert checked.passed and best is not None
@@ -187,7 +187,7 @@ def test_the_headroom_asked_for_is_kept_when_checked() -> None:
 
 def test_an_engine_is_not_sized_for_cards_that_it_does_not_run_on() -> None:
     request = ask(real_model("llama-3.1-8b"), engine="tensorrt-llm:1.2.0")
-    outcome = search(request, [option("mi300x")], [None], data())
+    outcome = search(request.with_(gpu_types=(option("mi300x"),), precisions=(None,)), data())
     assert outcome.best is None
     assert {entry.reason for entry in outcome.refusals} == {"engine"}
 
@@ -195,7 +195,7 @@ def test_an_engine_is_not_sized_for_cards_that_it_does_not_run_on() -> None:
 def test_offline_work_keeps_every_slot_full_and_no_more() -> None:
     """Prompts in prefill hold slots too; what is simulated is a load that never ends, at the rate that is answered."""
     request = ask(real_model("gpt-oss-20b"), isl=1500, osl=300, mode="offline", serving={"tp": 1})
-    checked = verify.verify(search(request, [option("h100-sxm")], [None], data()), Tokens(isl=1500, osl=300))
+    checked = verify.verify(search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data()), data())
     best = checked.outcome.best
     assert checked.passed and checked.tries == 1 and best is not None and best.run is not None
     assert best.pool.point.running == pytest.approx(best.pool.load.slots, rel=0.03)

@@ -522,7 +522,9 @@ def outcome(
         serving={"pp": 1},
     )
     prices = {"h100-sxm": 3.0, "a100-sxm-80gb": 1.5, "l40s": 1.0}
-    return search.search(asked, [option(name, prices[name]) for name in gpu_names], [None], data())
+    return search.search(
+        asked.with_(gpu_types=tuple(option(name, prices[name]) for name in gpu_names), precisions=(None,)), data()
+    )
 
 
 def best(*args: Any, **kwargs: Any) -> Answer:

@@ -372,7 +372,7 @@ def test_the_time_per_output_token_leaves_the_first_out() -> None:
 def test_latencies_of_an_answer_add_up(demand: dict[str, float]) -> None:
     """E2E = TTFT + ITL x (OSL - 1), and requests in flight = requests/s x E2E."""
     asked = ask(real_model("llama-3.1-8b"), isl=2000, osl=200, demand=demand)
-    best = search.search(asked, [option("h100-sxm")], [None], data()).best
+    best = search.search(asked.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data()).best
     assert best is not None
     ttft, itl, e2e = (getattr(best.pool.point, f"{n}_s")["mean"] for n in ("ttft", "itl", "e2e"))
     assert e2e == pytest.approx(ttft + 199 * itl)

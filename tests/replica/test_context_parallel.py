@@ -264,7 +264,7 @@ def test_an_engine_without_it_refuses() -> None:
         ("sglang", {"tp": 8, "cp": 2}, "has no context parallelism"),
     ):
         request = ask(real_model("deepseek-v3"), engine=engine, serving=serving)
-        outcome = search.search(request, (option("h200-sxm"),), (None,), data())
+        outcome = search.search(request.with_(gpu_types=(option("h200-sxm"),), precisions=(None,)), data())
         assert outcome.best is None
         assert outcome.refusals[0].reason == "engine"
         assert words in outcome.refusals[0].detail

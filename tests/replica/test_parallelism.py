@@ -156,10 +156,12 @@ def test_a_group_over_nodes_is_for_those_who_ask() -> None:
     """Two all-reduces a layer over 36 GB/s: engines take a pipeline between nodes, and so does the search unless told otherwise."""
     model = real_model("llama-3.1-405b")
     asked = ask(model, isl=1000, osl=200, serving={"tp": 16})
-    outcome = search.search(asked, (option("h100-sxm"),), (None,), data())
+    outcome = search.search(asked.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data())
     assert outcome.best is not None
     assert outcome.best.pool.replica.layout == Layout(tp=16)
-    free = search.search(ask(model, isl=1000, osl=200), (option("h100-sxm"),), (None,), data())
+    free = search.search(
+        ask(model, isl=1000, osl=200).with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data()
+    )
     layouts = [found.pool.replica.layout for found in free.answers] + [refused.layout for refused in free.refusals]
     assert layouts
     assert all(layout.stage_gpus <= 8 and layout.cache_parts == 1 for layout in layouts)
@@ -177,12 +179,15 @@ def test_a_group_over_nodes_is_for_those_who_ask() -> None:
 )
 def test_groups_fill_nodes(serving: dict[str, int], words: str) -> None:
     request = ask(real_model("llama-3.1-70b"), isl=1000, osl=200, serving=serving)
-    outcome = search.search(request, (option("h100-sxm"),), (None,), data())
+    outcome = search.search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data())
     assert outcome.best is None
     assert outcome.refusals[0].reason == "link"
     assert words in outcome.refusals[0].detail
     # Cards that no network joins stay on their node.
-    alone = search.search(ask(real_model("llama-3.1-70b"), serving={"tp": 16}), (option("rtx-4090"),), (None,), data())
+    alone = search.search(
+        ask(real_model("llama-3.1-70b"), serving={"tp": 16}).with_(gpu_types=(option("rtx-4090"),), precisions=(None,)),
+        data(),
+    )
     assert "network between nodes" in alone.refusals[0].detail
 
 

@@ -105,6 +105,6 @@ def test_a_stacks_rows_are_its_layouts_operating_points(model: str, prefill_only
 @pytest.mark.parametrize("rate", [1e-6, 1e-3, 1.0])
 def test_however_little_is_asked_that_is_what_is_served(rate: float, osl: int) -> None:
     request = ask(real_model("llama-3.1-8b"), isl=1000, osl=osl, demand={"requests_per_s": rate})
-    best = search(request, [option("h100-sxm")], [None], data()).best
+    best = search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data()).best
     assert best is not None
     assert best.requests_per_s == pytest.approx(rate, rel=1e-6)

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import shlex
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -79,16 +80,10 @@ def document(name: str, explained: bool = False) -> Estimate:
     """The estimate of a case, as the command builds it."""
     values = {option.name: None for option in WORKLOAD_OPTIONS} | CASES[name]
     asked = question_of(None, options_of(WORKLOAD_OPTIONS, values))
-    outcome = search(asked, asked.space.gpu_types, asked.space.precisions, load_data())
-    feasible = outcome.within_budget
-    found = (
-        ()
-        if feasible
-        else advice.suggestions(
-            outcome, asked.space.gpu_types, asked.space.precisions, load_data(), lambda other: other
-        )
-    )
-    return record(outcome, suggestions=found, explained=explained)
+    outcome = search(asked, load_data())
+    if not outcome.within_budget:
+        outcome = replace(outcome, suggestions=advice.suggestions(outcome, load_data(), simulated=False))
+    return record(outcome, explained=explained)
 
 
 @cache

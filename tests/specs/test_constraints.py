@@ -247,7 +247,7 @@ def test_a_served_length_below_the_longest_sequence_is_refused() -> None:
 def test_a_model_that_cannot_fit_is_rejected_with_the_gap_and_without_latencies() -> None:
     """405 G parameters x 2 B = 756 GiB on 79 GiB. https://github.com/ai-dynamo/aiconfigurator/pull/509"""
     asked = ask(real_model("llama-3.1-405b"), demand={"concurrency": 128}, serving={"tp": 1, "pp": 1})
-    outcome = search.search(asked, [option("h100-sxm")], ["bf16"], data())
+    outcome = search.search(asked.with_(gpu_types=(option("h100-sxm"),), precisions=("bf16",)), data())
     assert outcome.best is None
     (rejected,) = outcome.refusals
     assert rejected.reason == "memory"

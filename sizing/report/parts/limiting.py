@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sizing.answers.advice import MOST_RELAXED, Relaxation, Suggestion, nearest_miss
-from sizing.answers.answer import Answer, Outcome
+from sizing.answers.advice import MOST_RELAXED, nearest_miss
+from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
 from sizing.formats.view import Line, labelled
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question, situation_of
@@ -109,20 +109,17 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
     return detail
 
 
-def unmet(outcome: Outcome, found: Sequence[Suggestion], without: Answer | None = None) -> Limiting:
-    """Return what stands between the demand and its nearest miss, and the changes that would help.
-
-    `without` is the answer that there is when sized as predicted, not on the worse edges of the error bands.
-    """
-    nearest = _unmet(outcome, found)
+def unmet(outcome: Outcome) -> Limiting:
+    """Return what stands between the demand and its nearest miss, and the changes that would help."""
+    nearest, without = _unmet(outcome), outcome.predicted
     if without is None:
         return nearest
     size = f"{without.gpus} x {without.pool.replica.gpu_type.name} ({without.pool.replica.layout})"
     return nearest._replace(detail=f"{nearest.detail}; as predicted, without --conservative, {size} serve it")
 
 
-def _unmet(outcome: Outcome, suggestions: Sequence[Suggestion]) -> Limiting:
-    words = tuple(map(suggested, suggestions))
+def _unmet(outcome: Outcome) -> Limiting:
+    words = tuple(map(suggested, outcome.suggestions))
     best, budget = outcome.best, outcome.question.rules.gpu_budget
     if best is not None and not outcome.passed:
         detail = _unconfirmed(best, outcome.question, outcome.tries)

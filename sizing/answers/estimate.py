@@ -1,0 +1,67 @@
+"""What answers a question: the search, a simulation that confirms it, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sizing.answers import advice
+from sizing.answers.answer import Answer, Order, Outcome, preference
+from sizing.answers.search import search
+from sizing.question.question import Question, load_data
+from sizing.specs.data import Data
+
+
+def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
+    """The answers to a question, confirmed by simulation where `simulated`, with what would help.
+
+    `relaxed` looks for the limit that takes fewer GPUs. Where separate pools are asked for, what they take for the same
+    stands in `separate_pools`.
+
+    >>> from sizing import ask
+    >>> outcome = estimate(ask("chat", gpu="h100-sxm"))
+    >>> outcome.best.gpus, outcome.verified
+    (10, True)
+    """
+    data = data or load_data()
+    whole = question.with_(pools=None)
+    outcome = answer(whole, data, simulated=simulated)
+    feasible = outcome.answer is not None
+    return replace(
+        outcome,
+        relaxation=advice.relaxation(outcome, data, simulated=simulated) if feasible and relaxed else None,
+        suggestions=() if feasible else advice.suggestions(outcome, data, simulated=simulated),
+        predicted=_predicted(outcome, whole, data, simulated) if question.target.pessimistic else None,
+        separate_pools=answer(question, data, simulated=simulated) if question.space.pools is not None else None,
+    )
+
+
+def answer(question: Question, data: Data, *, simulated: bool = True, order: Order = preference) -> Outcome:
+    """The answers to a question in `order`, the first confirmed by simulation where `simulated`.
+
+    They are of separate pools where the question asks for these.
+    """
+    if question.space.pools is None:
+        outcome = search(question, data)
+    else:
+        from sizing.answers import pools  # loaded where they are asked for
+
+        outcome = pools.search(question, data)
+    if order is not preference:
+        ranked = sorted(outcome.answers, key=lambda found: order(found, outcome.question))
+        outcome = replace(outcome, answers=tuple(ranked))
+    return confirmed(outcome, data, order=order) if simulated else outcome
+
+
+def confirmed(outcome: Outcome, data: Data, *, order: Order = preference) -> Outcome:
+    """An outcome as a simulation leaves it."""
+    from sizing.answers.verify import verify  # what is not simulated need not load the simulator
+
+    return verify(outcome, data, order=order)
+
+
+def _predicted(cautious: Outcome, question: Question, data: Data, simulated: bool) -> Answer | None:
+    """The answer without caution; a size found with caution keeps the limits without it too."""
+    plain = question.with_(pessimistic=(), pessimistic_load=None)
+    answers = (answer(plain, data, simulated=simulated).answer, cautious.answer)
+    found = [each for each in answers if each is not None]
+    return min(found, key=lambda each: preference(each, plain), default=None)
