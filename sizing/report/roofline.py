@@ -414,7 +414,7 @@ def figure(record: RooflineReport) -> Figure:
         marks = tuple(Mark(*place, size) for place, size in zip(places, sizes, strict=True))
         return Series(name, marks, names.index(name), hollow=phase == PREFILL, look="growing")
 
-    found = tuple(series(*key) for key in shown)
+    found = tuple(series(*key) for key in sorted(shown, key=lambda key: names.index(key[0])))
     ends = [mark.x for each in found for mark in each.marks] + [roof.ridge_flops_per_byte for roof in record.roofs]
     low, high = min(ends) / ROOM, max(ends) * ROOM
     roofs = [
