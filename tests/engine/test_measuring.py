@@ -196,7 +196,7 @@ def test_offline_work_keeps_every_slot_full_and_no_more() -> None:
     """Prompts in prefill hold slots too; what is simulated is a load that never ends, at the rate that is answered."""
     request = ask(real_model("gpt-oss-20b"), isl=1500, osl=300, mode="offline", serving={"tp": 1})
     checked = verify.verify(search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data()), data())
-    best = checked.outcome.best
+    best = checked.best
     assert checked.passed and checked.tries == 1 and best is not None and best.run is not None
     assert best.pool.point.running == pytest.approx(best.pool.load.slots, rel=0.03)
     assert best.run.batch_max <= best.pool.load.slots
