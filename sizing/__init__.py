@@ -2,8 +2,8 @@
 
     >>> import sizing
     >>> question = sizing.ask("chat", gpu="h100-sxm")
-    >>> question.service.model.name
-    'meta-llama/Llama-3.1-70B'
+    >>> sizing.estimate(question).best.gpus
+    10
 
 `ask` makes a question of what the command line's options say, `ask_layout` one of a single layout; the other names of PUBLIC
 answer it. They print nothing, and what they return is data.
@@ -27,8 +27,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sizing.answers.compare import compare as compare
     from sizing.answers.curve import curve as curve
     from sizing.answers.deployment import memory as memory
+    from sizing.answers.estimate import estimate as estimate
     from sizing.answers.lines import Grid as Grid
     from sizing.answers.lines import Layouts as Layouts
     from sizing.answers.scenario import Driving as Driving
@@ -47,6 +49,8 @@ __version__ = "0.1.0"
 PUBLIC = {
     "ask": "question.ask",
     "ask_layout": "question.ask",
+    "estimate": "answers.estimate",
+    "compare": "answers.compare",
     "memory": "answers.deployment",
     "scenario": "answers.scenario",
     "Driving": "answers.scenario",

@@ -223,3 +223,40 @@ def test_the_command_line_starts_without_the_heavy_packages(heavy: str) -> None:
     code = f"import sys, {_command_line()}; sys.exit({heavy!r} in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT.parent, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr or f"{heavy} is imported"
+
+
+LAYOUT = ["-m", "llama-3.1-8b", "-g", "h100-sxm"]
+CHAT = ["chat", "-g", "h100-sxm", "--no-verify"]
+SIMULATOR, POOLS = "sizing.engine", "sizing.answers.pools"
+MONEY = ("sizing.planning.plan", "sizing.planning.bill")
+NOT_LOADED = {
+    "estimate": (["estimate", *CHAT], (SIMULATOR, POOLS, *MONEY, "sizing.evidence", "sizing.specs.facts")),
+    "compare": (["compare", *CHAT], (SIMULATOR, POOLS, *MONEY, "sizing.evidence", "sizing.specs.facts")),
+    "sweep": (["sweep", *CHAT[:3], "--vary", "rps=1"], (SIMULATOR, POOLS, *MONEY, "sizing.evidence")),
+    "plan": (["plan", *CHAT], (SIMULATOR, POOLS, "sizing.planning.bill", "sizing.evidence")),
+    "cost": (["cost", *CHAT], (SIMULATOR, POOLS, "sizing.planning.plan", "sizing.evidence")),
+    "curve": (["curve", *CHAT, "--concurrency", "1,8"], (POOLS, "sizing.engine.transfer", "sizing.answers.pool_lines")),
+    "simulate": (["simulate", *CHAT[:3], "--rps", "1", "--requests", "5"], (POOLS, "sizing.engine.transfer", *MONEY)),
+    "ticks": (
+        ["simulate", "--ticks", "--requests", "5"],
+        ("sizing.replica", "sizing.answers", "sizing.catalog.models"),
+    ),
+    "memory": (["memory", *LAYOUT], (SIMULATOR, POOLS, "sizing.answers.search", *MONEY)),
+    "step": (["step", *LAYOUT, "--prefill", "100"], (SIMULATOR, POOLS, *MONEY)),
+    "roofline": (["roofline", *LAYOUT], (SIMULATOR, POOLS, "sizing.answers.search", *MONEY)),
+    "gpus": (["gpus"], ("sizing.question.ask", "sizing.replica", "sizing.answers", "numpy")),
+    "explain": (["explain"], ("sizing.question.ask", "sizing.replica", "sizing.answers", "numpy")),
+}
+
+
+@pytest.mark.parametrize("command", NOT_LOADED)
+def test_a_command_loads_nothing_that_it_does_not_use(command: str) -> None:
+    arguments, unused = NOT_LOADED[command]
+    code = (
+        "import io, sys; from sizing.cli.main import run; out, sys.stdout = sys.stdout, io.StringIO(); "
+        f"run({arguments!r}); print(*sys.modules, file=out)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT.parent, check=True, capture_output=True, text=True)
+    loaded = done.stdout.split()
+    never = ("rich", "jinja2", "matplotlib", *(f"sizing.cli.{name}" for name in ("whatif", "validate", "report")))
+    assert [name for name in (*unused, *never) if name in loaded] == []

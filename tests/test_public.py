@@ -56,6 +56,18 @@ def test_a_question_travels_and_is_asked_from_many_threads() -> None:
     assert all(other == question for other in others)
 
 
+def test_an_answer_travels_and_is_found_in_many_threads() -> None:
+    question = sizing.ask("chat", gpu="h100-sxm", rps=2)
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda _: sizing.estimate(question, simulated=False), range(4)))
+    assert {outcome.best.gpus for outcome in found if outcome.best is not None} == {found[0].best.gpus}
+    assert pickle.loads(pickle.dumps(found[0])).best.gpus == found[0].best.gpus
+
+
+def test_the_package_s_own_example_holds() -> None:
+    assert doctest.testmod(sizing).failed == 0
+
+
 def test_all_faults_come_at_once() -> None:
     with pytest.raises(sizing.InputError) as caught:
         sizing.ask("chat", gpu="h100-smx", precision="fp3", headroom="lots")

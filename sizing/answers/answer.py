@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from sizing.model.service import Phase
 from sizing.question.question import Question
-from sizing.replica.batching import Point
 from sizing.replica.capacity import Capacity
+from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
 from sizing.specs.bands import AS_PREDICTED, Edge

@@ -7,16 +7,27 @@ from functools import partial
 
 from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key
 from sizing.answers.estimate import answer
-from sizing.question.question import Question
+from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
 from sizing.specs.workload import Objective
 
 
 def compare(
-    question: Question, data: Data, *, simulated: bool = True, each: Each = map, progress: Progress | None = None
+    question: Question,
+    data: Data | None = None,
+    *,
+    simulated: bool = True,
+    each: Each = map,
+    progress: Progress | None = None,
 ) -> list[Outcome]:
-    """What is found of every candidate, each with its first answer alone."""
-    candidates = candidates_of(question)
+    """What is found of every candidate, each with its first answer alone.
+
+    >>> from sizing import ask
+    >>> found = compare(ask("chat", gpu=["h100-sxm", "h200-sxm"]), simulated=False)
+    >>> [(outcome.question.space.gpu_types[0].id, outcome.best.gpus) for outcome in found]
+    [('h100-sxm', 10), ('h200-sxm', 8)]
+    """
+    data, candidates = data or load_data(), candidates_of(question)
     found = []
     for outcome in each(partial(_first, data=data, simulated=simulated), candidates):
         found.append(outcome)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from sizing.model.extras import Cached, Extras
-from sizing.replica.batching import Point
 from sizing.replica.capacity import Capacity, points_of
+from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica, fitting, with_extras
 from sizing.replica.timing import timed
 from sizing.specs.data import Data

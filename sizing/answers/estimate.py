@@ -7,16 +7,22 @@ from dataclasses import replace
 from sizing.answers import advice
 from sizing.answers.answer import Answer, Order, Outcome, preference
 from sizing.answers.search import search
-from sizing.question.question import Question
+from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
 
 
-def estimate(question: Question, data: Data, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
+def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
     """The answers to a question, confirmed by simulation where `simulated`, with what would help.
 
     `relaxed` looks for the limit that takes fewer GPUs. Where separate pools are asked for, what they take for the same
     stands in `separate_pools`.
+
+    >>> from sizing import ask
+    >>> outcome = estimate(ask("chat", gpu="h100-sxm"))
+    >>> outcome.best.gpus, outcome.verified
+    (10, True)
     """
+    data = data or load_data()
     whole = question.with_(pools=None)
     outcome = answer(whole, data, simulated=simulated)
     feasible = outcome.answer is not None

@@ -11,8 +11,8 @@ from sizing.answers import counts
 from sizing.answers.answer import Answer, Outcome, Pool, preference
 from sizing.answers.counts import Reply, Trial
 from sizing.question.question import Question
-from sizing.replica.batching import Point
 from sizing.replica.capacity import Capacity, edge_of, most_of, point_at_rate, points_of, solo_over
+from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand

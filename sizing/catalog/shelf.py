@@ -20,7 +20,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sizing.catalog.files import DataFile, SpecT, data_folder, read_yaml, validate
 from sizing.catalog.paths import expanded
 from sizing.specs.errors import Fault, InputError, nearest
-from sizing.specs.facts import Topic
 from sizing.specs.values import OneFile
 
 T_co = TypeVar("T_co", covariant=True)
@@ -86,9 +85,6 @@ class Shelf(Generic[SpecT]):
         """Reduce a name to what counts in a comparison."""
         dropped = "-" if self.dots_matter else "-."
         return hyphenated(name).translate(str.maketrans("", "", dropped))
-
-
-TOPICS = Shelf(Topic, "topic", "workloads", "topics", "llmsize explain")
 
 
 @cache

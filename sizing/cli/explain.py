@@ -14,7 +14,8 @@ def command(
     topic: Annotated[str | None, typer.Argument(help="A topic; all are listed without it.")] = None, **values: Any
 ) -> None:
     """Explain an optimisation: what it does, its formula and sources, when it helps and when it does not."""
-    from sizing.catalog.shelf import TOPICS, named
+    from sizing.catalog.shelf import named
+    from sizing.catalog.topics import TOPICS
     from sizing.cli.output import chosen_format, write
     from sizing.question.values import Part, check
     from sizing.report.listings import Listing, TopicReport, document_of_list, document_of_topic

@@ -5,42 +5,29 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sizing import __version__
-from sizing.cli import (
-    compare,
-    cost,
-    curve,
-    estimate,
-    explain,
-    listings,
-    memory,
-    plan,
-    report,
-    roofline,
-    simulate,
-    step,
-    sweep,
-    validate,
-    whatif,
-)
 from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, flush_output
 from sizing.question.fields import DISAGGREGATE, POOLED, unpooled
 from sizing.specs.errors import Fault, InputError, nearest
 
-app = typer.Typer(
-    name="llmsize",
-    help="How many GPUs an LLM service needs, how sure that is, and what it costs.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+# The commands, in the order of help, and where each is; one that is not asked for is not loaded.
+COMMANDS = {
+    **{
+        name: f"{name}:command"
+        for name in (
+            "estimate", "plan", "cost", "memory", "step", "curve", "compare", "sweep", "roofline", "report", "simulate",
+            "whatif", "explain", "validate",
+        )
+    },
+    **{name: f"listings:{name}" for name in ("gpus", "models", "engines", "workloads")},
+}  # fmt: skip
 
 INFEASIBLE, BAD_INPUT = 1, 2
 INTERRUPTED, READER_LEFT = 130, 141  # as a shell reports SIGINT and SIGPIPE: 128 and the signal's number
@@ -52,7 +39,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
 def _common(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
@@ -61,24 +47,21 @@ def _common(
     """Size GPU deployments for LLM inference."""
 
 
-app.command("estimate")(estimate.command)
-app.command("plan")(plan.command)
-app.command("cost")(cost.command)
-app.command("memory")(memory.command)
-app.command("step")(step.command)
-app.command("curve")(curve.command)
-app.command("compare")(compare.command)
-app.command("sweep")(sweep.command)
-app.command("roofline")(roofline.command)
-app.command("report")(report.command)
-app.command("simulate")(simulate.command)
-app.command("whatif")(whatif.command)
-app.command("explain")(explain.command)
-app.command("validate")(validate.command)
-app.command("gpus")(listings.gpus)
-app.command("models")(listings.models)
-app.command("engines")(listings.engines)
-app.command("workloads")(listings.workloads)
+def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The application with some of its commands."""
+    app = typer.Typer(
+        name="llmsize",
+        help="How many GPUs an LLM service needs, how sure that is, and what it costs.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_common)
+    for name in names:
+        module, _, function = COMMANDS[name].partition(":")
+        app.command(name)(getattr(import_module(f"sizing.cli.{module}"), function))
+    return app
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -105,14 +88,13 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        command = typer.main.get_command(app)
         asked = with_values(arguments) or ["--help"]
-        known = [group.name or "" for group in app.registered_commands]
-        if not asked[0].startswith("-") and asked[0] not in known:
-            near = nearest(asked[0], known)
-            raise InputError(Fault(f"{asked[0]!r} is no command", allowed=", ".join(known), nearest=near))
-        if any(word.partition("=")[0] == DISAGGREGATE for word in asked) and asked[0] in set(known) - set(POOLED):
+        if not asked[0].startswith("-") and asked[0] not in COMMANDS:
+            near = nearest(asked[0], list(COMMANDS))
+            raise InputError(Fault(f"{asked[0]!r} is no command", allowed=", ".join(COMMANDS), nearest=near))
+        if any(word.partition("=")[0] == DISAGGREGATE for word in asked) and asked[0] in set(COMMANDS) - set(POOLED):
             raise InputError(unpooled(asked[0], DISAGGREGATE))
+        command = typer.main.get_command(application(asked[:1] if asked[0] in COMMANDS else COMMANDS))
         code = command.main(asked, prog_name="llmsize", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except typer.Exit as exit_:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from sizing.catalog import gpus, shelf, traces, workloads
+from sizing.catalog import gpus, shelf, workloads
 from sizing.catalog.paths import expanded
 from sizing.model.architecture import SIZES
 from sizing.model.extras import NOTHING, Extras
@@ -168,6 +168,8 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
         return None
     arrivals = None
     if stated.trace is not None:
+        from sizing.catalog import traces  # loaded where one is stated
+
         rows = traces.load_trace(expanded(stated.trace))
         arrivals = demand.of_trace(rows[:, 0], defaults.trace_window_s)
     offline = workload.mode == "offline"

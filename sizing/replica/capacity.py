@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sizing.model.attention.terms import Numeric
 from sizing.replica import batching
-from sizing.replica.batching import PERCENTILES, Array, Batching, Point, Points
+from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points
 from sizing.replica.replica import Replica
 from sizing.replica.step import Curves
 from sizing.replica.timing import Timed

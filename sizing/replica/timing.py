@@ -10,8 +10,8 @@ import numpy as np
 from sizing.model.extras import cached_tokens
 from sizing.replica import batching
 from sizing.replica import step as step_model
-from sizing.replica.batching import Batching
 from sizing.replica.kernels import Kernels
+from sizing.replica.points import Batching
 from sizing.replica.replica import Replica
 from sizing.replica.step import Curves
 from sizing.specs.data import Data

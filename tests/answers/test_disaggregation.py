@@ -30,7 +30,7 @@ from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.question.question import PoolSpace, SeparatePools
 from sizing.replica import batching, roofline
-from sizing.replica.batching import Batching
+from sizing.replica.points import Batching
 from sizing.specs.bands import Bands
 from sizing.specs.optimisations import Disaggregate, HandOver, PoolLayout
 from sizing.specs.workload import Serving, Workload

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import typer
 
-from sizing.cli.main import app, run
+from sizing.cli.main import application, run
 from sizing.question.fields import DISAGGREGATE, POOLED
 
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
 WITHOUT = sorted(set(COMMANDS) - set(POOLED))
 WORKLOAD = """
 model: llama-3.1-8b

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from sizing.catalog.shelf import TOPICS, named
+from sizing.catalog.shelf import named
+from sizing.catalog.topics import TOPICS
 from sizing.cli.main import run
 from sizing.question.fields import QUESTION_OPTIONS
 

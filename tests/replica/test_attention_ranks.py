@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,8 @@ def test_a_prompt_on_one_rank_is_never_faster_than_spread_over_all(tokens: int, 
     """Nor does a step with more prompts take less than one with fewer."""
     layout = Layout(dp=dp, ep=dp)
     kernels = kernels_for(OSS, H100, layout)
-    kernels.settings = kernels.settings.model_copy(update={"all2all_backend": backend})
+    changed = kernels.settings.model_copy(update={"all2all_backend": backend})
+    kernels = replace(kernels, shard=replace(kernels.shard, settings=changed))
 
     def body_s(fullest: float) -> float:
         found = exact.unevenly(lambda n: operations.body(kernels.shard, n), float(tokens), fullest, dp)

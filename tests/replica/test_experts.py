@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ BACKENDS = ("allgather", "low_latency", "high_throughput")
 
 def kernels_of(layout: Layout, gpu: str = "h100-sxm", **settings: Any) -> Kernels:
     kernels = kernels_for(V3, real_gpu(gpu), layout)
-    kernels.settings = kernels.settings.model_copy(update=settings)
-    return kernels
+    changed = kernels.settings.model_copy(update=settings)
+    return replace(kernels, shard=replace(kernels.shard, settings=changed))
 
 
 def of_layer(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from sizing.model import architecture
@@ -12,9 +14,11 @@ from sizing.model.operation import ACTIVATION_BYTES, Operation, expected_experts
 from sizing.model.precision import LINEAR
 from sizing.model.shard import Shard
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.facts import LoraFacts
 from sizing.specs.model import Model, MoeMlp
 from sizing.specs.optimisations import Lora
+
+if TYPE_CHECKING:
+    from sizing.specs.facts import LoraFacts
 
 
 def adapters(asked: Lora, facts: LoraFacts, model: Model) -> Adapters:
