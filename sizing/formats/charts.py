@@ -131,35 +131,13 @@ def _axis(x: Scale) -> Iterator[str]:
 # --- for an SVG ----------------------------------------------------------------------------------------------------------
 
 
-class Dot(NamedTuple):
-    """A point in the SVG and what is said of it."""
-
-    x: float
-    y: float
-    text: str
-    chosen: bool
-
-
-class Polyline(NamedTuple):
-    """A series in the SVG: its style's number, the corners of its line, and its points."""
-
-    name: str
-    style: int
-    corners: str
-    dots: tuple[Dot, ...]
-
-
 class Chart(NamedTuple):
-    """Everything of a figure that a template draws, in the units of its view box; ticks are places with their text."""
+    """A figure and its ticks in the units of a view box, of which a template draws series and limit."""
 
     id: str
-    title: str
-    x_name: str
-    y_name: str
+    figure: Figure
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
-    series: tuple[Polyline, ...]
-    limit: Tick | None
     width: float = WIDTH
     height: float = HEIGHT
     left: float = LEFT
@@ -170,10 +148,10 @@ class Chart(NamedTuple):
 
 def chart(figure: Figure, ident: str) -> Chart | None:
     """The geometry of a figure; None where nothing is to be drawn."""
-    marks = _marks(figure)
+    marks, limit = _marks(figure), figure.limit
     if not marks:
         return None
-    xs = [*(mark.x for mark in marks), *((figure.limit.at,) if figure.limit is not None else ())]
+    xs = [*(mark.x for mark in marks), *((limit.at,) if limit is not None else ())]
     top = max(mark.y for mark in marks)
     x, y = Scale(min(xs) / ROOM, max(xs) * ROOM), Scale(0.0, top * ROOM if top > 0 else 1.0, False)
 
@@ -183,18 +161,15 @@ def chart(figure: Figure, ident: str) -> Chart | None:
     def up(value: float) -> float:
         return round(HEIGHT - BOTTOM - y.share(value) * (HEIGHT - BOTTOM - TOP), 1)
 
-    lines = []
-    for index, series in enumerate(series for series in figure.series if series.marks):
-        dots = tuple(Dot(across(mark.x), up(mark.y), mark.text, mark.chosen) for mark in series.marks)
-        corners = " ".join(f"{dot.x:g},{dot.y:g}" for dot in dots)
-        lines.append(Polyline(series.name, index % STYLES, corners, dots))
+    def drawn(series: Series, number: int) -> Series:
+        places = tuple(mark._replace(x=across(mark.x), y=up(mark.y)) for mark in series.marks)
+        return series._replace(marks=places, style=number % STYLES)
+
+    lines = [series for series in figure.series if series.marks]
+    limit = None if limit is None else Tick(across(limit.at), limit.text)
     return Chart(
         ident,
-        figure.title,
-        figure.x_name,
-        figure.y_name,
+        figure._replace(series=tuple(map(drawn, lines, range(len(lines)))), limit=limit),
         tuple(Tick(across(value), number(value)) for value in log_ticks(x.low, x.high)),
         tuple(Tick(up(value), f"{value:,.10g}") for value in linear_ticks(y.high)),
-        tuple(lines),
-        None if figure.limit is None else Tick(across(figure.limit.at), figure.limit.text),
     )

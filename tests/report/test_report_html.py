@@ -368,15 +368,15 @@ def test_ticks_are_round_and_inside() -> None:
 def test_a_chart_places_values_on_its_axes() -> None:
     series = Series("one", (Mark(100, 0), Mark(1000, 50)))
     drawn = chart(Figure("x (ms)", "y", (series,), limit=Tick(1000.0, "limit 1 s")), "c")
-    assert drawn is not None and drawn.limit is not None
-    (first, last) = drawn.series[0].dots
+    assert drawn is not None and drawn.figure.limit is not None
+    (first, last) = drawn.figure.series[0].marks
     assert drawn.left < first.x < last.x < drawn.right
     assert first.y == drawn.bottom and drawn.top < last.y < drawn.bottom
-    assert drawn.limit.at == last.x
+    assert drawn.figure.limit.at == last.x
     # Logarithmic: the middle between 100 and 1,000 is their geometric mean.
     middle = chart(Figure("x", "y", (Series("s", (Mark(100, 1), Mark(10**2.5, 1), Mark(1000, 1))),)), "c")
     assert middle is not None
-    a, b, c = (dot.x for dot in middle.series[0].dots)
+    a, b, c = (dot.x for dot in middle.figure.series[0].marks)
     assert b - a == pytest.approx(c - b, abs=0.2)
 
 
