@@ -199,7 +199,7 @@ def figure(record: CurveRecord) -> Figure:
         f"{axis.statistic} {axis.metric.upper()} (ms)",
         PER_8,
         tuple(
-            Series(name, tuple(map(_mark, filter(_has_place, line.points))), style, line.origin == "measured")
+            Series(name, tuple(map(_mark, filter(_has_place, line.points))), style, hollow=line.origin == "measured")
             for name, style, line in zip(names, styles, lines, strict=True)
         ),
         limit=None if axis.limit_ms is None else Tick(axis.limit_ms, f"limit {milliseconds(axis.limit_ms)}"),
