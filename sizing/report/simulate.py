@@ -33,7 +33,7 @@ from sizing.report.parts.bands import ErrorBand, Predicted
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.memory import LayoutMemory, layout_memory, memory_line
 from sizing.report.parts.pools import SimulatedPools
-from sizing.report.parts.question import inputs_of_layout, labels, limits_in_ms, setup
+from sizing.report.parts.question import LimitInMs, inputs_of_layout, labels, limits_in_ms, setup
 from sizing.report.parts.requests import latencies
 from sizing.specs.bands import LATENCIES, region
 from sizing.specs.units import MILLI
@@ -186,10 +186,10 @@ def _spread(seconds: dict[str, float]) -> Spread:
     return Spread(*(seconds[key] / MILLI for key in Spread._fields)) if seconds else Spread()
 
 
-def _misses(spread: Spread, limit: dict[str, Any] | None) -> bool:
+def _misses(spread: Spread, limit: LimitInMs | None) -> bool:
     """Whether a statistic is above its limit; one without any measurement keeps it."""
-    value = None if limit is None else getattr(spread, limit["statistic"])
-    return limit is not None and value is not None and value > limit["ms"]
+    value = None if limit is None else getattr(spread, limit.statistic)
+    return limit is not None and value is not None and value > limit.ms
 
 
 def _pools(scenario: Scenario, runs: Runs) -> SimulatedPools | None:
@@ -395,7 +395,7 @@ def _answer(record: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
         yield Line(f"Unstable, latencies {NOT_CONVERGED}", style="bold")
     yield from (Line(_miss(record, run, name), style="bold") for name in run.missed)
     kept = [
-        f"{name.removesuffix('_ms').upper()} {limit['statistic']} {milliseconds(limit['ms'])}"
+        f"{name.removesuffix('_ms').upper()} {limit.statistic} {milliseconds(limit.ms)}"
         for name, limit in record.inputs["limits"].items()
         if limit is not None
     ]
@@ -412,8 +412,8 @@ def _remarks(record: SimulationReport) -> Iterator[Line]:
 
 def _miss(record: SimulationReport, run: SimulatedRun, name: str) -> str:
     limit = record.inputs["limits"][f"{name}_ms"]
-    value = getattr(getattr(run, f"{name}_ms"), limit["statistic"])
-    return f"Limit missed: {name.upper()} {limit['statistic']} {milliseconds(value)}, limit {milliseconds(limit['ms'])}"
+    value = getattr(getattr(run, f"{name}_ms"), limit.statistic)
+    return f"Limit missed: {name.upper()} {limit.statistic} {milliseconds(value)}, limit {milliseconds(limit.ms)}"
 
 
 def _use(record: SimulationReport) -> Iterator[Section]:
