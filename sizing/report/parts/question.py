@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizing.answers.resolved import Resolved
 from sizing.formats.view import Line
@@ -17,6 +17,16 @@ from sizing.replica.replica import Replica
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits
+
+
+class LimitInMs(NamedTuple):
+    """A limit on a statistic of a latency."""
+
+    statistic: str
+    ms: float
+
+
+LimitsInMs = Mapping[str, LimitInMs | None]  # by the name of the latency, `ttft_ms`; None where none is set
 
 
 def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
@@ -96,16 +106,16 @@ def habits(question: Question) -> Habits:
     return question.origin.habits or demands.habits(origin.workload.demand, origin.workload.planning, origin.defaults)
 
 
-def limits(question: Question) -> dict[str, Any]:
+def limits(question: Question) -> LimitsInMs:
     """Return the limits in ms with the statistic that they bound; null where none is set."""
     return limits_in_ms(question.target.limits)
 
 
-def limits_in_ms(limits: Limits) -> dict[str, Any]:
+def limits_in_ms(limits: Limits) -> LimitsInMs:
     """Return limits in ms with the statistic that each bounds, by latency; null where none is set."""
     found = {f"{name}_ms": getattr(limits, name) for name in ("ttft", "itl", "e2e")}
     return {
-        name: None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
+        name: None if limit is None else LimitInMs(limit.statistic, limit.seconds / MILLI)
         for name, limit in found.items()
     }
 
@@ -296,10 +306,10 @@ def steps_line(demand: dict[str, Any], *, always: bool = False) -> Line | None:
     return Line("; ".join(told), "Demand") if told else None
 
 
-def limits_in_words(limits: Mapping[str, Any]) -> str:
+def limits_in_words(limits: LimitsInMs) -> str:
     """Write the limits on latencies."""
     found = [
-        f"{name.removesuffix('_ms').upper()} {limit['statistic']} <= {milliseconds(limit['ms'])}"
+        f"{name.removesuffix('_ms').upper()} {limit.statistic} <= {milliseconds(limit.ms)}"
         for name, limit in limits.items()
         if limit is not None
     ]
