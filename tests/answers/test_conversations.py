@@ -186,12 +186,12 @@ def test_the_answer_is_consistent_with_its_own_number_of_replicas() -> None:
     """As many replicas as the demand takes with what so many find, and no fewer would do with what fewer find."""
     asking = asked(turns=8, rps=40.0)
     found = best(asking)
-    cached = found.load.kernels.extras.cached
+    cached = found.replica.service.extras.cached
     assert cached.engines == found.count > 1
     assert cached.hit == pytest.approx(reuse.share(TALK, Finding(found.count, 16)))
     assert found.capacity.amount * found.count >= 40
     fewer = with_count(found, found.count - 1, asking, load_data())
-    assert fewer.load.kernels.extras.cached.hit > cached.hit
+    assert fewer.replica.service.extras.cached.hit > cached.hit
     assert fewer.capacity.amount * fewer.count < 40
 
 
@@ -228,7 +228,7 @@ def test_prefixes_that_no_single_replica_holds_fit_where_each_has_its_part() -> 
     alone = asked(**plain)
     assert search(alone, load_data()).best is None
     together = best(asked(**plain, prefix_routing="affinity"))
-    assert together.load.kernels.extras.cached.distinct == math.ceil(400 / together.count)
+    assert together.replica.service.extras.cached.distinct == math.ceil(400 / together.count)
 
 
 # --- idle conversations -----------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_longer_thinking_never_finds_more() -> None:
         best(asked(turns=8, rps=24.0, prefix_routing="affinity", think_time=time))
         for time in ("1ms", "20s", "1min", "5min", "10h")
     ]
-    hits = [one.load.kernels.extras.cached.hit for one in found]
+    hits = [one.replica.service.extras.cached.hit for one in found]
     assert hits == sorted(hits, reverse=True)
     assert hits[0] == pytest.approx(reuse.share(TALK, Finding(block=16)))
     assert hits[-1] < 0.01
@@ -265,7 +265,7 @@ def test_no_more_is_taken_as_kept_than_the_answer_has_room_for() -> None:
     asking = asked(turns=8, rps=24.0, prefix_routing="affinity", think_time="2min")
     found = best(asking)
     alive = counts.alive(found.replica, asking.target, found.point, found.count)
-    kept = found.load.kernels.extras.cached.kept
+    kept = found.replica.service.extras.cached.kept
     assert alive is not None
     assert kept < 1
     assert kept <= alive.kept + counts.KEPT_CLOSE
