@@ -41,12 +41,12 @@ def command(
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
     from sizing.cli.estimate import to_size
-    from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
+    from sizing.cli.output import chosen_format, complain, write, write_picture
     from sizing.planning.bill import cost
     from sizing.question.ask import question_of
     from sizing.question.fields import options_of
     from sizing.question.values import Part
-    from sizing.report.cost import document, record
+    from sizing.report.cost import document, figure, record
 
     output, plot, ways = (
         Part(lambda: chosen_format(values)),
@@ -58,9 +58,7 @@ def command(
     found = record(cost(to_size(asked, values), ways.value, simulated=not values["no_verify"]))
     write(document(found), output.value)
     if plot.value is not None and found.options:
-        from sizing.report.cost import draw
-
-        write_file(plot.value, "--plot", draw(found, picture_form(plot.value)))
+        write_picture(plot.value, (figure(found),))
     elif plot.value is not None:
         complain("--plot: nothing is drawn, as nothing meets the demand")
     if not found.feasible:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
+from sizing.cli.output import chosen_format, complain, write, write_picture
 from sizing.cli.rules import broken, check_rules
 from sizing.question.fields import (
     DEMAND_OPTIONS,
@@ -128,10 +128,8 @@ def command(
 
 
 def _plot(drawn: Figure, path: Path) -> None:
-    from sizing.formats.pictures import draw
-
     if drawn.series:
-        write_file(path, "--plot", draw(drawn, picture_form(path)))
+        write_picture(path, (drawn,))
     else:
         complain("--plot: no point has both latency and throughput, so there is nothing to draw")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from sizing.formats.view import Document
+from sizing.formats.view import Document, Figure
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.units import printable
 
@@ -63,9 +63,11 @@ def write_file(path: Path, option: str, content: bytes) -> None:
     write_bytes(path, content, lambda reason: Fault(f"{str(path)!r} {reason}", field=option))
 
 
-def picture_form(path: Path) -> str:
-    """The format of a picture, by the ending of its file."""
-    return path.suffix.lower().removeprefix(".")
+def write_picture(path: Path, figures: Iterable[Figure], *, abreast: bool = False) -> None:
+    """Draw figures to the file of --plot, in the format of its ending. Raises InputError where that is impossible."""
+    from sizing.formats.pictures import draw
+
+    write_file(path, "--plot", draw(tuple(figures), path.suffix.lower().removeprefix("."), abreast=abreast))
 
 
 class OutputError(Exception):

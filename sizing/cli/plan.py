@@ -62,7 +62,7 @@ def command(
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
-    from sizing.cli.output import chosen_format, complain, picture_form, print_text, write, write_file
+    from sizing.cli.output import chosen_format, complain, print_text, write, write_picture
     from sizing.question.values import Part
 
     output, files = Part(lambda: chosen_format(values)), Part(lambda: _files(values))
@@ -80,9 +80,9 @@ def command(
     if plot is not None and found.gpus is None:
         complain(f"{plot}: not drawn, as there is no plan")
     elif plot is not None:
-        from sizing.report.plan import draw
+        from sizing.report.plan import figures
 
-        write_file(plot, "--plot", draw(found, picture_form(plot)))
+        write_picture(plot, figures(found))
     if not found.feasible:
         raise typer.Exit(1)
 

@@ -39,13 +39,13 @@ def command(
 ) -> None:
     """Show how near to the GPU's roof the operations of prefill and decode come, and from which batch on decode is compute-bound."""
     from sizing.answers.deployment import deployment
-    from sizing.cli.output import chosen_format, picture_form, write, write_file
+    from sizing.cli.output import chosen_format, write, write_picture
     from sizing.cli.rules import check_rules
     from sizing.question.ask import layout_question
     from sizing.question.fields import options_of
     from sizing.question.question import load_data
     from sizing.question.values import Part
-    from sizing.report.roofline import document, record
+    from sizing.report.roofline import document, figure, record
 
     given = {**values, "batch": batch, "context": context, "prefill": prefill, "plot": plot}
     output, asked = Part(lambda: chosen_format(values)), Part(lambda: _asked(given))
@@ -55,9 +55,7 @@ def command(
     found = record(deployment(question, load_data()), sizes)
     write(document(found), output.value)
     if picture is not None:
-        from sizing.report.plot_roofline import draw
-
-        write_file(picture, "--plot", draw(found, picture_form(picture)))
+        write_picture(picture, (figure(found),))
 
 
 def _asked(given: dict[str, Any]) -> tuple[Sizes, Path | None]:

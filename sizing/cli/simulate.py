@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
@@ -111,9 +111,9 @@ def command(
 
 def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[Targets]) -> bool:
     from sizing.answers.simulate import simulate
-    from sizing.cli.output import write
+    from sizing.cli.output import write, write_picture
     from sizing.cli.progress import Bar
-    from sizing.report.simulate import document, record
+    from sizing.report.simulate import document, figures, record
 
     scenario = scenario_of(workload, values, output, files)
     runs = simulate(scenario, Bar)
@@ -121,21 +121,16 @@ def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str
     write(document(found), output.value)
     if runs.served:
         _save_requests(files.value.rows, {name: run.requests for name, run in runs.served.items()}, "s")
-
-        def draw(suffix: str) -> bytes:
-            from sizing.report.plot_simulate import draw_runs
-
-            return draw_runs(runs.served, suffix)
-
-        _save_plot(files.value.plot, draw)
+        if files.value.plot is not None:
+            write_picture(files.value.plot, figures(runs.served))
     return found.passed
 
 
 def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[Targets]) -> bool:
     from sizing.cli import ticks
-    from sizing.cli.output import write
+    from sizing.cli.output import write, write_picture
     from sizing.question.values import Part, check
-    from sizing.report.ticks import document, record
+    from sizing.report.ticks import document, figures, record
 
     question = Part(lambda: ticks.asked(OPTIONS, workload, values))
     check(output, files, question)
@@ -143,13 +138,8 @@ def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], f
     results = ticks.run(asked)
     write(document(record(asked.inputs(), results)), output.value)
     _save_requests(files.value.rows, {name: result.requests for name, result in results.items()}, "tick")
-
-    def draw(suffix: str) -> bytes:
-        from sizing.report.plot_simulate import draw_ticks
-
-        return draw_ticks(results, suffix)
-
-    _save_plot(files.value.plot, draw)
+    if files.value.plot is not None:
+        write_picture(files.value.plot, figures(results))
     return True
 
 
@@ -161,14 +151,6 @@ def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> Non
     from sizing.report.parts.requests import requests_csv
 
     write_file(path, "--requests-out", requests_csv(runs, unit).encode())
-
-
-def _save_plot(path: Path | None, draw: Callable[[str], bytes]) -> None:
-    """Draw after the numbers are out, which do not need what draws."""
-    from sizing.cli.output import picture_form, write_file
-
-    if path is not None:
-        write_file(path, "--plot", draw(picture_form(path)))
 
 
 def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -> Scenario:

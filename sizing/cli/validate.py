@@ -40,7 +40,7 @@ def command(
     """
     import os
 
-    from sizing.cli.output import chosen_format, complain, picture_form, write, write_file
+    from sizing.cli.output import chosen_format, complain, write, write_file, write_picture
     from sizing.evidence.errors import check_columns
     from sizing.evidence.predict import predict_rows
     from sizing.question.values import Part, check, comma_separated
@@ -56,12 +56,9 @@ def command(
     write(validate.document(record), output.value)
     if targets.value.per_row is not None:
         write_file(targets.value.per_row, "--per-row", validate.per_row(compared).encode())
-    picture = targets.value.plot
-    if picture is not None:
-        from sizing.report.plot_scatter import draw, drawable
-
-        if drawable(compared):
-            write_file(picture, "--plot", draw(compared, picture_form(picture)))
+    if targets.value.plot is not None:
+        if figures := validate.figures(compared):
+            write_picture(targets.value.plot, figures, abreast=True)
         else:
             complain("--plot: no row is predicted, so there is nothing to draw")
 

@@ -13,7 +13,7 @@ ROUND = (1, 2, 5)  # times powers of ten: the numbers of an axis
 COLUMNS, ROWS = 51, 15  # of the points as text; with the axis's numbers no more than the narrowest terminal
 LABEL = 7
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-CHOSEN, LIMIT, ROOF, EMPTY = "*", ":", "=", " "
+CHOSEN, LIMIT, GUIDE, EMPTY = "*", ":", "=", " "
 WIDTH, HEIGHT = 480.0, 330.0  # of an SVG
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 14.0, 20.0, 52.0  # room for the axes' words
 ROOM = 1.08  # times the largest value, that an axis extends
@@ -57,8 +57,7 @@ def linear_ticks(high: float) -> list[float]:
 
 
 def _marks(figure: Figure) -> list[Mark]:
-    over = (figure.roof,) if figure.roof is not None else ()
-    return [mark for series in (*figure.series, *over) for mark in series.marks]
+    return [mark for series in (*figure.series, *figure.guides) for mark in series.marks]
 
 
 # --- as text -------------------------------------------------------------------------------------------------------------
@@ -74,7 +73,7 @@ def plotted(figure: Figure) -> Iterator[str]:
         return
     x = _span([*(mark.x for mark in marks), *((figure.limit.at,) if figure.limit is not None else ())])
     ys = [mark.y for mark in marks]
-    y = _span(ys) if figure.logarithmic else Scale(0.0, max(ys) or 1.0, False)
+    y = _span(ys) if "y" in figure.logarithmic else Scale(0.0, max(ys) or 1.0, False)
     cells = [[EMPTY] * COLUMNS for _ in range(ROWS)]
     if figure.limit is not None:
         for row in cells:
@@ -94,14 +93,16 @@ def plotted(figure: Figure) -> Iterator[str]:
 
 def legend(figure: Figure) -> str:
     """Write what the letters of `plotted` are."""
-    told = [f"{letter} {series.name}" for letter, series in _lettered(figure)]
+    told = list(dict.fromkeys(f"{letter} {series.name}" for letter, series in _lettered(figure)))
     told += [f"{CHOSEN} chosen"] * any(mark.chosen for mark in _marks(figure))
     return "; ".join(told + [f"{LIMIT} limit"] * (figure.limit is not None))
 
 
 def _lettered(figure: Figure) -> list[tuple[str, Series]]:
-    roof = [(ROOF, figure.roof)] if figure.roof is not None else []
-    return [*zip(LETTERS, figure.series, strict=False), *roof]
+    """The series by letter, those of one name by the same, then the guides."""
+    letters = dict(zip(dict.fromkeys(series.name for series in figure.series), LETTERS, strict=False))
+    named = [(letters[series.name], series) for series in figure.series if series.name in letters]
+    return named + [(GUIDE, guide) for guide in figure.guides]
 
 
 def _span(values: Sequence[float]) -> Scale:

@@ -1,6 +1,6 @@
-"""Pictures as svg, png or pdf: a figure of the view model drawn by `draw`, and what other pictures share.
+"""Figures of the view model as svg, png or pdf. Matplotlib is loaded when something is drawn.
 
-Matplotlib is loaded when something is drawn.
+Series differ without their colours too: by marker or dashes, states of bars by lightness and hatching.
 """
 
 from __future__ import annotations
@@ -13,118 +13,98 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from sizing.formats.view import Figure as Described
-from sizing.formats.view import Mark, Series
+from sizing.formats.view import Bars, Figure, Mark, Series, Tick
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import printable
 
 if TYPE_CHECKING:
+    import matplotlib.figure
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axis import Axis
 
-# Okabe and Ito, Color Universal Design (https://jfly.uni-koeln.de/color), with a light grey.
-BLACK, BLUE, GREEN, VERMILLION, ORANGE, PALE = "#000000", "#0072B2", "#009E73", "#D55E00", "#E69F00", "#F2F2F2"
-SKY, PURPLE, GREY = "#56B4E9", "#CC79A7", "#595959"  # the rest of their colours, and a grey for text
-COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+# Okabe and Ito, Color Universal Design (https://jfly.uni-koeln.de/color), with greys for rings, grid and what is empty.
+BLACK, BLUE, ORANGE = "#000000", "#0072B2", "#E69F00"
+COLOURS = (BLUE, "#D55E00", "#009E73", "#CC79A7", ORANGE, "#56B4E9", BLACK)
+GREY, LIGHT, PALE = "#595959", "#E6E6E6", "#F2F2F2"
 # As many as make no common cycle with the colours: 77 pairs differ, and in greyscale the markers do.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "*")
-SOLID, BROKEN = ("-", "-."), ("--", ":")  # lines of what is predicted, and of what was measured
+SOLID, BROKEN = ("-", "-."), ("--", ":")  # lines through filled markers, and through hollow ones
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # of lines without markers; 35 pairs differ
+STATES = ((BLUE, "////"), (ORANGE, ""), (PALE, ""))  # colours and hatches of bars
 DARKER = 0.6  # the lightest of the colours, times this, stands out from white by 4.5 to 1
 DPI = 120
+WIDTH_INCHES, HEIGHT_INCHES = 10.0, 5.8  # of a figure alone
+STACKED_INCHES, WIDER_INCHES, ABREAST_INCHES, TITLE_INCHES = 2.5, 2.0, 3.6, 0.8  # of several
+ROW_INCHES, LEAST_INCHES, MOST_INCHES = 0.35, 1.0, 12.0  # of rows of bars
+LEGEND_INCHES = 0.21  # a line of it
+TITLE_CHARACTERS, LEGEND_CHARACTERS = 105, 40
+ROOM_X, ROOM_Y = 1.18, 0.09  # times the outermost points, and share of their span, that the axes extend
+DECADE = 250.0  # pixels of a decade that is numbered at 2 and 5 too
+LARGEST_POINT, LEAST_POINT, GROWTH = 8.0, 2.0, 6.0  # markers in points, and square points that they grow by
 NO_MATPLOTLIB = Fault(
     "needs matplotlib, which is not installed", field="--plot", allowed="after pip install 'llmsize[plot]'"
 )
 
 
-def figure(width_inches: float, heights_inches: Sequence[float]) -> tuple[Figure, list[Axes]]:
-    """Return a figure with axes of the given heights one below the other. Raises InputError without matplotlib."""
-    titles_inches = 0.8 * len(heights_inches)
-    drawn = _empty(width_inches, sum(heights_inches) + titles_inches)
-    axes = drawn.subplots(len(heights_inches), 1, squeeze=False, height_ratios=list(heights_inches))
-    return drawn, [row[0] for row in axes]
-
-
-def panels(count: int, inches: float) -> tuple[Figure, list[Axes]]:
-    """Return a figure with so many square axes side by side. Raises InputError without matplotlib."""
-    drawn = _empty(inches * count, inches)
-    return drawn, list(drawn.subplots(1, count, squeeze=False)[0])
-
-
-def _empty(width_inches: float, height_inches: float) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        absent = isinstance(error, ModuleNotFoundError) and find_spec("matplotlib") is None
-        raise InputError(NO_MATPLOTLIB if absent else _broken(error)) from None
-    return Figure(figsize=(width_inches, height_inches), layout="constrained")
-
-
-def _broken(error: ImportError) -> Fault:
-    """Return the fault of a matplotlib that is there but cannot be loaded."""
-    return Fault(f"needs matplotlib, which cannot be loaded: {printable(str(error))}", field="--plot")
-
-
 class Style(NamedTuple):
-    """How one line is told from others: by colour, by marker and by line style."""
+    """How a series is told from others: by colour, by marker and the line through it, by dashes without markers."""
 
     colour: str
     marker: str
     line: str
-    hollow: bool
+    dashes: str | tuple[int, tuple[int, ...]]
+    face: str
 
     def text(self) -> str:
-        """Return a darker shade of the colour, in which small text is legible on white."""
+        """The colour, darkened until small text is legible on white."""
         return "#" + "".join(f"{round(int(self.colour[at : at + 2], 16) * DARKER):02X}" for at in (1, 3, 5))
 
 
-def style(number: int, *, measured: bool = False) -> Style:
-    """Return the style of the line of a number, from 0; one that was measured is broken, its markers hollow."""
-    lines = BROKEN if measured else SOLID
-    around = number // len(COLOURS)
-    return Style(
-        COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], lines[around % len(lines)], hollow=measured
-    )
+def style(number: int, *, hollow: bool = False, black: bool = False) -> Style:
+    """The style of the series of a number, from 0."""
+    lines, colour = BROKEN if hollow else SOLID, BLACK if black else COLOURS[number % len(COLOURS)]
+    line = lines[number // len(COLOURS) % len(lines)]
+    face = "white" if hollow else colour
+    return Style(colour, MARKERS[number % len(MARKERS)], line, DASHES[number % len(DASHES)], face)
 
 
-def limit_line(axis: Axes, at: float, label: str) -> None:
-    """Draw a limit on the x axis as a dashed vertical line, its label along it at the bottom."""
-    axis.axvline(at, color=BLACK, linewidth=1.1, linestyle=(0, (4, 3)), zorder=1.5, gid="limit")
-    axis.annotate(
-        label,
-        (at, 0.02),
-        xycoords=("data", "axes fraction"),
-        xytext=(3, 0),
-        textcoords="offset points",
-        rotation=90,
-        fontsize="small",
-        color=BLACK,
-        va="bottom",
-        ha="left",
-    )
+def draw(figures: Sequence[Figure], form: str, *, abreast: bool = False) -> bytes:
+    """Draw figures as svg, png or pdf: one below the other, or `abreast` with the legend of the last.
+
+    Raises InputError without matplotlib.
+    """
+    heights = [_inches(figure, alone=len(figures) == 1) for figure in figures]
+    if abreast:
+        drawn = _empty(ABREAST_INCHES * len(figures) + WIDER_INCHES, ABREAST_INCHES)
+        axes = drawn.subplots(1, len(figures), squeeze=False)[0]
+    else:
+        width = WIDTH_INCHES + (WIDER_INCHES if len(figures) > 1 else 0.0)
+        drawn = _empty(width, sum(heights) + TITLE_INCHES * len(figures))
+        axes = drawn.subplots(len(figures), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axis, figure in zip(axes, figures, strict=True):
+        _panel(axis, figure, legend=not abreast or figure is figures[-1])
+    return rendered(drawn, form)
 
 
-def log_ticks(axis: Axes) -> None:
-    """Number a logarithmic x axis as people write numbers, at 1, 2 and 5 of each decade."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())
+def _inches(figure: Figure, *, alone: bool) -> float:
+    if figure.bars:
+        return min(MOST_INCHES, max(LEAST_INCHES, len(figure.bars[0].rows) * ROW_INCHES))
+    listed = sum(_wrapped(series.name, LEGEND_CHARACTERS).count("\n") + 1 for series in figure.series + figure.guides)
+    return max(HEIGHT_INCHES, listed * LEGEND_INCHES) if alone else STACKED_INCHES
 
 
-def words(text: str) -> str:
-    """Return text as a picture takes it: nothing that has no shape, and no dollar that would begin a formula."""
-    return printable(text).replace("$", r"\$")
+def _empty(width_inches: float, height_inches: float) -> matplotlib.figure.Figure:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        absent = isinstance(error, ModuleNotFoundError) and find_spec("matplotlib") is None
+        broken = Fault(f"needs matplotlib, which cannot be loaded: {printable(str(error))}", field="--plot")
+        raise InputError(NO_MATPLOTLIB if absent else broken) from None
+    return Figure(figsize=(width_inches, height_inches), layout="constrained")
 
 
-def title(axis: Axes, *rows: str) -> None:
-    """Write a title over the left end of the axes, one row below the other."""
-    axis.set_title("\n".join(rows), loc="left", fontsize="medium")
-
-
-def rendered(drawn: Figure, form: str) -> bytes:
-    """Return a figure as svg, png or pdf; equal figures give equal bytes, so they carry no date."""
+def rendered(drawn: matplotlib.figure.Figure, form: str) -> bytes:
+    """The bytes of a picture; equal pictures give equal bytes, so they carry no date."""
     from matplotlib import rc_context
 
     metadata: dict[str, None] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
@@ -134,129 +114,175 @@ def rendered(drawn: Figure, form: str) -> bytes:
     return out.getvalue()
 
 
-# --- a figure of the view model ------------------------------------------------------------------------------------------
-
-WIDTH_INCHES, HEIGHT_INCHES = 10.0, 5.8
-TITLE_CHARACTERS, LEGEND_CHARACTERS = 100, 40
-ROOM_X, ROOM_Y = 1.18, 1.09  # times the outermost points, that the axes extend
-# What a label and a point take up, in shares of the axes' width and height; where another has the room, a label is left out.
-LABEL_WIDTH, CHARACTER_WIDTH, LABEL_HEIGHT, POINT = 0.004, 0.0082, 0.026, 0.011
-PIECE, THIN = 0.008, 0.002  # of a line's segments
-LIMIT_WIDTH, LIMIT_HEIGHT = 0.022, 0.2  # of the words beside the limit
-OFFSETS = ((0.009, -0.030), (-0.009, 0.030), (0.009, 0.030), (-0.009, -0.030))  # of a label, first choice first
-
-Place = tuple[float, float]  # in shares of the axes' width and height
-
-
-def draw(described: Described, form: str) -> bytes:
-    """Draw series with at least one mark as svg, png or pdf, y from 0. Raises InputError without matplotlib."""
-    drawn, (axis,) = figure(WIDTH_INCHES, [HEIGHT_INCHES])
-    limit, marks = described.limit, [mark for series in described.series for mark in series.marks]
-    xs = [mark.x for mark in marks] + ([limit.at] if limit is not None else [])
-    low, high, top = min(xs) / ROOM_X, max(xs) * ROOM_X, max(mark.y for mark in marks) * ROOM_Y
-
-    def place(mark: Mark) -> Place:
-        return math.log(mark.x / low) / math.log(high / low), mark.y / top
-
-    styled = []
-    for number, series in enumerate(described.series):
-        kind = style(number if series.style is None else series.style, measured=series.measured)
-        if series.marks:
-            axis.plot(
-                *_coordinates(series.marks), color=kind.colour, marker=kind.marker, linestyle=kind.line, markersize=5.0,
-                markerfacecolor="white" if kind.hollow else kind.colour, markeredgecolor=kind.colour, linewidth=1.3,
-                label=_wrapped(series.name, LEGEND_CHARACTERS), gid=f"line-{number}", zorder=2,
-            )  # fmt: skip
-            styled.append((series, kind, [place(mark) for mark in series.marks]))
-    if ringed := [mark for mark in marks if mark.ringed]:
-        axis.plot(
-            *_coordinates(ringed), linestyle="none", marker="o", markersize=11, markerfacecolor="none",
-            markeredgecolor=GREY, markeredgewidth=0.8, label=described.ringed, gid="pareto", zorder=2.5,
-        )  # fmt: skip
-    if chosen := [mark for mark in marks if mark.chosen]:
-        axis.plot(
-            *_coordinates(chosen), linestyle="none", marker="*", markersize=19, markerfacecolor="#FFFFFF",
-            markeredgecolor=BLACK, markeredgewidth=1.2, label=described.chosen, gid="chosen", zorder=1.8,
-        )  # fmt: skip
-    across = None
-    if limit is not None:
-        limit_line(axis, limit.at, limit.text)
-        across = place(Mark(limit.at, 0.0))[0]
-    for text, (left, middle), colour in _labels(styled, across):
-        axis.annotate(
-            text,
-            (left, middle),
-            xycoords="axes fraction",
-            fontsize="x-small",
-            color=colour,
-            va="center",
-            ha="left",
-            zorder=3,
-        )
-    log_ticks(axis)
-    axis.set(xlim=(low, high), ylim=(0, top), xlabel=described.x_name, ylabel=described.y_name)
-    title(axis, *(_wrapped(row, TITLE_CHARACTERS) for row in described.title.splitlines()))
-    axis.grid(True, which="major", color="0.9", linewidth=0.6)
+def _panel(axis: Axes, figure: Figure, *, legend: bool) -> None:
+    styled = _content(axis, figure)
+    handles, names = axis.get_legend_handles_labels()
+    if figure.right is not None:
+        right = axis.twinx()
+        _content(right, figure.right)
+        handles, names = [*handles, *right.get_lines()], [*names, *(series.name for series in figure.right.series)]
+        right.spines.top.set_visible(False)
+    for text, at, colour in _labels(axis, styled, figure.limit):
+        axis.annotate(text, at, xycoords="axes fraction", fontsize="x-small", color=colour, va="center", zorder=3)
+    axis.set_title(_wrapped(figure.title, TITLE_CHARACTERS), loc="left", fontsize="medium")
+    if not figure.bars:
+        axis.grid(which="major", color=LIGHT, linewidth=0.6)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize="small")
-    return rendered(drawn, form)
+    if legend and names:
+        place = (1.01 if figure.right is None else 1.08, 1.0)
+        axis.legend(handles, names, loc="upper left", bbox_to_anchor=place, frameon=False, fontsize="small")
 
 
-def _wrapped(text: str, characters: int) -> str:
-    return "\n".join(textwrap.wrap(words(text), characters))
+def _content(axis: Axes, figure: Figure) -> list[tuple[Series, Style]]:
+    """Draw all of a figure over scaled axes, and say in which style each series is."""
+    numbered = [
+        (number if series.style is None else series.style, series) for number, series in enumerate(figure.series)
+    ]
+    styled = [(series, style(number, hollow=series.hollow)) for number, series in numbered]
+    styled += [(guide, style(number, hollow=guide.hollow, black=True)) for number, guide in enumerate(figure.guides)]
+    named = {""}
+    for number, (series, kind) in enumerate(styled):
+        label = "_" if series.name in named else _wrapped(series.name, LEGEND_CHARACTERS)
+        named.add(series.name)
+        _series(axis, series, kind, label, f"line-{number}")
+    _bars(axis, figure.bars)
+    marks = [mark for series in figure.series for mark in series.marks]
+    ringed, chosen = [mark for mark in marks if mark.ringed], [mark for mark in marks if mark.chosen]
+    for found, shape, size, colour, name, ident in (
+        (ringed, "o", 11, GREY, figure.ringed, "pareto"),
+        (chosen, "*", 19, BLACK, figure.chosen, "chosen"),
+    ):
+        if found:
+            axis.plot(*_coordinates(found), shape, ms=size, mfc="none", mec=colour, label=words(name), gid=ident)
+    _scale(axis, figure)
+    if figure.limit is not None:
+        axis.axvline(figure.limit.at, color=BLACK, linewidth=1.1, linestyle=(0, (4, 3)), zorder=1.5, gid="limit")
+        place, plain = (figure.limit.at, 0.02), {"facecolor": "white", "edgecolor": "none", "pad": 0}
+        along = axis.annotate(words(figure.limit.text), place, (3, 0), ("data", "axes fraction"), "offset points")
+        along.set(rotation=90, va="bottom", fontsize="small", bbox=plain)
+    return styled
+
+
+def _series(axis: Axes, series: Series, kind: Style, label: str, ident: str) -> None:
+    xs, ys = _coordinates(series.marks)
+    look, bare = series.look, series.look in ("line", "steps", "area")
+    size = max(LEAST_POINT, min(LARGEST_POINT, 24 / math.sqrt(len(xs) or 1))) if look == "points" else 5.0
+    lines = {"marked": kind.line, "growing": kind.line, "points": "none"}
+    axis.plot(
+        xs, ys, color=kind.colour, marker="" if bare else kind.marker, markersize=size, markerfacecolor=kind.face,
+        markeredgecolor=kind.colour, linestyle=lines.get(look, kind.dashes), linewidth=0.7 if look == "growing" else 1.4,
+        drawstyle="steps-post" if look in ("steps", "area") else "default", label=label, gid=ident,
+        zorder=1.5 if kind.colour == BLACK else 2,
+    )  # fmt: skip
+    if look == "growing":
+        areas = [25 + GROWTH * index for index in range(len(xs))]
+        axis.scatter(xs, ys, areas, facecolors=kind.face, edgecolors=kind.colour, marker=kind.marker, zorder=2.2)
+    elif look == "area":
+        axis.fill_between(xs, ys, step="post", color=kind.colour, alpha=0.35, linewidth=0, zorder=1)
 
 
 def _coordinates(marks: Sequence[Mark]) -> tuple[list[float], list[float]]:
     return [mark.x for mark in marks], [mark.y for mark in marks]
 
 
-class _Box(NamedTuple):
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-    def meets(self, other: _Box) -> bool:
-        return (
-            self.left < other.right and other.left < self.right and self.bottom < other.top and other.bottom < self.top
-        )
+def _bars(axis: Axes, bars: Sequence[Bars]) -> None:
+    """Rows of bars, the first at the top."""
+    for state, (colour, hatch) in zip(bars, STATES, strict=False):
+        for row, spans in enumerate(state.rows):
+            drawn = axis.broken_barh(spans, (row + 0.6, 0.8), facecolor=colour, label="_" if row else state.name)
+            if state.edged:
+                drawn.set(edgecolor=BLACK, linewidth=0.4, hatch=hatch)
 
 
-def _labels(
-    styled: Sequence[tuple[Series, Style, list[Place]]], limit: float | None
-) -> Iterator[tuple[str, Place, str]]:
-    """Yield the marks' labels where they have room: the chosen first, then the ends of lines, then the others."""
-    taken = [box for _, _, places in styled for box in _obstacles(places)]
-    if limit is not None:
-        taken += [_Box(limit - THIN, 0.0, limit + THIN, 1.0), _Box(limit, 0.0, limit + LIMIT_WIDTH, LIMIT_HEIGHT)]
+def _scale(axis: Axes, figure: Figure) -> None:
+    """Scale both axes to the figure and number them as people write numbers."""
+    axis.set(xlabel=figure.x_name, ylabel=figure.y_name, **{f"{name}scale": "log" for name in figure.logarithmic})
+    axis.margins(x=0.0, y=ROOM_Y)
+    xs = [mark.x for series in figure.series + figure.guides for mark in series.marks]
+    xs += [figure.limit.at] if figure.limit is not None else []
+    if figure.span is not None or xs:
+        axis.set_xlim(figure.span or (min(xs) / ROOM_X, max(xs) * ROOM_X))
+    if "y" not in figure.logarithmic:
+        rows = len(figure.bars[0].rows) if figure.bars else 0
+        whole = rows or all(float(mark.y).is_integer() for series in figure.series for mark in series.marks)
+        axis.locator_params(axis="y", integer=bool(whole))
+        axis.set_ylim(*((rows + 0.5, 0.5) if rows else (0, figure.top)))
+    _number(axis.xaxis, *axis.get_xlim(), pixels=axis.bbox.width)
+    _number(axis.yaxis, *axis.get_ylim(), pixels=axis.bbox.height)
+    if figure.x_ticks:
+        axis.set_xticks([tick.at for tick in figure.x_ticks], [tick.text for tick in figure.x_ticks])
+
+
+def _number(axis: Axis, low: float, high: float, *, pixels: float) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    if axis.get_scale() == "log":
+        few = math.log10(high / low) * DECADE < pixels
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+        axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def words(text: str) -> str:
+    """Text as a picture takes it: nothing that has no shape, and no dollar that would begin a formula."""
+    return printable(text).replace("$", r"\$")
+
+
+def _wrapped(text: str, characters: int) -> str:
+    return "\n".join(line for row in text.splitlines() for line in textwrap.wrap(words(row), characters))
+
+
+# --- labels beside marks -------------------------------------------------------------------------------------------------
+
+# The axes are a grid of cells, of which a label, a point and the words of the limit take up some: a label is left out
+# where others have its room.
+COLUMNS, ROWS = 250, 150
+CHARACTER_CELLS, LABEL_CELLS, POINT_CELLS, LIMIT_CELLS = 2, 4, 3, (5, 30)
+PIECES = 250  # of a line's segment
+OFFSETS = ((2, -4), (-2, 4), (2, 4), (-2, -4), (-5, 8), (5, -8))  # of a label in cells, first choice first
+
+Place = tuple[float, float]
+
+
+def _labels(axis: Axes, styled: Sequence[tuple[Series, Style]], limit: Tick | None) -> Iterator[tuple[str, Place, str]]:
+    """Yield the marks' labels in shares of the axes: the chosen first, then the ends of lines, then the others."""
     found = [
-        (mark, kind, place, mark in (series.marks[0], series.marks[-1]))
-        for series, kind, places in styled
-        for mark, place in zip(series.marks, places, strict=True)
+        (not mark.chosen, mark not in (series.marks[0], series.marks[-1]), mark, kind)
+        for series, kind in styled
+        for mark in series.marks
+        if mark.label
     ]
-    for mark, kind, (x, y), _ in sorted(found, key=lambda entry: (not entry[0].chosen, not entry[3])):
-        width = LABEL_WIDTH + CHARACTER_WIDTH * len(mark.label)
+    if not found:
+        return
+    shares = axis.transData - axis.transAxes
+
+    def cell(mark: Mark) -> Place:
+        across, up = shares.transform((mark.x, mark.y))
+        return across * COLUMNS, up * ROWS
+
+    lines = [[cell(mark) for mark in series.marks] for series, _ in styled]
+    taken = {place for line in lines for x, y in line for place in _cells(x - 1, y - 1, POINT_CELLS, POINT_CELLS)}
+    if limit is not None:
+        across = cell(Mark(limit.at, 1.0))[0]
+        lines.append([(across, 0), (across, ROWS)])
+        taken |= _cells(across, 0, *LIMIT_CELLS)
+    for (x, y), (to_x, to_y) in (pair for line in lines for pair in pairwise(line)):
+        taken |= {
+            (round(x + (to_x - x) * piece / PIECES), round(y + (to_y - y) * piece / PIECES)) for piece in range(PIECES)
+        }
+    for _, _, mark, kind in sorted(found, key=lambda entry: entry[:2]):
+        width, (x, y) = 1 + CHARACTER_CELLS * len(mark.label), cell(mark)
         for right, up in OFFSETS:
-            left = x + right if right > 0 else x + right - width
-            box = _Box(left, y + up - LABEL_HEIGHT / 2, left + width, y + up + LABEL_HEIGHT / 2)
-            inside = box.left > 0 and box.right < 1 and box.bottom > 0 and box.top < 1
-            if inside and not any(box.meets(other) for other in taken):
-                taken.append(box)
-                yield mark.label, (left, y + up), kind.text()
+            left, bottom = x + right - (width if right < 0 else 0), y + up - LABEL_CELLS / 2
+            room = _cells(left, bottom, width, LABEL_CELLS)
+            inside = 0 < left < COLUMNS - width and 0 < bottom < ROWS - LABEL_CELLS
+            if inside and not room & taken:
+                taken |= room
+                yield mark.label, (left / COLUMNS, (y + up) / ROWS), kind.text()
                 break
 
 
-def _obstacles(places: Sequence[Place]) -> Iterator[_Box]:
-    """Yield what a line covers: its points, and its segments in small pieces."""
-    for x, y in places:
-        yield _around(x, y, POINT, POINT * WIDTH_INCHES / HEIGHT_INCHES)
-    for (x, y), (to_x, to_y) in pairwise(places):
-        pieces = max(1, round(max(abs(to_x - x), abs(to_y - y)) / PIECE))
-        for piece in range(1, pieces):
-            share = piece / pieces
-            yield _around(x + share * (to_x - x), y + share * (to_y - y), THIN, THIN)
-
-
-def _around(x: float, y: float, across: float, up: float) -> _Box:
-    return _Box(x - across / 2, y - up / 2, x + across / 2, y + up / 2)
+def _cells(left: float, bottom: float, width: int, height: int) -> set[tuple[int, int]]:
+    x, y = round(left), round(bottom)
+    return {(column, row) for column in range(x, x + width) for row in range(y, y + height)}

@@ -99,7 +99,7 @@ class Table(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A point of a series, x above 0: its `label` stands beside it, its `text` says what it is.
+    """A point of a series, above 0 on a logarithmic axis: its `label` stands beside it, its `text` says what it is.
 
     It is the `chosen` one, or `ringed` as one of a set that matters.
     """
@@ -113,12 +113,28 @@ class Mark(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Points of one kind in a figure. `style` is the number of its colour, by default its own; `measured` ones are hollow."""
+    """Points of one kind in a figure. `style` is the number of its colour, by default its own; `hollow` ones are dashed too.
+
+    A series is a line `marked` at its points, with markers that grow along it, a plain `line`, `steps` that last until the
+    next point, the `area` below such steps, or `points` alone. Series of one name share an entry of the legend.
+    """
 
     name: str
     marks: tuple[Mark, ...]
     style: int | None = None
-    measured: bool = False
+    hollow: bool = False
+    look: Literal["marked", "growing", "line", "steps", "area", "points"] = "marked"
+
+
+class Bars(NamedTuple):
+    """The times at which rows of a figure are in one state: (start, width) of each for rows from the top.
+
+    Where bars are few, each is `edged`, and told by a hatch too.
+    """
+
+    name: str
+    rows: tuple[tuple[tuple[float, float], ...], ...]
+    edged: bool = True
 
 
 class Tick(NamedTuple):
@@ -129,22 +145,27 @@ class Tick(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A picture of series over a logarithmic x axis; y begins at 0, or is `logarithmic` too.
+    """A picture of series over axes of which some are `logarithmic`; y begins at 0 on others, and ends at `top` if given.
 
-    `roof` is a line that none passes, `limit` the largest x that is allowed.
-
-    `chosen` and `ringed` say what marks of the kind are.
+    `guides` are black: what series are read against, such as a roof that none passes. `limit` is an x that matters, such as
+    the largest that is allowed. `chosen` and `ringed` say what marks of the kind are. The x axis shows `span`, by default
+    all points, with `x_ticks` or round numbers. `right` has its y axis on the right. `bars` are rows in place of a y axis.
     """
 
     x_name: str
     y_name: str
-    series: tuple[Series, ...]
-    roof: Series | None = None
+    series: tuple[Series, ...] = ()
+    guides: tuple[Series, ...] = ()
     limit: Tick | None = None
-    logarithmic: bool = False
+    logarithmic: Literal["", "x", "y", "xy"] = "x"
     title: str = ""
     chosen: str = "chosen"
     ringed: str = ""
+    span: tuple[float, float] | None = None
+    top: float | None = None
+    x_ticks: tuple[Tick, ...] = ()
+    right: Figure | None = None
+    bars: tuple[Bars, ...] = ()
 
 
 class Text(NamedTuple):

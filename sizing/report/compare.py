@@ -37,7 +37,17 @@ from sizing.report.parts.figures import latency, load_figures, mean_ms, throughp
 from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
-from sizing.report.parts.question import LABELS, demand, inputs, lengths, limits, limits_in_words, steps_line
+from sizing.report.parts.question import (
+    LABELS,
+    LimitInMs,
+    LimitsInMs,
+    demand,
+    inputs,
+    lengths,
+    limits,
+    limits_in_words,
+    steps_line,
+)
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective
 
@@ -255,8 +265,8 @@ def _limited(best: Answer | None, question: Question) -> Iterator[tuple[str, Lim
         if limit is None:
             yield name, None
         else:
-            value = None if best is None else mean_ms(best, name, question, limit["statistic"])
-            yield name, Limited(limit["statistic"], value, limit["ms"])
+            value = None if best is None else mean_ms(best, name, question, limit.statistic)
+            yield name, Limited(limit.statistic, value, limit.ms)
 
 
 def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
@@ -344,18 +354,18 @@ FIGURES = tuple(name for name in CompareCandidate._fields if name not in OWN_COL
 def rows(record: Compare) -> Rows:
     """Return a row for each candidate; a limited latency adds its statistic's column."""
     labels = {key: record.inputs.get(key) for key in LABELS if key != "weight_precision"}
-    at_limit = [_at_limit(name, limit["statistic"]) for name, limit in _percentiles(record)]
+    at_limit = [_at_limit(name, limit.statistic) for name, limit in _percentiles(record)]
     edges = [_edge(name, edge) for name in BANDS for edge in ("low", "high")]
     notes = Quantity("notes", of=lambda c: "; ".join(c.notes))
     in_pools = Quantity("pools", of=lambda c: None if c.pools is None else _shape(c))
     return rows_of(record.candidates, (*FIGURES, *at_limit, *edges, "limit", "reason", notes, in_pools), labels)
 
 
-def _percentiles(record: Compare) -> Iterator[tuple[str, dict[str, Any]]]:
+def _percentiles(record: Compare) -> Iterator[tuple[str, LimitInMs]]:
     """Yield the limits on other statistics than means."""
     for name in LATENCIES:
         limit = record.inputs["limits"][name]
-        if limit is not None and limit["statistic"] != "mean":
+        if limit is not None and limit.statistic != "mean":
             yield name, limit
 
 
@@ -448,7 +458,7 @@ def _latencies(record: Compare) -> Iterator[Quantity]:
     for quantity in quantities.LATENCIES:
         yield quantity
         if quantity.key in percentiles:
-            yield _at_limit(quantity.key, percentiles[quantity.key]["statistic"])
+            yield _at_limit(quantity.key, percentiles[quantity.key].statistic)
 
 
 def _headline(record: Compare) -> str:
@@ -476,14 +486,14 @@ def _verdict(record: Compare) -> Iterator[Line]:
         yield Line(f"{old.gpus} x {old.gpu} ({shape}) serve at most {most} requests/s within the limits", "Replaced")
 
 
-def _beyond(c: CompareCandidate, limits: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+def _beyond(c: CompareCandidate, limits: LimitsInMs) -> Iterator[tuple[str, bool]]:
     """Yield each mean latency whose range reaches beyond the limit on it, and whether all of the range is beyond."""
     for name in LATENCIES:
         limit, band = limits.get(name), c.bands.get(name)
-        if limit is not None and band is not None and limit["statistic"] == "mean" and band.high > limit["ms"]:
-            span = f"at {milliseconds(band.low)} to" if band.low > limit["ms"] else "up to"
-            text = f"{_title(name)} {span} {milliseconds(band.high)}, limit {milliseconds(limit['ms'])}"
-            yield text, band.low > limit["ms"]
+        if limit is not None and band is not None and limit.statistic == "mean" and band.high > limit.ms:
+            span = f"at {milliseconds(band.low)} to" if band.low > limit.ms else "up to"
+            text = f"{_title(name)} {span} {milliseconds(band.high)}, limit {milliseconds(limit.ms)}"
+            yield text, band.low > limit.ms
 
 
 def _asked(record: Compare) -> Iterator[Line]:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import cycle
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sizing.catalog.servers import CompleteServer
-from sizing.formats.pictures import BLACK, COLOURS, GREY, MARKERS, figure, rendered, title, words
 from sizing.formats.view import (
     Assumption,
     Document,
     Facts,
+    Figure,
     Line,
+    Mark,
     Quantity,
     Row,
     Rows,
     Section,
+    Series,
     Table,
+    Tick,
     in_words,
     labelled,
     plain,
@@ -48,10 +50,7 @@ COLUMNS: dict[LoadKind, str] = {"mean_load": "mean load", "stated_demand": "stat
 FULL_USE = "usd_per_1k_requests.full_use"
 DIGITS = 2  # of a break-even, which rests on a predicted rate
 KWH_PER_MWH = 1000
-WIDTH_INCHES, HEIGHT_INCHES = 10.0, 5.6
-LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))  # one fewer than colours: the pairs differ
 POINTS = 3_000  # along the axis of a picture: steps look like steps
-LINES_OF_MARK, INCHES_OF_LINE = 2, 0.21  # in the list of what is drawn
 LEAST, MOST, NARROW = 0.1, 4.0, 1.25  # times the loads of interest, that the axis shows; least factor between its ends
 CENT, LEAST_SHARE = 0.01, 0.005  # below them a part, or a share in whole per cent, would read as nothing
 
@@ -441,11 +440,10 @@ def _energy(energy: Energy, at: str, *, decodes: bool) -> str:
     return f"{energy.of}: {tokens}; {both(energy.kwh_per_year, 'MWh a year', KWH_PER_MWH)}; PUE {energy.pue:g}"
 
 
-def draw(record: CostReport, form: str) -> bytes:
-    """Draw costs against load as svg, png or pdf: around the load of the report and the break-even points.
+def figure(record: CostReport) -> Figure:
+    """Costs against load, around the load of the report and the break-even points.
 
-    A mark is filled where an option stays cheaper at every higher load, hollow where it is so for the first time. Raises
-    InputError without matplotlib.
+    A mark is filled where an option stays cheaper at every higher load, hollow where it is so for the first time.
     """
     here = (record.load_requests_per_s or 0.0) * SECONDS_PER_DAY
     owned = {option.name for option in record.options if option.kind == "own"}
@@ -454,41 +452,27 @@ def draw(record: CostReport, form: str) -> bytes:
         for pair in record.break_even
         if (load := pair.requests_per_day or pair.first_requests_per_day) and (not owned or pair.one in owned)
     ]
-    listed = len(record.options) + LINES_OF_MARK * len(crossings)
-    drawn, (axis,) = figure(WIDTH_INCHES, [max(HEIGHT_INCHES, INCHES_OF_LINE * listed)])
     found = [here, *(load for _, load in crossings)]
-    loads = np.geomspace(LEAST * min(found), MOST * max(*found, NARROW * min(found)), POINTS)
+    span = LEAST * min(found), MOST * max(*found, NARROW * min(found))
     curves = {option.name: option.curves for option in record.options}
-    for name, colour, line in zip(curves, cycle(COLOURS), cycle(LINES), strict=False):
-        costs = usd_per_year(curves[name], loads)
-        axis.plot(loads, costs, color=colour, linestyle=line, linewidth=1.6, label=words(name))
-    for (pair, load), marker in zip(crossings, cycle(MARKERS), strict=False):
+
+    def over(name: str, loads: Any) -> tuple[Mark, ...]:
+        return tuple(map(Mark, loads.tolist(), usd_per_year(curves[name], loads).tolist()))
+
+    def crossing(pair: BreakEven, load: float) -> Series:
         stays = pair.requests_per_day is not None
-        label = (
-            f"{words(f'{pair.one} = {pair.other}')}:\n{'from' if stays else 'first at'} {number(load, DIGITS)} a day"
-        )
-        (cost,) = usd_per_year(curves[pair.one], np.array([load]))
-        fill = "full" if stays else "none"
-        axis.plot([load], [cost], marker, markersize=8, color=BLACK, fillstyle=fill, label=label, zorder=3)
-    axis.axvline(here, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
-    axis.annotate(
-        f"{_at(record).removeprefix('the ')}: {number(here)} a day", (here, 1.0), xycoords=("data", "axes fraction"),
-        xytext=(4, -4), textcoords="offset points", fontsize="small", color=GREY, rotation=90, va="top",
-    )  # fmt: skip
-    axis.set(xscale="log", yscale="log", xlim=(loads[0], loads[-1]), ylabel="US dollars a year")
-    axis.set_xlabel("requests a day, at the demand's own ratio of peak to mean")
-    for each in (axis.xaxis, axis.yaxis):
-        each.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    title(axis, _title(record))
-    axis.grid(True, which="major", color="0.9", linewidth=0.6)
-    axis.set_axisbelow(True)
-    axis.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize="small")
-    return rendered(drawn, form)
+        name = f"{pair.one} = {pair.other}:\n{'from' if stays else 'first at'} {number(load, DIGITS)} a day"
+        return Series(name, over(pair.one, np.array([load])), hollow=not stays, look="points")
 
-
-def _title(record: CostReport) -> str:
     i, run = record.inputs, record.deployments[0]
-    return (
-        f"{i['model']}, {i['weight_precision'].upper()} weights, ISL {i['isl']:,}, OSL {i['osl']:,}, on {run.gpu}, "
-        f"{i['engine_title']} {i['engine_version']}"
+    return Figure(
+        "requests a day, at the demand's own ratio of peak to mean",
+        "US dollars a year",
+        tuple(Series(name, over(name, np.geomspace(*span, POINTS)), look="line") for name in curves),
+        guides=tuple(crossing(*each) for each in crossings),
+        limit=Tick(here, f"{_at(record).removeprefix('the ')}: {number(here)} a day"),
+        logarithmic="xy",
+        title=f"{i['model']}, {i['weight_precision'].upper()} weights, ISL {i['isl']:,}, OSL {i['osl']:,}, on {run.gpu}, "
+        f"{i['engine_title']} {i['engine_version']}",
+        span=span,
     )

@@ -38,7 +38,7 @@ from sizing.report.parts.figures import (
 from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, layout
 from sizing.report.parts.limiting import Limiting, limiting, unmet, what_would_help
 from sizing.report.parts.memory import memory_line
-from sizing.report.parts.question import LABELS, inputs, lengths, optimised, steps_line
+from sizing.report.parts.question import LABELS, inputs, lengths, model_line, optimised, steps_line
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
     from sizing.report.parts.disaggregated import Disaggregated
@@ -367,17 +367,14 @@ def _habits(users: Users) -> str:
 def _asked(record: Estimate) -> Iterator[Line]:
     """The six labels (model, precision, ISL, OSL, concurrency, TP), the engine, and what names were matched."""
     i, load, d = record.inputs, record.load, record.deployment
-    model, engine = (
-        f"{i['model']}, {i['weight_precision'].upper()} weights",
-        f"{i['engine_title']} {i['engine_version']}",
-    )
+    engine = f"{i['engine_title']} {i['engine_version']}"
     if load is None or d is None:
-        yield Line(model, "Model")
-        yield Line(f"ISL {i['isl']:,}, OSL {i['osl']:,}", "Workload")
+        yield Line(f"{i['model']}, {i['weight_precision'].upper()} weights", "Model")
+        yield Line(lengths(i), "Workload")
         yield Line(engine, "Engine")
         yield from optimised(i)
         return
-    yield Line(f"{model}, {i['kv_precision'].upper()} KV cache", "Model")
+    yield model_line(i["model"], i["weight_precision"], i["kv_precision"])
     each = f", {number(load.concurrency_per_replica)} a replica" if d.replicas > 1 else ""
     yield Line(f"{lengths(i)}, concurrency {number(load.concurrency)} in flight{each}", "Workload")
     demanded = steps_line(i["demand"])

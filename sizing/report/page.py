@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from sizing import __version__
 from sizing.answers.points import METRICS, CurvePoint, Metric
@@ -35,7 +34,7 @@ from sizing.report.parts.assumptions import KINDS
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
-from sizing.report.parts.question import lengths, limits_in_words, optimised
+from sizing.report.parts.question import LimitInMs, lengths, limits_in_words, optimised
 from sizing.specs.workload import Limits
 
 MOST_LAYOUTS, MOST_REJECTED = 12, 20
@@ -150,7 +149,7 @@ def _latency(report: Report, quantity: Quantity) -> tuple[Cell, ...]:
     limit, limited = Cell("none"), estimate.inputs["limits"][key]
     if limited is not None:
         limit = figure(
-            report, f"/estimate/inputs/limits/{key}/ms", lambda ms: f"{quantity.write(ms)} ({limited['statistic']})"
+            report, f"/estimate/inputs/limits/{key}/ms", lambda ms: f"{quantity.write(ms)} ({limited.statistic})"
         )
     band = f"latency.{key}.mean"
     edges: tuple[Cell, ...] = (Cell(page.ABSENT), Cell(page.ABSENT), Cell("0"))
@@ -251,7 +250,7 @@ def first_metric(limits: Limits, mode: str) -> Metric:
     return _metrics({name: getattr(limits, name) for name in METRICS}, mode)[0]
 
 
-def _metrics(limits: dict[str, Any], mode: str) -> tuple[Metric, ...]:
+def _metrics(limits: Mapping[str, object], mode: str) -> tuple[Metric, ...]:
     """The latencies to draw against: those limited, else the one that counts in the mode."""
     limited = tuple(name for name in METRICS if limits[name] is not None)
     return limited or ("ttft" if mode == "streaming" else "e2e",)
@@ -260,12 +259,12 @@ def _metrics(limits: dict[str, Any], mode: str) -> tuple[Metric, ...]:
 def _drawings(report: Report) -> Iterator[tuple[Figure, PageTable]]:
     """Yield a chart for each latency that counts, each with the table of its points."""
     inputs = report.estimate.inputs
-    limits: dict[str, Any] = {name: inputs["limits"][f"{name}_ms"] for name in METRICS}
+    limits: dict[str, LimitInMs | None] = {name: inputs["limits"][f"{name}_ms"] for name in METRICS}
     if inputs["osl"] <= 1:
         limits["itl"] = None
     for metric in _metrics(limits, inputs["mode"]):
         limit = limits[metric]
-        statistic = limit["statistic"] if limit is not None else "mean"
+        statistic = limit.statistic if limit is not None else "mean"
         series = tuple(Series(_name(line), tuple(_marks(line, metric, statistic))) for line in _lines(report))
         if any(one.marks for one in series):
             yield (
@@ -273,7 +272,7 @@ def _drawings(report: Report) -> Iterator[tuple[Figure, PageTable]]:
                     f"{metric.upper()}, {statistic} (ms)",
                     PER_8,
                     series,
-                    limit=None if limit is None else Tick(limit["ms"], f"limit {milliseconds(limit['ms'])}"),
+                    limit=None if limit is None else Tick(limit.ms, f"limit {milliseconds(limit.ms)}"),
                     title=f"{metric.upper()} ({statistic}) against throughput",
                 ),
                 _points(report, metric, statistic),

@@ -6,10 +6,24 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from sizing.formats.pictures import BLACK, BLUE, GREEN, VERMILLION, figure, rendered
-from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, in_words, labelled, plain
+from sizing.formats.view import (
+    Document,
+    Facts,
+    Figure,
+    Line,
+    Mark,
+    Quantity,
+    Rows,
+    Section,
+    Series,
+    Table,
+    Tick,
+    in_words,
+    labelled,
+    plain,
+)
 from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd, stated
 from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
@@ -21,16 +35,11 @@ from sizing.report.parts.limiting import what_would_help
 from sizing.report.parts.question import steps_line
 from sizing.report.plan_record import Move, PlanReport, PoolPlan, WorkloadPlan
 from sizing.specs.demand import HOURS_OF_DAY
-from sizing.specs.units import printable
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MOST_MONTHS_SHOWN = 12
 LEAST_WHOLE = 0.1  # of a whole, that is written without decimals
-WIDTH_INCHES, LOAD_INCHES, GPUS_INCHES, TICK_HOURS = 10.0, 2.8, 2.0, 3  # of the picture
-FOLLOWING: dict[str, Any] = {"color": VERMILLION, "linewidth": 1.6, "linestyle": "--", "baseline": None}
+TICK_HOURS = 3  # of the picture
 LEAST_MISSING = 1e-7  # per cent, of a probability: what is beyond is lost in sums and in what nodes are known to do
 
 
@@ -404,31 +413,45 @@ def _draws(found: Ranges) -> Iterator[Line]:
         yield Line("; ".join(found.certain), "Held certain")
 
 
-def draw(record: PlanReport, form: str) -> bytes:
-    """Draw load and capacity over the hours as svg, png or pdf; without a profile the load is the same all day.
-
-    Raises InputError without matplotlib.
-    """
-    drawn, (load, gpus) = figure(WIDTH_INCHES, [LOAD_INCHES, GPUS_INCHES])
+def figures(record: PlanReport) -> tuple[Figure, Figure]:
+    """Load and capacity over the hours; without a profile the load is the same all day."""
     hours = record.hours or _flat(record)
-    edges = [*range(len(hours)), len(hours)]
-    _draw_load(load, hours, edges)
-    _draw_gpus(gpus, hours, edges, record)
-    for axis in (load, gpus):
-        axis.set_xlim(0, len(hours))
-        axis.set_ylim(bottom=0)
-        axis.grid(axis="y", linewidth=0.4, alpha=0.5)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=3)
-        if len(hours) == HOURS_OF_DAY:
-            axis.set_xticks(range(0, len(hours) + 1, TICK_HOURS))
-            continue
-        axis.set_xticks(range(0, len(hours) + 1, HOURS_OF_DAY), labels=[])
-        axis.set_xticks([(day + 0.5) * HOURS_OF_DAY for day in range(len(DAYS))], labels=DAYS, minor=True)
-        axis.tick_params(axis="x", which="minor", length=0)
+    end = len(hours)
+    days = [Tick(HOURS_OF_DAY / 2 * half, DAYS[half // 2] if half % 2 else "") for half in range(2 * len(DAYS) + 1)]
+    day = [Tick(hour, f"{hour}") for hour in range(0, HOURS_OF_DAY + 1, TICK_HOURS)]
+    ticks = tuple(day if end == HOURS_OF_DAY else days)
+
+    def steps(name: str, values: Sequence[float], look: Literal["steps", "area"] = "steps") -> Series:
+        style = 0 if look == "area" else 1
+        return Series(name, tuple(map(Mark, range(end + 1), [*values, values[-1]])), style, look=look)
+
+    def level(name: str, value: float) -> Series:
+        return Series(name, (Mark(0, value), Mark(end, value)), look="line")
+
+    gpus = [hour.gpus for hour in hours]
+    mean, installed = sum(gpus) / end, record.installed_gpus or 0
+    load = steps("load", [hour.requests_per_s or 0.0 for hour in hours], "area")
+    served = [hour.capacity_requests_per_s for hour in hours if hour.capacity_requests_per_s is not None]
+    known = len(served) == end  # of a single workload
     name = record.inputs.get("fleet") or record.inputs.get("workload") or record.workloads[0].name
-    drawn.suptitle(f"Load and capacity of {printable(name)}", x=0.01, ha="left")
-    return rendered(drawn, form)
+    upper = Figure(
+        "",
+        "requests/s",
+        (load, steps("replicas that follow the load serve", served)) if known else (load,),
+        guides=(level("all replicas serve", max(served)),) if known else (),
+        logarithmic="",
+        title=f"Load and capacity of {name}",
+        span=(0, end),
+        x_ticks=ticks,
+    )
+    lower = upper._replace(
+        x_name="hour of the day" if end == HOURS_OF_DAY else "day of the week",
+        y_name="GPUs",
+        series=(steps("GPUs that follow the load", gpus),),
+        guides=(level(f"their mean, {mean:,.1f}", mean), level(f"whole nodes for the peak, {installed:,}", installed)),
+        title="",
+    )
+    return upper, lower
 
 
 def _flat(record: PlanReport) -> tuple[Hour, ...]:
@@ -438,28 +461,3 @@ def _flat(record: PlanReport) -> tuple[Hour, ...]:
     served = workload.replicas * workload.most_per_replica if known else None
     hour = Hour(0, record.peak_requests_per_s, record.replicas or 0, record.gpus or 0, served)
     return tuple(hour._replace(hour=index) for index in range(HOURS_OF_DAY))
-
-
-def _draw_load(axis: Axes, hours: Sequence[Hour], edges: list[int]) -> None:
-    """Requests/s asked for, and of a single workload what the replicas of each hour serve."""
-    rates = [hour.requests_per_s or 0.0 for hour in hours]
-    axis.stairs(rates, edges, fill=True, color=BLUE, alpha=0.35, label="load")
-    axis.stairs(rates, edges, color=BLUE, linewidth=1.2)
-    served = [hour.capacity_requests_per_s for hour in hours if hour.capacity_requests_per_s is not None]
-    if len(served) == len(hours):
-        axis.stairs(served, edges, label="replicas that follow the load serve", **FOLLOWING)
-        axis.axhline(max(served), color=BLACK, linewidth=1.0, linestyle=":", label="all replicas serve")
-    axis.set_ylabel("requests/s")
-
-
-def _draw_gpus(axis: Axes, hours: Sequence[Hour], edges: list[int], record: PlanReport) -> None:
-    """GPUs that follow the load, their mean, and those of whole nodes for the peak."""
-    from matplotlib.ticker import MaxNLocator
-
-    gpus = [hour.gpus for hour in hours]
-    axis.stairs(gpus, edges, label="GPUs that follow the load", **FOLLOWING)
-    mean, installed = sum(gpus) / len(gpus), record.installed_gpus or 0
-    axis.axhline(mean, color=GREEN, linewidth=1.2, linestyle="-.", label=f"their mean, {mean:,.1f}")
-    axis.axhline(installed, color=BLACK, linewidth=1.0, linestyle=":", label=f"whole nodes for the peak, {installed:,}")
-    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set(ylabel="GPUs", xlabel="hour of the day" if len(hours) == HOURS_OF_DAY else "day of the week")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +44,7 @@ MOST_BATCH = 512  # of the sizes shown where none are asked for
 PROMPT_TOKENS = (128, 512, 2048, 8192)
 SHOWN_BATCHES = 3  # operations of more would fill screens; CSV and JSON have them all
 ROOF_POINTS = 200  # of the roof as drawn: more than a terminal has columns
+ROOM = 3.0  # times the outermost points and ridges, that the picture extends
 ROOF_SLACK = 1.005  # share of a roof above which a fitted constant is said to exceed it
 
 
@@ -398,23 +399,79 @@ def _roof_words(roof: Roof) -> str:
     )
 
 
-def _plot(record: RooflineReport) -> Iterator[Figure]:
-    """Yield the operations of all steps that multiply, under the roof."""
-    shown: dict[str, list[Mark]] = {}
+def figure(record: RooflineReport) -> Figure:
+    """The operations that multiply under all roofs: filled of decode, hollow of prefill, larger the larger the step."""
+    shown: dict[tuple[str, str], list[RooflinePoint]] = {}
     for point in record.operations:
         if point.flops > 0 and point.intensity_flops_per_byte and point.roof_flops_per_s:
-            mark = Mark(point.intensity_flops_per_byte, point.attained_flops_per_s / TERA)
-            shown.setdefault(point.name, []).append(mark)
-    if not shown:
-        return
-    series = tuple(Series(name, tuple(marks)) for name, marks in shown.items())
-    xs = [mark.x for marks in shown.values() for mark in marks]
-    roof = record.roofs[0]
-    intensities = np.geomspace(min(xs), max(xs), ROOF_POINTS)
-    height = np.minimum(roof.peak_flops_per_s, intensities * roof.bandwidth_bytes_per_s) / TERA
-    over = tuple(Mark(*at) for at in zip(intensities.tolist(), height.tolist(), strict=True))
-    names = ("FLOP per byte of device memory", "TFLOP/s per GPU")
-    yield Figure(*names, series, Series(f"roof ({roof.precision.upper()})", over), logarithmic=True)
+            shown.setdefault((point.name, point.phase), []).append(point)
+    names, sized = list(dict.fromkeys(name for name, _ in shown)), _with_sizes(shown)
+
+    def series(name: str, phase: str) -> Series:
+        points = shown[name, phase]
+        sizes = [f"{point.batch or point.prompt_tokens:,}" if (name, phase) in sized else "" for point in points]
+        places = ((point.intensity_flops_per_byte or 0.0, point.attained_flops_per_s / TERA) for point in points)
+        marks = tuple(Mark(*place, size) for place, size in zip(places, sizes, strict=True))
+        return Series(name, marks, names.index(name), hollow=phase == PREFILL, look="growing")
+
+    found = tuple(series(*key) for key in sorted(shown, key=lambda key: names.index(key[0])))
+    ends = [mark.x for each in found for mark in each.marks] + [roof.ridge_flops_per_byte for roof in record.roofs]
+    low, high = min(ends) / ROOM, max(ends) * ROOM
+    roofs = [
+        _roof_line(
+            roof,
+            (low, roof.ridge_flops_per_byte, high),
+            f"roof, {roof.precision.upper()}: {number(roof.peak_flops_per_s / TERA, 4)} TFLOP/s,\n"
+            f"{number(roof.bandwidth_bytes_per_s / TERA)} TB/s, ridge {number(roof.ridge_flops_per_byte)} FLOP/byte",
+        )
+        for roof in record.roofs
+    ]
+    names_of_axes = "arithmetic intensity (FLOP per byte of device memory)", "attained (TFLOP/s per GPU)"
+    title, span = _title(record), (low, high)
+    return Figure(*names_of_axes, found, tuple(roofs), logarithmic="xy", title=title, span=span)
+
+
+def _with_sizes(shown: Mapping[tuple[str, str], Sequence[RooflinePoint]]) -> set[tuple[str, str]]:
+    """Of decode, and of what only prefill runs: the operation that takes longest of those whose intensity grows, if any."""
+
+    def weight(key: tuple[str, str]) -> tuple[bool, float]:
+        found = [point.intensity_flops_per_byte or 0.0 for point in shown[key]]
+        return max(found) > ROOM * min(found), sum(point.seconds for point in shown[key])
+
+    of_decode = [key for key in shown if key[1] == DECODE]
+    of_prefill = [key for key in shown if (key[0], DECODE) not in shown]
+    return {max(keys, key=weight) for keys in (of_decode, of_prefill) if keys}
+
+
+def _roof_line(roof: Roof, intensities: Iterable[float], name: str) -> Series:
+    peak, bandwidth = roof.peak_flops_per_s, roof.bandwidth_bytes_per_s
+    marks = (Mark(at, intensity.roof_flops_per_s(at, peak, bandwidth) / TERA) for at in intensities)
+    return Series(name, tuple(marks), look="line")
+
+
+def _title(record: RooflineReport) -> str:
+    i, batch = record.inputs, record.compute_bound_from.decode_batch
+    batches, prompts = (
+        " to ".join(dict.fromkeys(f"{size:,}" for size in (sizes[0], sizes[-1])))
+        for sizes in (i["batches"], i["prompt_tokens"])
+    )
+    crossing = "at no batch" if batch is None else f"from {plural(batch, 'sequence')} on"
+    return (
+        f"{i['model']}, {i['weight_precision'].upper()} weights, {i['kv_precision'].upper()} KV cache, {i['layout']} on "
+        f"{i['gpu']}, {i['engine_title']} {i['engine_version']}\ndecode (filled) of {batches} sequences at "
+        f"{i['context_tokens']:,} tokens of context, prefill (hollow) of {prompts} tokens\n"
+        f"decode: products with weights are compute-bound {crossing}; larger is more"
+    )
+
+
+def _plot(record: RooflineReport) -> Iterator[Figure]:
+    """Yield the figure for a terminal, under the highest roof over the operations alone."""
+    drawn, roof = figure(record), record.roofs[0]
+    xs = [mark.x for series in drawn.series for mark in series.marks]
+    if xs:
+        intensities = np.geomspace(min(xs), max(xs), ROOF_POINTS).tolist()
+        over = _roof_line(roof, intensities, f"roof ({roof.precision.upper()})")
+        yield drawn._replace(x_name="FLOP per byte of device memory", y_name="TFLOP/s per GPU", guides=(over,))
 
 
 def _operations(record: RooflineReport) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -12,10 +12,13 @@ from sizing.formats.view import (
     Assumption,
     Document,
     Facts,
+    Figure,
     Line,
+    Mark,
     Quantity,
     Rows,
     Section,
+    Series,
     Table,
     in_words,
     labelled,
@@ -30,7 +33,8 @@ from sizing.report.parts.bands import ErrorBand, Predicted
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.memory import LayoutMemory, layout_memory, memory_line
 from sizing.report.parts.pools import SimulatedPools
-from sizing.report.parts.question import inputs_of_layout, labels, limits_in_ms, setup
+from sizing.report.parts.question import LimitInMs, inputs_of_layout, labels, limits_in_ms, setup
+from sizing.report.parts.requests import latencies
 from sizing.specs.bands import LATENCIES, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE
@@ -182,10 +186,10 @@ def _spread(seconds: dict[str, float]) -> Spread:
     return Spread(*(seconds[key] / MILLI for key in Spread._fields)) if seconds else Spread()
 
 
-def _misses(spread: Spread, limit: dict[str, Any] | None) -> bool:
+def _misses(spread: Spread, limit: LimitInMs | None) -> bool:
     """Whether a statistic is above its limit; one without any measurement keeps it."""
-    value = None if limit is None else getattr(spread, limit["statistic"])
-    return limit is not None and value is not None and value > limit["ms"]
+    value = None if limit is None else getattr(spread, limit.statistic)
+    return limit is not None and value is not None and value > limit.ms
 
 
 def _pools(scenario: Scenario, runs: Runs) -> SimulatedPools | None:
@@ -391,7 +395,7 @@ def _answer(record: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
         yield Line(f"Unstable, latencies {NOT_CONVERGED}", style="bold")
     yield from (Line(_miss(record, run, name), style="bold") for name in run.missed)
     kept = [
-        f"{name.removesuffix('_ms').upper()} {limit['statistic']} {milliseconds(limit['ms'])}"
+        f"{name.removesuffix('_ms').upper()} {limit.statistic} {milliseconds(limit.ms)}"
         for name, limit in record.inputs["limits"].items()
         if limit is not None
     ]
@@ -408,8 +412,8 @@ def _remarks(record: SimulationReport) -> Iterator[Line]:
 
 def _miss(record: SimulationReport, run: SimulatedRun, name: str) -> str:
     limit = record.inputs["limits"][f"{name}_ms"]
-    value = getattr(getattr(run, f"{name}_ms"), limit["statistic"])
-    return f"Limit missed: {name.upper()} {limit['statistic']} {milliseconds(value)}, limit {milliseconds(limit['ms'])}"
+    value = getattr(getattr(run, f"{name}_ms"), limit.statistic)
+    return f"Limit missed: {name.upper()} {limit.statistic} {milliseconds(value)}, limit {milliseconds(limit.ms)}"
 
 
 def _use(record: SimulationReport) -> Iterator[Section]:
@@ -458,3 +462,24 @@ def _running(record: SimulationReport) -> str:
     in_flight = float(stated or run.batch.mean * replicas + (run.queue.mean or 0.0))
     each = f" ({number(in_flight / replicas)} per replica)" if replicas > 1 else ""
     return f", concurrency {number(in_flight)}{each}"
+
+
+def figures(served: Mapping[str, Run]) -> Iterator[Figure]:
+    """Yield for each policy the state of one replica over time, and below it the latencies, which differ by a hundred times."""
+    for policy, run in served.items():
+        times = [sample.time for sample in run.samples]
+        measured = tuple(latencies(run.requests))
+        end = max([*times, *(mark.x for series in measured for mark in series.marks)], default=1.0)
+
+        def line(name: str, values: Iterable[float], style: int, times: Sequence[float] = times) -> Series:
+            return Series(name, tuple(map(Mark, times, values)), style, look="line")
+
+        state = (
+            line("running", (sample.running for sample in run.samples), 0),
+            line("queued", (sample.queued for sample in run.samples), 6),
+        )
+        cache = line("cache", (100 * sample.cache for sample in run.samples), 3)
+        title = f"{policy}: {run.completed:,} of {run.arrived:,} requests in {run.duration_s:,.4g} s"
+        held = Figure("", "cache held (%)", (cache,), logarithmic="", span=(0, end), top=100)
+        yield Figure("", "requests on a replica", state, logarithmic="", title=title, span=(0, end), right=held)
+        yield Figure("s", "TTFT, E2E (s)", measured, logarithmic="y", span=(0, end))

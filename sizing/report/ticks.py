@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from sizing.engine.ticks import DECODE, EMPTY, PREFILL, TickResult, TickStep
-from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words, rows_of
+from sizing.formats.view import (
+    Bars,
+    Document,
+    Facts,
+    Figure,
+    Line,
+    Mark,
+    Prose,
+    Quantity,
+    Rows,
+    Section,
+    Series,
+    Table,
+    in_words,
+    rows_of,
+)
 from sizing.formats.words import number, percent, plural, stated
+from sizing.report.parts.requests import latencies
 
 NOTES = (
     "Mean TTFT of requests with a first token, mean E2E of those done, in ticks",
     "Rates in 1,000 ticks; wasted: slots empty while requests waited",
 )
 MARKS = {PREFILL: "p", DECODE: "d", EMPTY: "."}
+STATES = {PREFILL: "prefill", DECODE: "decode", EMPTY: "empty"}
 LEGEND = "p prefill, d decode, . empty; one character a tick"
 BAND_TICKS = 50  # a band with its label fits the narrowest terminal
 MOST_TICKS = 4 * BAND_TICKS
 MOST_SLOTS = 16
+MOST_APART = 400  # steps that a picture of the slots shows one by one
 
 
 class TickFigures(NamedTuple):
@@ -165,3 +184,31 @@ def bands(rows: Sequence[str]) -> Iterator[str]:
 
 def _scale(start: int, ticks: int) -> str:
     return "".join(f"{tick:<10}" for tick in range(start, start + ticks, 10))
+
+
+def figures(results: Mapping[str, TickResult]) -> Iterator[Figure]:
+    """Yield for each policy the slots, steps as wide as they took, and below them latencies with the queue."""
+    for policy, result in results.items():
+        timeline, span = result.timeline, (0, max(result.end_tick, 1))
+        slots = range(len(timeline[0].states) if timeline else 0)
+        apart = len(timeline) <= MOST_APART
+        bars = [
+            Bars(name, tuple(tuple(_spans(timeline, slot, state, apart=apart)) for slot in slots), apart)
+            for state, name in STATES.items()
+        ]
+        title = f"{policy}: {result.completed:,} of {result.arrived:,} requests by tick {result.end_tick:,g}"
+        yield Figure("", "slot", logarithmic="", title=title, span=span, bars=tuple(bars))
+        marks = [Mark(step.start, step.queue) for step in timeline]
+        marks += [Mark(step.end, step.queue) for step in timeline[-1:]]
+        queue = (Series("queue size", tuple(marks), 6, look="steps"),)
+        waiting = Figure("", "queue size (requests)", queue, logarithmic="", span=span)
+        measured = tuple(latencies(result.requests, result.end_tick))
+        yield Figure("ticks", "TTFT, E2E (ticks)", measured, logarithmic="", span=span, right=waiting)
+
+
+def _spans(timeline: Sequence[TickStep], slot: int, state: str, *, apart: bool) -> Iterator[tuple[float, float]]:
+    """Yield (start, width) of a slot's steps in a state; neighbours are one unless `apart`."""
+    for _, found in groupby(timeline, lambda step: (step.states[slot], apart and step.start)):
+        steps = list(found)
+        if steps[0].states[slot] == state:
+            yield steps[0].start, steps[-1].end - steps[0].start

@@ -9,9 +9,25 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sizing.catalog import shelf
+from sizing.catalog.measured import METRICS
 from sizing.evidence.errors import Comparison, ErrorFigures, Group, by_metric, compare, groups
 from sizing.evidence.predict import Result
-from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words, plain, rows_of
+from sizing.formats.view import (
+    Document,
+    Facts,
+    Figure,
+    Line,
+    Mark,
+    Prose,
+    Quantity,
+    Rows,
+    Section,
+    Series,
+    Table,
+    in_words,
+    plain,
+    rows_of,
+)
 from sizing.formats.words import plural
 from sizing.specs.bands import Bands
 
@@ -24,6 +40,7 @@ TITLES = {
     "output_tok_per_s": "output tokens/s",
 }
 MOST_REASONS = 12  # the rest is in JSON
+MOST_NAMED = 16  # groups in the legend of the pictures
 
 
 class Named(NamedTuple):
@@ -170,3 +187,23 @@ def _reasons(label: str, named: Sequence[Named]) -> Iterator[Line]:
         yield Line(f"{plural(len(ids), 'row')}: {reason} ({ids[0]}{', ...' if len(ids) > 1 else ''})", label)
     if len(most) > MOST_REASONS:
         yield Line(f"and {len(most) - MOST_REASONS} more reasons, see --json", label)
+
+
+def figures(compared: Sequence[Comparison]) -> tuple[Figure, ...]:
+    """Measured against predicted, a figure for each metric; without rows that are predicted as nothing."""
+    shown = [comparison for comparison in compared if comparison.predicted > 0]
+    keys = sorted({comparison.key for comparison in shown})
+    names = [" ".join(key) if len(keys) > 1 else "" for key in keys[:MOST_NAMED]]
+    names += [""] * (len(keys) - len(names))
+
+    def panel(metric: str) -> Figure:
+        found = [comparison for comparison in shown if comparison.metric == metric]
+        series = [
+            Series(name, tuple(Mark(each.measured, each.predicted) for each in found if each.key == key), look="points")
+            for name, key in zip(names, keys, strict=True)
+        ]
+        values = [value for each in found for value in (each.measured, each.predicted)]
+        exact = Series("", tuple(Mark(value, value) for value in (min(values), max(values))), look="line")
+        return Figure(f"measured {metric}", f"predicted {metric}", tuple(series), guides=(exact,), logarithmic="xy")
+
+    return tuple(panel(metric) for metric in METRICS if any(each.metric == metric for each in shown))

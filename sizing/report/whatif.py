@@ -33,7 +33,7 @@ from sizing.report.parts.answers import (
     weights_called,
 )
 from sizing.report.parts.figures import mean_ms
-from sizing.report.parts.question import LABELS, inputs, labels, lengths, optimised
+from sizing.report.parts.question import LABELS, inputs, labels, lengths, model_line, optimised
 
 NOTE = "req/s/GPU is the most that a GPU serves within the limits; latencies are means at the demand"
 SIMULATED = "; as it is and best together are simulated, the others the closed form's, held against its own"
@@ -314,7 +314,7 @@ def _asked(record: WhatIfReport) -> Iterator[Line]:
     i, base = record.inputs, record.base
     formats = i["weight_precision"], i["kv_precision"]
     weights, cache = formats if base is None else (base.weight_precision, base.kv_precision)
-    yield Line(f"{i['model']}, {weights.upper()} weights, {cache.upper()} KV cache", "Model")
+    yield model_line(i["model"], weights, cache)
     yield Line(lengths(i), "Workload")
     yield Line(f"{i['engine_title']} {i['engine_version']}", "Engine")
     yield from optimised(i)

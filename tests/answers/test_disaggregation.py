@@ -131,7 +131,7 @@ def tight(**fields: Any) -> Any:
 
 def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Answer) -> None:
     """TTFT = D + R*D^2/(2*(1-R*D)) where the budget holds one prompt; at R*D = 0.6 that is D*(1 + 0.6/0.8) = 1.75 D."""
-    load = pair.undelayed
+    load = pair.prefill.undelayed
     service = replace(load.batching, budget_tokens=load.batching.isl, pp=1, dp=1, even_stages=None)
     curves = replace(
         load.curves, front_end_s=0.0, largest_stage=1.0, last_stage=1.0
@@ -147,7 +147,7 @@ def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Answer) -
 
 def test_prompts_that_share_a_step_wait_for_each_other(pair: Answer) -> None:
     """Where a budget holds many prompts and a step takes as long as all of them, all end with the last: longer than M/D/1."""
-    service = replace(pair.undelayed.batching, pp=1, dp=1, even_stages=None)
+    service = replace(pair.prefill.undelayed.batching, pp=1, dp=1, even_stages=None)
     load = np.array([0.6])
     several = batching.open_loop(pair.prefill.undelayed.curves, service, load).ttft_s["mean"][0]
     single = replace(service, budget_tokens=service.isl)
@@ -220,7 +220,7 @@ def test_an_e2e_limit_is_split_between_the_pools() -> None:
 
 def test_different_gpu_types_and_given_layouts() -> None:
     sides = asked("h100-sxm", "h200-sxm", of=(PoolLayout(tp=2), PoolLayout(tp=4)))
-    found = disaggregation.search(tight(), sides, (None,), data()).best
+    found = disaggregation.search(tight().with_(pools=sides), data()).best
     assert found is not None
     assert (found.prefill.replica.gpu_type.id, found.decode.replica.gpu_type.id) == ("h100-sxm", "h200-sxm")
     assert (found.prefill.replica.layout.tp, found.decode.replica.layout.tp) == (2, 4)
@@ -232,8 +232,10 @@ def test_different_gpu_types_and_given_layouts() -> None:
 
 def test_replicas_that_are_given_are_not_exceeded() -> None:
     few = asked(of=(PoolLayout(tp=4, replicas=1), PoolLayout()))
-    assert disaggregation.search(tight(), few, (None,), data()).best is None
-    many = disaggregation.search(tight(), asked(of=(PoolLayout(tp=4, replicas=9), PoolLayout())), (None,), data()).best
+    assert disaggregation.search(tight().with_(pools=few), data()).best is None
+    many = disaggregation.search(
+        tight().with_(pools=asked(of=(PoolLayout(tp=4, replicas=9), PoolLayout()))), data()
+    ).best
     assert many is not None and many.prefill.count == 9
 
 

@@ -158,15 +158,16 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures drawn, kept before they become bytes."""
     pytest.importorskip("matplotlib")
     from sizing.formats import pictures
-    from sizing.report import plot_simulate
 
     kept: list[Any] = []
 
+    rendered = pictures.rendered
+
     def keep(drawn: Any, form: str) -> bytes:
         kept.append(drawn)
-        return pictures.rendered(drawn, form)
+        return rendered(drawn, form)
 
-    monkeypatch.setattr(plot_simulate, "rendered", keep)
+    monkeypatch.setattr(pictures, "rendered", keep)
     return kept
 
 
@@ -201,15 +202,15 @@ def test_slots_are_rows_with_true_widths_and_every_tick_is_coloured(
 
 
 def test_states_differ_without_colour() -> None:
-    from sizing.report.plot_simulate import LOOKS
+    from sizing.formats.pictures import STATES
 
     def lightness(colour: str) -> float:
         red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    tones = sorted(lightness(look.colour) for look in LOOKS.values())
+    tones = sorted(lightness(colour) for colour, _ in STATES)
     assert min(b - a for a, b in pairwise(tones)) > 0.2
-    assert LOOKS["p"].hatch and not LOOKS["d"].hatch
+    assert STATES[0][1] and not STATES[1][1]
 
 
 @pytest.mark.parametrize("form", ["svg", "png", "pdf"])

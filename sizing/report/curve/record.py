@@ -16,9 +16,8 @@ from sizing.model.architecture import SIZES
 from sizing.question.question import Question
 from sizing.report.parts import assumptions
 from sizing.report.parts.layouts import layout, sizes
-from sizing.report.parts.question import conversation
+from sizing.report.parts.question import LimitsInMs, conversation, limits_in_ms
 from sizing.specs.units import MILLI
-from sizing.specs.workload import Limits
 
 if TYPE_CHECKING:  # loaded where separate pools are drawn
     from sizing.report.parts.pools import PoolShapes
@@ -81,7 +80,7 @@ class CurveRecord(NamedTuple):
 
     inputs: dict[str, Any]
     x: CurveAxis
-    limits: dict[str, Any]
+    limits: LimitsInMs
     feasible: bool
     limiting: CurveLimiting | None
     chosen: dict[str, Any] | None
@@ -102,7 +101,7 @@ def record(
     return CurveRecord(
         inputs=_inputs(found, question, grid, measured),
         x=found.axis,
-        limits=_limits(found.limits),
+        limits={name.removesuffix("_ms"): limit for name, limit in limits_in_ms(found.limits).items()},
         feasible=chosen is not None,
         limiting=None if chosen is not None else _limiting(found, lines),
         chosen=chosen,
@@ -151,15 +150,6 @@ def _shapes(line: CurveLine) -> PoolShapes | None:
     from sizing.report.parts import pools
 
     return pools.shapes(line.pools.pair)
-
-
-def _limits(limits: Limits) -> dict[str, Any]:
-    """The limits in ms with the statistic that they bound; null where none is set."""
-    found = {name: getattr(limits, name) for name in METRICS}
-    return {
-        name: None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
-        for name, limit in found.items()
-    }
 
 
 def _labels(line: LineRecord) -> dict[str, Any]:

@@ -160,7 +160,7 @@ def _latencies(point: CurvePoint, record: CurveRecord) -> Iterator[str]:
     """Yield the means of a point, each with the statistic that its limit bounds, where that is another."""
     for metric in METRICS:
         limit = record.limits[metric]
-        names = dict.fromkeys(("mean", *((limit["statistic"],) if limit is not None else ())))
+        names = dict.fromkeys(("mean", *((limit.statistic,) if limit is not None else ())))
         stated = [(point.latency(metric, statistic), statistic) for statistic in names]
         words = [f"{milliseconds(value_ms)} {statistic}" for value_ms, statistic in stated if value_ms is not None]
         if words:
@@ -199,7 +199,7 @@ def figure(record: CurveRecord) -> Figure:
         f"{axis.statistic} {axis.metric.upper()} (ms)",
         PER_8,
         tuple(
-            Series(name, tuple(map(_mark, filter(_has_place, line.points))), style, line.origin == "measured")
+            Series(name, tuple(map(_mark, filter(_has_place, line.points))), style, hollow=line.origin == "measured")
             for name, style, line in zip(names, styles, lines, strict=True)
         ),
         limit=None if axis.limit_ms is None else Tick(axis.limit_ms, f"limit {milliseconds(axis.limit_ms)}"),

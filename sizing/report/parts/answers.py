@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from sizing.answers.answer import Answer, Pool
 from sizing.formats.words import milliseconds, money, plural
@@ -12,6 +11,7 @@ from sizing.planning import cost
 from sizing.question.question import Question
 from sizing.report.parts.figures import Statistics
 from sizing.report.parts.layouts import sizes
+from sizing.report.parts.question import LimitInMs, LimitsInMs
 
 
 def gpus_called(found: Answer) -> str:
@@ -79,7 +79,7 @@ def headline(gpus: int, gpu: str | None, shape: str, usd_per_hour: float | None)
     return f"{plural(gpus, 'GPU') if gpu is None else f'{gpus} x {gpu}'} = {shape}, {price}"
 
 
-def latencies(spreads: Iterable[Statistics | None], limits: Mapping[str, Any]) -> str:
+def latencies(spreads: Iterable[Statistics | None], limits: LimitsInMs) -> str:
     """Write the means of TTFT, ITL and E2E in ms and, where one is limited, the statistic that the limit bounds."""
     return ", ".join(
         _latency(name, spread, limits[f"{name}_ms"])
@@ -88,11 +88,11 @@ def latencies(spreads: Iterable[Statistics | None], limits: Mapping[str, Any]) -
     )
 
 
-def _latency(name: str, spread: Statistics, limit: Mapping[str, Any] | None) -> str:
+def _latency(name: str, spread: Statistics, limit: LimitInMs | None) -> str:
     mean = f"{name.upper()} {milliseconds(spread.mean)}"
     if limit is None:
         return mean
-    bound = f"limit {milliseconds(limit['ms'])}"
-    if limit["statistic"] != "mean":
-        bound = f"{limit['statistic']} {milliseconds(getattr(spread, limit['statistic']))}, {bound}"
+    bound = f"limit {milliseconds(limit.ms)}"
+    if limit.statistic != "mean":
+        bound = f"{limit.statistic} {milliseconds(getattr(spread, limit.statistic))}, {bound}"
     return f"{mean} ({bound})"

@@ -217,5 +217,5 @@ def _missed(bands: Mapping[str, ErrorBand], load: LoadFigures, inputs: Mapping[s
         yield f"most requests/s is below the {number(load.requests_per_s)} asked"
     for q in quantities.LATENCIES:
         limit, band = inputs["limits"][q.key], bands.get(f"latency.{q.key}.mean")
-        if limit is not None and band is not None and limit["statistic"] == "mean" and band.low > limit["ms"]:
+        if limit is not None and band is not None and limit.statistic == "mean" and band.low > limit.ms:
             yield f"{q.heading} is over its limit"

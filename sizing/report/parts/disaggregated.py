@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Pool, spent
 from sizing.formats.view import Facts, Line
@@ -24,6 +24,7 @@ from sizing.report.parts.pools import (
     transfer_words,
     unserved,
 )
+from sizing.report.parts.question import LimitsInMs
 from sizing.specs.units import MILLI
 
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
@@ -227,7 +228,7 @@ def _aggregated(answer: Answer) -> Aggregated:
     )
 
 
-def sections(found: Disaggregated, limits: Mapping[str, Any]) -> Iterator[Facts]:
+def sections(found: Disaggregated, limits: LimitsInMs) -> Iterator[Facts]:
     """Yield both pools with their figures and the comparison, then the heading of the answer that serves as one."""
     if found.prefill is None or found.decode is None or found.kv_transfer is None:
         title = "Infeasible: no pools for prefill and decode meet the demand within the limits"
@@ -252,7 +253,7 @@ def sections(found: Disaggregated, limits: Mapping[str, Any]) -> Iterator[Facts]
     yield Facts((), "Serving as one:")
 
 
-def _answer(found: Disaggregated, pools: Mapping[str, PoolFigures], limits: Mapping[str, Any], *, named: bool) -> Facts:
+def _answer(found: Disaggregated, pools: Mapping[str, PoolFigures], limits: LimitsInMs, *, named: bool) -> Facts:
     shape = " + ".join(f"{name} {pool_words(pool, named=named)}" for name, pool in pools.items())
     ratio = " : ".join(str(pool.gpus) for pool in pools.values())
     wide = [

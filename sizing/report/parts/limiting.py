@@ -18,44 +18,40 @@ class Limiting(NamedTuple):
     """What keeps a replica from serving more, or the demand from being met, and what would change it."""
 
     limit: str
-    statistic: str | None
-    value_ms: float | None
-    limit_ms: float | None
-    detail: str
-    relaxed_limit_ms: float | None
-    relaxed_gpus: int | None
-    relaxed_gpu: str | None
-    suggestions: tuple[str, ...]
+    statistic: str | None = None
+    value_ms: float | None = None
+    limit_ms: float | None = None
+    detail: str = ""
+    relaxed_limit_ms: float | None = None
+    relaxed_gpus: int | None = None
+    relaxed_gpu: str | None = None
+    suggestions: tuple[str, ...] = ()
 
 
 def limiting(best: Answer, question: Question, relaxation: Relaxation | None) -> Limiting:
     """Return what keeps a replica of the answer from serving more."""
-    limit = getattr(question.target.limits, best.pool.capacity.binding, None)
-    value_ms = limit_ms = statistic = None
-    if limit is None:
-        detail = _capacity_words(best, question)
-    else:
-        statistic = limit.statistic
-        value_ms = best.latency_s(best.pool.capacity.binding)[statistic] / MILLI
-        limit_ms = limit.seconds / MILLI
-        factor = getattr(best.pool.edge, best.pool.capacity.binding)
-        worse = f" ({milliseconds(value_ms * factor)} at its band's worse edge)" if factor > 1 else ""
-        detail = (
-            f"{best.pool.capacity.binding.upper()} ({statistic}) {milliseconds(value_ms)}{worse}, limit {milliseconds(limit_ms)}: what ends "
-            f"a replica's load at {_most(best, question)}"
+    binding = best.pool.capacity.binding
+    found = Limiting(binding)
+    if relaxation is not None:
+        found = found._replace(
+            relaxed_limit_ms=relaxation.seconds / MILLI, relaxed_gpus=relaxation.gpus, relaxed_gpu=relaxation.gpu
         )
-        detail += _relaxed_words(best, question, relaxation)
-    return Limiting(
-        limit=best.pool.capacity.binding,
-        statistic=statistic,
-        value_ms=value_ms,
-        limit_ms=limit_ms,
-        detail=detail,
-        relaxed_limit_ms=relaxation.seconds / MILLI if relaxation else None,
-        relaxed_gpus=relaxation.gpus if relaxation else None,
-        relaxed_gpu=relaxation.gpu if relaxation else None,
-        suggestions=(),
+    limit = getattr(question.target.limits, binding, None)
+    if limit is None:
+        return found._replace(detail=_capacity_words(best, question))
+    value_ms, limit_ms = best.latency_s(binding)[limit.statistic] / MILLI, limit.seconds / MILLI
+    factor = getattr(best.pool.edge, binding)
+    worse = f" ({milliseconds(value_ms * factor)} at its band's worse edge)" if factor > 1 else ""
+    reached = at_limit(binding, limit.statistic, f"{milliseconds(value_ms)}{worse}", limit_ms)
+    detail = (
+        f"{reached}: what ends a replica's load at {_most(best, question)}{_relaxed_words(best, question, relaxation)}"
     )
+    return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms, detail=detail)
+
+
+def at_limit(name: str, statistic: str, value: str, limit_ms: float) -> str:
+    """Write a latency and the limit on it: `TTFT (p95) 1.20 s, limit 1 s`."""
+    return f"{name.upper()} ({statistic}) {value}, limit {milliseconds(limit_ms)}"
 
 
 def _most(best: Answer, question: Question) -> str:
@@ -108,8 +104,8 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
         factor = getattr(best.pool.edge, name)
         if found is not None and found * factor > limit.seconds:
             edge = " at its band's worse edge" if factor > 1 else ""
-            value, bound = milliseconds(found * factor / MILLI) + edge, milliseconds(limit.seconds / MILLI)
-            return f"{detail}: {name.upper()} ({limit.statistic}) {value}, limit {bound}"
+            value = milliseconds(found * factor / MILLI) + edge
+            return f"{detail}: {at_limit(name, limit.statistic, value, limit.seconds / MILLI)}"
     return detail
 
 
@@ -127,24 +123,25 @@ def _unmet(outcome: Outcome) -> Limiting:
     best, budget = outcome.best, outcome.question.rules.gpu_budget
     if best is not None and not outcome.passed:
         detail = _unconfirmed(best, outcome.question, outcome.tries)
-        return Limiting("simulation", None, None, None, detail, None, None, None, words)
+        return Limiting("simulation", detail=detail, suggestions=words)
     if best is not None and budget is not None:
         detail = (
             f"the demand takes {best.gpus} x {best.pool.replica.gpu_type.name} ({best.pool.replica.layout}), "
             f"{best.gpus - budget} more than the budget of {budget}"
         )
-        return Limiting("gpu_budget", None, None, None, detail, None, None, None, words)
+        return Limiting("gpu_budget", detail=detail, suggestions=words)
     miss = nearest_miss(outcome)
     if miss is None:
-        return Limiting("none", None, None, None, "no layout was left to try", None, None, None, words)
+        return Limiting("none", detail="no layout was left to try", suggestions=words)
     detail = f"{miss.gpu_type.name} {miss.precision} {miss.layout}: {miss.detail}"
+    found = Limiting(miss.reason, detail=detail, suggestions=words)
     limit = getattr(outcome.question.target.limits, miss.reason, None)
-    limit_ms = limit.seconds / MILLI if limit else None
+    if limit is None:
+        return found
     edge = worse_edge(outcome.question.target.pessimistic, situation_of(outcome.question, miss.gpu_type.gpu))
-    value_ms = limit_ms / getattr(edge, miss.reason) * (1 + miss.shortfall) if limit_ms is not None else None
-    return Limiting(
-        miss.reason, limit.statistic if limit else None, value_ms, limit_ms, detail, None, None, None, words
-    )
+    limit_ms = limit.seconds / MILLI
+    value_ms = limit_ms / getattr(edge, miss.reason) * (1 + miss.shortfall)
+    return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms)
 
 
 def suggested(change: Suggestion) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from sizing.formats.view import Assumption
 from sizing.formats.words import milliseconds, number, plural
 from sizing.report.parts.layouts import Sized, layout, sizes
-from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.limiting import at_limit, limit_words
 from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
@@ -194,8 +194,7 @@ def _unconfirmed(found: Outcome) -> str:
         limit = getattr(limits, name)
         measured_s = pair.latency_s(name)[limit.statistic] if limit is not None else 0.0
         if limit is not None and measured_s > limit.seconds:
-            measured, most = milliseconds(measured_s / MILLI), milliseconds(limit.seconds / MILLI)
-            missed.append(f"{name.upper()} ({limit.statistic}) {measured}, limit {most}")
+            missed.append(at_limit(name, limit.statistic, milliseconds(measured_s / MILLI), limit.seconds / MILLI))
     small = [
         f"more than {plural(fixed, f'{phase} replica')}"
         for (phase, fixed), short in zip(_given(question).items(), lacking(pair, question), strict=True)

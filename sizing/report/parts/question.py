@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizing.answers.resolved import Resolved
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.model.architecture import Layout
 from sizing.model.extras import prefixes
 from sizing.question import demand as demands
 from sizing.question.demand import Habits
@@ -16,6 +17,16 @@ from sizing.replica.replica import Replica
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits
+
+
+class LimitInMs(NamedTuple):
+    """A limit on a statistic of a latency."""
+
+    statistic: str
+    ms: float
+
+
+LimitsInMs = Mapping[str, LimitInMs | None]  # by the name of the latency, `ttft_ms`; None where none is set
 
 
 def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
@@ -95,16 +106,16 @@ def habits(question: Question) -> Habits:
     return question.origin.habits or demands.habits(origin.workload.demand, origin.workload.planning, origin.defaults)
 
 
-def limits(question: Question) -> dict[str, Any]:
+def limits(question: Question) -> LimitsInMs:
     """Return the limits in ms with the statistic that they bound; null where none is set."""
     return limits_in_ms(question.target.limits)
 
 
-def limits_in_ms(limits: Limits) -> dict[str, Any]:
+def limits_in_ms(limits: Limits) -> LimitsInMs:
     """Return limits in ms with the statistic that each bounds, by latency; null where none is set."""
     found = {f"{name}_ms": getattr(limits, name) for name in ("ttft", "itl", "e2e")}
     return {
-        name: None if limit is None else {"statistic": limit.statistic, "ms": limit.seconds / MILLI}
+        name: None if limit is None else LimitInMs(limit.statistic, limit.seconds / MILLI)
         for name, limit in found.items()
     }
 
@@ -114,22 +125,29 @@ def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
     asked = question.service.serving.model_dump()
     if chosen is None:
         return asked
-    resolved = chosen.settings
     return {
         **asked,
-        "tp": chosen.layout.tp,
-        "pp": chosen.layout.pp,
-        "ep": chosen.layout.ep,
-        "dp": chosen.layout.dp,
-        "cp": chosen.layout.cp,
-        "dcp": chosen.layout.dcp,
+        **_sizes(chosen.layout),
+        **_in_force(question, chosen),
+        "chunked_prefill": chosen.settings.chunked_prefill,
+        "prefix_caching": chosen.settings.prefix_caching,
+    }
+
+
+def _sizes(layout: Layout) -> dict[str, int]:
+    """The sizes of a layout in the order of records."""
+    return {name: getattr(layout, name) for name in ("tp", "pp", "ep", "dp", "cp", "dcp")}
+
+
+def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
+    """What limits lengths, memory and the batch of a replica."""
+    settings, memory = chosen.settings, chosen.memory
+    return {
         "max_model_len": question.service.max_model_len,
-        "memory_fraction": resolved.memory_fraction or chosen.memory.budget_gib / chosen.memory.visible_gib,
-        "max_num_seqs": resolved.max_num_seqs,
-        "max_num_batched_tokens": resolved.max_num_batched_tokens,
-        "cuda_graphs_gib": chosen.memory.cuda_graphs_gib,
-        "chunked_prefill": resolved.chunked_prefill,
-        "prefix_caching": resolved.prefix_caching,
+        "memory_fraction": settings.memory_fraction or memory.budget_gib / memory.visible_gib,
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "cuda_graphs_gib": memory.cuda_graphs_gib,
     }
 
 
@@ -164,7 +182,7 @@ def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
 
 def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
     """Return the resolved inputs of one layout."""
-    request, plan, settings, layout = resolved.question, resolved.plan, resolved.settings, resolved.layout
+    request, plan, layout = resolved.question, resolved.plan, resolved.layout
     return {
         "model": request.service.model.name,
         "gpu": resolved.gpu_type.gpu.name,
@@ -176,31 +194,24 @@ def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
         "kv_precision": plan.kv_format,
         "activation_precision": plan.activation,
         "layout": str(layout),
-        "tp": layout.tp,
-        "pp": layout.pp,
-        "ep": layout.ep,
-        "dp": layout.dp,
-        "cp": layout.cp,
-        "dcp": layout.dcp,
+        **_sizes(layout),
         "task": request.service.task,
-        "max_model_len": request.service.max_model_len,
-        "memory_fraction": settings.memory_fraction or resolved.memory.budget_gib / resolved.memory.visible_gib,
-        "max_num_seqs": settings.max_num_seqs,
-        "max_num_batched_tokens": settings.max_num_batched_tokens,
-        "cuda_graphs_gib": resolved.memory.cuda_graphs_gib,
+        **_in_force(request, resolved.replica),
         "optimisations": request.service.optimisations.asked(),
         **conversation(request, placed=True),
     }
+
+
+def model_line(model: str, weights: str, cache: str) -> Line:
+    """Model and formats."""
+    return Line(f"{model}, {weights.upper()} weights, {cache.upper()} KV cache", "Model")
 
 
 def setup(inputs: dict[str, Any]) -> tuple[Line, ...]:
     """Model, engine and optimisations of a report about one layout."""
     i = inputs
     return (
-        Line(
-            f"{i['model']}, {i['weight_precision'].upper()} weights, {i['kv_precision'].upper()} KV cache",
-            "Model",
-        ),
+        model_line(i["model"], i["weight_precision"], i["kv_precision"]),
         Line(f"{i['engine_title']} {i['engine_version']}, {i['layout']} on {i['gpu']}", "Engine"),
         *optimised(i),
     )
@@ -295,10 +306,10 @@ def steps_line(demand: dict[str, Any], *, always: bool = False) -> Line | None:
     return Line("; ".join(told), "Demand") if told else None
 
 
-def limits_in_words(limits: Mapping[str, Any]) -> str:
+def limits_in_words(limits: LimitsInMs) -> str:
     """Write the limits on latencies."""
     found = [
-        f"{name.removesuffix('_ms').upper()} {limit['statistic']} <= {milliseconds(limit['ms'])}"
+        f"{name.removesuffix('_ms').upper()} {limit.statistic} <= {milliseconds(limit.ms)}"
         for name, limit in limits.items()
         if limit is not None
     ]

@@ -1,15 +1,18 @@
-"""The requests of simulated runs, one row each, for a file of their own."""
+"""The requests of simulated runs: one row each, for a file of their own, and their latencies in a figure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sizing.engine.requests import Requests
 from sizing.formats.tables import csv_lines
+from sizing.formats.view import Mark, Series
 
 COLUMNS = ("arrival", "admitted", "first_token", "finished", "isl", "osl", "preemptions")
 TIMES = COLUMNS[:4]
+MOST_POINTS = 2000  # of a latency in a figure; of more requests every n-th is drawn
 
 
 def requests_csv(runs: Mapping[str, Requests], unit: str) -> str:
@@ -25,3 +28,11 @@ def requests_csv(runs: Mapping[str, Requests], unit: str) -> str:
             # Only NaN, which stands for never, differs from itself.
             rows.append((policy, number, *("" if value != value else value for value in entry)))
     return csv_lines(rows if len(runs) > 1 else [row[1:] for row in rows]) + "\n"
+
+
+def latencies(requests: Requests, until: float = math.inf) -> Iterator[Series]:
+    """Yield TTFT and E2E over the time when each was measured, as far as `until`."""
+    for name, times, style in (("TTFT", requests.first_token, 1), ("E2E", requests.finished, 2)):
+        # NaN, which stands for never, is not up to anything.
+        found = [Mark(at, at - start) for at, start in zip(times, requests.arrival, strict=True) if at <= until]
+        yield Series(name, tuple(found[:: max(1, -(-len(found) // MOST_POINTS))]), style, look="points")
