@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from sizing.calibration.kernel_points import Array, Summary
 from sizing.model.precision import peak_flops
 from sizing.replica import kernels, roofline
-from sizing.replica import roofline as network
 from sizing.specs.calibration import ConstantRange
 from sizing.specs.gpu import CollectiveRow, DecodeAttentionRow, EfficiencyRow, Gpu, MlaDecodeRow, PrefillAttentionRow
 from sizing.specs.units import GIGA, MICRO
@@ -97,7 +96,7 @@ def seconds(row: EfficiencyRow, gpu: Gpu, points: Summary) -> Array:
     flops, moved = points.column("flops"), points.column("bytes")
     bandwidth = gpu.datasheet.memory.bandwidth_gb_per_s * GIGA
     if isinstance(row, CollectiveRow):
-        return np.asarray(network.measured_s(moved, row.kib, row.us))
+        return np.asarray(roofline.measured_s(moved, row.kib, row.us))
     if isinstance(row, DecodeAttentionRow):
         launch_s = row.t0_us * MICRO
         busy_s = roofline.streamed_s(moved, bandwidth_bytes_per_s=bandwidth, memory=row.memory, t0_s=launch_s)

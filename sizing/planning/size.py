@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sizing.answers.answer import Answer, preference
 from sizing.planning.rules import ProvisionRules
 from sizing.question.question import Question
-from sizing.specs import demand as capacity
+from sizing.specs import demand
 from sizing.specs.errors import Fault, InputError
 
 
@@ -209,7 +209,7 @@ class Need:
 
     def replicas(self, times: float = 1.0) -> int:
         """The replicas that `times` times the demand takes, with its headroom, rounded up once."""
-        return capacity.replicas_for(times * self.demand * (1 + self.headroom), self.per_replica)
+        return demand.replicas_for(times * self.demand * (1 + self.headroom), self.per_replica)
 
     def without(self, replicas: int) -> Need:
         """This need with `replicas` of its replicas kept idle, and less served. Raises InputError where none is left."""

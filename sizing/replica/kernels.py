@@ -19,7 +19,6 @@ from sizing.model.operation import Operation
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.model.shard import Shard
 from sizing.replica import roofline
-from sizing.replica import roofline as network
 from sizing.replica.replica import Replica
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings, VectorAttention
@@ -385,11 +384,11 @@ class Kernels:
         busy_s: Numeric = self._island_collective(replace(operation, gpus=within)) if within > 1 else 0.0
         if nodes > 1:
             _, bytes_per_s, alpha_s = self.inter_node_link()
-            busy_s = busy_s + network.ring_s(
+            busy_s = busy_s + roofline.ring_s(
                 operation.message_bytes / within,
                 operation.rule,
                 nodes,
-                alpha_s=alpha_s * network.hops(operation.rule, nodes),
+                alpha_s=alpha_s * roofline.hops(operation.rule, nodes),
                 bytes_per_s=bytes_per_s,
             )
         return np.where(np.asarray(operation.message_bytes) > 0, busy_s, 0.0)
@@ -397,7 +396,7 @@ class Kernels:
     def _dispatch_directly(self, operation: Operation) -> Numeric:
         """Seconds in which each token goes straight to every rank that has one of its experts, over link and network at once."""
         within, nodes = self.spread(operation)
-        copies = network.reached(operation.gpus, operation.fan_out)
+        copies = roofline.reached(operation.gpus, operation.fan_out)
         sent = operation.message_bytes * copies
         here_s: Numeric = 0.0
         if within > 1:
@@ -407,19 +406,19 @@ class Kernels:
             return here_s
         _, bytes_per_s, alpha_s = self.inter_node_link()
         away = (nodes - 1) / nodes
-        return np.maximum(here_s, network.send_s(sent * away, alpha_s=alpha_s, bytes_per_s=bytes_per_s))
+        return np.maximum(here_s, roofline.send_s(sent * away, alpha_s=alpha_s, bytes_per_s=bytes_per_s))
 
     def _dispatch_by_node(self, operation: Operation) -> Numeric:
         """Seconds in which each token goes once to every node that has one of its experts, and on from there over the link."""
         within, nodes = self.spread(operation)
-        sent = operation.message_bytes * network.reached(operation.gpus, operation.fan_out)
+        sent = operation.message_bytes * roofline.reached(operation.gpus, operation.fan_out)
         here = replace(operation, rule="all_to_all", gpus=within, message_bytes=sent)
         here_s: Numeric = self._island_collective(here) if within > 1 else 0.0
         if nodes == 1:
             return here_s
         _, bytes_per_s, alpha_s = self.inter_node_link()
-        away = network.reached(nodes, operation.fan_out) * (nodes - 1) / nodes
-        return here_s + network.send_s(operation.message_bytes * away, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
+        away = roofline.reached(nodes, operation.fan_out) * (nodes - 1) / nodes
+        return here_s + roofline.send_s(operation.message_bytes * away, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
 
     def _island_collective(self, operation: Operation) -> Numeric:
         link = self.gpu.datasheet.link
@@ -439,13 +438,13 @@ class Kernels:
                 accept=lambda row: row.gpus >= operation.gpus and (row.engine == "any" or not plain),
                 key=(operation.gpus,),
             ).row
-            return network.measured_s(operation.message_bytes, row.kib, row.us)
+            return roofline.measured_s(operation.message_bytes, row.kib, row.us)
         _, bytes_per_s, alpha_s = self.link(extent)
-        return network.ring_s(
+        return roofline.ring_s(
             operation.message_bytes, operation.rule, operation.gpus, alpha_s=alpha_s, bytes_per_s=bytes_per_s
         )
 
     def _send(self, operation: Operation) -> Numeric:
         crosses = operation.gpus * (operation.count + 1) > self.gpu.datasheet.island_gpus
         _, bytes_per_s, alpha_s = self.inter_node_link() if crosses else self.link(operation.gpus * 2)
-        return network.send_s(operation.message_bytes, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
+        return roofline.send_s(operation.message_bytes, alpha_s=alpha_s, bytes_per_s=bytes_per_s)

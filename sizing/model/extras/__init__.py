@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sizing.model.attention.terms import Matrix
-from sizing.model.extras import prefixes as reuse
+from sizing.model.extras import prefixes
 from sizing.model.extras.prefixes import Conversation, Finding
 from sizing.specs.model import Model
 from sizing.specs.optimisations import Optimisations, Prefix
@@ -170,7 +170,7 @@ class Cached:
         return self if self.talk is None or block == self.block else replace(self, block=block)._found()
 
     def _found(self) -> Cached:
-        return self if self.talk is None else replace(self, hit=reuse.share(self.talk, self.finding))
+        return self if self.talk is None else replace(self, hit=prefixes.share(self.talk, self.finding))
 
     @property
     def finds(self) -> Callable[[int, int], int] | None:
@@ -180,7 +180,7 @@ class Cached:
             return None
 
         def tokens(number: int, prompt: int) -> int:
-            found = reuse.drawn(talk, finding, number, prompt)
+            found = prefixes.drawn(talk, finding, number, prompt)
             return min(found + math.floor(self.restored * (prompt - found)), prompt - 1)
 
         return tokens
