@@ -88,7 +88,8 @@ def ask(
     workload = Workload.model_validate(
         {"model": model.name, "tokens": {"isl": isl, "osl": osl}, "demand": stated, **fields}
     )
-    return question.resolve(workload, model, spec, version, data().defaults, gpu_budget=gpu_budget)
+    service = question.service_of(workload, model, (spec, version))
+    return question.resolve(workload, service, data().defaults, gpu_budget=gpu_budget)
 
 
 def option(name: str, usd_per_gpu_hour: float | None = None) -> GpuType:

@@ -128,7 +128,7 @@ def scenario(
 
 
 def _keeping(resolved: Resolved, replicas: int) -> Resolved:
-    """a deployment whose caches keep as much between turns as its load leaves, where a think time is stated."""
+    """A deployment whose caches keep as much between turns as its load leaves, where a think time is stated."""
     request = resolved.question
     if request.service.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
         return resolved
@@ -145,7 +145,7 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
 
 
 def _policies(resolved: Resolved, driving: Driving) -> dict[str, ReplicaSet]:
-    """the deployment under each policy; its timing constants are shared."""
+    """The deployment under each policy; its timing constants are shared."""
     whole = _deployed(resolved, driving.replicas, driving.slots)
     own, size = whole.rules, driving.batch_size or whole.rules.slots
     return {
@@ -169,7 +169,7 @@ def _traffic(
     trace: NDArray[Any] | None,
     policies: Mapping[str, ReplicaSet],
 ) -> Traffic:
-    """the load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
+    """The load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
     request, arriving, count = resolved.question, driving.arriving, driving.requests
     asked = request.origin.workload
     tokens = asked.tokens
@@ -200,7 +200,7 @@ def _traffic(
 
 
 def _count_of_rate(traffic: Traffic, rate: float, driving: Driving) -> int:
-    """how many requests of a rate to send: those stated, all until the limit, or enough for percentiles.
+    """How many requests of a rate to send: those stated, all until the limit, or enough for percentiles.
 
     Raises InputError for a rate so low, or requests so many, that the clock loses the steps in its last digits.
     """
@@ -220,7 +220,7 @@ def _count_of_rate(traffic: Traffic, rate: float, driving: Driving) -> int:
 
 
 def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, ReplicaSet]) -> float:
-    """how many requests of a closed loop may be served until a limit: none ends sooner than one alone."""
+    """How many requests of a closed loop may be served until a limit: none ends sooner than one alone."""
     assert traffic.in_flight is not None
     alone = replace(traffic, isl=Lengths(traffic.isl.mean), osl=Lengths(traffic.osl.mean))
     ends_s = [
@@ -232,7 +232,7 @@ def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, Replic
 
 
 def _within_limit(count: float) -> int:
-    """how many requests may come until the limit. Raises InputError for more than fit memory."""
+    """How many requests may come until the limit. Raises InputError for more than fit memory."""
     if count > MOST_REQUESTS:
         message = f"up to {count:,.0f} requests may come until then"
         raise InputError(
@@ -250,7 +250,7 @@ def _lengths(mean: int, std: float | None, longest: int | None, driving: Driving
 
 
 def _longest(asked: Workload, traffic: Traffic, question: Question) -> int:
-    """where the two lengths together are cut: at what holds them, or the model's maximum for shapes without an end."""
+    """Where the two lengths together are cut: at what holds them, or the model's maximum for shapes without an end."""
     if asked.serving.max_model_len:
         return question.service.max_model_len
     endless = any(length.std and length.longest is None for length in (traffic.isl, traffic.osl))

@@ -18,8 +18,7 @@ from sizing.answers.estimate import answer, confirmed
 from sizing.catalog import shelf
 from sizing.model import architecture, precision
 from sizing.model.extras import drafts
-from sizing.question import question as requests
-from sizing.question.question import Question
+from sizing.question.question import Question, service_of
 from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts, OptimisationTrial
@@ -111,17 +110,10 @@ def _with_lengths(question: Question, tokens: Tokens) -> Question:
     """Return the request with other lengths. Raises InputError where model or engine take none so long."""
     origin = question.origin
     alone = origin.workload.model_copy(update={"tokens": tokens, "demand": None})  # which may have come through a pipe
-    resolved = requests.resolve(
-        alone,
-        question.service.model,
-        question.service.engine,
-        question.service.engine_version,
-        origin.defaults,
-        gpu_budget=question.rules.gpu_budget or 1,
-    )
-    changed = question.with_(
-        isl=resolved.service.isl, osl=resolved.service.osl, max_model_len=resolved.service.max_model_len
-    )
+    service = question.service
+    engine = (service.engine, service.engine_version)
+    found = service_of(alone, service.model, engine)
+    changed = question.with_(isl=found.isl, osl=found.osl, max_model_len=found.max_model_len)
     return replace(changed, origin=replace(origin, workload=origin.workload.model_copy(update={"tokens": tokens})))
 
 

@@ -24,7 +24,7 @@ DEMAND = "demand."
 def read(
     texts: Sequence[str], options: Sequence[Field], values: Mapping[str, Any], catalog: Catalog
 ) -> tuple[Axis, ...]:
-    """Return what is varied. Raises InputError with a fault for each key or value that is wrong, whatever goes with it."""
+    """What is varied. Raises InputError with a fault for each key or value that is wrong, whatever goes with it."""
     keys = {name: option for option in options if option.type is not bool for name in _spellings(option)}
     faults: list[Fault] = []
     axes: list[Axis] = []
@@ -58,7 +58,7 @@ def read(
 
 
 def field_of(option: Field) -> str:
-    """Return what a fault calls the input that is varied."""
+    """What a fault calls the input that is varied."""
     return f"--vary {option.name}"
 
 
@@ -77,7 +77,7 @@ def _allowed(option: Field) -> str:
 
 
 def _values(option: Field, text: str) -> tuple[Any, ...]:
-    """Return the values listed. Raises ValueError for none, and for what is no number where the option takes one."""
+    """The values listed. Raises ValueError for none, and for what is no number where the option takes one."""
     if option.type not in (WHOLE, NUMBER):
         words = tuple(comma_separated(text))
         if not words:

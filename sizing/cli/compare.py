@@ -17,7 +17,7 @@ from sizing.specs.errors import Fault, InputError
 if TYPE_CHECKING:
     from sizing.catalog.shelf import Found
     from sizing.question.question import Question
-    from sizing.report.compare import Replaced
+    from sizing.report.compare_record import Replaced
     from sizing.specs.workload import Objective, Workload
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
@@ -63,7 +63,8 @@ def command(
     from sizing.cli.progress import Bar
     from sizing.cli.workers import cores, ordered
     from sizing.question.question import load_data
-    from sizing.report.compare import document, record
+    from sizing.report.compare import document
+    from sizing.report.compare_record import record
 
     asked = ask(workload, {**values, "sort": sort, "replace": replace})
     most = min(jobs or cores(), len(candidates_of(asked.question)))
@@ -178,7 +179,7 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
     from sizing.question.ask import question_of
     from sizing.question.fields import options_of
     from sizing.question.question import load_data
-    from sizing.report import compare as report
+    from sizing.report.compare_record import replaced
 
     of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}
     try:
@@ -186,7 +187,7 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
     except InputError as error:  # all else was looked up before
         raise InputError([dataclasses.replace(fault, field="--replace") for fault in error.faults]) from None
     outcome = answer(to_size(asked, values), load_data(), simulated=not values["no_verify"])
-    served = report.replaced(outcome, replacing.gpus)
+    served = replaced(outcome, replacing.gpus)
     if served is None:
         from sizing.report.parts.limiting import unmet
 

@@ -29,7 +29,7 @@ def _show(title: str, path: Any, entry: dict[str, Any], as_json: bool) -> None:
 
 
 def _stated(spec: BaseModel) -> dict[str, Any]:
-    """Return what a profile states (null where it says so), without the fields that it leaves to their defaults."""
+    """What a profile states (null where it says so), without the fields that it leaves to their defaults."""
     return spec.model_dump(mode="json", exclude_unset=True)
 
 

@@ -44,7 +44,7 @@ MEMORY_ALONE = ("memory_fraction", "cuda_graphs_gib")
 
 
 def for_one_layout(options: Iterable[Field]) -> tuple[Field, ...]:
-    """Return the options as a command takes them that looks at one GPU type, one precision and one layout."""
+    """The options as a command takes them that looks at one GPU type, one precision and one layout."""
     return tuple(option._replace(help=ONE_LAYOUT_HELP.get(option.name, option.help)) for option in options)
 
 
@@ -117,7 +117,7 @@ QUIET_OPTIONS = (
 
 
 def with_values(arguments: Iterable[str]) -> list[str]:
-    """Return a command line whose --disaggregate has a value: what follows it, else the search's.
+    """A command line whose --disaggregate has a value: what follows it, else the search's.
 
     An option is none, nor a workload; what names neither is a workload where nothing else says what to serve.
     """
@@ -132,7 +132,7 @@ def with_values(arguments: Iterable[str]) -> list[str]:
 
 
 def _is_value(word: str, others: Sequence[str]) -> bool:
-    """Return whether a word is, or is meant to be, the value of --disaggregate."""
+    """Whether a word is, or is meant to be, the value of --disaggregate."""
     if "=" in word or word.lower() == SEARCHED or not word.strip():
         return True
     if word.startswith("-") or _is_workload(word):
@@ -141,7 +141,7 @@ def _is_value(word: str, others: Sequence[str]) -> bool:
 
 
 def _is_workload(word: str) -> bool:
-    """Return whether a word names a workload: a file, or a ready one."""
+    """Whether a word names a workload: a file, or a ready one."""
     from sizing.catalog.shelf import find, is_path
     from sizing.catalog.workloads import SHELF
     from sizing.specs.errors import InputError
@@ -179,7 +179,7 @@ def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[
 
 
 def _reading(kind: Any) -> dict[str, Any]:
-    """Return how the text of a number is read, and its name in help; other options take what they are given."""
+    """How the text of a number is read, and its name in help; other options take what they are given."""
     if kind == WHOLE:
         return {"parser": _number(int, "whole number"), "metavar": "INTEGER"}
     if kind == NUMBER:
@@ -188,7 +188,7 @@ def _reading(kind: Any) -> dict[str, Any]:
 
 
 def _number(kind: Callable[[str], float], noun: str) -> Callable[[str], float]:
-    """Return what reads a number, and says in plain words that a text is none."""
+    """What reads a number, and says in plain words that a text is none."""
 
     def read(text: str) -> float:
         # Python reads 1_000 and the digits of all scripts; files and other options do not.

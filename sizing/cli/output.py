@@ -20,7 +20,7 @@ PLAINER = str.maketrans({"×": "x", "–": "-", "—": "-", "‑": "-", "µ": "u
 
 
 def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> str:
-    """Return the output format that the options ask for. Raises InputError for an unknown one, or for two."""
+    """The output format that the options ask for. Raises InputError for an unknown one, or for two."""
     stated = values.get("format")
     name = stated.strip().lower() if stated is not None else None
     if values.get("quiet") and (values.get("json") or name is not None):
@@ -116,7 +116,7 @@ def discard(stream: TextIO) -> None:
 
 
 def encodable(text: str, encoding: str) -> str:
-    """Return text that an encoding can write: as it is, else with plainer characters."""
+    """Text that an encoding can write: as it is, else with plainer characters."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:

@@ -41,7 +41,7 @@ class Reader(NamedTuple):
             self.fault(f"{std:g} is too wide for lengths of {mean:g} tokens on average", option, allowed)
 
     def number(self, name: str, option: str, *, least: float | None = None, most: float | None = None) -> float | None:
-        """Return a finite number within a range, above 0 where it has no least; None where absent or wrong."""
+        """A finite number within a range, above 0 where it has no least; None where absent or wrong."""
         value = self.values[name]
         if value is None:
             return None
@@ -53,7 +53,7 @@ class Reader(NamedTuple):
         return None
 
     def whole(self, name: str, option: str, *, least: int = 1, most: int = MOST) -> int | None:
-        """Return a whole number within a range; None where absent or wrong."""
+        """A whole number within a range; None where absent or wrong."""
         value = self.values[name]
         if value is None or least <= value <= most:
             return None if value is None else int(value)
@@ -61,12 +61,12 @@ class Reader(NamedTuple):
         return None
 
     def seed(self, default: int) -> int:
-        """Return the seed."""
+        """The seed."""
         found = self.whole("seed", "--seed", least=0, most=SEEDS - 1)
         return default if found is None else found
 
     def chosen(self, text: str, known: Sequence[str], option: str, noun: str) -> str | None:
-        """Return a word of those known, in any case; None where it is another."""
+        """A word of those known, in any case; None where it is another."""
         word = text.strip().lower()
         if word in known:
             return word
@@ -74,14 +74,14 @@ class Reader(NamedTuple):
         return None
 
     def policies(self, known: Sequence[str], default: str) -> tuple[str, ...]:
-        """Return the batching policies given with commas, each once."""
+        """The batching policies given with commas, each once."""
         text = self.values["policy"]
         names = [part.strip() for part in (default if text is None else text).split(",")]
         found = (self.chosen(name, known, "--policy", "batching policy") for name in names)
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
     def parsed(self, name: str, option: str, parse: Callable[[str], float]) -> float | None:
-        """Return what `parse` makes of a text; None where absent, or where it raises ValueError."""
+        """What `parse` makes of a text; None where absent, or where it raises ValueError."""
         text = self.values[name]
         if text is None:
             return None
@@ -92,7 +92,7 @@ class Reader(NamedTuple):
             return None
 
     def target(self, name: str, option: str, suffixes: Sequence[str] = ()) -> Path | None:
-        """Return the path of a file to write: in a folder that is there, with one of the suffixes; None where wrong."""
+        """The path of a file to write: in a folder that is there, with one of the suffixes; None where wrong."""
         text = self.values[name]
         if text is None:
             return None
@@ -112,7 +112,7 @@ class Reader(NamedTuple):
         return None
 
     def picture(self, name: str = "plot", option: str = "--plot", *, long: bool = False) -> Path | None:
-        """Return the path of a picture to draw.
+        """The path of a picture to draw.
 
         Where matplotlib, which draws it, is missing, that is noted before work that takes `long`; else numbers come first.
         """

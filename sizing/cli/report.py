@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sizing.answers.answer import Outcome
     from sizing.question.question import Question
-    from sizing.report.compare import Compare
+    from sizing.report.compare_record import Compare
     from sizing.report.curve.record import CurveRecord
     from sizing.report.page_record import ChangedInput, RateLine, Report
     from sizing.specs.data import Data
@@ -132,7 +132,7 @@ def _comparison(question: Question, data: Data, simulated: bool) -> Compare | No
     from sizing.answers.compare import candidates_of, compare
     from sizing.cli.progress import Bar
     from sizing.cli.workers import cores, ordered
-    from sizing.report.compare import record
+    from sizing.report.compare_record import record
 
     demanded = question.target.requests_per_s is not None or question.target.concurrency is not None
     candidates = len(candidates_of(question))

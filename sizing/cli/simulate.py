@@ -282,7 +282,7 @@ def _seconds(text: str) -> float:
 
 
 def _rows(values: Mapping[str, Any], driving: Part[Driving]) -> NDArray[Any] | None:
-    """the rows of a trace; all are read where it is not known how many are to be sent."""
+    """The rows of a trace; all are read where it is not known how many are to be sent."""
     from sizing.catalog.paths import expanded
     from sizing.catalog.traces import load_trace
 
@@ -294,7 +294,7 @@ def _rows(values: Mapping[str, Any], driving: Part[Driving]) -> NDArray[Any] | N
 
 
 def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any] | None:
-    """the rows of a trace as a task serves them: with one result each in place of the outputs where that pools."""
+    """The rows of a trace as a task serves them: with one result each in place of the outputs where that pools."""
     import numpy as np
 
     from sizing.specs.workload import RESULTS
@@ -305,12 +305,12 @@ def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any
 
 
 def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any] | None, data: Data) -> Question:
-    """the question; of a trace the longest sequence is what is to be held, where nothing else is stated."""
+    """The question; of a trace the longest sequence is what is to be held, where nothing else is stated."""
     from sizing.question.ask import with_cache_of
-    from sizing.question.question import resolve
+    from sizing.question.question import resolve, service_of
     from sizing.question.served import as_served, check_asked, check_served, extras_of
 
-    model, (engine, version), asked = names.model.value, names.engine.value, names.workload.value
+    model, asked = names.model.value, names.workload.value
     serving = asked.serving
     _check_turns(asked, driving, traced=trace is not None)
     if trace is not None and serving.max_model_len is None:
@@ -323,15 +323,9 @@ def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any
     whole = as_served(asked, extras)
     if trace is None:
         check_served(whole, extras, model.spec)
-    return resolve(
-        with_cache_of(whole, model).model_copy(update={"serving": serving}),
-        model.spec,
-        engine,
-        version,
-        data.defaults,
-        gpu_budget=layout.gpus * driving.replicas,
-        extras=extras,
-    )
+    whole = with_cache_of(whole, model).model_copy(update={"serving": serving})
+    service = service_of(whole, model.spec, names.engine.value, extras)
+    return resolve(whole, service, data.defaults, gpu_budget=layout.gpus * driving.replicas)
 
 
 def _check_turns(asked: Workload, driving: Driving, *, traced: bool) -> None:

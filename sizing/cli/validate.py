@@ -64,7 +64,7 @@ def command(
 
 
 def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> Targets:
-    """Return the files to write. Raises InputError before any work where they can't be, or are files that are read."""
+    """The files to write. Raises InputError before any work where they can't be, or are files that are read."""
     from sizing.catalog.paths import expanded
     from sizing.cli.reading import Reader
 
@@ -77,7 +77,7 @@ def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> Tar
 
 
 def _rows(files: Sequence[str]) -> tuple[MeasuredRow, ...]:
-    """Return the rows of all files. Raises InputError with the faults of all."""
+    """The rows of all files. Raises InputError with the faults of all."""
     from functools import partial
 
     from sizing.catalog.measured import load_measured

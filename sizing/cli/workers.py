@@ -23,7 +23,7 @@ _work: list[Callable[[Any], Any]] = []  # of a process that works: what it does,
 
 
 def cores() -> int:
-    """Return how many processes may work at once: the cores that this one may use."""
+    """How many processes may work at once: the cores that this one may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

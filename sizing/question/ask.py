@@ -12,11 +12,10 @@ from sizing.catalog import shelf
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.model.architecture import SIZES, Layout
-from sizing.question import question as resolving
 from sizing.question.fields import QUESTION_OPTIONS, Field, Options, options_of, unpooled
 from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
 from sizing.question.pools import decodes, rated, separate_pools
-from sizing.question.question import Question, SeparatePools, Space, load_data
+from sizing.question.question import Question, SeparatePools, Space, load_data, resolve, service_of, undemanded
 from sizing.question.served import (
     as_served,
     check_asked,
@@ -90,19 +89,14 @@ def question_of(
 
 def resolved(names: Names, data: Data, *, gpu_budget: int | None, demanded: bool = True) -> Question:
     """The question that names and options make, its demand left out where it is not `demanded`."""
-    model, (engine, version), stated = names.model.value, names.engine.value, names.workload.value
+    model, stated = names.model.value, names.workload.value
     if not demanded:
         stated = stated.model_copy(update={"demand": None})
     whole, extras = served(stated, model.spec)
     check_served(whole, extras, model.spec)
-    return resolving.resolve(
-        with_cache_of(whole, model),
-        model.spec,
-        engine,
-        version,
-        data.defaults,
-        gpu_budget=gpu_budget,
-        extras=extras,
+    whole = with_cache_of(whole, model)
+    return resolve(
+        whole, service_of(whole, model.spec, names.engine.value, extras), data.defaults, gpu_budget=gpu_budget
     )
 
 
@@ -201,14 +195,14 @@ def _layout(names: Names, pools: Part[SeparatePools | None], phase: str) -> Layo
 
 
 def _undemanded(names: Names, data: Data) -> Question:
-    model, (engine, version) = names.model.value, names.engine.value
+    model, engine = names.model.value, names.engine.value
     workload = with_cache_of(names.workload.value, model)
     check_asked(workload, model.spec)
     extras = extras_of(workload, model.spec)
-    question = resolving.without_demand(workload, model.spec, engine, version, data.defaults, extras=extras)
+    service = service_of(workload, model.spec, engine, extras, full=True)
     check_images(with_images(workload, extras), extras, model.spec)
-    check_prefix(extras, question.service.max_model_len)
-    return question
+    check_prefix(extras, service.max_model_len)
+    return undemanded(workload, service, data.defaults)
 
 
 def layout_of(serving: Serving) -> Layout:

@@ -29,7 +29,7 @@ ROUNDS = 60  # of halving: beyond the digits of a float
 
 
 def quantile(mean: float, share: float) -> int:
-    """Return the fewest arrivals k with P(X <= k) >= share for a Poisson count X of this mean.
+    """The fewest arrivals k with P(X <= k) >= share for a Poisson count X of this mean.
 
     The terms are summed in logarithms around the mean, so that no factorial overflows; exact up to a mean of a million,
     beyond it to a count or so.
@@ -51,7 +51,7 @@ def quantile(mean: float, share: float) -> int:
 
 
 def mean_of(count: float, share: float) -> float:
-    """Return the largest mean whose quantile is at most a count: the inverse of `quantile`; 0 where there is none."""
+    """The largest mean whose quantile is at most a count: the inverse of `quantile`; 0 where there is none."""
     low, high = 0.0, max(count, 0.0) + 1.0
     for _ in range(ROUNDS):
         middle = (low + high) / 2
@@ -110,13 +110,13 @@ class Habits(NamedTuple):
     poisson_percentile: float | None = None
 
     def users_of(self, requests_per_s: float) -> float:
-        """Return the daily active users whose peak is a rate."""
+        """The daily active users whose peak is a rate."""
         share = self.poisson_percentile
         busy = requests_per_s if share is None else mean_of(requests_per_s, share)
         return capacity.daily_active_users(busy, *self[:3])
 
     def mean_of(self, busy_per_s: float) -> float:
-        """Return the mean around the clock of a load whose busiest hour has this rate."""
+        """The mean around the clock of a load whose busiest hour has this rate."""
         return busy_per_s / self.peak_to_mean * self.active_hours / HOURS_PER_DAY
 
 
@@ -143,7 +143,7 @@ class Demanded:
         return tuple(weight / max(weights) for weight in weights)
 
     def rates_per_s(self, *, sized: bool) -> tuple[float, ...]:
-        """Return the rate of each hour, with the chance to size for where `sized`."""
+        """The rate of each hour, with the chance to size for where `sized`."""
         if self.busy_per_s is None:
             return ()
         share = self.habits.poisson_percentile if sized else None
@@ -151,7 +151,7 @@ class Demanded:
 
 
 def habits(demand: Demand | None, planning: Planning, defaults: Defaults, shape: Shape | None = None) -> Habits:
-    """Return what a user does: the workload's own numbers, the profile's, else the defaults.
+    """What a user does: the workload's own numbers, the profile's, else the defaults.
 
     A window of hours is the default for users alone: what is counted over a year or stated as a rate comes at any hour.
     """
@@ -174,7 +174,7 @@ def resolve(
     arrivals: Arrivals | None = None,
     ranges: Mapping[str, Range] = NO_RANGES,
 ) -> Demanded:
-    """Return the rate that a demand is to be sized for, and how it came about.
+    """The rate that a demand is to be sized for, and how it came about.
 
     `arrivals` are those of a demand that is a trace, `ranges` those whose middles are stated, by dotted field. Raises InputError where nothing says how high the peak is over a
     yearly mean, or where a trace or requests in flight are given a peak that they have already.
@@ -201,7 +201,7 @@ def resolve(
 
 
 def of_trace(arrivals_s: NDArray[np.float64], window_s: float) -> Arrivals:
-    """Return mean and busiest rate of arrivals in order: n - 1 intervals over their span, and the fullest window.
+    """Mean and busiest rate of arrivals in order: n - 1 intervals over their span, and the fullest window.
 
     Raises InputError where all arrive at once, and for a trace shorter than the window: what its peak is, it does not say.
     """
@@ -219,7 +219,7 @@ def of_trace(arrivals_s: NDArray[np.float64], window_s: float) -> Arrivals:
 
 
 def over_hours(values: tuple[Number, ...], hours: int) -> tuple[Number, ...]:
-    """Return a day repeated until it fills so many hours; a week stays as it is."""
+    """A 24-hour profile repeated to fill `hours`; a weekly profile as it is."""
     return values * (hours // len(values)) if values else values
 
 
@@ -284,7 +284,7 @@ def _before_chance(
 
 
 def _mean(demand: Demand, user: Habits, as_stated: str) -> Step:
-    """Return the mean around the clock of users of a day, counts of a year, or a mean as stated."""
+    """The mean around the clock of users of a day, counts of a year, or a mean as stated."""
     if demand.daily_active_users is not None:
         each = user.requests_per_user_per_day
         rate = demand.daily_active_users * each / (SECONDS_PER_HOUR * HOURS_PER_DAY)

@@ -31,7 +31,7 @@ ONE_GPU = "one name (llmsize gpus), or a profile's path"
 
 
 def engine_of(text: str) -> tuple[Engine, str]:
-    """an engine and its version, the newest known where none is named."""
+    """An engine and its version, the newest known where none is named."""
     found, version = engines.load_engine(text)
     return found.spec, settings.check_version(found.spec, version)
 
@@ -178,14 +178,15 @@ def look_up(
         gpus=Part(lambda: _gpus(tuple(stated("gpu", ())), layers, catalog, single=single)),
         price=Part(lambda: checked_price(options.price)),
         engine=Part(
-            lambda: catalog.engine(stated("serving.engine", Serving().engine)), layers.at(("serving", "engine"))
+            lambda: catalog.engine(stated("serving.engine", Serving.model_fields["engine"].default)),
+            layers.at(("serving", "engine")),
         ),
         precisions=precisions,
     )
 
 
 def served_as(found: FoundModel, task: str | None) -> FoundModel:
-    """a model as a task serves it: without its output head where that pools."""
+    """A model as a task serves it: without its output head where that pools."""
     return replace(found, spec=replace(found.spec, pooled=True)) if is_pooled(task) else found
 
 
@@ -195,7 +196,7 @@ def _path_of(found: Part[Found[Workload] | None]) -> Path | None:
 
 
 def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None, ...]:
-    """the weight precisions asked for with commas; (None,) leaves the choice to workload and checkpoint."""
+    """The weight precisions asked for with commas; (None,) leaves the choice to workload and checkpoint."""
     if text is None:
         return (None,)
     known = get_args(Precision)
@@ -218,7 +219,7 @@ def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None
 
 
 def _gpus(wanted: tuple[str, ...], layers: Layers, catalog: Catalog, *, single: bool) -> tuple[Found[Gpu], ...]:
-    """the profiles named, each once; all of the catalogue for none. Raises InputError with every fault of them."""
+    """The profiles named, each once; all of the catalogue for none. Raises InputError with every fault of them."""
     if not wanted and "gpu" in layers.given:
         raise InputError(Fault("names no GPU type", field="--gpu", allowed=f"a name (llmsize gpus), a path, or {ALL}"))
     if single and not wanted:
@@ -240,7 +241,7 @@ def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catal
 
 
 def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
-    """each profile once; of several files with one stem the later ones go by their path."""
+    """Each profile once; of several files with one stem the later ones go by their path."""
     by_path = {resolved(one.path): one for one in found}
     taken: set[str] = set()
     distinct = []
@@ -252,7 +253,7 @@ def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
 
 
 def checked_price(price: float | None) -> float | None:
-    """a price in $ per GPU-hour as given. Raises InputError where it is out of range."""
+    """A price in $ per GPU-hour as given. Raises InputError where it is out of range."""
     if price is not None and not LEAST_USD_PER_HOUR <= price <= MOST_USD_PER_HOUR:
         allowed = f"$ per GPU-hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}"
         raise InputError(Fault(f"{price:g} is out of range", field="--price", allowed=allowed))

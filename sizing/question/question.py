@@ -148,7 +148,7 @@ def load_data() -> Data:
 
 
 def shape_of(workload: Workload) -> Shape | None:
-    """Return the load by hour that a workload's planning states: weights of its own, or a profile that is looked up."""
+    """The load by hour that a workload's planning states: weights of its own, or a profile that is looked up."""
     stated = workload.planning.profile
     if stated is None:
         return None
@@ -159,7 +159,7 @@ def shape_of(workload: Workload) -> Shape | None:
 
 
 def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
-    """Return a workload's demand resolved, None for none.
+    """A workload's demand resolved, None for none.
 
     Raises InputError where the peak can't be known, or is too low to be timed.
     """
@@ -196,27 +196,39 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
     return found
 
 
-def resolve(
-    workload: Workload,
-    model: Model,
-    engine: Engine,
-    engine_version: str,
-    defaults: Defaults,
-    *,
-    gpu_budget: int | None = None,
-    extras: Extras = NOTHING,
-    space: Space = Space(),
-    origin: Origin | None = None,
-) -> Question:
-    """Fill a workload's gaps from the defaults.
+def service_of(
+    workload: Workload, model: Model, engine: tuple[Engine, str], extras: Extras = NOTHING, *, full: bool = False
+) -> Service:
+    """What a replica runs for a workload, on an engine and its version; prompts are as long as it takes with `full`.
 
-    Raises InputError where lengths exceed the model's maximum, or where nothing says how much to serve.
+    Raises InputError where lengths exceed the model's maximum, or what the engine is to hold.
     """
-    tokens, serving, planning = workload.tokens, workload.serving, workload.planning
-    longest = serving.max_model_len or workload.longest
+    serving, tokens = workload.serving, workload.tokens
+    longest = serving.max_model_len or (model.max_position if full else workload.longest)
     _check_lengths(workload, model, longest)
+    return Service(
+        model=model,
+        isl=longest if full else tokens.isl,
+        osl=1 if full else tokens.osl,
+        max_model_len=longest,
+        serving=serving,
+        engine=engine[0],
+        engine_version=engine[1],
+        kv_precision=workload.kv_precision,
+        optimisations=workload.optimisations,
+        extras=extras,
+        task=workload.task,
+    )
+
+
+def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:
+    """The question of a workload's demand, its gaps filled from the defaults, without a space to search.
+
+    Raises InputError where nothing says how much to serve, and as `demand_of` does.
+    """
+    planning, offline = workload.planning, workload.mode == "offline"
     demanded = demand_of(workload, defaults)
-    if workload.demand is None and gpu_budget is None and workload.mode != "offline":
+    if workload.demand is None and gpu_budget is None and not offline:
         raise InputError(
             Fault(
                 "nothing says how much to serve",
@@ -225,24 +237,12 @@ def resolve(
             )
         )
     return Question(
-        Service(
-            model=model,
-            isl=tokens.isl,
-            osl=tokens.osl,
-            max_model_len=longest,
-            serving=serving,
-            engine=engine,
-            engine_version=engine_version,
-            kv_precision=workload.kv_precision,
-            optimisations=workload.optimisations,
-            extras=extras,
-            task=workload.task,
-        ),
+        service,
         Target(
             requests_per_s=demanded.peak_per_s if demanded else None,
             concurrency=workload.demand.concurrency if workload.demand else None,
-            limits=workload.limits if workload.mode != "offline" else Limits(),
-            offline=workload.mode == "offline",
+            limits=Limits() if offline else workload.limits,
+            offline=offline,
             max_utilisation=planning.max_utilisation or defaults.max_utilisation,
         ),
         Rules(
@@ -250,58 +250,20 @@ def resolve(
             gpu_budget=gpu_budget,
             headroom=defaults.headroom if planning.headroom is None else planning.headroom,
         ),
-        space,
-        replace(
-            origin or Origin(workload, defaults),
+        Space(),
+        Origin(
+            workload,
+            defaults,
             demanded=demanded,
             habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
         ),
     )
 
 
-def without_demand(
-    workload: Workload,
-    model: Model,
-    engine: Engine,
-    engine_version: str,
-    defaults: Defaults,
-    *,
-    extras: Extras = NOTHING,
-    space: Space = Space(),
-    origin: Origin | None = None,
-) -> Question:
-    """Return a request that asks nothing of a layout but what it holds: at the model's maximum length unless stated."""
-    length = workload.serving.max_model_len or model.max_position
-    _check_lengths(workload, model, length)
-    return Question(
-        Service(
-            model=model,
-            isl=length,
-            osl=1,
-            max_model_len=length,
-            serving=workload.serving,
-            engine=engine,
-            engine_version=engine_version,
-            kv_precision=workload.kv_precision,
-            optimisations=workload.optimisations,
-            extras=extras,
-            task=workload.task,
-        ),
-        Target(
-            requests_per_s=None,
-            concurrency=None,
-            limits=Limits(),
-            offline=True,
-            max_utilisation=defaults.max_utilisation,
-        ),
-        Rules(
-            objective="gpus",
-            gpu_budget=None,
-            headroom=defaults.headroom,
-        ),
-        space,
-        origin or Origin(workload, defaults),
-    )
+def undemanded(workload: Workload, service: Service, defaults: Defaults) -> Question:
+    """The question of a service alone, of which nothing is asked but what a layout holds."""
+    target = Target(None, None, Limits(), offline=True, max_utilisation=defaults.max_utilisation)
+    return Question(service, target, Rules("gpus", None, defaults.headroom), Space(), Origin(workload, defaults))
 
 
 def _check_lengths(workload: Workload, model: Model, longest: int) -> None:

@@ -34,7 +34,7 @@ def check_served(workload: Workload, extras: Extras, model: Model) -> None:
 
 
 def as_served(workload: Workload, extras: Extras) -> Workload:
-    """a workload with prompts as the engine gets them: with the tokens of their images, and all turns before.
+    """A workload with prompts as the engine gets them: with the tokens of their images, and all turns before.
 
     Raises InputError for prompts that turns make longer than the longest.
     """
@@ -55,7 +55,7 @@ def as_served(workload: Workload, extras: Extras) -> Workload:
 
 
 def with_images(workload: Workload, extras: Extras) -> Workload:
-    """a workload whose prompts hold the tokens of their images too."""
+    """A workload whose prompts hold the tokens of their images too."""
     if extras.encoder is None:
         return workload
     more, tokens = extras.encoder.tokens, workload.tokens
@@ -66,7 +66,7 @@ def with_images(workload: Workload, extras: Extras) -> Workload:
 
 
 def extras_of(workload: Workload, model: Model) -> Extras:
-    """what a workload's optimisations put beside a model, by what is published of them.
+    """What a workload's optimisations put beside a model, by what is published of them.
 
     Raises InputError for an unknown method or draft model, and for what cannot be combined.
     """
@@ -88,7 +88,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
 
 
 def _conversation(workload: Workload, of_images: int) -> Conversation | None:
-    """the conversations whose turns a workload's requests are, None where they are not.
+    """The conversations whose turns a workload's requests are, None where they are not.
 
     Raises InputError for a first prompt without anything of its own, and for lengths that are spread beside.
     """

@@ -105,7 +105,7 @@ def _values(part: str) -> Iterator[Decimal]:
 
 
 def _doublings(part: str, low: Decimal, high: Decimal) -> Iterator[Decimal]:
-    """Return `low`, its doublings below `high`, and `high`."""
+    """`low`, its doublings below `high`, and `high`."""
     if low == 0 < high:
         raise ValueError(f"{part!r} doubles from 0, which never grows: give a step, as {part}:{high}")
     count = math.ceil(math.log2(high / low)) if high > low else 0
@@ -114,7 +114,7 @@ def _doublings(part: str, low: Decimal, high: Decimal) -> Iterator[Decimal]:
 
 
 def _steps(part: str, low: Decimal, high: Decimal, step: Decimal) -> Iterator[Decimal]:
-    """Return `low`, `low` + `step` and so on up to `high`."""
+    """`low`, `low` + `step` and so on up to `high`."""
     if step == 0:
         raise ValueError(f"{part!r} has a step of 0, which ends nowhere")
     steps = (high - low) / step

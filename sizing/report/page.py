@@ -24,7 +24,7 @@ from sizing.formats.view import (
 )
 from sizing.formats.words import gib, milliseconds, money, number, percent, stated
 from sizing.report import estimate as answers
-from sizing.report.compare import CompareCandidate
+from sizing.report.compare_record import CompareCandidate
 from sizing.report.curve.record import LineRecord, shape
 from sizing.report.curve.sections import PER_8
 from sizing.report.estimate import Estimate

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sizing.answers.answer import Answer
 from sizing.answers.lines import LineByRate
 from sizing.answers.whatif import Effect
-from sizing.report.compare import Compare
+from sizing.report.compare_record import Compare
 from sizing.report.curve.record import CurveRecord
 from sizing.report.estimate import Estimate
 from sizing.report.parts.layouts import sizes

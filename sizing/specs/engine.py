@@ -32,7 +32,7 @@ class Row(Spec):
 
     since: Text
     until: Text | None = None
-    when: When = When()
+    when: When = When.model_construct()
     value: Any
     source: Text
     evidence: Literal["read", "inferred", "from memory", "measured", "assumed"]

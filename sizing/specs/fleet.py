@@ -102,7 +102,7 @@ class Fleet(Spec):
     fleet: Annotated[
         tuple[Member, ...], Field(min_length=1, max_length=100, description="a list of 1 to 100 workloads")
     ]
-    planning: PlanRules = PlanRules()
+    planning: PlanRules = PlanRules.model_construct()
     source: Text | None = None
 
     @model_validator(mode="after")

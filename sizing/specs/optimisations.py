@@ -90,8 +90,8 @@ class PoolLayout(Spec):
 class Disaggregate(Spec):
     """Prefill and decode on GPUs of their own; a pool that is not described is searched for."""
 
-    prefill: PoolLayout = PoolLayout()
-    decode: PoolLayout = PoolLayout()
+    prefill: PoolLayout = PoolLayout.model_construct()
+    decode: PoolLayout = PoolLayout.model_construct()
 
 
 Pools = Annotated[Disaggregate, BeforeValidator(read_pools)]
@@ -322,4 +322,4 @@ class Optimisations(Spec):
         return self.model_dump(exclude_none=True)
 
 
-NOTHING_ASKED = Optimisations()
+NOTHING_ASKED = Optimisations.model_construct()

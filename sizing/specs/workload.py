@@ -239,10 +239,10 @@ class Workload(Spec):
     task: Annotated[Task, AnyCase] = GENERATE
     tokens: Tokens
     demand: Demand | None = None
-    limits: Limits = Limits()
+    limits: Limits = Limits.model_construct()
     mode: Annotated[Literal["streaming", "sequential", "offline"], AnyCase] = "streaming"
-    serving: Serving = Serving()
-    planning: Planning = Planning()
+    serving: Serving = Serving.model_construct()
+    planning: Planning = Planning.model_construct()
     uncertain: Annotated[dict[str, Range], Field(default_factory=dict)]
     optimisations: Optimisations = NOTHING_ASKED
     source: Text | None = None

@@ -227,7 +227,7 @@ def _resolve(name: str, isl: int, osl: int, **serving: int) -> question.Question
             "serving": serving,
         }
     )
-    return question.resolve(workload, real_model(name), spec, version, data().defaults)
+    return question.resolve(workload, question.service_of(workload, real_model(name), (spec, version)), data().defaults)
 
 
 def test_lengths_beyond_the_models_positions_are_refused_with_the_limit() -> None:
