@@ -183,10 +183,11 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
 
     of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}
     try:
-        asked = question_of(found, options_of(QUESTION_OPTIONS, of_these), pooled=True)  # what is there serves as one
+        asked = question_of(found, options_of(QUESTION_OPTIONS, of_these), pooled=True)
     except InputError as error:  # all else was looked up before
         raise InputError([dataclasses.replace(fault, field="--replace") for fault in error.faults]) from None
-    outcome = answer(to_size(asked, values), load_data(), simulated=not values["no_verify"])
+    as_one = to_size(asked, values).with_(pools=None)  # as what is there serves
+    outcome = answer(as_one, load_data(), simulated=not values["no_verify"])
     served = replaced(outcome, replacing.gpus)
     if served is None:
         from sizing.report.parts.limiting import unmet
