@@ -11,10 +11,10 @@ import numpy as np
 from builders import kernels_for, real_gpu, real_model
 
 from sizing.engine import rules, run, simulation
-from sizing.engine.batch import Batch, KvCache, Piece
+from sizing.engine.batch import DecodeBatch, KvCache, Piece
 from sizing.engine.clock import StepClock, step_clock, windows_of
 from sizing.engine.requests import Requests
-from sizing.engine.rules import Rules
+from sizing.engine.rules import SchedulerRules
 from sizing.engine.run import History
 from sizing.engine.scheduler import Scheduler
 from sizing.model import memory
@@ -33,7 +33,7 @@ class Served:
     model: Model
     layout: Layout
     kernels: Kernels
-    rules: Rules
+    rules: SchedulerRules
     clock: StepClock
     pool: KvCache
 
@@ -71,7 +71,7 @@ def replica_of(
         blocks = -(-pool_tokens // pool.block_tokens)
         size = blocks * pool.block_bytes + scheduling.slots * pool.fixed_bytes
         pool = replace(of.pool, size_bytes=size)
-    return Scheduler(requests, of.clock, scheduling, pool, Batch(windows_of(of.model)), one_by_one=one_by_one)
+    return Scheduler(requests, of.clock, scheduling, pool, DecodeBatch(windows_of(of.model)), one_by_one=one_by_one)
 
 
 def store(arrivals: Sequence[float], isl: Sequence[int], osl: Sequence[int]) -> Requests:
@@ -95,19 +95,19 @@ class StubClock:
     def outside(self, prompt_tokens: int) -> float:
         return 0.0
 
-    def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
+    def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
         return self.prefill, 0.0
 
-    def stretch(self, batch: Batch, steps: int) -> float:
+    def stretch(self, batch: DecodeBatch, steps: int) -> float:
         return steps * self.decode
 
-    def steps_within(self, batch: Batch, time: float) -> int:
+    def steps_within(self, batch: DecodeBatch, time: float) -> int:
         return max(1, -int(-time // self.decode))
 
 
-def stub_replica(requests: Requests, clock: Any, scheduling: Rules) -> Scheduler:
+def stub_replica(requests: Requests, clock: Any, scheduling: SchedulerRules) -> Scheduler:
     """A replica without a cache limit."""
-    return Scheduler(requests, clock, scheduling, KvCache(float("inf"), 0.0, 1), Batch())
+    return Scheduler(requests, clock, scheduling, KvCache(float("inf"), 0.0, 1), DecodeBatch())
 
 
 def repeated(isl: int, osl: int) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,7 @@ from sizing.evidence.predict import predict
 from sizing.evidence.rows import Case, is_served, resolve
 from sizing.model import settings
 from sizing.replica.kernels import Kernels
-from sizing.replica.replica import deployment_of
+from sizing.replica.replica import conditions_of
 from sizing.specs.calibration import Calibration, Fitted, NotFitted
 from sizing.specs.errors import InputError
 
@@ -95,10 +95,10 @@ def constants_of(case: Case, fields: Sequence[tuple[str, str]]) -> dict[Constant
     """Return the constants that time a case, each with the value of its profile."""
     service = case.replica.service
     engine = service.engine
-    deployment = deployment_of(service, case.replica.gpu_type.gpu, case.replica.layout)
+    conditions = conditions_of(service, case.replica.gpu_type.gpu, case.replica.layout)
     found = {}
     for setting, field in fields:
-        chosen = settings.source_of(engine, service.engine_version, deployment, setting)
+        chosen = settings.source_of(engine, service.engine_version, conditions, setting)
         number = engine.settings[setting].index(chosen)
         found[Constant(engine.name, setting, number, field)] = float(chosen.value.get(field, 0.0))
     return found

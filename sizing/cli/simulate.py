@@ -67,7 +67,7 @@ OPTIONS = (
 )
 
 
-class Targets(NamedTuple):
+class SimulationFiles(NamedTuple):
     """The files to write beside the result, None for those not asked for."""
 
     plot: Path | None
@@ -90,9 +90,9 @@ def command(
     from sizing.cli.reading import Reader
     from sizing.question.values import Part
 
-    def targets() -> Targets:
+    def targets() -> SimulationFiles:
         read = Reader(values, [])
-        found = Targets(read.picture(long=True), read.target("requests_out", "--requests-out"))
+        found = SimulationFiles(read.picture(long=True), read.target("requests_out", "--requests-out"))
         inputs = {
             "--trace": values["trace"],
             "--model": values["model"],
@@ -109,7 +109,9 @@ def command(
         raise typer.Exit(1)
 
 
-def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[Targets]) -> bool:
+def _real_time(
+    workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[SimulationFiles]
+) -> bool:
     from sizing.answers.simulate import simulate
     from sizing.cli.output import write, write_picture
     from sizing.cli.progress import Bar
@@ -126,7 +128,7 @@ def _real_time(workload: str | None, values: Mapping[str, Any], output: Part[str
     return found.passed
 
 
-def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[Targets]) -> bool:
+def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[SimulationFiles]) -> bool:
     from sizing.cli import ticks
     from sizing.cli.output import write, write_picture
     from sizing.question.values import Part, check

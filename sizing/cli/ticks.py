@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sizing.cli.reading import Reader
 from sizing.cli.rules import broken, is_given
 from sizing.engine import ticks as tick_run
-from sizing.engine.rules import POLICIES, Rules, with_policy
+from sizing.engine.rules import POLICIES, SchedulerRules, with_policy
 from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
 from sizing.question.fields import Field
 
@@ -183,7 +183,7 @@ def _steps(found: Asked, policy: str) -> float:
 
 def run(question: Asked) -> dict[str, TickResult]:
     """Run every policy on the same load."""
-    rules = Rules(slots=question.slots, units_per_request=1.0)
+    rules = SchedulerRules(slots=question.slots, units_per_request=1.0)
     clock = TickClock(question.prefill, question.itl, question.prefill_chunks)
     return {
         policy: tick_run.simulate(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sizing.catalog.measured import MeasuredRow
 
 
-class Targets(NamedTuple):
+class ValidationFiles(NamedTuple):
     """The files to write beside the result, None for those not asked for."""
 
     plot: Path | None
@@ -63,13 +63,13 @@ def command(
             complain("--plot: no row is predicted, so there is nothing to draw")
 
 
-def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> Targets:
+def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> ValidationFiles:
     """The files to write. Raises InputError before any work where they can't be, or are files that are read."""
     from sizing.catalog.paths import expanded
     from sizing.cli.reading import Reader
 
     read = Reader({"plot": plot, "per_row": per_row}, [])
-    found = Targets(read.picture(long=True), read.target("per_row", "--per-row"))
+    found = ValidationFiles(read.picture(long=True), read.target("per_row", "--per-row"))
     written = {"--plot": found.plot, "--per-row": found.per_row}
     read.distinct(written, {f"the argument {file!r}": expanded(file) for file in files})
     read.check()

@@ -136,7 +136,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Batch:
+class DecodeBatch:
     """The decoding sequences. `step` counts decode steps; `ends` is a heap of (step at which it ends, request)."""
 
     window_tokens: tuple[float, ...] = ()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.engine.batch import Batch, Piece
+from sizing.engine.batch import DecodeBatch, Piece
 from sizing.model import architecture, operations
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import (
@@ -82,7 +82,7 @@ def prefill_table(kernels: Kernels) -> Prefill:
     return Prefill(floor_s, np.log(np.maximum(seconds - floor_s, 1e-12)).tolist(), octaves)
 
 
-class Series(NamedTuple):
+class StepSeries(NamedTuple):
     """Steps that grow evenly, none shorter than a floor: the host's time, which hides the first ones."""
 
     first_s: float
@@ -163,7 +163,7 @@ class StepClock:
         """Sequences on the fullest rank, of a microbatch of at least one."""
         return max(micro / self.dp, 1.0)
 
-    def _decode_parts(self, batch: Batch) -> tuple[float, float]:
+    def _decode_parts(self, batch: DecodeBatch) -> tuple[float, float]:
         """Return (GPU seconds of a decode step now, growth from one step to the next)."""
         micro, microbatches = max(batch.size / self.pp, 1.0), min(batch.size, self.pp)
         own = self._own(micro)
@@ -194,7 +194,7 @@ class StepClock:
                 pass_s, growth = last_s, growth * microbatches * self.last_stage
         return pass_s, growth * self.tokens_per_step
 
-    def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
+    def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
         """Return (seconds that a step with prefill takes, extra seconds until its first tokens are out)."""
         beside = batch.size if decodes else 0
         micro = max(beside / self.pp, 1.0) if beside else 0.0
@@ -233,17 +233,17 @@ class StepClock:
                 gpu_s += self.encoder_s
         return gpu_s, new, len(pieces)
 
-    def _series(self, batch: Batch) -> Series:
+    def _series(self, batch: DecodeBatch) -> StepSeries:
         first_s, growth_s = self._decode_parts(batch)
         micro = max(batch.size / self.pp, 1.0)
         host_s = (self.host_step_s + self.host_sequence_s * self._own(micro)) * min(batch.size, self.pp)
-        return Series(first_s, growth_s, host_s) if self.overlapped else Series(first_s + host_s, growth_s, 0.0)
+        return StepSeries(first_s, growth_s, host_s) if self.overlapped else StepSeries(first_s + host_s, growth_s, 0.0)
 
-    def stretch(self, batch: Batch, steps: int) -> float:
+    def stretch(self, batch: DecodeBatch, steps: int) -> float:
         """Return the seconds of so many decode steps."""
         return self._series(batch).seconds(steps)
 
-    def steps_within(self, batch: Batch, seconds: float) -> int:
+    def steps_within(self, batch: DecodeBatch, seconds: float) -> int:
         """Return the fewest steps that take at least so many seconds (at least one)."""
         series = self._series(batch)
         steps = series.about(seconds)

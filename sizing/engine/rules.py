@@ -18,7 +18,7 @@ POLICIES: tuple[Policy, ...] = ("static", "dynamic", "inflight", "one-prefill", 
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SchedulerRules:
     """The rules of one scheduler.
 
     `shared_budget`: decodes take `tokens_per_decode` units each of the budget first. `mixed`: prefill and decode share a step; otherwise a
@@ -49,7 +49,7 @@ class Rules:
     poll_steps: int = 0
     ranks: int = 1
 
-    def over(self, ranks: int) -> Rules:
+    def over(self, ranks: int) -> SchedulerRules:
         """Return the rules of so many ranks together that each have these."""
         return replace(
             self,
@@ -60,13 +60,13 @@ class Rules:
         )
 
 
-def of_engine(settings: EngineSettings, slots: int | None = None, *, verified: int = 1) -> Rules:
+def of_engine(settings: EngineSettings, slots: int | None = None, *, verified: int = 1) -> SchedulerRules:
     """Return the rules that an engine version schedules by; its `slots` are max_num_seqs unless fewer are given.
 
     `verified` tokens of each sequence are in a decode step, more than one with speculative decoding.
     """
     mixed = settings.step_order != "prefill_first"
-    return Rules(
+    return SchedulerRules(
         slots=min(slots or settings.max_num_seqs, settings.max_num_seqs),
         budget=float(settings.max_num_batched_tokens),
         shared_budget=mixed,
@@ -78,7 +78,9 @@ def of_engine(settings: EngineSettings, slots: int | None = None, *, verified: i
     )
 
 
-def with_policy(rules: Rules, policy: str, *, ticks: bool, batch_size: int = 1, batch_window: float = 0.0) -> Rules:
+def with_policy(
+    rules: SchedulerRules, policy: str, *, ticks: bool, batch_size: int = 1, batch_window: float = 0.0
+) -> SchedulerRules:
     """Return the rules changed to a teaching policy. Raises InputError for an unknown one.
 
     static: a batch runs until its last request ends, its cache reserved when it starts. dynamic: a batch forms on size or

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sizing.engine.batch import Batch, KvCache, Piece
+from sizing.engine.batch import DecodeBatch, KvCache, Piece
 from sizing.engine.requests import Requests
-from sizing.engine.rules import Rules
+from sizing.engine.rules import SchedulerRules
 from sizing.model.extras import cached_tokens
 
 # SGLang's admission estimate (server_args and schedule_policy, 0.4 to 0.5): ratio of the output still to come that is
@@ -32,13 +32,13 @@ class Clock(Protocol):
     def outside(self, prompt_tokens: int) -> float:
         """Return the time that a request takes outside the steps, on its way in and out."""
 
-    def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
+    def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
         """Return the time of a step that prefills `pieces`, and the extra time until its first tokens are out."""
 
-    def stretch(self, batch: Batch, steps: int) -> float:
+    def stretch(self, batch: DecodeBatch, steps: int) -> float:
         """Return the time of so many steps that decode only."""
 
-    def steps_within(self, batch: Batch, time: float) -> int:
+    def steps_within(self, batch: DecodeBatch, time: float) -> int:
         """Return the fewest such steps that take at least `time`."""
 
 
@@ -72,9 +72,9 @@ class Scheduler:
 
     requests: Requests
     clock: Clock
-    rules: Rules
+    rules: SchedulerRules
     pool: KvCache
-    batch: Batch
+    batch: DecodeBatch
     prefix_hit: float = 0.0
     finds: Callable[[int, int], int] | None = None
     now: float = 0.0

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.engine import run
-from sizing.engine.batch import Batch, KvCache
+from sizing.engine.batch import DecodeBatch, KvCache
 from sizing.engine.clock import step_clock, windows_of
 from sizing.engine.requests import Arrivals, Lengths, Requests, arrival_times
-from sizing.engine.rules import Rules, of_engine
+from sizing.engine.rules import SchedulerRules, of_engine
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler, Watch
 from sizing.model.extras import NOTHING
@@ -39,7 +39,7 @@ class ReplicaSet:
 
     kernels: Kernels
     memory: MemoryUse
-    rules: Rules
+    rules: SchedulerRules
     count: int = 1
 
     @property
@@ -102,7 +102,7 @@ def schedulers(
             ticking,
             rules.over(shard.layout.dp),
             replace(template),
-            Batch(windows),
+            DecodeBatch(windows),
             prefix_hit=shard.extras.cached.share,
             finds=shard.extras.cached.finds,
             tokens_per_step=shard.extras.tokens_per_step,

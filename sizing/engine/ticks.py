@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sizing.engine.batch import Batch, KvCache, Piece
+from sizing.engine.batch import DecodeBatch, KvCache, Piece
 from sizing.engine.requests import Requests, course_lengths
-from sizing.engine.rules import Rules
+from sizing.engine.rules import SchedulerRules
 from sizing.engine.scheduler import Scheduler
 
 SHORTEST_STEP = 1.0
@@ -30,16 +30,16 @@ class TickClock:
         """Return the ticks that a request takes outside the steps: none."""
         return 0.0
 
-    def step(self, pieces: Sequence[Piece], batch: Batch, decodes: bool) -> tuple[float, float]:
+    def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
         """Return (ticks of a step, extra ticks until its first tokens are out: none)."""
         working = sum(piece.units for piece in pieces) * self.prefill / self.chunks
         return max(working, self.itl if decodes and batch.size else 0.0, SHORTEST_STEP), 0.0
 
-    def stretch(self, batch: Batch, steps: int) -> float:
+    def stretch(self, batch: DecodeBatch, steps: int) -> float:
         """Return the ticks of so many steps that decode only."""
         return steps * max(self.itl, SHORTEST_STEP)
 
-    def steps_within(self, batch: Batch, ticks: float) -> int:
+    def steps_within(self, batch: DecodeBatch, ticks: float) -> int:
         """Return the fewest steps that take at least so many ticks."""
         each = max(self.itl, SHORTEST_STEP)
         return max(1, -int(-ticks // each))
@@ -124,7 +124,7 @@ class _Slots:
 
 
 def simulate(
-    rules: Rules,
+    rules: SchedulerRules,
     clock: TickClock,
     *,
     osl_mean: float,
@@ -149,7 +149,7 @@ def simulate(
         clock,
         rules,
         KvCache(math.inf, 0.0, 1),
-        Batch(),
+        DecodeBatch(),
         one_by_one=True,
         units=lambda _: float(clock.chunks),
     )

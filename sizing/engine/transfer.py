@@ -28,7 +28,7 @@ from sizing.specs.workload import Limits
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PoolLink:
     """What joins two pools, for one GPU of the side that is slower: kind, bytes/s that it reaches, start-up in s.
 
     `within_node` is set where both pools stand in one node.
@@ -50,7 +50,7 @@ class Transfer:
 
     bytes_per_token: float
     bytes_per_sequence: float
-    link: Link
+    link: PoolLink
     layers: int = 0
 
     def seconds(self, prompt_tokens: Numeric) -> Numeric:
@@ -88,7 +88,7 @@ def cache_rates(shard: Shard) -> tuple[float, float]:
     return max((per_token + beside, fixed) for per_token, fixed, beside in rates)
 
 
-def link_between(prefill: Kernels, decode: Kernels, *, within_node: bool) -> Link:
+def link_between(prefill: Kernels, decode: Kernels, *, within_node: bool) -> PoolLink:
     """What joins two pools: inside a node the link of its GPUs, else the network, as fast as the slower side's.
 
     Raises UntimedError where a profile states no network.
@@ -98,7 +98,7 @@ def link_between(prefill: Kernels, decode: Kernels, *, within_node: bool) -> Lin
         for kernels in (prefill, decode)
     ]
     kind, bytes_per_s, _ = min(ends, key=lambda end: end[1])
-    return Link(kind, bytes_per_s, max(alpha_s for _, _, alpha_s in ends), within_node)
+    return PoolLink(kind, bytes_per_s, max(alpha_s for _, _, alpha_s in ends), within_node)
 
 
 def transfer_of(prefill: Kernels, decode: Kernels, *, within_node: bool, by_layer: bool) -> Transfer:

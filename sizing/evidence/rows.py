@@ -14,7 +14,7 @@ from sizing.catalog import engines, gpus, models, shelf
 from sizing.catalog.measured import MeasuredRow
 from sizing.engine import rules as scheduling
 from sizing.engine.requests import Lengths
-from sizing.engine.rules import Rules
+from sizing.engine.rules import SchedulerRules
 from sizing.engine.simulation import ReplicaSet, Traffic
 from sizing.evidence.notes import (
     NoteFacts,
@@ -32,7 +32,7 @@ from sizing.model.architecture import Layout
 from sizing.model.service import Service
 from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
-from sizing.replica.replica import Replica, deployment_of, laid_out
+from sizing.replica.replica import Replica, conditions_of, laid_out
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
@@ -42,7 +42,7 @@ from sizing.specs.units import GIB
 from sizing.specs.workload import Formats, Serving
 
 
-class Sizes(NamedTuple):
+class BatchLimits(NamedTuple):
     """Most sequences and tokens of a step; None leaves the engine's default."""
 
     max_num_seqs: int | None
@@ -72,7 +72,7 @@ def sizes_of(
     shard: Shard,
     gpu: Gpu,
     conventions: Conventions,
-) -> tuple[Sizes, str | None]:
+) -> tuple[BatchLimits, str | None]:
     """Return the sizes of a row's engine and a note where they follow from a convention.
 
     What the row or its notes state wins; a saturated run takes the sizes of its source's tables, else what the
@@ -88,21 +88,21 @@ def sizes_of(
         server = shard.settings.max_num_batched_tokens
         fitting = (entry for entry in conventions.offline_budgets if setup.is_of(entry) and entry.server == server)
         tokens = next((entry.offline for entry in fitting), None)
-    return Sizes(sequences, tokens), note
+    return BatchLimits(sequences, tokens), note
 
 
-def _of_saturated(setup: Setup, shard: Shard, gpu: Gpu, conventions: Conventions) -> tuple[Sizes, str | None]:
+def _of_saturated(setup: Setup, shard: Shard, gpu: Gpu, conventions: Conventions) -> tuple[BatchLimits, str | None]:
     for built in conventions.sizes:
         if setup.is_of(built):
-            found = Sizes(built.max_num_seqs, built.max_num_batched_tokens)
+            found = BatchLimits(built.max_num_seqs, built.max_num_batched_tokens)
             return found, "engine sizes of the source's table"
     for rule in conventions.heuristics:
         if setup.is_of(rule):
             return by_heuristic(rule, setup, shard, gpu), "engine sized by the benchmark tool's heuristic"
-    return Sizes(None, None), None
+    return BatchLimits(None, None), None
 
 
-def by_heuristic(rule: SizeHeuristic, setup: Setup, shard: Shard, gpu: Gpu) -> Sizes:
+def by_heuristic(rule: SizeHeuristic, setup: Setup, shard: Shard, gpu: Gpu) -> BatchLimits:
     """Return the sizes that a benchmark tool chooses for equal lengths on the GPUs of one instance.
 
     Sequences are what the cache holds, at most the rule's limit, over the pipeline's stages; tokens are so many times
@@ -117,7 +117,7 @@ def by_heuristic(rule: SizeHeuristic, setup: Setup, shard: Shard, gpu: Gpu) -> S
     fitting = max(0.0, cache) / (per_token * (setup.isl + setup.osl) + fixed)
     sequences = min(fitting, rule.most_sequences) / layout.pp
     tokens = min(sequences * (1 + setup.isl / setup.osl), rule.most_tokens)
-    return Sizes(
+    return BatchLimits(
         max(rule.least_sequences, rounded_up(sequences, rule.sequence_steps)),
         max(rule.least_tokens, rounded_up(tokens, rule.token_steps)),
     )
@@ -188,7 +188,7 @@ def resolve(row: MeasuredRow) -> Case:
     service = Service(model, round(row.isl), round(row.osl), longest, Serving(), engine, version, kv)
     gpu_type = GpuType(gpu.id, gpu.spec, None, None)
     setup = Setup(engine, version, found.id, layout, row.isl, row.osl)
-    resolved = settings.resolve(engine, version, deployment_of(service, gpu.spec, layout))
+    resolved = settings.resolve(engine, version, conditions_of(service, gpu.spec, layout))
     resolved = as_run(resolved, row, setup, gpu.spec, conventions)
     plan = precision.plan(model, gpu.spec, resolved, shelf.only(Formats), precision=weights, kv_precision=kv)
     refused = architecture.why_not(model, layout, resolved)
@@ -277,7 +277,7 @@ def is_served(row: MeasuredRow) -> bool:
     return row.mode in ("closed_loop", "open_loop") or (row.mode == "max_throughput" and row.ttft_ms is not None)
 
 
-def sized(resolved: EngineSettings, sizes: Sizes, model: Model, *, whole_batch: bool) -> EngineSettings:
+def sized(resolved: EngineSettings, sizes: BatchLimits, model: Model, *, whole_batch: bool) -> EngineSettings:
     """Return settings with the row's sizes; a static session's cache takes whatever memory is left."""
     tokens = sizes.max_num_batched_tokens or resolved.max_num_batched_tokens
     if resolved.budget_covers_context and not sizes.max_num_batched_tokens:
@@ -292,7 +292,7 @@ def sized(resolved: EngineSettings, sizes: Sizes, model: Model, *, whole_batch: 
 
 def rules_of(
     row: MeasuredRow, facts: NoteFacts, resolved: EngineSettings, *, whole_batch: bool
-) -> tuple[Rules, str | None]:
+) -> tuple[SchedulerRules, str | None]:
     """Return the scheduler's rules for a row, and a note where they differ from the engine's defaults."""
     rules = scheduling.of_engine(resolved)
     note = None

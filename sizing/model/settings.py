@@ -1,4 +1,4 @@
-"""From an engine profile to the settings of one version on one deployment: the first row that holds wins."""
+"""From an engine profile to the settings of one version under given conditions: the first row that holds wins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sizing.specs.units import parse_version
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class SettingsConditions:
     """What the defaults of an engine depend on: the card, its memory, the layout and the kind of attention.
 
     `memory_gib` is the total that nvidia-smi reports; `architecture` the word of the GPU profile.
@@ -51,13 +51,13 @@ def check_version(engine: Engine, version: str | None) -> str:
 
 
 @cache
-def resolve(engine: Engine, version: str, deployment: Deployment) -> EngineSettings:
-    """Return every setting of one engine version on one deployment; equal arguments share one result.
+def resolve(engine: Engine, version: str, conditions: SettingsConditions) -> EngineSettings:
+    """Resolve every setting of `version` under `conditions`; equal arguments share one result.
 
     Raises InputError for an unknown version, and for a profile with open or wrong settings, one fault each.
     """
     return _settings(
-        engine, version, tuple(_first(engine, version, deployment, setting) for setting in EngineSettings.model_fields)
+        engine, version, tuple(_first(engine, version, conditions, setting) for setting in EngineSettings.model_fields)
     )
 
 
@@ -80,7 +80,7 @@ def _settings(engine: Engine, version: str, chosen: tuple[int | None, ...]) -> E
         raise InputError(faults) from error
 
 
-def source_of(engine: Engine, version: str, deployment: Deployment, setting: str) -> Row:
+def source_of(engine: Engine, version: str, conditions: SettingsConditions, setting: str) -> Row:
     """Return the row that decides `setting`, with source, evidence and note. Raises InputError."""
     known = list(EngineSettings.model_fields)
     if setting not in known:
@@ -92,7 +92,7 @@ def source_of(engine: Engine, version: str, deployment: Deployment, setting: str
                 nearest=nearest(setting, known),
             )
         )
-    number = _first(engine, version, deployment, setting)
+    number = _first(engine, version, conditions, setting)
     if number is None:
         raise InputError(_no_row(engine, version, setting))
     return _rows(engine, version, setting)[number]
@@ -105,10 +105,10 @@ def _rows(engine: Engine, version: str, setting: str) -> tuple[Row, ...]:
     return tuple(row for row in engine.settings.get(setting, ()) if _within(parts, row.since, row.until))
 
 
-def _first(engine: Engine, version: str, deployment: Deployment, setting: str) -> int | None:
+def _first(engine: Engine, version: str, conditions: SettingsConditions, setting: str) -> int | None:
     """Return the number, among the rows whose versions hold, of the first whose condition holds too."""
     rows = _rows(engine, version, setting)
-    return next((number for number, row in enumerate(rows) if _holds(row.when, deployment)), None)
+    return next((number for number, row in enumerate(rows) if _holds(row.when, conditions)), None)
 
 
 def is_within(version: str, since: str, until: str | None) -> bool:
@@ -131,21 +131,21 @@ def _padded(version: tuple[int, ...], length: int) -> tuple[int, ...]:
     return version + (0,) * (length - len(version))
 
 
-def _holds(when: When, deployment: Deployment) -> bool:
-    """Whether a deployment meets every condition that is given."""
-    gpus = deployment.tp * deployment.pp
-    name = deployment.gpu_name.lower()
+def _holds(when: When, conditions: SettingsConditions) -> bool:
+    """Whether `conditions` meet every condition that `when` states."""
+    gpus = conditions.tp * conditions.pp
+    name = conditions.gpu_name.lower()
     return (
-        (when.min_memory_gib is None or deployment.memory_gib >= when.min_memory_gib)
-        and (when.below_memory_gib is None or deployment.memory_gib < when.below_memory_gib)
+        (when.min_memory_gib is None or conditions.memory_gib >= when.min_memory_gib)
+        and (when.below_memory_gib is None or conditions.memory_gib < when.below_memory_gib)
         and (when.min_gpus is None or gpus >= when.min_gpus)
         and (when.max_gpus is None or gpus <= when.max_gpus)
-        and (when.min_tp is None or deployment.tp >= when.min_tp)
-        and (when.min_pp is None or deployment.pp >= when.min_pp)
+        and (when.min_tp is None or conditions.tp >= when.min_tp)
+        and (when.min_pp is None or conditions.pp >= when.min_pp)
         and (not when.gpu_contains or any(part.lower() in name for part in when.gpu_contains))
         and not any(part.lower() in name for part in when.gpu_lacks)
-        and (not when.architecture or deployment.architecture in when.architecture)
-        and (when.attention is None or deployment.attention == when.attention)
+        and (not when.architecture or conditions.architecture in when.architecture)
+        and (when.attention is None or conditions.attention == when.attention)
     )
 
 

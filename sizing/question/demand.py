@@ -93,7 +93,7 @@ class Arrivals(NamedTuple):
     count_of: int
 
 
-class Step(NamedTuple):
+class RateStep(NamedTuple):
     """One step from what is stated to the rate to size for."""
 
     what: str
@@ -133,7 +133,7 @@ class Demanded:
     busy_per_s: float | None
     mean_per_s: float | None
     habits: Habits
-    steps: tuple[Step, ...]
+    steps: tuple[RateStep, ...]
     shape: Shape | None
 
     @property
@@ -190,7 +190,7 @@ def resolve(
     share = planning.poisson_percentile
     if share is not None:
         how = f"{share * 100:g} % of the seconds of Poisson arrivals with that mean have no more"
-        steps.append(Step("with chance", _with_chance(busy, share), how))
+        steps.append(RateStep("with chance", _with_chance(busy, share), how))
     if arrivals is not None:
         mean: float | None = arrivals.mean_per_s
     elif demand.kind in OF_PEAK:
@@ -259,40 +259,42 @@ def _how_stated(demand: Demand, ranges: Mapping[str, Range]) -> str:
 
 def _before_chance(
     demand: Demand, user: Habits, shape: Shape | None, arrivals: Arrivals | None, as_stated: str
-) -> Iterator[Step]:
+) -> Iterator[RateStep]:
     """Yield the steps up to the rate of the busiest time."""
     if arrivals is not None:
         how = f"{arrivals.count_of:,} requests over its time; lengths are the workload's, not the trace's"
-        yield Step("mean of the trace", arrivals.mean_per_s, how)
-        yield Step("busiest time", arrivals.busiest_per_s, f"the fullest {arrivals.window_s:g} s of the trace")
+        yield RateStep("mean of the trace", arrivals.mean_per_s, how)
+        yield RateStep("busiest time", arrivals.busiest_per_s, f"the fullest {arrivals.window_s:g} s of the trace")
     elif demand.requests_per_s is not None:
-        yield Step("peak", demand.requests_per_s, as_stated)
+        yield RateStep("peak", demand.requests_per_s, as_stated)
     elif demand.sessions is not None:
         s = demand.sessions
         how = f"{s.concurrent_users:,.10g} users x {s.requests_per_session:g} requests / {s.session_s:,.10g} s of a session"
-        yield Step("peak", s.requests_per_s, how)
+        yield RateStep("peak", s.requests_per_s, how)
     else:
         mean = _mean(demand, user, as_stated)
         yield mean
         active = mean.requests_per_s * HOURS_PER_DAY / user.active_hours
         if user.active_hours != HOURS_PER_DAY:
-            yield Step("mean of the active hours", active, f"{user.active_hours:g} of {HOURS_OF_DAY} hours are active")
+            yield RateStep(
+                "mean of the active hours", active, f"{user.active_hours:g} of {HOURS_OF_DAY} hours are active"
+            )
         how = f"peak {user.peak_to_mean:g} x mean"
         if shape is not None:
             how = f"busiest hour of the profile {shape.name}, {user.peak_to_mean:.3g} x mean"
-        yield Step("busiest time", active * user.peak_to_mean, how)
+        yield RateStep("busiest time", active * user.peak_to_mean, how)
 
 
-def _mean(demand: Demand, user: Habits, as_stated: str) -> Step:
+def _mean(demand: Demand, user: Habits, as_stated: str) -> RateStep:
     """The mean around the clock of users of a day, counts of a year, or a mean as stated."""
     if demand.daily_active_users is not None:
         each = user.requests_per_user_per_day
         rate = demand.daily_active_users * each / (SECONDS_PER_HOUR * HOURS_PER_DAY)
-        return Step(
+        return RateStep(
             "mean", rate, f"{demand.daily_active_users:,.10g} daily active users x {each:g} requests / 86,400 s"
         )
     if demand.mean_requests_per_s is not None:
-        return Step("mean", demand.mean_requests_per_s, as_stated)
+        return RateStep("mean", demand.mean_requests_per_s, as_stated)
     if demand.calls_per_year is not None:
         count, each, noun = demand.calls_per_year.calls, demand.calls_per_year.requests_each, "calls"
     else:
@@ -300,4 +302,4 @@ def _mean(demand: Demand, user: Habits, as_stated: str) -> Step:
         count, each = demand.documents_per_year.documents, demand.documents_per_year.requests_per_document
         noun = "documents"
     how = f"{count:,.10g} {noun} a year x {each:g} requests / {SECONDS_PER_YEAR:,.0f} s"
-    return Step("mean", count * each / SECONDS_PER_YEAR, how)
+    return RateStep("mean", count * each / SECONDS_PER_YEAR, how)

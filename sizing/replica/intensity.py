@@ -33,7 +33,7 @@ def roof_flops_per_s(intensity_flops_per_byte: float, peak_flops_per_s: float, b
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StepWork:
     """FLOPs, bytes and message bytes of operations together, and the least seconds that each of the two peaks takes for them."""
 
     flops: float
@@ -63,7 +63,7 @@ class Work:
         return self.flops > 0 and self.compute_s >= self.memory_s
 
 
-def work(operations: Iterable[Operation], kernels: Kernels) -> Work:
+def work(operations: Iterable[Operation], kernels: Kernels) -> StepWork:
     """Return the work of all executions of operations on one GPU."""
     flops = bytes_ = message = compute_s = 0.0
     for operation in operations:
@@ -71,7 +71,7 @@ def work(operations: Iterable[Operation], kernels: Kernels) -> Work:
         bytes_ += float(operation.bytes) * operation.count
         message += float(operation.message_bytes) * operation.count
         compute_s += float(operation.flops) * operation.count / kernels.peak(kernels.compute_precision(operation))
-    return Work(flops, bytes_, message, compute_s, bytes_ / kernels.bandwidth_bytes_per_s)
+    return StepWork(flops, bytes_, message, compute_s, bytes_ / kernels.bandwidth_bytes_per_s)
 
 
 def by_name(operations: Iterable[Operation]) -> dict[str, list[Operation]]:
@@ -88,7 +88,7 @@ def precisions(operations: Iterable[Operation], kernels: Kernels) -> tuple[str, 
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class RidgeCrossing:
     """Where an operation of a decode step turns compute-bound.
 
     `sequences` is the smallest batch of the replica, None where no batch is enough; intensities are those of one sequence and of
@@ -112,7 +112,7 @@ class Crossings:
 
     products: int | None
     whole_step: int | None
-    by_operation: dict[str, Crossing]
+    by_operation: dict[str, RidgeCrossing]
 
 
 def decode_operations(shard: Shard, sequences: float, context_tokens: float) -> tuple[Operation, ...]:
@@ -161,10 +161,10 @@ def crossings(kernels: Kernels, context_tokens: float) -> Crossings:
 
 def _crossing(
     alone: Sequence[Operation], many: Sequence[Operation], kernels: Kernels, sequences: int | None
-) -> Crossing:
+) -> RidgeCrossing:
     first, last = work(alone, kernels), work(many, kernels)
     peak_flops_per_s = last.flops / last.compute_s
-    return Crossing(
+    return RidgeCrossing(
         sequences,
         ridge_flops_per_byte(peak_flops_per_s, kernels.bandwidth_bytes_per_s),
         first.intensity_flops_per_byte or 0.0,

@@ -162,10 +162,10 @@ def depths(service: Service, split: Layout, defaults: Defaults) -> Iterable[int]
     return range(1, min(defaults.max_pp, max(1, defaults.max_gpus_per_replica // split.gpus)) + 1)
 
 
-def deployment_of(service: Service, gpu: Gpu, layout: Layout) -> settings.Deployment:
+def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.SettingsConditions:
     """What an engine's settings depend on. Engines compare with the total that nvidia-smi reports."""
     mem = gpu.datasheet.memory
-    return settings.Deployment(
+    return settings.SettingsConditions(
         gpu_name=gpu.name,
         architecture=gpu.architecture,
         memory_gib=mem.nvidia_smi_mib * MIB / GIB if mem.nvidia_smi_mib else mem.cuda_visible_gib,
@@ -177,7 +177,7 @@ def deployment_of(service: Service, gpu: Gpu, layout: Layout) -> settings.Deploy
 
 def resolve_settings(service: Service, gpu: Gpu, layout: Layout) -> EngineSettings:
     """The engine's settings for a GPU and layout, the service's own `serving` values over them."""
-    resolved = settings.resolve(service.engine, service.engine_version, deployment_of(service, gpu, layout))
+    resolved = settings.resolve(service.engine, service.engine_version, conditions_of(service, gpu, layout))
     if resolved.budget_covers_context:  # unchunked prompts: the budget is stretched to the longest of them
         stretched = max(resolved.max_num_batched_tokens, service.max_model_len)
         resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})

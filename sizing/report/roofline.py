@@ -28,7 +28,7 @@ from sizing.formats.words import number, percent, plural
 from sizing.model.extras import NOTHING
 from sizing.replica import intensity
 from sizing.replica import step as step_model
-from sizing.replica.intensity import Crossings, Work
+from sizing.replica.intensity import Crossings, StepWork
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
@@ -289,11 +289,11 @@ def _points(shown: _Shown, step: Step, kernels: Kernels) -> Iterator[RooflinePoi
         )
 
 
-def _share(done: Work, seconds: float) -> float | None:
+def _share(done: StepWork, seconds: float) -> float | None:
     return done.least_s / seconds if done.least_s > 0 and seconds > 0 else None
 
 
-def _bound(group: Iterable[TimedOperation], done: Work, seconds: float) -> str:
+def _bound(group: Iterable[TimedOperation], done: StepWork, seconds: float) -> str:
     if done.message_bytes > 0:
         return next(one.bound for one in group if float(one.operation.message_bytes) > 0)
     return step_model.bound(done.compute_s, done.memory_s, seconds)

@@ -11,7 +11,7 @@ from sizing.formats.words import milliseconds, number, percent
 from sizing.replica import step as step_model
 from sizing.replica.step import Batch, TimedOperation
 from sizing.report.parts import assumptions, pools, quantities
-from sizing.report.parts.pools import Transfer, transfer_words
+from sizing.report.parts.pools import TransferSummary, transfer_words
 from sizing.report.parts.question import inputs_of_layout, setup
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.specs.errors import Fault, InputError
@@ -19,7 +19,7 @@ from sizing.specs.units import GIGA, MEGA, MILLI
 
 if TYPE_CHECKING:
     from sizing.answers.pair import PairOfLayouts  # loaded where pools are asked for
-    from sizing.report.parts.pools import Transfer
+    from sizing.report.parts.pools import TransferSummary
 
 
 class StepOperation(NamedTuple):
@@ -60,7 +60,7 @@ class StepPools(NamedTuple):
     prefill: StepReport | None
     decode: StepReport | None
     kv_transfer_ms: float | None
-    kv_transfer: Transfer | None
+    kv_transfer: TransferSummary | None
     assumptions: tuple[Assumption, ...]
     schema: str = "llmsize.step_pools/1"
 

@@ -39,7 +39,7 @@ NOTE = "req/s/GPU is the most that a GPU serves within the limits; latencies are
 SIMULATED = "; as it is and best together are simulated, the others the closed form's, held against its own"
 
 
-class Sized(NamedTuple):
+class AnswerSummary(NamedTuple):
     """An answer in short. Latencies are means at its load.
 
     `max_requests_per_s_per_gpu` is the most that a GPU serves within all limits. `verified` says that a simulation
@@ -106,7 +106,7 @@ class Together(NamedTuple):
 
     names: tuple[str, ...]
     options: str
-    answer: Sized
+    answer: AnswerSummary
     gpus_saved: int | None
 
 
@@ -124,8 +124,8 @@ class WhatIfReport(NamedTuple):
     """
 
     inputs: dict[str, Any]
-    base: Sized | None
-    base_closed_form: Sized | None
+    base: AnswerSummary | None
+    base_closed_form: AnswerSummary | None
     options: tuple[OptionReport, ...]
     best: Together | None
     not_possible: tuple[NotTried, ...]
@@ -136,12 +136,12 @@ class WhatIfReport(NamedTuple):
 def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> WhatIfReport:
     """Fill the record of trials. `flags` maps names of options to their spelling on the command line."""
     before, after, best = trials.base.best, trials.after.best, trials.best
-    together = _sized(trials.after, question) if best.names else None
+    together = _summary(trials.after, question) if best.names else None
     whole = None if before is None or before.separate else before.pool  # whose layout is that of the question
     return WhatIfReport(
         inputs=inputs(question, None) if whole is None else inputs(whole.question(question), whole.replica),
-        base=_sized(trials.base, question),
-        base_closed_form=_sized(trials.closed_form, question) if trials.base.verified else None,
+        base=_summary(trials.base, question),
+        base_closed_form=_summary(trials.closed_form, question) if trials.base.verified else None,
         options=tuple(_options(trials, question, flags)),
         best=None
         if together is None
@@ -190,7 +190,7 @@ def _figures(found: Answer, question: Question) -> dict[str, Any]:
     }
 
 
-def _sized(outcome: Outcome, question: Question) -> Sized | None:
+def _summary(outcome: Outcome, question: Question) -> AnswerSummary | None:
     found = outcome.best
     if found is None:
         return None
@@ -199,7 +199,7 @@ def _sized(outcome: Outcome, question: Question) -> Sized | None:
         "weight_precision": weights_called(found),
         "kv_precision": cache_called(found),
     }
-    return Sized(**figures, verified=outcome.verified is True)
+    return AnswerSummary(**figures, verified=outcome.verified is True)
 
 
 def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> Iterator[OptionReport]:
@@ -235,7 +235,7 @@ def document(record: WhatIfReport) -> Document[WhatIfReport]:
     return Document(record, sections, rows)
 
 
-FIGURES = ("layout", *Sized._fields[Sized._fields.index("requests_per_s_per_gpu") : -1])
+FIGURES = ("layout", *AnswerSummary._fields[AnswerSummary._fields.index("requests_per_s_per_gpu") : -1])
 
 
 def rows(record: WhatIfReport) -> Rows:
@@ -254,7 +254,7 @@ def rows(record: WhatIfReport) -> Rows:
     return Rows((*LABELS, *columns), [(*shared, *plain(row)) for row in found])
 
 
-def _shown(answer: Sized | OptionReport) -> tuple[Any, ...]:
+def _shown(answer: AnswerSummary | OptionReport) -> tuple[Any, ...]:
     return tuple(getattr(answer, name) for name in FIGURES)
 
 
@@ -324,7 +324,7 @@ def _asked(record: WhatIfReport) -> Iterator[Line]:
         yield Line(record.best.answer.layout, "Best together")
 
 
-def _answers(record: WhatIfReport) -> Iterator[tuple[str, Sized | OptionReport]]:
+def _answers(record: WhatIfReport) -> Iterator[tuple[str, AnswerSummary | OptionReport]]:
     base, closed = record.base, record.base_closed_form
     if base is not None:
         yield "as it is", base

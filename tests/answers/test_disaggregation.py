@@ -25,7 +25,7 @@ from sizing.engine import transfer
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.simulation import ReplicaSet, Traffic, simulate
-from sizing.engine.transfer import Handed, Link, Transfer
+from sizing.engine.transfer import Handed, PoolLink, Transfer
 from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.question.question import PoolSpace, SeparatePools
@@ -35,7 +35,7 @@ from sizing.specs.bands import Bands
 from sizing.specs.optimisations import Disaggregate, HandOver, PoolLayout
 from sizing.specs.workload import Serving, Workload
 
-NO_TIME = Link("none", math.inf, 0.0)
+NO_TIME = PoolLink("none", math.inf, 0.0)
 INSTANT = Transfer(131_072.0, 0.0, NO_TIME)
 BASE = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "300"]
 
@@ -102,7 +102,7 @@ def test_within_a_node_the_cache_goes_over_nvlink_else_over_the_network() -> Non
 
 def test_layer_by_layer_only_what_prefill_does_not_hide_is_left() -> None:
     """32 layers, 64 ms on the link. A prefill of 320 ms hides all but the last layer's 2 ms; one of 32 ms hides 31 ms."""
-    way = Transfer(1e6, 0.0, Link("network", 1e9, 0.0), layers=32)
+    way = Transfer(1e6, 0.0, PoolLink("network", 1e9, 0.0), layers=32)
     assert way.exposed_s(64, 0.320) == pytest.approx(2e-3)
     assert way.exposed_s(64, 0.032) == pytest.approx(64e-3 - 31e-3)
     assert replace(way, layers=0).exposed_s(64, 0.320) == pytest.approx(64e-3)
@@ -202,7 +202,7 @@ def test_a_service_without_pools_keeps_its_numbers() -> None:
 
 
 def test_the_transfer_counts_to_ttft_and_nothing_else(pair: Answer) -> None:
-    slow = replace(pair.transfer, link=Link("network", pair.transfer.link.bytes_per_s / 100, 0.0))
+    slow = replace(pair.transfer, link=PoolLink("network", pair.transfer.link.bytes_per_s / 100, 0.0))
     later = pooled.delayed(pair.prefill.undelayed, slow, 2000)
     more_s = float(slow.seconds(2000))
     assert later.solo_ttft_s == pytest.approx(pair.prefill.undelayed.solo_ttft_s + more_s)
@@ -266,7 +266,7 @@ def test_alone_ttft_is_the_prefill_and_itl_the_decode_step() -> None:
 
 def test_ttft_grows_by_the_transfer_and_itl_stays() -> None:
     quiet = traffic(20, 1 / 60, arrivals="even")
-    way = Transfer(131_072.0, 0.0, Link("network", 50e9, 0.0))
+    way = Transfer(131_072.0, 0.0, PoolLink("network", 50e9, 0.0))
     without = transfer.simulate(deployed(), deployed(), INSTANT, quiet).whole.latencies_s
     found = transfer.simulate(deployed(), deployed(), way, quiet)
     assert found.transfer_s == pytest.approx(2000 * 131_072 / 50e9)
@@ -305,7 +305,7 @@ def test_decode_replicas_never_see_a_prompt(busy: Handed) -> None:
 
 def test_a_link_carries_one_prompt_after_another() -> None:
     """Ten prompts prefilled in one step, 0.1 s each on the link: the last arrives 1 s after the step's end."""
-    way = Transfer(1e5, 0.0, Link("network", 1e8, 0.0))  # 100 tokens: 0.1 s
+    way = Transfer(1e5, 0.0, PoolLink("network", 1e8, 0.0))  # 100 tokens: 0.1 s
     at_once = Traffic(Lengths(100), Lengths(50), 10)
     found = transfer.simulate(deployed(), deployed(), way, at_once)
     first = sorted(found.whole.requests.first_token)

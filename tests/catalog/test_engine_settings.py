@@ -13,7 +13,7 @@ from places import ROOT
 
 from sizing.catalog.engines import load_engine
 from sizing.model.memory import static_fraction
-from sizing.model.settings import Deployment, check_version, is_within, resolve, source_of
+from sizing.model.settings import SettingsConditions, check_version, is_within, resolve, source_of
 from sizing.specs.engine import Engine, EngineSettings, GraphSizes, MemoryReserve
 from sizing.specs.errors import InputError
 from sizing.specs.units import parse_version
@@ -39,9 +39,11 @@ CARDS = {
 }
 
 
-def on(gpu: str, tp: int = 1, pp: int = 1, attention: Literal["mla", "hybrid", "other"] = "other") -> Deployment:
+def on(
+    gpu: str, tp: int = 1, pp: int = 1, attention: Literal["mla", "hybrid", "other"] = "other"
+) -> SettingsConditions:
     architecture, memory_mib = CARDS[gpu]
-    return Deployment(gpu, architecture, memory_mib / 1024, tp, pp, attention)
+    return SettingsConditions(gpu, architecture, memory_mib / 1024, tp, pp, attention)
 
 
 DEPLOYMENTS = [
@@ -314,7 +316,7 @@ FRACTION_CASES = [
 ]
 
 
-def fraction_of(version: str, deployment: Deployment) -> float:
+def fraction_of(version: str, deployment: SettingsConditions) -> float:
     settings = resolve(SGLANG, version, deployment)
     if settings.memory_fraction is not None:
         return settings.memory_fraction
@@ -587,7 +589,9 @@ def test_a_short_version_means_its_first_release() -> None:
         ({"min_tp": 2, "min_memory_gib": 80}, on("RTX 4090", 2), False),
     ],
 )
-def test_a_condition_holds_when_each_part_does(when: dict[str, Any], deployment: Deployment, holds: bool) -> None:
+def test_a_condition_holds_when_each_part_does(
+    when: dict[str, Any], deployment: SettingsConditions, holds: bool
+) -> None:
     engine = profile(max_num_seqs=[{"since": "0", "when": when, "value": 7}, {"since": "0", "value": 8}])
     assert resolve(engine, "1", deployment).max_num_seqs == (7 if holds else 8)
 

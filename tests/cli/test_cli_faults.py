@@ -200,7 +200,7 @@ def test_every_gpu_of_the_catalogue_is_right_when_it_is_ones_own() -> None:
 @pytest.mark.parametrize("asked", [{"precision": "fp9"}, {"kv_precision": "fp9"}])
 def test_a_format_that_the_data_do_not_know_is_a_fault(asked: dict[str, str]) -> None:
     engine, version = engine_of("vllm")
-    deployment = settings.Deployment("H100", "hopper", 80.0, 1, 1, "other")
+    deployment = settings.SettingsConditions("H100", "hopper", 80.0, 1, 1, "other")
     resolved = settings.resolve(engine, version, deployment)
     with pytest.raises(InputError, match=r"'fp9' is no known weight or cache format; allowed: .*fp8"):
         precision.plan(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), resolved, data().formats, **asked)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from engine_builders import served
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.engine.batch import Batch, Piece
+from sizing.engine.batch import DecodeBatch, Piece
 from sizing.engine.clock import StepClock, windows_of
 from sizing.replica import step as exact
 
@@ -28,8 +28,8 @@ MODELS = (
 models = st.sampled_from(MODELS)
 
 
-def decoding(model: tuple[str, str, int], sequences: int, context: int, steps: int = 10_000) -> Batch:
-    batch = Batch(windows_of(served(model[0], model[1], tp=model[2]).model))
+def decoding(model: tuple[str, str, int], sequences: int, context: int, steps: int = 10_000) -> DecodeBatch:
+    batch = DecodeBatch(windows_of(served(model[0], model[1], tp=model[2]).model))
     for number in range(sequences):
         batch.join(number, float(context), steps)
     return batch
@@ -47,7 +47,7 @@ def test_a_decode_step_is_the_exact_one(model: tuple[str, str, int], sequences: 
 def test_unequal_contexts_cost_their_sum(model: tuple[str, str, int], contexts: list[int]) -> None:
     """Decode attention adds up over sequences: the batch of all costs what each adds to the floor."""
     of = served(model[0], model[1], tp=model[2])
-    batch = Batch(windows_of(of.model))
+    batch = DecodeBatch(windows_of(of.model))
     for number, context in enumerate(contexts):
         batch.join(number, float(context), 10_000)
     bare = replace(of.clock, host_step_s=0.0, host_sequence_s=0.0)
@@ -61,7 +61,7 @@ def test_a_prefill_step_is_the_exact_one(model: tuple[str, str, int], new: int, 
     of = served(model[0], model[1], tp=model[2])
     batch = exact.Batch(prefill_sequences=1, prefill_tokens=new, prefill_prior_tokens=prior, finishing=1)
     wanted = exact.step(of.kernels, batch).total_s
-    got, extra_s = of.clock.step([Piece(0, float(new), float(prior))], Batch(windows_of(of.model)), False)
+    got, extra_s = of.clock.step([Piece(0, float(new), float(prior))], DecodeBatch(windows_of(of.model)), False)
     assert extra_s == 0.0
     assert got == pytest.approx(wanted, rel=TABLE_TOLERANCE)
 
@@ -91,7 +91,7 @@ def test_a_stretch_is_the_sum_of_its_steps(
     """Also where the host's time covers the first steps and the growing context emerges from under it (share near 1)."""
     of = served(model[0], model[1], tp=model[2])
     windows = windows_of(of.model)
-    whole, single = Batch(windows), Batch(windows)
+    whole, single = DecodeBatch(windows), DecodeBatch(windows)
     for batch in (whole, single):
         for number, context in enumerate(contexts):
             batch.join(number, float(context), 10_000)
@@ -136,7 +136,7 @@ def test_steps_within_the_time_of_a_stretch_are_its_steps(
 def test_two_stages_serve_a_batch_no_slower_than_twice_one_pass_of_half(sequences: int, context: int) -> None:
     """Half of the sequences are in each stage, so a token takes one pass of half the batch (even batches)."""
     of = served("llama-3.1-8b", "vllm:0.19.0", pp=2)
-    batch = Batch()
+    batch = DecodeBatch()
     for number in range(2 * sequences):
         batch.join(number, float(context), 100)
     half = exact.step(of.kernels, exact.Batch(sequences, context)).total_s
@@ -156,7 +156,7 @@ def test_sums_advance_as_if_every_sequence_were_counted(
 ) -> None:
     """Sequences join, leave early and come back with more context; windows of 64 and 128 tokens fill meanwhile."""
     windows = (64.0, 128.0)
-    batch = Batch(windows)
+    batch = DecodeBatch(windows)
     contexts: dict[int, int] = {}
     for number, (context, steps, pause) in enumerate(sequences):
         batch.join(number, float(context), steps + 1000)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.engine import run
-from sizing.engine.batch import Batch, KvCache, Piece
+from sizing.engine.batch import DecodeBatch, KvCache, Piece
 from sizing.engine.requests import Requests
-from sizing.engine.rules import Rules
+from sizing.engine.rules import SchedulerRules
 from sizing.engine.scheduler import Scheduler
 from sizing.engine.ticks import TickClock
 from sizing.specs.engine import FrontEnd
@@ -147,9 +147,9 @@ def test_jumping_is_exact_in_ticks(
         replica = Scheduler(
             requests,
             TickClock(2.0, 1.5, chunks),
-            Rules(slots, units_per_request=1.0, most_prefilling=most_prefilling, budget=budget),
+            SchedulerRules(slots, units_per_request=1.0, most_prefilling=most_prefilling, budget=budget),
             KvCache(math.inf, 0.0, 1),
-            Batch(),
+            DecodeBatch(),
             units=lambda _: float(chunks),
             one_by_one=one_by_one,
         )
@@ -394,13 +394,13 @@ def test_arrivals_are_looked_at_every_so_many_decode_steps() -> None:
     clock = StubClock(prefill=1.0, decode=1.0)
     for arrival, seen_at in ((3.5, 11.0), (14.5, 21.0), (11.0, 11.0)):
         requests = store([0.0, arrival], [10, 10], [60, 5])
-        run_open(stub_replica(requests, clock, Rules(4, mixed=False, poll_steps=10)))
+        run_open(stub_replica(requests, clock, SchedulerRules(4, mixed=False, poll_steps=10)))
         assert requests.admitted[1] == seen_at
 
 
 def test_an_idle_engine_looks_at_once() -> None:
     requests = store([0.0, 20.3], [10, 10], [5, 5])
-    run_open(stub_replica(requests, StubClock(), Rules(4, mixed=False, poll_steps=10)))
+    run_open(stub_replica(requests, StubClock(), SchedulerRules(4, mixed=False, poll_steps=10)))
     assert requests.admitted == [0.0, 20.3]
 
 
@@ -409,7 +409,7 @@ def test_a_pipeline_s_first_token_waits_for_the_whole_pass() -> None:
     of = served("llama-3.1-8b", "vllm:0.19.0", pp=2)
     requests = store([0.0, 0.0], [8192, 8192], [2, 2])
     run_open(replica_of(of, requests))
-    alone_s, extra_s = of.clock.step([Piece(0, 8192.0, 0.0)], Batch(), False)
+    alone_s, extra_s = of.clock.step([Piece(0, 8192.0, 0.0)], DecodeBatch(), False)
     assert extra_s == pytest.approx(alone_s)
     assert requests.first_token[0] == pytest.approx(2 * alone_s + of.clock.outside(8192))
     assert requests.admitted[1] == pytest.approx(alone_s)
@@ -474,5 +474,5 @@ def test_a_wholly_cached_prompt_still_computes_its_last_token() -> None:
     replica = replica_of(of, requests)
     replica.prefix_hit = 1.0
     run_open(replica)
-    one, _ = of.clock.step([Piece(0, 1.0, 999.0)], Batch(), False)
+    one, _ = of.clock.step([Piece(0, 1.0, 999.0)], DecodeBatch(), False)
     assert requests.first_token[0] == pytest.approx(one + of.clock.outside(1000))

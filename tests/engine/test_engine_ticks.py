@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.engine.rules import Rules, with_policy
+from sizing.engine.rules import SchedulerRules, with_policy
 from sizing.engine.ticks import TickClock, TickResult, simulate
 
 PREFILL, ITL = 2.0, 1.0
@@ -61,7 +61,7 @@ def run(
     **load: Any,
 ) -> TickResult:
     rules = with_policy(
-        Rules(slots=slots, units_per_request=1.0),
+        SchedulerRules(slots=slots, units_per_request=1.0),
         policy,
         ticks=True,
         batch_size=batch_size,

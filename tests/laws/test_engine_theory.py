@@ -14,7 +14,7 @@ from engine_builders import StubClock, run_open, store, stub_replica
 from numpy.typing import NDArray
 
 from sizing.engine.requests import Lengths, Requests
-from sizing.engine.rules import Rules, with_policy
+from sizing.engine.rules import SchedulerRules, with_policy
 from sizing.engine.ticks import TickClock
 
 # Erlang C, probability of waiting with c servers at an offered load of a: published values, (c, a, C).
@@ -40,7 +40,7 @@ def md1(utilisation: float, count: int, seed: int = 1) -> Requests:
     """Prompts only, one at a time, each 1 long: a single server with constant service."""
     arrivals = np.cumsum(np.random.default_rng(seed).exponential(1 / utilisation, count)).tolist()
     requests = store(arrivals, [1] * count, [1] * count)
-    run_open(stub_replica(requests, StubClock(prefill=1.0), Rules(slots=1)))
+    run_open(stub_replica(requests, StubClock(prefill=1.0), SchedulerRules(slots=1)))
     return requests
 
 
@@ -70,7 +70,7 @@ def many_servers(servers: int, offered: float, count: int, seed: int = 2) -> Req
     osl = rng.geometric(1 / SERVICE_TICKS, count)
     arrivals = np.floor(np.cumsum(rng.exponential(SERVICE_TICKS / offered, count)))
     requests = store(arrivals.tolist(), [1] * count, osl.tolist())
-    run_open(stub_replica(requests, StubClock(1.0, 1.0), Rules(slots=servers)))
+    run_open(stub_replica(requests, StubClock(1.0, 1.0), SchedulerRules(slots=servers)))
     return requests
 
 
@@ -114,7 +114,7 @@ def test_static_batching_waits_for_the_longest_of_each_batch() -> None:
     count = 8 * 2000
     osl = np.random.default_rng(4).geometric(1 / SERVICE_TICKS, count)
     requests = store([0.0] * count, [1] * count, osl.tolist())
-    rules = with_policy(Rules(slots=8), "static", ticks=True)
+    rules = with_policy(SchedulerRules(slots=8), "static", ticks=True)
     done = run_open(stub_replica(requests, StubClock(1.0, 1.0), rules))
     efficiency = osl.sum() / (8 * done.ended)
     assert efficiency == pytest.approx(1 / 2.717857, rel=0.02)
@@ -125,7 +125,7 @@ def test_a_closed_population_on_one_tick_clock_is_bounded_by_its_bottleneck() ->
     """One prompt of 2 ticks at a time and 3 decode ticks on c slots: at most 1/2 a tick from prefill, c/5 from slots."""
     for slots, expected in ((1, 1 / 5), (2, 2 / 5), (4, 1 / 2)):
         requests = store([0.0] * 600, [1] * 600, [4] * 600)
-        rules = Rules(slots=slots, units_per_request=1.0, budget=1.0)
+        rules = SchedulerRules(slots=slots, units_per_request=1.0, budget=1.0)
         replica = stub_replica(requests, TickClock(2.0, 1.0, 2), rules)
         replica.units = lambda _: 2.0
         done = run_open(replica)

@@ -15,7 +15,7 @@ from sizing.catalog import shelf, workloads
 from sizing.model import architecture, operation
 from sizing.model.architecture import Layout
 from sizing.model.attention.terms import causal_pairs, windowed_pairs
-from sizing.model.settings import Deployment, resolve
+from sizing.model.settings import SettingsConditions, resolve
 from sizing.planning import cost
 from sizing.question import question
 from sizing.replica import batching, roofline
@@ -252,7 +252,7 @@ def test_stage_sizes(layers: int, pp: int, rule: str, sizes: tuple[int, ...]) ->
 )
 def test_the_split_of_each_engine(engine: str, sizes: tuple[int, ...]) -> None:
     spec, version = engine_of(engine)
-    where = Deployment("H100 SXM", "hopper", 79.65, tp=1, pp=3, attention="other")
+    where = SettingsConditions("H100 SXM", "hopper", 79.65, tp=1, pp=3, attention="other")
     rule = resolve(spec, version, where).pp_remainder
     assert architecture.stage_sizes(80, 3, rule) == sizes
 

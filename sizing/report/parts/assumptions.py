@@ -14,7 +14,7 @@ from sizing.model.operation import Operation, dispatches
 from sizing.question.demand import OF_USERS
 from sizing.question.question import Question
 from sizing.replica.kernels import Kernels
-from sizing.replica.replica import Replica, deployment_of
+from sizing.replica.replica import Replica, conditions_of
 from sizing.replica.step import every_operation
 from sizing.specs.units import GIGA, MICRO
 from sizing.specs.values import Kind
@@ -79,7 +79,7 @@ def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
     row = settings.source_of(
         question.service.engine,
         question.service.engine_version,
-        deployment_of(question.service, chosen.gpu_type.gpu, chosen.layout),
+        conditions_of(question.service, chosen.gpu_type.gpu, chosen.layout),
         name,
     )
     value = row.value

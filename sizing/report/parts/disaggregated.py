@@ -16,7 +16,7 @@ from sizing.report.parts.layouts import RejectedLayout, nodes, rejected, sizes
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import (
     LATENCIES,
-    Transfer,
+    TransferSummary,
     end_of,
     limit_of,
     pool_words,
@@ -88,7 +88,7 @@ class Disaggregated(NamedTuple):
     prefill: PoolFigures | None
     decode: PoolFigures | None
     kv_transfer_ms: float | None
-    kv_transfer: Transfer | None
+    kv_transfer: TransferSummary | None
     ratio: float | None
     binding: str | None
     ttft_ms: Statistics | None

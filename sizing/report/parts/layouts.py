@@ -78,7 +78,7 @@ class RejectedLayout(NamedTuple):
     shortfall: float | None
 
 
-class Sized(Protocol):
+class LayoutSizes(Protocol):
     """What states the sizes of a layout; one that does not apply may be None."""
 
     @property
@@ -106,7 +106,7 @@ class Sized(Protocol):
         """Decode context parallelism."""
 
 
-def layout(of: Sized) -> str:
+def layout(of: LayoutSizes) -> str:
     """Write a layout with the sizes that are not 1."""
     return str(Layout(of.tp or 1, of.pp or 1, of.dp or 1, of.ep or 1, of.cp or 1, of.dcp or 1))
 

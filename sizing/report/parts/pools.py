@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sizing.formats.view import Assumption
 from sizing.formats.words import milliseconds, number, plural
-from sizing.report.parts.layouts import Sized, layout, sizes
+from sizing.report.parts.layouts import LayoutSizes, layout, sizes
 from sizing.report.parts.limiting import at_limit, limit_words
 from sizing.specs.units import GIGA, MILLI
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded t
     from sizing.answers.answer import Answer, Outcome, Pool
     from sizing.answers.resolved import Resolved
     from sizing.engine.simulation import Run
-    from sizing.engine.transfer import Transfer as Way
+    from sizing.engine.transfer import Transfer
     from sizing.question.question import Question
     from sizing.replica.replica import Refusal
     from sizing.specs.optimisations import HandOver
@@ -39,7 +39,7 @@ class PoolShape(NamedTuple):
     gpus: int
 
 
-class Running(Sized, Protocol):
+class Running(LayoutSizes, Protocol):
     """What states the replicas of a pool."""
 
     @property
@@ -59,7 +59,7 @@ class PoolShapes(NamedTuple):
     kv_transfer_ms: float
 
 
-class Transfer(NamedTuple):
+class TransferSummary(NamedTuple):
     """The cache of a prompt of the mean length on its way: its size on the GPU that has the most of it, and the link."""
 
     gb_per_gpu: float
@@ -98,7 +98,7 @@ class SimulatedPools(NamedTuple):
     prefill: SimulatedPool
     decode: SimulatedPool
     kv_transfer_ms: float
-    kv_transfer: Transfer
+    kv_transfer: TransferSummary
     ratio: float
 
 
@@ -240,9 +240,9 @@ def simulated(resolved: Resolved, replicas: int, served: Run) -> SimulatedPool:
     )
 
 
-def transfer_figures(transfer: Way, prompt_tokens: float) -> Transfer:
+def transfer_figures(transfer: Transfer, prompt_tokens: float) -> TransferSummary:
     """Return what a document says of a prompt's cache on its way."""
-    return Transfer(
+    return TransferSummary(
         gb_per_gpu=(transfer.bytes_per_token * prompt_tokens + transfer.bytes_per_sequence) / GIGA,
         link=transfer.link.kind,
         gb_per_s_per_gpu=transfer.link.bytes_per_s / GIGA,
@@ -273,7 +273,7 @@ def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
     )
 
 
-def transfer_words(found: Transfer) -> str:
+def transfer_words(found: TransferSummary) -> str:
     """Write what a prompt's cache goes over."""
     where = f"{found.link} within the node" if found.within_node else f"{found.link} between nodes"
     how = ", layer by layer" if found.by_layer else ""
