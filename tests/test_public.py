@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import doctest
 import pickle
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 
 import pytest
+from places import ROOT
 
 import sizing
 
@@ -77,3 +79,9 @@ def test_all_faults_come_at_once() -> None:
 def test_an_unknown_option_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="no option 'gpuu'; did you mean 'gpu'"):
         sizing.ask("chat", gpuu="h100-sxm")
+
+
+def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(block, "README.md", "exec"), {})
+    assert re.fullmatch(r"\d+ [\d.]+ [\d.]+\n", capsys.readouterr().out)
