@@ -204,7 +204,7 @@ def of_extras(question: Question) -> Iterator[Assumption]:
         rate = 1 + facts.reached * (facts.rate - 1)
         yield Assumption("products of pruned weights", rate, "times the dense rate", "derived", facts.reached_source)
     cached = extras.cached
-    if cached.talk is not None:
+    if cached.conversation is not None:
         yield from _of_turns(cached)
     elif cached.hit:
         yield Assumption("share of a prompt in the prefix cache", cached.hit, "", "assumed", "as asked")
@@ -237,7 +237,7 @@ def of_extras(question: Question) -> Iterator[Assumption]:
 
 def _of_turns(cached: Cached) -> Iterator[Assumption]:
     """Yield what is taken of conversations: each turn as frequent, answers of mean length, and where turns find their cache."""
-    talk = cached.talk
+    talk = cached.conversation
     assert talk is not None
     each = (
         f"{talk.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {talk.adds:,} and the answers"

@@ -253,7 +253,7 @@ def transfer_figures(transfer: Transfer, prompt_tokens: float) -> TransferSummar
 
 def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
     """Return what else it rests on where prompts hold answers, whose cache the decode pool has made."""
-    if question.service.extras.cached.talk is None:
+    if question.service.extras.cached.conversation is None:
         return ()
     return (
         Assumption(

@@ -157,7 +157,7 @@ def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
     What is found is null where there is no one layout that it is found on (`placed` False): blocks and replicas decide it.
     """
     cached = question.service.extras.cached
-    talk = cached.talk
+    talk = cached.conversation
     if talk is None:
         return {}
     found = prefixes.found_by_turn(talk, cached.finding) if placed else None
