@@ -119,7 +119,7 @@ def _key(replica: Replica) -> tuple[str, str, Layout]:
 
 
 def _fewer(found: Sequence[Pool], question: Question, gpus: int) -> tuple[Pool, ...]:
-    """Return the layouts that take fewer than so many GPUs under a changed request, at the replicas found before."""
+    """Layouts of `found` that take fewer than `gpus` GPUs under `question`, at their earlier replicas."""
     mosts = most_of([e.load for e in found], question.target)
     return tuple(
         e
@@ -148,15 +148,15 @@ def legible(value: float) -> float:
 
 
 def relaxed(limits: Limits, name: str, factor: float) -> Limits:
-    """Return limits with one of them multiplied by a factor."""
+    """`limits` with the limit `name` multiplied by `factor`."""
     limit: Limit = getattr(limits, name)
     return limits.model_copy(update={name: limit.model_copy(update={"seconds": limit.seconds * factor})})
 
 
 def nearest_miss(outcome: Outcome) -> Refusal | None:
-    """Return the rejected layout that came closest, or None when nothing was rejected.
+    """The refusal that came closest, or None without refusals.
 
-    One that fits and misses a limit is nearer than any that does not fit: the limit is what keeps it from serving.
+    A layout that fits and misses a limit is nearer than a layout that does not fit.
     """
     return min(outcome.refusals, key=lambda r: (r.reason not in LIMITED, r.shortfall, r.layout.gpus), default=None)
 
@@ -229,7 +229,7 @@ def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
 
 
 def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:
-    """Return a limit that the nearest miss would meet with a tenth to spare, at least a tenth above today's."""
+    """A limit in s that the nearest miss would meet with a tenth to spare, at least a tenth above `limit_s`."""
     misses = [r.shortfall for r in outcome.refusals if r.reason == name]
     over = min(misses, default=0.0)
     return _rounded_up(limit_s * (1 + over) * 1.1 * 1e3) / 1e3

@@ -73,7 +73,7 @@ def at(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Trial, Rep
 
 
 def _limit(before: float | None, kept: float, after: float) -> float | None:
-    """Return where a falling share heads for by three of its values (Aitken's delta-squared); None where they do not tell."""
+    """The limit of a falling share by three values (Aitken's delta-squared), or None where they do not converge."""
     if before is None or (kept - after) >= (before - kept):
         return None
     first, second = kept - before, after - kept
@@ -131,7 +131,7 @@ def fewest_of(
 
 
 def at_once(replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result, Reply]]) -> Result:
-    """Return the result of so many replicas, with as much of the histories as they then keep."""
+    """The result for `replicas` replicas, with the share of histories that they keep."""
     trials = at(replicas, cached)
     trial = next(trials)
     while True:
@@ -143,23 +143,23 @@ def at_once(replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result
 
 
 def placed(replica: Replica, trial: Trial) -> Replica | Refusal:
-    """Return a layout as one of so many replicas, with what is found in their caches, one of each attention-data rank.
+    """A layout as one of the trial's replicas, with what is found in the cache of each attention-data rank.
 
-    Its memory is what prefixes leave there.
+    Its memory is the rest that prefixes leave.
     """
     return fitting(with_extras(replica, with_found(replica, trial)))
 
 
 def with_found(replica: Replica, trial: Trial) -> Extras:
-    """Return the extras of a replica as one of so many."""
+    """The extras of `replica` under `trial`."""
     return replica.service.extras.over(trial.replicas * replica.layout.dp, trial.kept)
 
 
 def alive(replica: Replica, target: Target, point: Point, replicas: int) -> Alive | None:
-    """Return the idle conversations that each of so many replicas should keep, None where no think time is stated.
+    """Idle conversations that each of `replicas` replicas should keep, or None without a think time.
 
-    So many as turns come in a think time: to this replica, or where any may get the next turn, to all of them. The room is
-    that of whole conversations of a mean length, in what live requests leave.
+    The number equals the turns that come within a think time: to this replica, or to all replicas where any of them may
+    get the next turn. The room is that of whole conversations of mean length, in the memory that live requests leave.
     """
     cached = replica.service.extras.cached
     if cached.think_time_s is None or cached.talk is None:
@@ -171,7 +171,7 @@ def alive(replica: Replica, target: Target, point: Point, replicas: int) -> Aliv
 
 
 def keeping(replica: Replica, target: Target, replicas: int, data: Data) -> Extras:
-    """Return the extras of a replica with what so many find under a demand. Raises UntimedError without times to go by."""
+    """The extras of `replica` with what `replicas` replicas find under a demand. Raises UntimedError without times."""
 
     def tried(trial: Trial) -> tuple[Extras, Reply]:
         layout = placed(replica, trial)

@@ -231,10 +231,10 @@ def pareto(latency: Array, throughput: Array) -> Mask:
 
 
 def knee(latency: Array, throughput: Array) -> int | None:
-    """Return the index of a line's knee: beyond it latency grows much faster than throughput. None where there is none.
+    """The index of a line's knee, or None. Beyond the knee latency grows much faster than throughput.
 
-    It is the point that lies furthest above the chord from the line's fastest to its slowest point where both axes are
-    logarithmic. Which one that is does not depend on the axes' units or scales.
+    The knee lies furthest above the chord from the fastest to the slowest point on logarithmic axes. It does not depend
+    on the units or scales of the axes.
     """
     known = np.flatnonzero((latency > 0) & (throughput > 0) & np.isfinite(latency) & np.isfinite(throughput))
     if known.size < LEAST_POINTS_OF_A_KNEE:
@@ -247,7 +247,7 @@ def knee(latency: Array, throughput: Array) -> int | None:
 
 
 def best_within(latency: Array, throughput: Array, allowed: Mask) -> int | None:
-    """Return the index of the highest throughput among the allowed points, the fastest of equals; None where none is."""
+    """The index of the highest throughput among `allowed` points, or None. Lower latency decides among equals."""
     fit = np.flatnonzero(allowed & np.isfinite(throughput))
     if fit.size == 0:
         return None

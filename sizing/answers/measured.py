@@ -136,7 +136,7 @@ def _mean(rows: Sequence[MeasuredRow], name: str) -> float:
 
 @cache
 def model_key(name: str) -> str:
-    """Return what a model is known by: its id in the catalogue, else its name in lower case."""
+    """The key of a model: its id in the catalogue, else its name in lower case."""
     try:
         return models.load_model(name).id
     except InputError:
@@ -145,7 +145,7 @@ def model_key(name: str) -> str:
 
 @cache
 def gpu_key(name: str) -> str:
-    """Return what a GPU type is known by: its profile's id, else its name in lower case."""
+    """The key of a GPU type: the id of its profile, else its name in lower case."""
     try:
         return gpus.load_gpu(name).id
     except InputError:
@@ -154,7 +154,7 @@ def gpu_key(name: str) -> str:
 
 @cache
 def gpu_name(name: str) -> str:
-    """Return the name of a GPU type's profile, else the name as written."""
+    """The name in a GPU type's profile, else `name`."""
     try:
         return gpus.load_gpu(name).spec.name
     except InputError:
@@ -213,7 +213,7 @@ def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> Curv
 
 
 def in_flight(concurrency: float, replicas: int) -> float:
-    """Return the requests in flight on one replica, a whole number where it is one."""
+    """Requests in flight on one replica; an int where the number is whole."""
     each = concurrency / replicas
     return int(each) if each == int(each) else each
 

@@ -50,7 +50,7 @@ class HasCache(Protocol):
 
 
 def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit | None) -> tuple[Question, Question]:
-    """Return what is asked of each pool. `ttft_share` is what prefill may take of a limit on E2E, None without such a limit."""
+    """The questions of the prefill and decode pool. `ttft_share` is the prefill part of an E2E limit, or None."""
     limits, after_first = question.target.limits, question.service.osl - 1
     # The decode pool's ITL runs from the arrival of the cache, so a limit on it bounds the whole time there.
     whole = None if limits.itl is None else _times(limits.itl, after_first)
@@ -81,9 +81,10 @@ def _times(limit: Limit, factor: float) -> Limit:
 
 
 def delayed(load: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
-    """Return a prefill load whose first tokens wait for the transfer of their cache.
+    """A prefill load with first tokens that wait for the transfer of their cache.
 
-    The whole prompt's moves, also what the prefill pool found in its own cache or host memory and so did not compute.
+    The transfer moves the cache of the whole prompt. This includes tokens that the prefill pool found in its cache or
+    host memory.
     """
     own_s = load.solo_ttft_s - load.curves.front_end_s
     more_s = float(transfer.exposed_s(prompt_tokens, own_s))
@@ -109,7 +110,7 @@ def joined(pair: Answer, question: Question, asked: SeparatePools, *, within_nod
 
 
 def unlike(prefill: HasCache, decode: HasCache) -> str | None:
-    """Return why one pool cannot take the other's caches: another format, or GPUs that no cache connector joins."""
+    """Why a decode pool cannot take the caches of a prefill pool, or None: formats differ, or no connector joins the GPUs."""
     vendors = prefill.gpu_type.gpu.vendor, decode.gpu_type.gpu.vendor
     if vendors[0] != vendors[1]:
         return f"no cache connector joins GPUs of {vendors[0]} and {vendors[1]}"
@@ -208,7 +209,7 @@ def _paired(
     prefills: Sequence[Timed],
     data: Data,
 ) -> _Paired:
-    """Return every prefill pool with the best decode pool of each kind that a transfer can tell apart."""
+    """Every prefill pool with the best decode pool of each kind that a transfer distinguishes."""
     prefill_request, decode_request = phase_requests(question, asked, ttft_share)
     decoded = searching.search(decode_request.with_(gpu_types=asked.decode.gpu_types, precisions=(precision,)), data)
     prefills, refused = _best_alone(prefills, prefill_request)
@@ -234,7 +235,7 @@ def _paired(
 
 
 def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Timed], list[Refusal]]:
-    """Return the prefill layouts that serve with the fewest GPUs where the transfer takes no time, and those that can't even so."""
+    """The prefill layouts with the fewest GPUs if the transfer takes 0 s, and refusals of those that cannot serve even then."""
     entries = [alone(entry, question) for entry in prefills]
     fast = [entry for entry in entries if isinstance(entry, Timed)]
     results = evaluate(fast, question)
@@ -248,7 +249,7 @@ def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Tim
 
 
 def _kinds(ranked: Iterable[Answer]) -> list[Pool]:
-    """Return the first of each GPU type and split of the cache: others are no better to hand over to."""
+    """The first pool of each GPU type and cache split. The others are no better for the transfer."""
     first: dict[tuple[str, float, str], Pool] = {}
     for answer in ranked:
         chosen = answer.pool.replica
@@ -259,7 +260,7 @@ def _kinds(ranked: Iterable[Answer]) -> list[Pool]:
 def _prefills(
     question: Question, prefills: Sequence[Timed], decode: Pool, asked: SeparatePools, *, within_node: bool
 ) -> tuple[list[tuple[Pool, Transfer]], list[Refusal]]:
-    """Return every prefill pool that can hand over to a decode pool, with the transfer."""
+    """Every prefill pool that can hand over to `decode`, with the transfer, and the refusals."""
     ready: list[tuple[Timed, Transfer, Timed]] = []
     refused: list[Refusal] = []
     for load in prefills:
@@ -304,7 +305,7 @@ def _reject(replica: Replica, reason: str, detail: str) -> Refusal:
 
 
 def _linked(pair: Answer, phases: tuple[Question, Question], data: Data) -> Answer:
-    """Return a pair with the replicas that it needs, its links no fuller than replicas may be."""
+    """`pair` with the replicas that it needs. Its links are no fuller than replicas may be."""
     assert pair.transfer is not None
     linked_s = float(pair.transfer.seconds(phases[0].service.isl))
     pools = (_capped(pool, linked_s, of, data) for pool, of in zip(pair.pools, phases, strict=True))
@@ -312,7 +313,7 @@ def _linked(pair: Answer, phases: tuple[Question, Question], data: Data) -> Answ
 
 
 def _sized(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools, data: Data) -> Answer | None:
-    """Return a pair with the replicas that are asked for or needed, None where fewer are given or fit the budget."""
+    """`pair` with the requested or needed replicas; None where the request or the budget allows fewer."""
     if phases[0].target.requests_per_s is None:
         return _most_within(pair, phases, asked, data)
     needed = [pool.count for pool in pair.pools]
@@ -323,7 +324,7 @@ def _sized(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools
 
 
 def _capped(pool: Pool, linked_s: float, question: Question, data: Data) -> Pool:
-    """Return a pool that sends or takes no more caches than its links carry at the utilisation that is allowed."""
+    """`pool` with no more caches sent or taken than its links carry at the allowed utilisation."""
     most = question.target.max_utilisation * pool.replica.layout.dp / linked_s
     if pool.capacity.requests_per_s <= most:
         return pool
@@ -332,7 +333,7 @@ def _capped(pool: Pool, linked_s: float, question: Question, data: Data) -> Pool
 
 
 def _most_within(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools, data: Data) -> Answer | None:
-    """Return the numbers of replicas that serve the most within the budget of GPUs, at that rate."""
+    """The replica counts that serve the most within the GPU budget, at that rate."""
     budget = phases[0].rules.gpu_budget or 0
     each = [pool.replica.layout.gpus for pool in pair.pools]
     most = [pool.capacity.requests_per_s for pool in pair.pools]

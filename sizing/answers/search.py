@@ -234,7 +234,7 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
 
 
 def settled(question: Question, once: Callable[[Question], Outcome]) -> Outcome:
-    """Return what a search finds; with caution at the error bands of the load that its own answer puts on a replica."""
+    """The outcome of a search. With caution it takes the error bands at the load of its own answer."""
     found = once(question)
     for _ in range(CAUTIOUS_ROUNDS if question.target.pessimistic else 0):
         if found.best is None:

@@ -35,7 +35,7 @@ def size(axes: Sequence[Axis]) -> int:
 
 
 def combination(axes: Sequence[Axis], number: int) -> dict[str, Any]:
-    """Return the combination of a number, from 0: the last axis varies fastest."""
+    """The combination `number`, from 0. The last axis varies fastest."""
     found: dict[str, Any] = {}
     for axis in reversed(axes):
         number, index = divmod(number, len(axis.values))
@@ -73,7 +73,7 @@ class Searches:
         return confirmed(outcome, self.data) if simulated else outcome
 
     def search(self, question: Question) -> Outcome:
-        """Return the outcome of a request."""
+        """The outcome of `question`, from earlier searches where they agree."""
         if question.service.extras.cached.varies:  # layouts that are timed at their own number of replicas
             return search(question, self.data)
         return settled(question, self._once)
@@ -95,7 +95,7 @@ class Searches:
 
 
 def _of_layouts(question: Question) -> Hashable:
-    """Return all that a layout's memory and step times may depend on: what is asked, but for demand, limits and rules."""
+    """All inputs of a layout's memory and step times: the question without demand, limits and rules."""
     service, target, space = question.service, question.target, question.space
     return (
         tuple(getattr(service, name) for name in _PLAIN),
@@ -107,5 +107,5 @@ def _of_layouts(question: Question) -> Hashable:
 
 
 def _of_limits(question: Question) -> Hashable:
-    """Return all that the most that a replica serves depends on, but for its layout."""
+    """All inputs of a replica's capacity, except its layout."""
     return (question.target.limits, question.target.max_utilisation, question.target.concurrency is None)

@@ -284,7 +284,7 @@ def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) ->
 
 
 def lengths_of(tokens: Tokens) -> tuple[Lengths, Lengths]:
-    """Return the length distributions of a workload: fixed, or lognormal where a spread is stated."""
+    """Length distributions of prompt and output: fixed, or lognormal where a spread is stated."""
     return (
         turns_of(tokens) or _lengths(tokens.isl, tokens.isl_std, tokens.isl_max),
         _lengths(tokens.osl, tokens.osl_std, tokens.osl_max),
@@ -292,7 +292,7 @@ def lengths_of(tokens: Tokens) -> tuple[Lengths, Lengths]:
 
 
 def turns_of(tokens: Tokens) -> Lengths | None:
-    """Return the distribution of prompts that are turns of conversations, None where they are not."""
+    """The distribution of prompts that are turns of conversations, or None without turns."""
     return Lengths(tokens.isl, shape="turns", among=tokens.prompts) if tokens.prompts else None
 
 
@@ -301,7 +301,7 @@ def _lengths(mean: float, std: float | None, longest: int | None) -> Lengths:
 
 
 def is_close(served: Run, limits: Limits) -> bool:
-    """Return whether chance may decide on which side of a limit a run comes out."""
+    """Whether chance may decide on which side of a limit a run ends."""
     for name in LATENCIES:
         limit, found = getattr(limits, name), served.latencies_s[name]
         close = CLOSE if limit is not None and limit.statistic == "mean" else CLOSE_PERCENTILE
@@ -311,10 +311,9 @@ def is_close(served: Run, limits: Limits) -> bool:
 
 
 def steady(traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float, requests: int = REQUESTS) -> Traffic:
-    """Return Poisson arrivals at a rate, long enough to measure the steady state of about so many in flight.
+    """Poisson arrivals at `rate_per_s`, enough to measure the steady state of about `in_flight` requests.
 
-    `chunks` are the steps that a prompt is cut into; what comes before the load has settled and what ends after it is not
-    measured.
+    A prompt is cut into `chunks` steps. Requests before the load settles and after it ends are not measured.
     """
     measured = max(FEWEST_REQUESTS, MEASURED * in_flight, min(requests, MOST_CHUNKS / chunks))
     warm_up, cool_down = (math.ceil(share * in_flight) for share in (WARM_UP, COOL_DOWN))
@@ -323,7 +322,7 @@ def steady(traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float,
 
 
 def meets(served: Run, limits: Limits) -> bool:
-    """Return whether a run was stable, served all, and kept every limit on the statistic that it bounds."""
+    """Whether a run was stable, served all requests, and kept each limit on the statistic that the limit bounds."""
     if not served.stable or served.refused or not served.completed:
         return False
     for name in LATENCIES:

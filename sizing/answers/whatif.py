@@ -107,7 +107,7 @@ def _length(question: Question, name: str, share: float) -> Iterator[Change]:
 
 
 def _with_lengths(question: Question, tokens: Tokens) -> Question:
-    """Return the request with other lengths. Raises InputError where model or engine take none so long."""
+    """`question` with other lengths. Raises InputError where model or engine cannot take them."""
     origin = question.origin
     alone = origin.workload.model_copy(update={"tokens": tokens, "demand": None})  # which may have come through a pipe
     service = question.service
@@ -230,7 +230,7 @@ def order(found: Answer | None, question: Question) -> tuple[float, ...]:
 
 
 def applicable(trial: OptimisationTrial, question: Question, weight_bits: float, kv_bits: float) -> bool:
-    """Return whether a trial changes anything of a request that is served with so many bits a weight and cached value."""
+    """Whether `trial` changes a question served with `weight_bits` per weight and `kv_bits` per cached value."""
     if trial.optimisation is not None and trial.optimisation in question.service.optimisations.asked():
         return False
     cached = question.service.extras.cached
@@ -246,7 +246,7 @@ def applicable(trial: OptimisationTrial, question: Question, weight_bits: float,
 
 
 def alone(name: str, trial: OptimisationTrial, solve: Solve) -> Tried:
-    """Return what a trial brings by itself, and with what it assumes a step lower and higher."""
+    """The effect of `trial` by itself, and with a lower and a higher step of its assumption."""
     try:
         outcome = solve(trial.values())
     except InputError as error:
@@ -264,7 +264,7 @@ def _sensitivity(trial: OptimisationTrial, solve: Solve) -> Iterable[Varied]:
 
 
 def ranked(tried: Iterable[Tried], question: Question) -> tuple[Tried, ...]:
-    """Return trials with the best first; those without an answer come last, in the order in which they came."""
+    """Trials with the best first. Trials without an answer come last, in their original order."""
     return tuple(sorted(tried, key=lambda one: order(one.best, question)))
 
 
@@ -290,7 +290,7 @@ def combined(base: Outcome, tried: Iterable[Tried], question: Question, solve: S
 
 
 def _all_at_once(found: Combination, tried: Iterable[Tried], solve: Solve) -> Combination:
-    """Return the first trial of each group together, where that is feasible."""
+    """The first trial of each group together, where that is feasible."""
     firsts: dict[str, Tried] = {}
     for one in tried:
         firsts.setdefault(one.trial.group, one)
@@ -309,7 +309,7 @@ def _with(found: Combination, one: Tried, solve: Solve) -> Combination | None:
 
 
 def is_better(new: Answer | None, old: Answer | None, question: Question) -> bool:
-    """Return whether an answer comes before another one; by the most that a GPU serves only if that is enough more."""
+    """Whether `new` ranks before `old`. Throughput per GPU alone must differ by a minimum share."""
     if new is None or old is None:
         return new is not None
     *first, rate = order(new, question)

@@ -72,7 +72,7 @@ class KvCache:
         return self.phases[step % self.block_tokens] * self.block_bytes
 
     def steps_that_fit(self, sequences: int, step: int, free_bytes: float) -> float:
-        """Return the decode steps from `step` on whose blocks fit into `free_bytes`; infinite where none are needed."""
+        """Decode steps from `step` on with blocks that fit into `free_bytes`; infinite where no block is needed."""
         if sequences == 0 or self.block_bytes == 0:
             return math.inf
         blocks = int(free_bytes / self.block_bytes + 1e-9)
@@ -126,7 +126,7 @@ class Window:
         return len(self.fills)
 
     def next_fill(self) -> int | None:
-        """Return the decode step at which the next sequence fills the window, or None."""
+        """The decode step at which the next sequence fills the window, or None."""
         while self.ordered:
             at, request = self.ordered[0]
             if self.fills.get(request) == at:
@@ -184,7 +184,7 @@ class DecodeBatch:
         return self.end_sum - self.size * self.step
 
     def next_end(self) -> tuple[int, int]:
-        """Return (steps until the next sequence ends, request); the batch must not be empty."""
+        """(steps until the next sequence ends, request). The batch must not be empty."""
         while True:
             end, request = self.ends[0]
             entry = self.joined.get(request)
@@ -193,11 +193,11 @@ class DecodeBatch:
             heapq.heappop(self.ends)
 
     def generated(self, request: int) -> int:
-        """Return the decode steps that a sequence has made since it joined."""
+        """Decode steps of `request` since it joined."""
         return self.step - self.joined[request][0]
 
     def steps_until_window_fills(self) -> int | None:
-        """Return the steps until a sequence fills a window, after which sums grow more slowly; None if none will."""
+        """Steps until a sequence fills a window, or None. Sums grow more slowly after that step."""
         nearest: int | None = None
         for window in self.windows:
             at = window.next_fill()

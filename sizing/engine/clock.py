@@ -90,14 +90,14 @@ class StepSeries(NamedTuple):
     floor_s: float
 
     def seconds(self, steps: int) -> float:
-        """Return the sum of the first `steps` steps."""
+        """Seconds of the first `steps` steps."""
         covered = min(steps, self._covered())
         rest = steps - covered
         start_s = self.first_s + covered * self.growth_s
         return covered * self.floor_s + rest * start_s + self.growth_s * rest * (rest - 1) / 2
 
     def about(self, seconds: float) -> int:
-        """Return how many steps take so many seconds, to within rounding; at least one."""
+        """Number of steps that take `seconds`, to within rounding; at least one."""
         covered = self._covered()
         if covered and covered * self.floor_s >= seconds:
             return max(1, math.ceil(seconds / self.floor_s))
@@ -152,7 +152,7 @@ class StepClock:
     shared_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     def outside(self, prompt_tokens: int) -> float:
-        """Return the seconds that a request takes outside the steps."""
+        """Seconds that a request takes outside the steps."""
         return float(front_end_s(self.front_end, prompt_tokens))
 
     def _host(self, gpu_s: float, sequences: float, microbatches: float = 1.0) -> float:
@@ -164,7 +164,7 @@ class StepClock:
         return max(micro / self.dp, 1.0)
 
     def _decode_parts(self, batch: DecodeBatch) -> tuple[float, float]:
-        """Return (GPU seconds of a decode step now, growth from one step to the next)."""
+        """(GPU seconds of a decode step now, growth per step)."""
         micro, microbatches = max(batch.size / self.pp, 1.0), min(batch.size, self.pp)
         own = self._own(micro)
         share = own / batch.size
@@ -195,7 +195,7 @@ class StepClock:
         return pass_s, growth * self.tokens_per_step
 
     def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
-        """Return (seconds that a step with prefill takes, extra seconds until its first tokens are out)."""
+        """(seconds of a step with prefill, extra seconds until its first tokens are out)."""
         beside = batch.size if decodes else 0
         micro = max(beside / self.pp, 1.0) if beside else 0.0
         own = self._own(micro) if beside else 0.0
@@ -217,13 +217,12 @@ class StepClock:
         return taken_s, whole_s - taken_s
 
     def _by_rank(self, pieces: Sequence[Piece]) -> list[Sequence[Piece]]:
-        """Return the pieces of each rank that has any."""
         if self.dp == 1:
             return [pieces]
         return [[piece for piece in pieces if piece.rank == rank] for rank in {piece.rank for piece in pieces}]
 
     def _rank_s(self, pieces: Sequence[Piece], verified: float) -> tuple[float, float, int]:
-        """Return (GPU seconds of a rank's own pieces beside `verified` tokens of what decodes, new tokens, prompts)."""
+        """(GPU seconds of a rank's pieces with `verified` decode tokens, new tokens, prompts)."""
         new = sum(piece.units for piece in pieces)
         gpu_s = _at(self.body_s, new + verified) + _at(self.head_s, max(1.0, verified + len(pieces)))
         gpu_s += self.prefill.floor_s
@@ -240,11 +239,11 @@ class StepClock:
         return StepSeries(first_s, growth_s, host_s) if self.overlapped else StepSeries(first_s + host_s, growth_s, 0.0)
 
     def stretch(self, batch: DecodeBatch, steps: int) -> float:
-        """Return the seconds of so many decode steps."""
+        """Seconds of `steps` decode steps."""
         return self._series(batch).seconds(steps)
 
     def steps_within(self, batch: DecodeBatch, seconds: float) -> int:
-        """Return the fewest steps that take at least so many seconds (at least one)."""
+        """The fewest steps that take at least `seconds`; at least one."""
         series = self._series(batch)
         steps = series.about(seconds)
         while series.seconds(steps) < seconds:
@@ -263,7 +262,7 @@ def _at(table: list[float], at: float) -> float:
 
 
 def windows_of(model: Model) -> tuple[float, ...]:
-    """Return the context lengths at which a layer's decode attention stops growing, ascending."""
+    """Context lengths in tokens at which a layer's decode attention stops growing, ascending."""
     found = set()
     for kind in model.kinds:
         window = getattr(kind.mixer, "window", 0) or getattr(kind.mixer, "index_topk", 0)
@@ -319,7 +318,7 @@ def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64] | None, most:
 
 
 def _decode_slopes(kernels: Kernels) -> tuple[float, float, float, float, tuple[float, ...]]:
-    """Return (floor, seconds a sequence, a token of context, a token of the mean context, a token within each window) of a rank.
+    """(floor, seconds per sequence, per context token, per mean context token, per token in each window) of a rank.
 
     Decode attention is piecewise linear in context with corners at the windows, so slopes follow from its values there.
     """

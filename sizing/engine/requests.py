@@ -45,7 +45,7 @@ class Requests:
         return len(self.arrival) - 1
 
     def __len__(self) -> int:
-        """Return how many requests there are."""
+        """Number of requests."""
         return len(self.arrival)
 
 
@@ -90,7 +90,7 @@ class Lengths:
 
 
 def _apart(rng: np.random.Generator) -> np.random.Generator:
-    """Return a stream of its own: a router with the same seed draws whole numbers too, and the replica would follow the length."""
+    """A separate random stream. A router with the same seed draws whole numbers too, and replica would follow length."""
     return rng.spawn(1)[0]
 
 
@@ -104,7 +104,7 @@ def course_lengths(mean: float, std: float, seed: int) -> Iterator[int]:
 def arrival_times(
     count: int, rate: float, kind: Arrivals, rng: np.random.Generator, *, burstiness: float = 1.0
 ) -> NDArray[np.float64]:
-    """Return `count` ascending arrival times at a mean rate: evenly spaced, Poisson, or gamma inter-arrivals.
+    """`count` ascending arrival times in s at mean `rate`: evenly spaced, Poisson, or gamma inter-arrivals.
 
     `burstiness` is the gamma shape as vLLM's benchmark names it: 1 is Poisson, below 1 clumps, above 1 evens out.
     """
@@ -115,9 +115,9 @@ def arrival_times(
 
 
 def enough_within(span: float, rate: float, kind: Arrivals, *, burstiness: float = 1.0) -> float:
-    """Return how many requests to draw so that the last one comes after a span, whatever chance brings.
+    """Number of requests to draw so that the last one arrives after `span` seconds in every likely draw.
 
-    The count that comes within a span has, of a gamma shape, the variance of a Poisson one over the shape.
+    With gamma inter-arrivals the count within a span has the variance of a Poisson count, divided by the shape.
     """
     expected = rate * span
     clumps = 0.0 if kind == "even" else 1 / (burstiness if kind == "gamma" else 1.0)

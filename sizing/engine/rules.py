@@ -50,7 +50,7 @@ class SchedulerRules:
     ranks: int = 1
 
     def over(self, ranks: int) -> SchedulerRules:
-        """Return the rules of so many ranks together that each have these."""
+        """The rules of `ranks` ranks together. Each rank has these rules."""
         return replace(
             self,
             slots=self.slots * ranks,
@@ -61,9 +61,9 @@ class SchedulerRules:
 
 
 def of_engine(settings: EngineSettings, slots: int | None = None, *, verified: int = 1) -> SchedulerRules:
-    """Return the rules that an engine version schedules by; its `slots` are max_num_seqs unless fewer are given.
+    """The scheduling rules of an engine version. `slots` defaults to max_num_seqs.
 
-    `verified` tokens of each sequence are in a decode step, more than one with speculative decoding.
+    A decode step holds `verified` tokens of each sequence, more than one with speculative decoding.
     """
     mixed = settings.step_order != "prefill_first"
     return SchedulerRules(
@@ -81,11 +81,12 @@ def of_engine(settings: EngineSettings, slots: int | None = None, *, verified: i
 def with_policy(
     rules: SchedulerRules, policy: str, *, ticks: bool, batch_size: int = 1, batch_window: float = 0.0
 ) -> SchedulerRules:
-    """Return the rules changed to a teaching policy. Raises InputError for an unknown one.
+    """`rules` under a teaching policy. Raises InputError for an unknown `policy`.
 
-    static: a batch runs until its last request ends, its cache reserved when it starts. dynamic: a batch forms on size or
-    after a time window, then runs as static. inflight: free slots refill at each step. one-prefill: the same with at most one request in prefill. chunked:
-    decodes first, then prefill chunks within a budget (one chunk a step in ticks).
+    static: a batch runs until its last request ends, its cache reserved when it starts. dynamic: a batch forms on size
+    or after a time window, then runs as static. inflight: free slots refill at each step. one-prefill: the same with at
+    most one request in prefill. chunked: decodes first, then prefill chunks within a budget (one chunk a step in
+    ticks).
     """
     if policy == "static":
         return replace(rules, whole_batches=True, reserve="reserve")

@@ -85,7 +85,7 @@ class Record:
             self.stride *= 2
 
     def wasted(self, ended: float) -> float:
-        """Return the share of slot time left empty while requests waited; slots are the most that were used at once."""
+        """Share of slot time left empty while requests waited. Slots are the most that were in use at once."""
         slots = self.replica.watch.batch_max
         if not slots or ended <= 0:
             return 0.0

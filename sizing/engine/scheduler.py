@@ -30,16 +30,16 @@ class Clock(Protocol):
     """How long steps take, whatever the unit of time."""
 
     def outside(self, prompt_tokens: int) -> float:
-        """Return the time that a request takes outside the steps, on its way in and out."""
+        """Time that a request takes outside the steps, on its way in and out."""
 
     def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
-        """Return the time of a step that prefills `pieces`, and the extra time until its first tokens are out."""
+        """(time of a step that prefills `pieces`, extra time until its first tokens are out)."""
 
     def stretch(self, batch: DecodeBatch, steps: int) -> float:
-        """Return the time of so many steps that decode only."""
+        """Time of `steps` steps that decode only."""
 
     def steps_within(self, batch: DecodeBatch, time: float) -> int:
-        """Return the fewest such steps that take at least `time`."""
+        """The fewest decode-only steps that take at least `time`."""
 
 
 @dataclass(slots=True)
@@ -252,7 +252,7 @@ class Scheduler:
         return self.total_units(request) <= self._budget_left()
 
     def _bytes_to_let_in(self, request: int) -> float | None:
-        """Return the cache bytes that a request takes at once when it is let in, or None when they are not free."""
+        """Cache bytes that `request` takes on admission, or None when they are not free."""
         pool, rules, requests = self.pool, self.rules, self.requests
         prompt = requests.isl[request] + requests.generated[request]
         whole = requests.isl[request] + requests.osl[request]

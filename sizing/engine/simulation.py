@@ -226,14 +226,14 @@ def simulate(
 
 
 def watched(traffic: Traffic) -> tuple[int, int] | None:
-    """Return the first request that is measured and the first that no longer is; None where all are."""
+    """(first measured request, first request after the measured ones), or None where all are measured."""
     if not traffic.warm_up and not traffic.cool_down:
         return None
     return traffic.warm_up, traffic.count - traffic.cool_down
 
 
 def longest_of(traffic: Traffic, model: Model) -> int:
-    """Return the longest sequence that traffic may bring: of a trace its own, else the model's maximum where lengths vary."""
+    """The longest sequence in tokens: of a trace its own, else the model's maximum where lengths vary."""
     if traffic.trace is not None:
         return int(np.max(traffic.trace[:, 1] + traffic.trace[:, 2]))
     if traffic.isl.shape == "fixed" and traffic.osl.shape == "fixed":
@@ -307,7 +307,7 @@ def _closed(
 
 
 def _after(sent: int, progress: Progress | None) -> Progress | None:
-    """Return what tells of a replica's requests when so many went to those before it."""
+    """The progress of a replica's requests, counted after the `sent` requests of earlier replicas."""
     return None if progress is None else lambda number: progress(sent + number)
 
 
@@ -377,17 +377,17 @@ def measure(
 
 
 def _span(watch: Watch, ended: float) -> float:
-    """Return the time that a replica was watched, never 0: a divisor of integrals."""
+    """Time that a replica was watched, above 0: a divisor of integrals."""
     return max((ended if math.isnan(watch.until) else watch.until) - watch.since, sys.float_info.min)
 
 
 def _ended(finished: History, end: NDArray[np.float64]) -> float:
-    """Return when a run was over: with its last request where all have ended, however far the limit was."""
+    """The end of a run: the end of its last request where all have ended, before any time limit."""
     return finished.ended if end.size == 0 or np.isnan(end).any() else float(end.max())
 
 
 def statistics(values: NDArray[np.float64]) -> dict[str, float]:
-    """Return mean, percentiles and maximum; an empty mapping of nothing."""
+    """Mean, percentiles and maximum of `values`; an empty mapping for no values."""
     if values.size == 0:
         return {}
     found = {"mean": float(values.mean()), "max": float(values.max())}
@@ -420,10 +420,11 @@ def _good(
 def is_stable(
     arrival: NDArray[np.float64], admitted: NDArray[np.float64], end: NDArray[np.float64], *, clumps: float = 1.0
 ) -> bool:
-    """Return whether as many leave as arrive: what is in the system must not keep growing over the run's second half.
+    """Whether departures keep up with arrivals: the number in the system does not grow over the run's second half.
 
-    While a run is shorter than two requests take, it fills: then only those that wait to be let in tell of growth.
-    `clumps` is the squared coefficient of variation of the times between arrivals, 1 for Poisson: counts vary with it.
+    While a run is shorter than two requests take, the system fills. Then only requests that wait for admission count.
+    `clumps` is the squared coefficient of variation of the times between arrivals, 1 for Poisson. The variance of the
+    counts grows with `clumps`.
     """
     if arrival.size < 4 or arrival[-1] <= arrival[0]:
         return True

@@ -27,20 +27,20 @@ class TickClock:
     chunks: int = 1
 
     def outside(self, prompt_tokens: int) -> float:
-        """Return the ticks that a request takes outside the steps: none."""
+        """Ticks that a request takes outside the steps: none."""
         return 0.0
 
     def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
-        """Return (ticks of a step, extra ticks until its first tokens are out: none)."""
+        """(ticks of a step, extra ticks until its first tokens are out: none)."""
         working = sum(piece.units for piece in pieces) * self.prefill / self.chunks
         return max(working, self.itl if decodes and batch.size else 0.0, SHORTEST_STEP), 0.0
 
     def stretch(self, batch: DecodeBatch, steps: int) -> float:
-        """Return the ticks of so many steps that decode only."""
+        """Ticks of `steps` steps that decode only."""
         return steps * max(self.itl, SHORTEST_STEP)
 
     def steps_within(self, batch: DecodeBatch, ticks: float) -> int:
-        """Return the fewest steps that take at least so many ticks."""
+        """The fewest steps that take at least `ticks` ticks."""
         each = max(self.itl, SHORTEST_STEP)
         return max(1, -int(-ticks // each))
 

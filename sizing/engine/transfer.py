@@ -228,7 +228,7 @@ def _arrivals(first: History, osl: list[int], transfer: Transfer, ranks: int) ->
 
 
 def _joined(first: History, second: History, arrived: _Arrivals, osl: list[int]) -> Requests:
-    """Return the requests as the client sees them, by their numbers in the first pool."""
+    """The requests as the client sees them, by their numbers in the first pool."""
     before, after = first.requests, second.requests
     joined = Requests()
     for number, (arrival, isl) in enumerate(zip(before.arrival, before.isl, strict=True)):

@@ -70,7 +70,7 @@ class Group(NamedTuple):
 
 
 def check_columns(names: Sequence[str], known: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the columns to group by. Raises InputError where none is named, and for one that no row has."""
+    """The columns to group by. Raises InputError for no column, and for a column that no row has."""
     allowed = tuple(dict.fromkeys((*DERIVED, *COLUMNS, *known)))
     faults = [
         Fault(f"{name!r} is no column", field="--by", allowed=", ".join(allowed), nearest=nearest(name, allowed))
@@ -85,7 +85,7 @@ def check_columns(names: Sequence[str], known: Iterable[str] = ()) -> tuple[str,
 
 
 def key_of(result: Result, metric: str, by: Iterable[str]) -> tuple[str, ...]:
-    """Return the value of each grouping column for a metric of a predicted row; names are the catalogue's, whatever the row spells."""
+    """The value of each grouping column for `metric` of a predicted row. Names are those of the catalogue."""
     assert result.resolution is not None and result.prediction is not None
     resolved = {
         "engine": result.resolution.engine,
@@ -99,7 +99,7 @@ def key_of(result: Result, metric: str, by: Iterable[str]) -> tuple[str, ...]:
 
 
 def situation_of(result: Result) -> Situation:
-    """Return what the numbers of a predicted row are of, for their error bands."""
+    """The situation of a predicted row, for its error bands."""
     assert result.resolution is not None and result.prediction is not None
     gpu = gpus.load_gpu(result.resolution.gpu).spec
     return Situation(
@@ -113,14 +113,14 @@ def situation_of(result: Result) -> Situation:
 
 
 def is_driven(result: Result, metric: str) -> bool:
-    """Return whether a metric is what a row was run at: throughput under a rate."""
+    """Whether `metric` was set by the run itself: throughput under a rate."""
     return result.row.mode == "open_loop" and BAND_METRICS[metric] == "throughput"
 
 
 def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] = ()) -> tuple[Comparison, ...]:
-    """Return a comparison for each metric of each predicted row, in the order of rows and metrics.
+    """A comparison for each metric of each predicted row, in the order of rows and metrics.
 
-    What is predicted as nothing, for the model can't run it, has no band, nor has a rate that the row drives.
+    A metric that is predicted as 0 gets no band, nor does a throughput that the run itself sets.
     """
     found = []
     for number, result in enumerate(results):
@@ -138,7 +138,7 @@ def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] 
 
 
 def statistics(comparisons: Sequence[Comparison]) -> ErrorFigures:
-    """Return the statistics of comparisons of one metric, at least one of them."""
+    """The statistics of `comparisons`, one or more, of one metric."""
     errors = np.array([one.error for one in comparisons])
     banded = [one for one in comparisons if one.low is not None and one.high is not None]
     inside = [one for one in banded if one.low <= one.measured <= one.high]  # type: ignore[operator]
@@ -152,13 +152,13 @@ def statistics(comparisons: Sequence[Comparison]) -> ErrorFigures:
 
 
 def by_metric(comparisons: Sequence[Comparison]) -> dict[str, ErrorFigures]:
-    """Return the statistics of each metric that occurs."""
+    """The statistics of each metric in `comparisons`."""
     found = {name: [one for one in comparisons if one.metric == name] for name in METRICS}
     return {name: statistics(ones) for name, ones in found.items() if ones}
 
 
 def groups(comparisons: Sequence[Comparison], by: Sequence[str]) -> tuple[Group, ...]:
-    """Return the groups, sorted by their values."""
+    """The groups of `comparisons` by the columns `by`, sorted by their values."""
     members: dict[tuple[str, ...], list[Comparison]] = {}
     for one in comparisons:
         members.setdefault(one.key, []).append(one)

@@ -48,9 +48,9 @@ NUMBERS = {
 
 
 def facts_of(notes: str, rules: Iterable[NoteRule]) -> NoteFacts:
-    """Return the facts of a row's notes; of several rules for one fact the first that matches counts.
+    """The facts in `notes`. The first matching rule decides each fact.
 
-    Raises InputError for a number that is none, or that the column of the same meaning would not take either.
+    Raises InputError for text that is not a number, or for a number that the column of the same meaning would refuse.
     """
     found: dict[str, Any] = {}
     for rule in rules:
@@ -61,7 +61,7 @@ def facts_of(notes: str, rules: Iterable[NoteRule]) -> NoteFacts:
 
 
 def _numeric(name: str, text: str) -> float | str:
-    """Return the number that a note states for a fact that is one, the text itself for any other."""
+    """The number in `text` where the fact `name` is a number, else `text`."""
     if name not in NUMBERS:
         return text
     if name == "rate_per_s" and text.lower() == "inf":
@@ -73,9 +73,10 @@ def _numeric(name: str, text: str) -> float | str:
 
 
 def version_of(engine: Engine, stated: str, source: str, conventions: Conventions) -> tuple[str, str | None]:
-    """Return the version to resolve, and how it was chosen where the row's own text is not one the profile knows.
+    """(version to resolve, how it was chosen where the profile does not know `stated`).
 
-    By the table of spellings, else the number in the text held to the known range, else the newest.
+    The table of spellings comes first. Next comes the number in the text, clamped to the known range, then the newest
+    version.
     """
     for entry in conventions.versions:
         of_source = entry.rows_of is None or entry.rows_of in source
@@ -93,7 +94,7 @@ def version_of(engine: Engine, stated: str, source: str, conventions: Convention
 
 
 def held_to_range(engine: Engine, version: str) -> str:
-    """Return a version, or the end of the profile's range that is nearest to it."""
+    """`version`, clamped to the range of the profile."""
     try:
         return settings.check_version(engine, version)
     except InputError:
@@ -102,7 +103,7 @@ def held_to_range(engine: Engine, version: str) -> str:
 
 
 def holds(entry: OfEngine, engine: Engine, version: str, model: str, tp: int, isl: float, osl: float) -> bool:
-    """Return whether an entry of the conventions is about this engine version, model, tp and shape."""
+    """Whether `entry` of the conventions applies to this engine version, model, tp and shape."""
     return (
         entry.engine == engine.name
         and settings.is_within(version, entry.since, entry.until)
@@ -117,7 +118,7 @@ def holds(entry: OfEngine, engine: Engine, version: str, model: str, tp: int, is
 def formats_of(
     row: MeasuredRow, engine: Engine, found: FoundModel, known: Iterable[str], conventions: Conventions
 ) -> tuple[str | None, str, str | None]:
-    """Return (weight precision, cache format or `auto`, a note where the cache was chosen for the row).
+    """(weight precision, cache format or `auto`, note where a convention chose the cache format).
 
     Raises InputError for a spelling that is neither a format nor in the table.
     """
@@ -137,7 +138,7 @@ def formats_of(
 
 
 def _spelt(text: str, spellings: Mapping[str, str], known: tuple[str, ...], column: str) -> str | None:
-    """Return the format that a text means, None for an empty one. Raises InputError for an unknown one."""
+    """The format that `text` means, None for an empty text. Raises InputError for an unknown spelling."""
     name = text.strip().lower()
     if name in spellings:
         return spellings[name]
@@ -180,14 +181,14 @@ def check_layout(row: MeasuredRow, ranks: int, layout: Layout, replicas: int) ->
 
 
 def longest_of(row: MeasuredRow) -> int:
-    """Return the tokens of a request of nominal lengths, prompt and output."""
+    """Tokens of a request of nominal lengths, prompt and output."""
     return max(2, round(row.isl) + round(row.osl))
 
 
 def stretched(model: Model, row: MeasuredRow, factor: float) -> tuple[Model, str | None]:
-    """Return a model that holds a row's requests, and a note where its config states fewer positions.
+    """A model that holds the row's requests, and a note where its config states fewer positions.
 
-    Raises InputError for requests longer than `factor` times these.
+    Raises InputError for requests longer than `factor` times these positions.
     """
     longest, held = longest_of(row), model.max_position
     if longest <= held:

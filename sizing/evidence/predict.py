@@ -31,7 +31,7 @@ class Prediction(NamedTuple):
 
 
 def predict(case: Case) -> Prediction:
-    """Return the metrics that a row states, as predicted."""
+    """Predictions of the metrics that the row of `case` states."""
     row = case.row
     if case.missed is None:
         served = simulate(case.deployed, case.traffic, routing="round-robin")
@@ -43,7 +43,7 @@ def predict(case: Case) -> Prediction:
 
 
 def batch_metrics(served: Run) -> dict[str, float]:
-    """Return the metrics of one batch, as sources time it: its whole prefill, the steps after it, its end."""
+    """The metrics of one batch as sources time it: its whole prefill, the steps after it, its end."""
     requests = served.requests
     first_s = float(np.nanmax(requests.first_token)) if requests.first_token else 0.0
     end_s = float(np.nanmax(requests.finished))
@@ -58,7 +58,7 @@ def batch_metrics(served: Run) -> dict[str, float]:
 
 
 def load_metrics(case: Case, served: Run) -> dict[str, float]:
-    """Return the metrics of a load, in the source's statistic."""
+    """The metrics of a load, in the statistic of the source."""
     latencies = {
         name: found[case.statistic] / MILLI for name, found in served.latencies_s.items() if case.statistic in found
     }
@@ -82,7 +82,7 @@ def _per_output_token_s(served: Run) -> float:
 
 
 def in_flight(case: Case, served: Run) -> float:
-    """Return the mean number in flight on one replica: as stated, else by Little's law from what was simulated."""
+    """Mean requests in flight on one replica: as stated, else from the simulated run by Little's law."""
     if case.row.mode in ("closed_loop", "static_batch"):
         return _stated_in_flight(case)
     return served.requests_per_s * served.latencies_s["e2e"]["mean"] / case.deployed.count

@@ -60,7 +60,7 @@ class Setup(NamedTuple):
     osl: float
 
     def is_of(self, entry: OfEngine) -> bool:
-        """Return whether an entry of the conventions is about this setup."""
+        """Whether `entry` of the conventions applies to this setup."""
         gpus = self.layout.tp * self.layout.dp
         return holds(entry, self.engine, self.version, self.model_id, gpus, self.isl, self.osl)
 
@@ -73,10 +73,10 @@ def sizes_of(
     gpu: Gpu,
     conventions: Conventions,
 ) -> tuple[BatchLimits, str | None]:
-    """Return the sizes of a row's engine and a note where they follow from a convention.
+    """The batch limits of a row's engine, and a note where a convention decides them.
 
-    What the row or its notes state wins; a saturated run takes the sizes of its source's tables, else what the
-    benchmark tool would choose; an offline call of equal prompts the offline budget.
+    Stated values of the row or its notes come first. A saturated run takes the limits of its source's tables, else
+    those that the benchmark tool would choose. An offline call of equal prompts takes the offline budget.
     """
     sequences = row.max_num_seqs or facts.max_num_seqs
     tokens = row.max_num_batched_tokens or facts.max_num_batched_tokens
@@ -103,10 +103,10 @@ def _of_saturated(setup: Setup, shard: Shard, gpu: Gpu, conventions: Conventions
 
 
 def by_heuristic(rule: SizeHeuristic, setup: Setup, shard: Shard, gpu: Gpu) -> BatchLimits:
-    """Return the sizes that a benchmark tool chooses for equal lengths on the GPUs of one instance.
+    """The batch limits that a benchmark tool chooses for equal lengths on the GPUs of one instance.
 
-    Sequences are what the cache holds, at most the rule's limit, over the pipeline's stages; tokens are so many times
-    (1 + ISL/OSL). Source: tensorrt_llm/bench/build/tuning.py.
+    Sequences are those that the cache holds, at most the limit of `rule`, divided by the pipeline stages. Tokens are
+    sequences times (1 + ISL/OSL). Source: tensorrt_llm/bench/build/tuning.py.
     """
     layout, one_gpu = shard.layout, replace(shard, layout=Layout())
     whole = architecture.whole(shard.model)
@@ -130,7 +130,7 @@ def rounded_up(size: float, steps: Iterable[RoundingStep]) -> int:
 
 
 def requests_of(row: MeasuredRow, setup: Setup, conventions: Conventions) -> int:
-    """Return how many requests a run sends: as stated, else by its source's table, else the usual number.
+    """Number of requests of a run: as stated, else by the table of its source, else the usual number.
 
     A closed loop sends at least `least_rounds` for each request in flight.
     """
@@ -220,11 +220,11 @@ def resolve(row: MeasuredRow) -> Case:
 
 
 def layout_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int]:
-    """Return a row's layout and how many replicas of it its GPUs hold.
+    """(layout, number of its replicas) of a row.
 
-    Sources with attention data parallelism state as tp either the ranks of a stage or the GPUs of one rank: what fits
-    the number of GPUs is meant. Experts over more GPUs than tp has mean attention data parallelism over the rest.
-    Raises InputError where no layout is what the row states.
+    Sources with attention data parallelism state as tp either the ranks of a stage or the GPUs of one rank. The reading
+    that fits the number of GPUs counts. Experts over more GPUs than tp imply attention data parallelism over the rest.
+    Raises InputError where no layout fits the row.
     """
     tp, pp = row.tp or 1, row.pp or 1
     gpus_ = max(row.n_gpus or tp * pp, tp * pp)
@@ -251,7 +251,7 @@ def _ranks(stated: int | str | None, tp: int) -> int:
 def as_run(
     resolved: EngineSettings, row: MeasuredRow, setup: Setup, gpu: Gpu, conventions: Conventions
 ) -> EngineSettings:
-    """Return settings as the source ran the engine: in a server or not, and with what its scripts set."""
+    """`resolved` as the source ran the engine: in a server or not, with the settings of its scripts."""
     for entry in conventions.scripts:
         of_gpu = entry.architecture in (None, gpu.architecture)
         if setup.is_of(entry) and of_gpu and entry.rows_of in row.source:
@@ -260,7 +260,7 @@ def as_run(
 
 
 def with_experts_of(row: MeasuredRow, model: Model, conventions: Conventions) -> Model:
-    """Return a model with the experts that a row's tokens choose among: all, or as many as one token takes."""
+    """`model` with the experts that a row's tokens choose among: all, or as many as one token takes."""
     if not any(entry.rows_of in row.source for entry in conventions.same_experts):
         return model
 
@@ -273,12 +273,12 @@ def with_experts_of(row: MeasuredRow, model: Model, conventions: Conventions) ->
 
 
 def is_served(row: MeasuredRow) -> bool:
-    """Return whether clients wait for tokens through a server: under a load, unlike a batch or an offline setup."""
+    """Whether clients wait for tokens from a server under a load. A batch and an offline setup have none."""
     return row.mode in ("closed_loop", "open_loop") or (row.mode == "max_throughput" and row.ttft_ms is not None)
 
 
 def sized(resolved: EngineSettings, sizes: BatchLimits, model: Model, *, whole_batch: bool) -> EngineSettings:
-    """Return settings with the row's sizes; a static session's cache takes whatever memory is left."""
+    """`resolved` with the batch limits of a row. The cache of a static session takes all memory that is left."""
     tokens = sizes.max_num_batched_tokens or resolved.max_num_batched_tokens
     if resolved.budget_covers_context and not sizes.max_num_batched_tokens:
         tokens = max(tokens, model.max_position)
@@ -293,7 +293,7 @@ def sized(resolved: EngineSettings, sizes: BatchLimits, model: Model, *, whole_b
 def rules_of(
     row: MeasuredRow, facts: NoteFacts, resolved: EngineSettings, *, whole_batch: bool
 ) -> tuple[SchedulerRules, str | None]:
-    """Return the scheduler's rules for a row, and a note where they differ from the engine's defaults."""
+    """The scheduling rules of a row, and a note where they differ from the engine's defaults."""
     rules = scheduling.of_engine(resolved)
     note = None
     if whole_batch:
@@ -312,7 +312,7 @@ def rules_of(
 
 
 def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> Traffic:
-    """Return the requests of a row's run: its lengths, and a rate, a number in flight, or all at once."""
+    """The traffic of a row's run: its lengths, and a rate, a number in flight, or all requests at once."""
     lengths, most = _lengths(row, facts), longest
     if facts.lengths:
         most = round(facts.lengths[1] * (row.isl + row.osl))

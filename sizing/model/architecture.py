@@ -81,7 +81,7 @@ class Stage:
 
 
 def dense_matrices(mlp: DenseMlp, hidden_size: int, tp: int, *, name: str = "mlp") -> tuple[Matrix, ...]:
-    """Return up (and gate) and down projection of one GPU."""
+    """Matrices of a dense MLP on one GPU: up projection (with gate) and down projection."""
     width = mlp.intermediate / tp
     up = width * (GATE_AND_UP if mlp.gated else 1)
     role: Role = "shared_expert" if name == "shared_expert" else "dense_mlp"
@@ -92,7 +92,7 @@ def dense_matrices(mlp: DenseMlp, hidden_size: int, tp: int, *, name: str = "mlp
 
 
 def expert_matrices(mlp: MoeMlp, hidden_size: int, layout: Layout, width_padding: int = 1) -> tuple[Matrix, ...]:
-    """Return the routed experts' projections on one GPU; widths are padded to a multiple where a kernel demands it."""
+    """Matrices of the routed experts on one GPU. Widths are rounded up to a multiple of `width_padding`."""
     inner = _padded(mlp.latent or hidden_size, width_padding)
     width = _padded(mlp.intermediate / layout.moe_tp, width_padding)
     local = mlp.experts / layout.ep
@@ -108,7 +108,7 @@ def _padded(width: float, multiple: int) -> float:
 
 
 def mlp_matrices(mlp: Mlp, hidden_size: int, layout: Layout, width_padding: int = 1) -> tuple[Matrix, ...]:
-    """Return all matrices of one MLP on one GPU: dense, or router, shared expert, latent projections and experts."""
+    """All matrices of an MLP on one GPU: dense, or router, shared expert, latent projections and experts."""
     if isinstance(mlp, DenseMlp):
         return dense_matrices(mlp, hidden_size, layout.tp)
     found = [Matrix("router", "router", hidden_size, mlp.experts)]
@@ -133,7 +133,7 @@ def norm_count(kind: LayerKind, model: Model) -> int:
 
 @lru_cache(maxsize=4096)
 def layer_matrices(model: Model, kind_index: int, layout: Layout, width_padding: int = 1) -> tuple[Matrix, ...]:
-    """Return every matrix of one layer of a kind, on one GPU of `layout`, norms included."""
+    """All matrices of a layer of kind `kind_index` on one GPU of `layout`, norms included."""
     kind = model.kinds[kind_index]
     found: list[Matrix] = [Matrix("norms", "norm", model.hidden_size, norm_count(kind, model))]
     if kind.mixer is not None:
@@ -144,19 +144,19 @@ def layer_matrices(model: Model, kind_index: int, layout: Layout, width_padding:
 
 
 def embedding_matrix(model: Model, tp: int, vocabulary_padding: int = 1) -> Matrix:
-    """Return the input embedding of one GPU, split by vocabulary."""
+    """The input embedding on one GPU, split by vocabulary over `tp` GPUs."""
     return Matrix("embedding", "embedding", _padded(model.vocab_size, vocabulary_padding) / tp, model.hidden_size)
 
 
 def head_matrix(model: Model, tp: int, vocabulary_padding: int = 1) -> Matrix:
-    """Return the output head of one GPU, split by vocabulary. A tied head is the embedding, multiplied again."""
+    """The output head on one GPU, split by vocabulary over `tp` GPUs. A tied head is the embedding, multiplied again."""
     return Matrix("lm_head", "lm_head", model.hidden_size, _padded(model.vocab_size, vocabulary_padding) / tp)
 
 
 def stage_matrices(
     model: Model, stage: Stage, layout: Layout, *, vocabulary_padding: int = 1, width_padding: int = 1
 ) -> tuple[tuple[Matrix, int], ...]:
-    """Return (matrix, how often) for one GPU of a stage. A tied embedding is held once on a stage, never twice."""
+    """Each matrix of `stage` on one GPU, with its count. A stage holds a tied embedding once."""
     found = [
         (matrix, count)
         for index, count in stage.layers
@@ -172,7 +172,7 @@ def stage_matrices(
 
 
 def whole(model: Model) -> Stage:
-    """Return the model as one stage."""
+    """`model` as one pipeline stage."""
     return Stage(_kind_counts(model.layers), first=True, last=True)
 
 
@@ -203,7 +203,7 @@ def stage_sizes(layers: int, pp: int, remainder: str) -> tuple[int, ...]:
 
 
 def stage_shares(model: Model, pp: int, remainder: str) -> tuple[float, float]:
-    """Return the shares of the layers that the largest and the last stage of a pipeline hold; none where there is no pipeline."""
+    """Shares of the layers in the largest and in the last of `pp` stages; both are 0 where `pp` is 1."""
     if pp == 1:
         return 0.0, 0.0
     sizes = stage_sizes(len(model.layers), pp, remainder)
@@ -212,7 +212,7 @@ def stage_shares(model: Model, pp: int, remainder: str) -> tuple[float, float]:
 
 @lru_cache(maxsize=1024)
 def stages(model: Model, pp: int, remainder: str) -> tuple[Stage, ...]:
-    """Return the pipeline stages of a model, first to last."""
+    """The `pp` pipeline stages of `model`, first to last."""
     found: list[Stage] = []
     start = 0
     for index, size in enumerate(stage_sizes(len(model.layers), pp, remainder)):
@@ -223,7 +223,7 @@ def stages(model: Model, pp: int, remainder: str) -> tuple[Stage, ...]:
 
 
 def layer_cache(kind: LayerKind, layout: Layout, kv_bytes: float) -> Cache:
-    """Return what one layer of a kind caches on one GPU: of a token, its share where a layout cuts caches by tokens."""
+    """Cache of one layer on one GPU. A layout that cuts caches by tokens divides the bytes of a token."""
     if kind.mixer is None:
         return Cache()
     held = pick(kind.mixer.kind).cache(kind.mixer, layout.tp, kv_bytes)
@@ -231,19 +231,19 @@ def layer_cache(kind: LayerKind, layout: Layout, kv_bytes: float) -> Cache:
 
 
 def cache_copies(kind: LayerKind, tp: int) -> int:
-    """Return how many GPUs of a tensor-parallel group hold the same cache of a layer."""
+    """Number of GPUs in a tensor-parallel group of `tp` that hold the same cache of a layer."""
     over_one, over_all = (layer_cache(kind, Layout(tp=gpus), 1.0).bytes_per_token for gpus in (1, tp))
     return round(tp * over_all / over_one) if over_one else 1
 
 
 def parameters(model: Model) -> float:
-    """Return all parameters: every expert, a tied embedding once, vision tower and learned positions included."""
+    """Number of all parameters: every expert, a tied embedding once, vision tower and learned positions."""
     matrices = stage_matrices(model, whole(model), Layout())
     return sum(matrix.parameters * count for matrix, count in matrices) + model.extra_parameters
 
 
 def active_parameters(model: Model) -> float:
-    """Return the parameters that one token multiplies with, embedding and head included, as model cards count them."""
+    """Number of parameters that multiply one token, embedding and head included, as model cards count them."""
     idle = 0.0
     for index, count in _kind_counts(model.layers):
         for mlp in model.kinds[index].mlps:
@@ -255,12 +255,12 @@ def active_parameters(model: Model) -> float:
 
 
 def is_moe(model: Model) -> bool:
-    """Return whether any layer routes tokens to experts."""
+    """Whether any layer routes tokens to experts."""
     return any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps)
 
 
 def attention_class(model: Model) -> Literal["mla", "hybrid", "other"]:
-    """Return what engines' settings depend on: `mla`, `hybrid` (a fixed state beside a cache), or `other`."""
+    """The class of attention that engine settings depend on; `hybrid` has fixed states and a cache."""
     kinds = {kind.mixer.kind for kind in model.kinds if kind.mixer}
     if "mla" in kinds:
         return "mla"
@@ -268,15 +268,16 @@ def attention_class(model: Model) -> Literal["mla", "hybrid", "other"]:
 
 
 def why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
-    """Return why the engine refuses this layout, or None: heads, vocabulary, widths, FP8 blocks, experts, layers.
+    """The reason why the engine refuses `layout`, or None.
 
-    `block` is the block width of block-quantised weights, whose every split must be a multiple of it.
+    It checks heads, vocabulary, widths, FP8 blocks, experts and layers. `block` is the block width of block-quantised
+    weights; every split must be a multiple.
     """
     return split_why_not(model, layout, settings, block=block) or pipeline_why_not(model, layout, settings)
 
 
 def split_why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
-    """Return why the engine refuses to split a layer so, or None; the same for every pipeline depth."""
+    """The reason why the engine refuses to split a layer over `layout`, or None. It does not depend on `layout.pp`."""
     return (
         _experts_why_not(model, layout)
         or _mixers_why_not(model, layout)
@@ -341,7 +342,7 @@ def _context_why_not(model: Model, layout: Layout) -> str | None:
 
 
 def pipeline_why_not(model: Model, layout: Layout, settings: EngineSettings) -> str | None:
-    """Return why the layers cannot be split over so many pipeline stages, or None."""
+    """The reason why the layers cannot be split over `layout.pp` pipeline stages, or None."""
     layers = len(model.layers)
     if layout.pp > layers:
         return f"PP{layout.pp} is more than the model's {layers} layers"

@@ -17,13 +17,13 @@ TINY = 1e-12  # keeps a ratio of nothing finite
 
 
 def all_reduce(name: str, model: Model, gpus: int, tokens: Numeric, count: float) -> Operation:
-    """Return the sum over `gpus` of the hidden states of so many tokens."""
+    """The all-reduce of the hidden states of `tokens` tokens over `gpus` GPUs."""
     message = tokens * model.hidden_size * ACTIVATION_BYTES
     return Operation(name, "all_reduce", count, message_bytes=message, gpus=gpus)
 
 
 def pipeline_sends(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
-    """Return what the stages of a pipeline send each other for `tokens` of one replica; nothing where there is one."""
+    """Messages between pipeline stages for `tokens` tokens of one replica; empty for one stage."""
     layout = shard.layout
     if layout.pp == 1:
         return ()
@@ -87,10 +87,10 @@ def _dispatched(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: int) -> list[
 
 
 def parts_joined(shard: Shard, sequences: Numeric) -> tuple[Operation, ...]:
-    """Return what GPUs that keep other parts of the same caches exchange for decoding `sequences` of one replica.
+    """Exchanges between GPUs that hold parts of the same caches, in a decode step of `sequences` sequences of a replica.
 
-    Queries before attention; after it the outputs, added up with the weights that each part's sum gives it (vLLM's decode
-    context parallelism; pass-Q of arXiv:2411.01783).
+    They exchange queries before attention. After attention they add up outputs, weighted by the sum of each part
+    (decode context parallelism in vLLM; pass-Q in arXiv:2411.01783).
     """
     found = []
     model, layout = shard.model, shard.layout
@@ -107,7 +107,7 @@ def parts_joined(shard: Shard, sequences: Numeric) -> tuple[Operation, ...]:
 
 
 def _exchanged(mixer: Attention) -> tuple[tuple[str, str, float], ...]:
-    """Return what a token's attention over parts of its cache takes in and gives: name, collective, bytes of all heads."""
+    """(name, collective, bytes of all heads) of each exchange of one token."""
     heads, query_values, output_values = pick(mixer.kind).exchanged(mixer)
     return (
         ("queries", "all_gather", heads * query_values * ACTIVATION_BYTES),
@@ -119,9 +119,9 @@ def _exchanged(mixer: Attention) -> tuple[tuple[str, str, float], ...]:
 def keys_gathered(
     shard: Shard, kind: LayerKind, count: int, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
 ) -> list[Operation]:
-    """Return how GPUs that keep parts of a prompt's cache get at the whole of it: what is cached, and other ranks' new tokens.
+    """Exchanges that give each GPU all keys of a prompt: the cached ones and the new tokens of other ranks.
 
-    Nothing of it is hidden under attention, as a ring would (arXiv:2411.01783) and engines do not all do.
+    They do not overlap with attention. A ring would (arXiv:2411.01783), but not every engine uses one.
     """
     found = []
     layout = shard.layout

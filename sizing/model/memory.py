@@ -191,7 +191,7 @@ def caches(shard: Shard, stage: Stage) -> Iterator[tuple[Cache, int]]:
 
 @lru_cache(maxsize=256)
 def _unlike_windows(model: Model) -> bool:
-    """Return whether windowed layers cache another number of bytes a token than full ones do."""
+    """Whether the bytes per token of windowed layers differ from those of full layers."""
     caches = [architecture.layer_cache(kind, architecture.Layout(), 1.0) for kind in model.kinds]
     windowed = {held.bytes_per_token for held in caches if held.window_tokens is not None}
     full = {held.bytes_per_token for held in caches if held.window_tokens is None and held.bytes_per_token}
@@ -228,11 +228,11 @@ def beside_cache_bytes(shard: Shard, stage: Stage) -> float:
 def pool_bytes(
     shard: Shard, gpu: Gpu, *, weights: float, activation: float, non_torch: float, graphs: float
 ) -> tuple[float, float]:
-    """Return (budget, pool) in bytes by the engine's rule; the pool may be negative when nothing is left.
+    """(budget, pool) in bytes by the rule of the engine. The pool may be negative where nothing is left.
 
-    utilisation: budget = visible * fraction, less weights, activation, non-torch and, where the version counts
-    them, graphs. free_before_load: fraction of what is free before loading, less weights; activation and graphs live
-    in the rest. free_after_load: the fraction of what is left after all of them.
+    utilisation: budget = visible * fraction, less weights, activation, non-torch and, where the version counts them,
+    graphs. free_before_load: fraction of what is free before loading, less weights; activation and graphs live in the
+    rest. free_after_load: the fraction of what is left after all of them.
     """
     settings, visible = shard.settings, gpu.datasheet.memory.cuda_visible_gib * GIB
     if settings.pool_rule == "utilisation":

@@ -50,10 +50,10 @@ class Operation:
 def unevenly(
     build: Callable[[Numeric], tuple[Operation, ...]], tokens: Numeric, fullest: Numeric, ranks: int
 ) -> tuple[Operation, ...]:
-    """Return the operations on `tokens` of a replica of which its fullest attention-data rank has `fullest`.
+    """The operations on `tokens` tokens of a replica. Its fullest attention-data rank has `fullest` tokens.
 
-    `build` makes them for tokens that are spread evenly over the ranks. All ranks meet at the experts of every layer, so
-    each operation takes what it takes on the fullest one, as if all were as full, but for those that share all tokens.
+    `build` makes operations for tokens that are spread evenly over the ranks. All ranks meet at the experts of every
+    layer. So each operation takes its time on the fullest rank, except those that share all tokens.
     """
     as_full, together = build(fullest * ranks), build(tokens)
     return tuple(every if own.of_all else own for own, every in zip(as_full, together, strict=True))
@@ -93,7 +93,7 @@ def gemm(matrix: Matrix, tokens: Numeric, count: float, plan: PrecisionPlan) -> 
 
 
 def dispatches(layout: Layout, settings: EngineSettings) -> bool:
-    """Return whether tokens go to the ranks of their experts alone: where several ranks of attention share whole experts."""
+    """Whether tokens go only to the ranks of their experts: several attention ranks share whole experts."""
     whole = layout.token_ranks > 1 and layout.ep == layout.stage_gpus
     return whole and settings.all2all_backend != "allgather"
 

@@ -21,12 +21,12 @@ NORM_PASSES = 4  # a fused residual-add and norm reads two tensors and writes tw
 
 
 def body(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
-    """Return the operations of all layers that depend on the number of tokens alone, for `tokens` of one replica."""
+    """The operations of all layers that depend only on `tokens`, the tokens of one replica."""
     return split_body(shard, tokens) + exchange.pipeline_sends(shard, tokens)
 
 
 def split_body(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
-    """Return what `body` does but for what its stages send each other: the same at every pipeline depth."""
+    """The operations of `body` without sends between pipeline stages; they do not depend on the pipeline depth."""
     model, layout = shard.model, shard.layout
     tokens_per_rank = tokens / layout.token_ranks
     found: list[Operation] = [small("embed", 2 * tokens_per_rank * model.hidden_size * ACTIVATION_BYTES, 1)]
@@ -76,7 +76,7 @@ def _mlp(shard: Shard, mlp: DenseMlp | MoeMlp, tokens: Numeric, count: int) -> l
 
 
 def head(shard: Shard, rows: Numeric) -> tuple[Operation, ...]:
-    """Return final norm, output head and sampling for `rows` rows of one replica; of a pooled model norm and pooling alone."""
+    """Final norm, output head and sampling for `rows` rows of one replica. A pooled model has norm and pooling only."""
     model, layout, settings = shard.model, shard.layout, shard.settings
     rank_rows = rows / layout.token_ranks
     norm = small("final_norm", NORM_PASSES * rank_rows * model.hidden_size * ACTIVATION_BYTES, 1)

@@ -84,7 +84,7 @@ class PrecisionPlan:
 
 
 def peak_of(precision: str) -> str:
-    """Return which dense peak a precision runs on: `fp8_block` on fp8, `nvfp4` on fp4, `mxfp4_bf16` on bf16."""
+    """The dense peak of a precision: `fp8_block` runs on fp8, `nvfp4` on fp4, `mxfp4_bf16` on bf16."""
     return {
         "fp8_block": "fp8",
         "nvfp4": "fp4",
@@ -95,9 +95,9 @@ def peak_of(precision: str) -> str:
 
 
 def peak_flops(tflops: DenseTflops, precision: str) -> float:
-    """Return the dense peak of a precision in FLOP/s; bf16 falls back to fp16 on hardware before Ampere.
+    """The dense peak of `precision` in FLOP/s. On hardware before Ampere fp16 takes the place of bf16.
 
-    Raises UntimedError for a peak that the hardware lacks or that is not known.
+    Raises UntimedError for a peak that the hardware lacks or that is unknown.
     """
     name = peak_of(precision)
     value = getattr(tflops, name, None)
@@ -110,10 +110,10 @@ def peak_flops(tflops: DenseTflops, precision: str) -> float:
 
 
 def requested(quantisation: Quantisation, precision: str | None) -> Quantisation:
-    """Return the checkpoint's own quantisation, or the one that a requested precision means.
+    """The quantisation of the checkpoint, or the one that the requested `precision` means.
 
-    Asking for the family that the checkpoint already has (FP8 for block FP8, any 16-bit for 16-bit) keeps its
-    details; anything else re-quantises every linear layer and leaves embeddings, head, norms and router at 16 bit.
+    The checkpoint's quantisation stays if it is of the requested family (FP8 for block FP8, any 16-bit for 16-bit). Any
+    other `precision` re-quantises every linear layer and leaves embeddings, head, norms and router at 16 bit.
     """
     own = quantisation.precision
     if precision is None or precision == own or (precision == "fp8" and own == "fp8_block"):
@@ -123,7 +123,7 @@ def requested(quantisation: Quantisation, precision: str | None) -> Quantisation
 
 
 def stored_as(name: str, formats: Formats) -> PrecisionFormat:
-    """Return how a weight or cache format is stored. Raises InputError for a name that the data do not know."""
+    """The storage of weight or cache format `name`. Raises InputError for an unknown name."""
     found = formats.formats.get(name)
     if found is None:
         known = list(formats.formats)
@@ -136,7 +136,7 @@ def stored_as(name: str, formats: Formats) -> PrecisionFormat:
 
 
 def _compute(format_name: str, formats: Formats, gpu: Gpu, settings: EngineSettings, *, experts: bool) -> str | None:
-    """Return the precision key in which a quantised product runs natively, or None where it is weight-only."""
+    """The precision of a quantised product that runs natively; None for weight-only quantisation."""
     tflops = gpu.datasheet.dense_tflops
     if format_name == "mxfp4":
         if experts and settings.fp4_activation == "fp8" and tflops.fp4 is not None:
@@ -173,7 +173,7 @@ def plan(
 
 
 def sparsity_why_not(plan: PrecisionPlan, gpu: Gpu) -> str | None:
-    """Return why a GPU cannot multiply weights pruned as the plan says, or None."""
+    """The reason why `gpu` cannot multiply the pruned weights of `plan`, or None."""
     facts = plan.sparsity
     if facts is None:
         return None
@@ -192,7 +192,7 @@ def sparsity_why_not(plan: PrecisionPlan, gpu: Gpu) -> str | None:
 def _of_draft(
     draft: Draft, target: PrecisionPlan, gpu: Gpu, settings: EngineSettings, formats: Formats
 ) -> PrecisionPlan:
-    """Return the plan of a draft: the target's, or its own weights (heads: 16 bit); the cache has the target's format."""
+    """The plan of a draft: the target's, or with the draft's own weights (heads: 16 bit) and the target's cache format."""
     own = replace(target, sparsity=None, draft=None, notes=())
     if draft.follows_precision:
         return own

@@ -29,9 +29,9 @@ class SettingsConditions:
 
 
 def check_version(engine: Engine, version: str | None) -> str:
-    """Return the version to resolve, the newest known when None is given.
+    """The version to resolve: `version`, or the newest known one for None.
 
-    `0.19` means 0.19.0. Raises InputError, listing the known range, for anything else.
+    `0.19` means 0.19.0. Raises InputError, which lists the known range, for an unknown version.
     """
     if version is None:
         return engine.newest
@@ -63,7 +63,7 @@ def resolve(engine: Engine, version: str, conditions: SettingsConditions) -> Eng
 
 @cache
 def _settings(engine: Engine, version: str, chosen: tuple[int | None, ...]) -> EngineSettings:
-    """Return the settings of the rows chosen by number for each setting; deployments that choose alike share them."""
+    """The settings of the rows with the numbers `chosen`. Equal choices share one result."""
     numbers = dict(zip(EngineSettings.model_fields, chosen, strict=True))
     faults = [_no_row(engine, version, setting) for setting, number in numbers.items() if number is None]
     if faults:
@@ -81,7 +81,7 @@ def _settings(engine: Engine, version: str, chosen: tuple[int | None, ...]) -> E
 
 
 def source_of(engine: Engine, version: str, conditions: SettingsConditions, setting: str) -> Row:
-    """Return the row that decides `setting`, with source, evidence and note. Raises InputError."""
+    """The row that decides `setting`, with source, evidence and note. Raises InputError."""
     known = list(EngineSettings.model_fields)
     if setting not in known:
         raise InputError(
@@ -100,19 +100,19 @@ def source_of(engine: Engine, version: str, conditions: SettingsConditions, sett
 
 @cache
 def _rows(engine: Engine, version: str, setting: str) -> tuple[Row, ...]:
-    """Return the rows of a setting whose versions hold."""
+    """Rows of `setting` that hold for `version`."""
     parts = parse_version(check_version(engine, version))
     return tuple(row for row in engine.settings.get(setting, ()) if _within(parts, row.since, row.until))
 
 
 def _first(engine: Engine, version: str, conditions: SettingsConditions, setting: str) -> int | None:
-    """Return the number, among the rows whose versions hold, of the first whose condition holds too."""
+    """The number of the first row that holds for `version` and `conditions`."""
     rows = _rows(engine, version, setting)
     return next((number for number, row in enumerate(rows) if _holds(row.when, conditions)), None)
 
 
 def is_within(version: str, since: str, until: str | None) -> bool:
-    """Return whether a version lies in since..until, as rows of a profile state it: `until` 0.19 covers every 0.19.x."""
+    """Whether `version` lies between `since` and `until`, as rows of a profile state them. `until` 0.19 covers 0.19.x."""
     return _within(parse_version(version), since, until)
 
 

@@ -399,7 +399,7 @@ def _seen_step_s(
 
 
 def _reaction(curves: Curves, flow: Batching, rates: _Rates, decoding: Array) -> tuple[Array, Array]:
-    """Return how a load reacts to one more request: (by how many in the end, seconds of prefill that one adds to a step).
+    """How the load reacts to one more request: (final increase in requests, prefill seconds that it adds to a step).
 
     As X = b/((o-1)*S), 1 % more requests/s are 1/(1 - dlnS/dlnb) % more sequences.
     """

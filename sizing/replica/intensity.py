@@ -64,7 +64,7 @@ class StepWork:
 
 
 def work(operations: Iterable[Operation], kernels: Kernels) -> StepWork:
-    """Return the work of all executions of operations on one GPU."""
+    """The work of all executions of `operations` on one GPU."""
     flops = bytes_ = message = compute_s = 0.0
     for operation in operations:
         flops += float(operation.flops) * operation.count
@@ -75,7 +75,7 @@ def work(operations: Iterable[Operation], kernels: Kernels) -> StepWork:
 
 
 def by_name(operations: Iterable[Operation]) -> dict[str, list[Operation]]:
-    """Return operations by name, in order: layers of several kinds have some of one name."""
+    """Operations grouped by name, in order. Layers of several kinds share some names."""
     found: dict[str, list[Operation]] = {}
     for operation in operations:
         found.setdefault(operation.name, []).append(operation)
@@ -83,7 +83,7 @@ def by_name(operations: Iterable[Operation]) -> dict[str, list[Operation]]:
 
 
 def precisions(operations: Iterable[Operation], kernels: Kernels) -> tuple[str, ...]:
-    """Return the precisions that operations multiply in, each once."""
+    """The precisions that `operations` multiply in, without duplicates."""
     return tuple(dict.fromkeys(kernels.compute_precision(one) for one in operations if float(one.flops) > 0))
 
 
@@ -122,9 +122,9 @@ def decode_operations(shard: Shard, sequences: float, context_tokens: float) -> 
 
 
 def smallest(holds: Callable[[int], bool], most: int = MOST_SEQUENCES) -> int | None:
-    """Return the smallest whole number up to `most` from which `holds`, found by doubling and bisection; None for none.
+    """The smallest whole number up to `most` for which `holds` is true, by doubling and bisection; None for none.
 
-    What holds of a number must hold of all larger ones.
+    `holds` must stay true for all larger numbers.
     """
     high = 1
     while not holds(high):
@@ -139,7 +139,7 @@ def smallest(holds: Callable[[int], bool], most: int = MOST_SEQUENCES) -> int | 
 
 
 def crossings(kernels: Kernels, context_tokens: float) -> Crossings:
-    """Return where decoding at a context turns compute-bound, exactly and not only on a grid of batches."""
+    """Where decoding at `context_tokens` turns compute-bound, at exact batch sizes."""
 
     def of(sequences: int) -> tuple[Operation, ...]:
         return decode_operations(kernels.shard, float(sequences), context_tokens)

@@ -43,7 +43,7 @@ WEIGHT_ONLY_ROWS = {"int4": ("int4",), "int8": ("int8_weight_only",)}
 
 
 def stand_ins(precision: str) -> tuple[str, ...]:
-    """Return the precisions whose rows may time a wanted one: itself first, then what stands in for it."""
+    """The precisions with rows that may time `precision`: itself first, then its substitutes."""
     return STAND_INS.get(precision, (precision, "bf16"))
 
 
@@ -117,7 +117,7 @@ class Kernels:
         return peak_flops(self.gpu.datasheet.dense_tflops, precision)
 
     def compute_precision(self, operation: Operation) -> str:
-        """Return in which precision an operation multiplies."""
+        """The precision in which `operation` multiplies."""
         if operation.rule == "moe":
             return self.plan.moe
         if operation.rule in ("prefill_attention", "decode_attention", "mla_decode"):
@@ -127,7 +127,7 @@ class Kernels:
         return self.plan.activation
 
     def seconds(self, operation: Operation) -> Numeric:
-        """Return the seconds of one execution of an operation; zero work in attention takes no time at all."""
+        """Seconds of one execution of `operation`. Attention without work takes 0 s."""
         busy_s = self._timers.get(operation.rule, self._collective)(operation)
         gap_s = self.settings.host.per_kernel_us * MICRO
         return np.where(np.asarray(busy_s) > 0, busy_s + gap_s, 0.0) if gap_s else busy_s
@@ -348,7 +348,7 @@ class Kernels:
         return np.where(np.asarray(operation.flops) > 0, busy, 0.0)
 
     def link(self, gpus: int) -> tuple[str, float, float]:
-        """Return (kind, bytes/s per direction at its usual share, alpha in s) of the narrowest link among `gpus`."""
+        """(kind, bytes/s per direction at its usual share, alpha in s) of the narrowest link among `gpus` GPUs."""
         sheet, assumed = self.gpu.datasheet, self.assumptions
         if sheet.link is not None and gpus <= sheet.link.domain_gpus:
             share = assumed.link_efficiency * sheet.link.gb_per_s_per_direction * GIGA
@@ -359,7 +359,7 @@ class Kernels:
         return self.inter_node_link()
 
     def inter_node_link(self) -> tuple[str, float, float]:
-        """Return (kind, bytes/s, alpha in s) of the network between nodes, one GPU's share."""
+        """(kind, bytes/s, alpha in s) of the network between nodes, for the share of one GPU."""
         gbit = self.gpu.datasheet.node.inter_node_gbit_per_s_per_gpu
         if gbit is None:
             raise UntimedError(
@@ -372,7 +372,7 @@ class Kernels:
         return "network", share, self.assumptions.inter_node_alpha_us * MICRO
 
     def spread(self, operation: Operation) -> tuple[int, int]:
-        """Return over how many GPUs of a node, and how many nodes, the group of an operation is spread."""
+        """(GPUs per node, nodes) over which the group of `operation` is spread."""
         if operation.gpus * operation.apart <= self.gpu.datasheet.island_gpus:
             return operation.gpus, 1
         within = max(1, self.gpu.datasheet.island_gpus // operation.apart)

@@ -66,7 +66,7 @@ class Batch:
         return self.decode_sequences * verified + self.finishing
 
     def fullest(self, dp: int) -> Batch:
-        """Return what the fullest of `dp` attention-data ranks works on."""
+        """The batch of the fullest of `dp` attention-data ranks."""
         return replace(
             self,
             decode_sequences=of_rank(self.decode_sequences, dp),
@@ -229,9 +229,9 @@ def _timed(operation: Operation, kernels: Kernels) -> TimedOperation:
 
 
 def bound(compute_s: float, memory_s: float, seconds: float) -> str:
-    """Return which peak binds work that takes `seconds`: `compute` or `memory`, or `latency` where neither explains a third.
+    """The peak that binds work of `seconds`: `compute` or `memory`, or `latency` where neither explains a third.
 
-    Launch and tail of the kernels do then.
+    Launch and tail of the kernels bind latency-bound work.
     """
     if max(compute_s, memory_s) < seconds / 3:
         return "latency"

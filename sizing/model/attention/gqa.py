@@ -20,7 +20,7 @@ Grouped = GqaAttention | SlidingWindowAttention
 
 
 def projections(mixer: Grouped, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
-    """Return the fused query/key/value projection and the output projection of one GPU."""
+    """The fused query, key and value projection and the output projection of one GPU."""
     q_width = mixer.q_heads * mixer.head_dim / tp
     kv_parts = 0 if mixer.reuses_cache else (1 if mixer.shared_kv else KEY_AND_VALUE)
     kv_width = kv_parts * kv_heads_per_gpu(mixer.kv_heads, tp) * mixer.head_dim
@@ -57,17 +57,17 @@ def prefill_bytes(
 
 
 def matrices(mixer: GqaAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
-    """Return the weight matrices of one layer on one GPU."""
+    """The weight matrices of one layer on one GPU."""
     return projections(mixer, hidden_size, tp)
 
 
 def cache(mixer: GqaAttention, tp: int, kv_bytes: float) -> Cache:
-    """Return what one layer caches on one GPU."""
+    """The cache of one layer on one GPU. A value takes `kv_bytes` bytes."""
     return Cache(bytes_per_token=cached_bytes_per_token(mixer, tp, kv_bytes))
 
 
 def decode(mixer: GqaAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
-    """Return the work of one decode step: each sequence reads its whole cache once."""
+    """The work of one decode step. Each sequence reads its whole cache once."""
     pairs = sequences * context_tokens
     return Work(
         rule="decode_attention",
@@ -83,7 +83,7 @@ def decode(mixer: GqaAttention, tp: int, kv_bytes: float, sequences: Numeric, co
 def prefill(
     mixer: GqaAttention, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
 ) -> Work:
-    """Return the work of a prefill chunk: causal within the chunk, full over what is cached."""
+    """The work of a prefill chunk: causal attention within the chunk, full attention over the cached tokens."""
     return Work(
         rule="prefill_attention",
         flops=attention_flops(mixer, tp, sequences * causal_pairs(tokens, prior_tokens)),
@@ -94,15 +94,15 @@ def prefill(
 
 
 def beside(mixer: Grouped, tp: int) -> tuple[tuple[str, float], ...]:
-    """Return the small kernels of one layer beside attention: an output gate reads two tensors and writes one."""
+    """The output gate of one layer, if any: it reads two tensors and writes one."""
     return (("output_gate", GATE_PASSES * mixer.q_heads * mixer.head_dim / tp),) if mixer.output_gate else ()
 
 
 def exchanged(mixer: Grouped) -> tuple[int, int, int]:
-    """Return query heads, values of a query and of an output that GPUs with parts of one cache exchange in decode."""
+    """(query heads, values per query, values per output) that GPUs with parts of one cache exchange in decode."""
     return mixer.q_heads, mixer.head_dim, mixer.head_dim
 
 
 def why_not(mixer: GqaAttention, tp: int) -> str | None:
-    """Return why the heads cannot be split over `tp` GPUs, or None."""
+    """The reason why the heads cannot be split over `tp` GPUs, or None."""
     return heads_why_not(mixer.q_heads, mixer.kv_heads, tp)

@@ -19,7 +19,7 @@ def _widths(mixer: LinearAttention, tp: int) -> tuple[float, float]:
 
 
 def matrices(mixer: LinearAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
-    """Return the weight matrices of one layer on one GPU: query, key, value and gates; short convolution; output."""
+    """The weight matrices of one layer on one GPU: query, key, value and gates; short convolution; output."""
     key_width, value_width = _widths(mixer, tp)
     conv_width = 2 * key_width + value_width
     heads = mixer.value_heads / tp
@@ -46,7 +46,7 @@ def _state_bytes(mixer: LinearAttention, tp: int) -> float:
 
 
 def cache(mixer: LinearAttention, tp: int, kv_bytes: float) -> Cache:
-    """Return what one layer keeps on one GPU: a state a sequence, whatever its length and the cache precision."""
+    """The state of a sequence in one layer on one GPU. It depends on neither length nor cache precision."""
     return Cache(fixed_bytes_per_sequence=_state_bytes(mixer, tp))
 
 
@@ -55,7 +55,7 @@ def _flops_per_token(mixer: LinearAttention, tp: int) -> float:
 
 
 def decode(mixer: LinearAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
-    """Return the work of one decode step: each sequence's state is read and written once."""
+    """The work of one decode step. It reads and writes the state of each sequence once."""
     return Work(
         rule="state",
         flops=sequences * _flops_per_token(mixer, tp),
@@ -71,7 +71,7 @@ def prefill(
     tokens: Numeric,
     prior_tokens: Numeric,
 ) -> Work:
-    """Return the work of a prefill chunk: linear in tokens, activations streamed once."""
+    """The work of a prefill chunk: linear in tokens, activations streamed once."""
     key_width, value_width = _widths(mixer, tp)
     streamed = tokens * (2 * key_width + READ_AND_WRITE * value_width) * ACTIVATION_BYTES
     return Work(
@@ -82,7 +82,7 @@ def prefill(
 
 
 def beside(mixer: LinearAttention, tp: int) -> tuple[tuple[str, float], ...]:
-    """Return the small kernels of one layer: short convolution, decay and update gates, norm of the output with its gate."""
+    """The small kernels of one layer: short convolution, decay and update gates, gated norm of the output."""
     key_width, value_width = _widths(mixer, tp)
     return (
         ("short_conv", READ_AND_WRITE * (2 * key_width + value_width)),
@@ -97,7 +97,7 @@ def exchanged(mixer: LinearAttention) -> tuple[int, int, int]:
 
 
 def why_not(mixer: LinearAttention, tp: int) -> str | None:
-    """Return why the heads cannot be split over `tp` GPUs, or None."""
+    """The reason why the heads cannot be split over `tp` GPUs, or None."""
     if mixer.key_heads % tp or mixer.value_heads % tp:
         return f"{mixer.key_heads} key and {mixer.value_heads} value heads of linear attention do not divide by TP{tp}"
     return None

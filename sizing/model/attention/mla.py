@@ -30,7 +30,7 @@ def _latent_width(mixer: MlaAttention) -> int:
 
 
 def matrices(mixer: MlaAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
-    """Return the weight matrices of one layer on one GPU: down-projections replicated, up-projections split by heads."""
+    """The weight matrices of one layer on one GPU: replicated down-projections, up-projections split by heads."""
     heads = mixer.q_heads / tp
     q_width = heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim)
     value_width = heads * mixer.v_head_dim
@@ -66,7 +66,7 @@ def _index_bytes_per_token(mixer: MlaAttention) -> float:
 
 
 def cache(mixer: MlaAttention, tp: int, kv_bytes: float) -> Cache:
-    """Return what one layer caches on one GPU: the whole latent, whatever `tp`, and an index key where there is one."""
+    """The cache of one layer on one GPU: the whole latent for any `tp`, and the index key of a model with an indexer."""
     return Cache(bytes_per_token=_latent_width(mixer) * kv_bytes + _index_bytes_per_token(mixer))
 
 
@@ -75,7 +75,7 @@ def _indexer_flops(mixer: MlaAttention, pairs: Numeric) -> Numeric:
 
 
 def decode(mixer: MlaAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
-    """Return the work of one decode step in absorbed form: scores over latent and rope, values over the latent."""
+    """The work of one decode step in absorbed form: scores over latent and rope, values over the latent."""
     heads = mixer.q_heads // tp
     attended = np.minimum(context_tokens, mixer.index_topk) if mixer.index_topk else context_tokens
     per_pair = FLOPS_PER_MAC * heads * (_latent_width(mixer) + mixer.kv_lora_rank)
@@ -91,7 +91,7 @@ def decode(mixer: MlaAttention, tp: int, kv_bytes: float, sequences: Numeric, co
 def prefill(
     mixer: MlaAttention, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
 ) -> Work:
-    """Return the work of a prefill chunk in expanded form, `v_head_dim` wide values included."""
+    """The work of a prefill chunk in expanded form, with values `v_head_dim` wide."""
     heads = mixer.q_heads / tp
     width = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim
     seen = tokens + prior_tokens
@@ -108,15 +108,15 @@ def prefill(
 
 
 def beside(mixer: MlaAttention, tp: int) -> tuple[tuple[str, float], ...]:
-    """Return the small kernels of one layer beside attention: an output gate reads two tensors and writes one."""
+    """The output gate of one layer, if any: it reads two tensors and writes one."""
     return (("output_gate", GATE_PASSES * mixer.q_heads * mixer.v_head_dim / tp),) if mixer.output_gate else ()
 
 
 def exchanged(mixer: MlaAttention) -> tuple[int, int, int]:
-    """Return query heads, values of an absorbed query and of an output over the latent, exchanged by GPUs with parts of it."""
+    """(query heads, values per absorbed query, values per output over the latent) that GPUs exchange in decode."""
     return mixer.q_heads, _latent_width(mixer), mixer.kv_lora_rank
 
 
 def why_not(mixer: MlaAttention, tp: int) -> str | None:
-    """Return why the heads cannot be split over `tp` GPUs, or None; the latent is replicated, not split."""
+    """The reason why the heads cannot be split over `tp` GPUs, or None. The latent is replicated."""
     return None if mixer.q_heads % tp == 0 else f"{mixer.q_heads} attention heads are not divisible by TP{tp}"

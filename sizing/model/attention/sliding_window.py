@@ -10,19 +10,19 @@ from sizing.specs.model import SlidingWindowAttention
 
 
 def matrices(mixer: SlidingWindowAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
-    """Return the weight matrices of one layer on one GPU; the window changes none of them."""
+    """The weight matrices of one layer on one GPU. The window does not change them."""
     return gqa.projections(mixer, hidden_size, tp)
 
 
 def cache(mixer: SlidingWindowAttention, tp: int, kv_bytes: float) -> Cache:
-    """Return what one layer caches on one GPU; memory adds the chunk in flight to the window."""
+    """The cache of one layer on one GPU. `memory` adds the chunk in flight to the window."""
     return Cache(gqa.cached_bytes_per_token(mixer, tp, kv_bytes), window_tokens=mixer.window)
 
 
 def decode(
     mixer: SlidingWindowAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric
 ) -> Work:
-    """Return the work of one decode step: at most `window` tokens a sequence."""
+    """The work of one decode step over at most `window` tokens per sequence."""
     pairs = sequences * np.minimum(context_tokens, mixer.window)
     return Work(
         rule="decode_attention",
@@ -43,7 +43,7 @@ def prefill(
     tokens: Numeric,
     prior_tokens: Numeric,
 ) -> Work:
-    """Return the work of a prefill chunk under the window. Many windows fill the GPU as one long prompt does."""
+    """The work of a prefill chunk under the window. Many windows fill the GPU as one long prompt does."""
     pairs = sequences * windowed_pairs(tokens, prior_tokens, mixer.window)
     seen = tokens + np.minimum(prior_tokens, mixer.window)
     return Work(
@@ -56,15 +56,15 @@ def prefill(
 
 
 def beside(mixer: SlidingWindowAttention, tp: int) -> tuple[tuple[str, float], ...]:
-    """Return the small kernels of one layer beside attention."""
+    """The small kernels of one layer other than projections and attention."""
     return gqa.beside(mixer, tp)
 
 
 def exchanged(mixer: SlidingWindowAttention) -> tuple[int, int, int]:
-    """Return query heads, values of a query and of an output that GPUs with parts of one cache exchange in decode."""
+    """(query heads, values per query, values per output) that GPUs with parts of one cache exchange in decode."""
     return gqa.exchanged(mixer)
 
 
 def why_not(mixer: SlidingWindowAttention, tp: int) -> str | None:
-    """Return why the heads cannot be split over `tp` GPUs, or None."""
+    """The reason why the heads cannot be split over `tp` GPUs, or None."""
     return heads_why_not(mixer.q_heads, mixer.kv_heads, tp)

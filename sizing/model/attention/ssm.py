@@ -20,7 +20,7 @@ def _group_width(mixer: SsmAttention, tp: int) -> float:
 
 
 def matrices(mixer: SsmAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
-    """Return the weight matrices of one layer on one GPU: input projection (z, x, B, C, dt), convolution, output."""
+    """The weight matrices of one layer on one GPU: input projection (z, x, B, C, dt), convolution, output."""
     inner = _inner_width(mixer, tp)
     conv_width = inner + 2 * _group_width(mixer, tp)
     return (
@@ -37,12 +37,12 @@ def _state_bytes(mixer: SsmAttention, tp: int) -> float:
 
 
 def cache(mixer: SsmAttention, tp: int, kv_bytes: float) -> Cache:
-    """Return what one layer keeps on one GPU: a state a sequence, whatever its length and the cache precision."""
+    """The state of a sequence in one layer on one GPU. It depends on neither length nor cache precision."""
     return Cache(fixed_bytes_per_sequence=_state_bytes(mixer, tp))
 
 
 def decode(mixer: SsmAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
-    """Return the work of one decode step: each sequence's state is read and written once."""
+    """The work of one decode step. It reads and writes the state of each sequence once."""
     return Work(
         rule="state",
         flops=sequences * STATE_PASSES * FLOPS_PER_MAC * _inner_width(mixer, tp) * mixer.state_size,
@@ -53,7 +53,7 @@ def decode(mixer: SsmAttention, tp: int, kv_bytes: float, sequences: Numeric, co
 def prefill(
     mixer: SsmAttention, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
 ) -> Work:
-    """Return the work of a prefill chunk: linear in tokens, activations streamed once."""
+    """The work of a prefill chunk: linear in tokens, activations streamed once."""
     inner = _inner_width(mixer, tp)
     streamed = tokens * (READ_AND_WRITE * inner + 2 * _group_width(mixer, tp)) * ACTIVATION_BYTES
     return Work(
@@ -64,7 +64,7 @@ def prefill(
 
 
 def beside(mixer: SsmAttention, tp: int) -> tuple[tuple[str, float], ...]:
-    """Return the small kernels of one layer: short convolution, norm of the output with its gate."""
+    """The small kernels of one layer: short convolution, gated norm of the output."""
     inner = _inner_width(mixer, tp)
     return (
         ("short_conv", READ_AND_WRITE * (inner + 2 * _group_width(mixer, tp))),
@@ -78,5 +78,5 @@ def exchanged(mixer: SsmAttention) -> tuple[int, int, int]:
 
 
 def why_not(mixer: SsmAttention, tp: int) -> str | None:
-    """Return why the heads cannot be split over `tp` GPUs, or None."""
+    """The reason why the heads cannot be split over `tp` GPUs, or None."""
     return None if mixer.heads % tp == 0 else f"{mixer.heads} state-space heads are not divisible by TP{tp}"

@@ -161,12 +161,12 @@ class Cached:
         return self.think_time_s is not None or (self.affinity and self.prefixes > 1)
 
     def over(self, engines: int, kept: float = 1.0) -> Cached:
-        """Return the same over so many engines, which keep a share of the histories that turns come back to."""
+        """This cache seen from `engines` engines. They keep the share `kept` of the histories that turns come back to."""
         distinct = -(-self.prefixes // engines) if self.affinity else self.prefixes
         return replace(self, engines=engines, kept=kept, distinct=distinct)._found()
 
     def in_blocks(self, block: int) -> Cached:
-        """Return the same in a cache of whole blocks of so many tokens."""
+        """This cache in whole blocks of `block` tokens."""
         return self if self.talk is None or block == self.block else replace(self, block=block)._found()
 
     def _found(self) -> Cached:
@@ -174,7 +174,7 @@ class Cached:
 
     @property
     def finds(self) -> Callable[[int, int], int] | None:
-        """Return what says how many tokens of a prompt need not be computed, by a request's number and prompt; None for a share."""
+        """A function of a request's number and prompt length that gives the tokens found in cache; None for a fixed share."""
         talk, finding = self.talk, self.finding
         if talk is None:
             return None
@@ -216,11 +216,11 @@ class Extras:
         return self.speculation.draft if self.speculation else None
 
     def over(self, engines: int, kept: float = 1.0) -> Extras:
-        """Return the same over so many engines, each with a prefix cache of its own."""
+        """These extras seen from `engines` engines with separate prefix caches. They keep the share `kept` of histories."""
         return replace(self, cached=self.cached.over(engines, kept)) if self.cached.varies else self
 
     def on(self, ranks: int, block: int) -> Extras:
-        """Return the same on replicas of so many ranks, each with a cache of its own in blocks of so many tokens."""
+        """These extras on replicas of `ranks` ranks. Each rank has a cache in blocks of `block` tokens."""
         cached = self.cached
         if cached.talk is None:
             return self
@@ -237,9 +237,9 @@ def cached_tokens(prompt: int, hit: float) -> int:
 
 
 def cached(asked: Optimisations, talk: Conversation | None = None) -> Cached:
-    """Return what of a prompt need not be computed; a share of nothing is nothing, whatever else is said of it.
+    """The share of a prompt that is not computed. It is zero where nothing can be shared.
 
-    `talk` are the conversations where turns are asked for.
+    `talk` states the conversations if prompts are turns.
     """
     prefix, offload = asked.prefix or Prefix(hit=0.0), asked.kv_offload
     prefixes = (prefix.distinct or 1) if prefix.shared_tokens else 1

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def adapters(asked: Lora, facts: LoraFacts, model: Model) -> Adapters:
-    """Return the adapters that are on the GPU at once. Raises InputError for experts that a model does not route to."""
+    """The adapters that are on the GPU at once. Raises InputError for experts in a model without routing."""
     if asked.experts and not any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps):
         raise InputError(
             Fault(

@@ -50,10 +50,11 @@ def speculation(
     drafting: Model | None,
     with_modules: Callable[[], Iterable[str]] = tuple,
 ) -> Speculation:
-    """Return speculative decoding as asked, the method's published values where it is silent.
+    """Speculative decoding as `asked`, filled in from the published values of `method`.
 
-    `with_modules` names models that have what a method needs of a checkpoint, for one that lacks it. Raises InputError where an acceptance is needed, where a draft model has another vocabulary, or where a checkpoint lacks
-    the modules that the method drafts with.
+    `with_modules` names models with multi-token prediction modules, for the fault of a model without them. Raises
+    InputError where an acceptance is missing, where the vocabulary of `drafting` differs, or where the checkpoint lacks
+    modules that the method needs.
     """
     one = method.acceptance if asked.acceptance is None else asked.acceptance
     stated = asked.by_depth or (() if one is None else (one,))
@@ -79,7 +80,7 @@ def speculation(
 
 
 def _of_each(stated: Sequence[float], tokens: int) -> tuple[float, ...]:
-    """Return the acceptance of each drafted token; the last one stated holds for those beyond. Raises InputError for too many."""
+    """The acceptance of each drafted token. The last stated value repeats. Raises InputError for more values than tokens."""
     if len(stated) > tokens:
         raise InputError(
             Fault(
@@ -105,7 +106,7 @@ def _draft_model(target: Model, drafting: Model, tokens: int) -> Draft:
 
 
 def has_modules(model: Model) -> bool:
-    """Return whether a model's config states modules for multi-token prediction."""
+    """Whether the config of `model` states modules for multi-token prediction."""
     return model.mtp is not None and model.mtp.modules > 0
 
 
@@ -128,7 +129,7 @@ def _drafting_head(head: DraftHead, target: Model, tokens: int) -> Draft:
 
 
 def module_model(target: Model, mtp: Mtp) -> Model:
-    """Return one multi-token prediction module of a model, with the target's own embedding and output head."""
+    """One multi-token prediction module as a model, with embedding and output head of `target`."""
     kinds = tuple(dict.fromkeys(mtp.layers))
     stored = Quantisation(target.activation_precision) if mtp.kept_16bit else target.quantisation
     return _beside(target, "MTP module", kinds, tuple(map(kinds.index, mtp.layers)), stored)
@@ -137,7 +138,7 @@ def module_model(target: Model, mtp: Mtp) -> Model:
 def _beside(
     target: Model, name: str, kinds: tuple[LayerKind, ...], layers: tuple[int, ...], stored: Quantisation
 ) -> Model:
-    """Return a model of the target's sizes that has nothing but these layers."""
+    """A model of the sizes of `target` that has only `layers`."""
     return replace(
         target,
         name=f"{name} of {target.name}",
@@ -157,7 +158,7 @@ def _join(head: DraftHead, target: Model) -> Matrix | None:
 
 
 def _head(head: DraftHead, target: Model, tokens: int) -> Draft:
-    """Return a head of decoder layers as the target's last one, with a dense MLP."""
+    """A draft head: decoder layers like the last layer of `target`, with a dense MLP."""
     last = target.kinds[target.layers[-1]]
     kind = replace(last, mlps=(_dense(last, target),))
     stored = Quantisation(target.activation_precision)
@@ -181,7 +182,7 @@ def _head(head: DraftHead, target: Model, tokens: int) -> Draft:
 
 
 def _dense(kind: LayerKind, target: Model) -> DenseMlp:
-    """Return a dense MLP as wide as the target's densest one, or as the experts that a token meets."""
+    """A dense MLP as wide as the densest one of `target`, or as the active experts of a token."""
     dense = [mlp for each in target.kinds for mlp in each.mlps if isinstance(mlp, DenseMlp)]
     if dense:
         return max(dense, key=lambda mlp: mlp.intermediate)
@@ -190,7 +191,7 @@ def _dense(kind: LayerKind, target: Model) -> DenseMlp:
 
 
 def _parallel_heads(head: DraftHead, target: Model, tokens: int) -> Draft:
-    """Return a residual block and an output head for each drafted token (Medusa)."""
+    """A residual block and an output head for each drafted token (Medusa)."""
     hidden = target.hidden_size
     heads = (
         Matrix("draft_residual", "dense_mlp", hidden, hidden, copies=tokens),

@@ -61,9 +61,9 @@ def tiled(height: int, width: int, patch_pixels: int, merge: int, tile_pixels: i
 
 
 def canvas(height: int, width: int, tile_pixels: int, most_tiles: int) -> tuple[int, int]:
-    """Return (rows, columns) of the tiles that hold an image: enlarged as little as possible, else shrunk as little.
+    """(rows, columns) of the tiles that hold an image: enlarged as little as possible, else shrunk as little.
 
-    Of equal ones the fewest tiles (transformers, image_processing_llama4_fast.py, get_best_fit).
+    The fewest tiles win among equals (transformers, image_processing_llama4_fast.py, get_best_fit).
     """
     grids = [(r, c) for r in range(1, most_tiles + 1) for c in range(1, most_tiles // r + 1)]
 
@@ -76,7 +76,7 @@ def canvas(height: int, width: int, tile_pixels: int, most_tiles: int) -> tuple[
 
 
 def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Encoder:
-    """Return what images add, by the model's own encoder where its config says how images become tokens, else by an assumed one."""
+    """The image encoder: the model's own where its config says how images become tokens, else one by `assumed`."""
     vision = model.vision
     rule = None if vision is None or vision.field is None else rules[vision.field]
     cut = None if vision is None or rule is None else _cut(asked, vision, rule)
@@ -100,7 +100,7 @@ def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[s
 
 
 def _cut(asked: Images, vision: Vision, rule: ImageRule) -> Cut | None:
-    """Return how a rule cuts an image; None where the config lacks a size that the rule needs."""
+    """The tiles and tokens of an image by `rule`; None where the config lacks a size that `rule` needs."""
     height, width, patch, merge, side = (
         asked.height,
         asked.width,

@@ -65,13 +65,13 @@ class Finding:
     kept: float = 1.0
 
     def whole(self, tokens: int) -> int:
-        """Return tokens in whole blocks."""
+        """`tokens` rounded down to whole blocks."""
         return tokens // self.block * self.block
 
 
 @lru_cache(maxsize=4096)
 def found_by_turn(talk: Conversation, how: Finding) -> tuple[float, ...]:
-    """Return the tokens that each turn finds on average, of its history and of what is shared."""
+    """Mean tokens that each turn finds in cache, from its history and from the shared prefix."""
     least = float(how.whole(talk.shared))
     history, found = least, [least]
     for turn in range(2, talk.turns + 1):
@@ -81,14 +81,14 @@ def found_by_turn(talk: Conversation, how: Finding) -> tuple[float, ...]:
 
 
 def share(talk: Conversation, how: Finding) -> float:
-    """Return the share of all prompt tokens that is found."""
+    """Share of all prompt tokens that is found in cache."""
     return sum(found_by_turn(talk, how)) / sum(talk.prompts)
 
 
 def last_here(turn: int, engines: int, at: float) -> int:
-    """Return the last earlier turn that came to the engine of a turn, 0 for none, at a point of its distribution (0 to 1).
+    """The last earlier turn on the engine of `turn`, 0 for none, at quantile `at` (0 to 1).
 
-    Turn t-1-k was with chance (1/R)*(1 - 1/R)^k: a geometric distribution, cut at the first turn.
+    Turn t-1-k is the last one with probability (1/R)*(1 - 1/R)^k: a geometric distribution, cut at the first turn.
     """
     if engines == 1:
         return turn - 1
@@ -97,9 +97,9 @@ def last_here(turn: int, engines: int, at: float) -> int:
 
 
 def drawn(talk: Conversation, how: Finding, number: int, prompt: int) -> int:
-    """Return the tokens that the request of a number finds, whose prompt says which turn it is.
+    """Tokens that request `number` finds in cache. `prompt` determines its turn.
 
-    Requests are spread evenly over the distribution, in an order that has no pattern to a scheduler.
+    Requests are spread evenly over the distribution, in an order without a pattern to a scheduler.
     """
     turn = min(bisect_left(talk.prompts, prompt) + 1, talk.turns)
     at = (number + 1) * SPREAD % 1.0
