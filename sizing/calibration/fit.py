@@ -92,7 +92,7 @@ def _observe(task: tuple[MeasuredRow, tuple[tuple[str, str], ...], Values]) -> O
 
 
 def constants_of(case: Case, fields: Sequence[tuple[str, str]]) -> dict[Constant, float]:
-    """Return the constants that time a case, each with the value of its profile."""
+    """The constants that time a case, each with the value of its profile."""
     service = case.replica.service
     engine = service.engine
     conditions = conditions_of(service, case.replica.gpu_type.gpu, case.replica.layout)

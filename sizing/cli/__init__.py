@@ -1,1 +1,1 @@
-"""The command line: one file a command, each parses, calls the library and writes; nothing else prints or exits."""
+"""The command line: one file a command. Each parses, calls the library and writes; nothing else prints or exits."""

@@ -1,4 +1,4 @@
-"""Reading what a sweep varies: `--vary isl=500,2000`, each key an option that takes a value, each value as that option reads it."""
+"""The axes of a sweep: `--vary isl=500,2000`, each key an option with a value, each value read as that option reads it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEMAND = "demand."
 def read(
     texts: Sequence[str], options: Sequence[Field], values: Mapping[str, Any], catalog: Catalog
 ) -> tuple[Axis, ...]:
-    """What is varied. Raises InputError with a fault for each key or value that is wrong, whatever goes with it."""
+    """The axes of `texts`. Raises InputError with a fault for each wrong key or value."""
     keys = {name: option for option in options if option.type is not bool for name in _spellings(option)}
     faults: list[Fault] = []
     axes: list[Axis] = []
@@ -58,7 +58,7 @@ def read(
 
 
 def field_of(option: Field) -> str:
-    """What a fault calls the input that is varied."""
+    """The name of a varied input in a fault."""
     return f"--vary {option.name}"
 
 
@@ -67,7 +67,7 @@ def _spelt(key: str) -> str:
 
 
 def _spellings(option: Field) -> Iterator[str]:
-    """Yield the names that mean an option: its own, and those of its long flags."""
+    """Yield the names of an option: its own, and those of its long flags."""
     yield option.name
     yield from (_spelt(flag) for flag in option.flags if flag.startswith("--"))
 
@@ -77,7 +77,7 @@ def _allowed(option: Field) -> str:
 
 
 def _values(option: Field, text: str) -> tuple[Any, ...]:
-    """The values listed. Raises ValueError for none, and for what is no number where the option takes one."""
+    """The listed values. Raises ValueError for an empty list, and for text where the option takes a number."""
     if option.type not in (WHOLE, NUMBER):
         words = tuple(comma_separated(text))
         if not words:
@@ -93,7 +93,7 @@ def _values(option: Field, text: str) -> tuple[Any, ...]:
 
 
 def _wrong(option: Field, values: Sequence[Any], catalog: Catalog) -> Iterator[Fault]:
-    """Yield the faults of values that are wrong by themselves: out of range, or names of nothing known."""
+    """Yield the faults of values that are wrong in every combination: out of range, or unknown names."""
     look_up: dict[str, Callable[[Any], Any]] = {
         "model": catalog.model,
         "gpu": lambda name: None if name.lower() == ALL else catalog.gpu(name),
@@ -126,7 +126,7 @@ def _plain(option: Field) -> dict[str, Any]:
 
 
 def _check_method(stated: Workload) -> None:
-    """Raise InputError for a method of speculative decoding that is not known."""
+    """Raise InputError for an unknown method of speculative decoding."""
     speculative = stated.optimisations.speculative
     if speculative is not None:
         shelf.only(OptimisationFacts).method(speculative.method)
@@ -137,7 +137,7 @@ def _named(fault: Fault, option: Field) -> Fault:
 
 
 def _rivals(options: Sequence[Field], axes: Sequence[Axis], values: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield a fault where more than one kind of demand is stated: each would replace the other."""
+    """Yield a fault where more than one kind of demand is stated, as each would replace the other."""
     varied = {axis.name for axis in axes}
     stated = [
         option

@@ -1,4 +1,4 @@
-"""`llmsize compare`: one demand on several GPU types and precisions, and what takes the place of GPUs that are there."""
+"""`llmsize compare`: one demand on several GPU types and precisions, and the replacement of existing GPUs."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def command(
 
 
 class Replacing(NamedTuple):
-    """GPUs to replace: how many of which type."""
+    """The GPUs to replace: their number and type."""
 
     gpus: int
     name: str
 
 
 class Asking(NamedTuple):
-    """What to compare, in which order, and how to write it."""
+    """The outcomes to compare, their order, and the output format."""
 
     question: Question
     sort: Objective
@@ -99,7 +99,7 @@ class Asking(NamedTuple):
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
-    """Resolve what is asked, and what the GPUs to replace serve. Raises InputError with all faults that can be known."""
+    """Resolve the question, and the load of the GPUs to replace. Raises InputError with all faults that can be known."""
     from sizing.catalog import workloads
     from sizing.cli.output import chosen_format
     from sizing.question.ask import question_of
@@ -141,7 +141,7 @@ def _sort(values: Mapping[str, Any]) -> Objective | None:
 
 
 def _replacing(values: Mapping[str, Any]) -> Replacing | None:
-    """Return the GPUs to replace, None for none. Raises InputError where they are misspelt, or a demand is stated too."""
+    """The GPUs to replace, None without any. Raises InputError where they are misspelt, or a demand is stated too."""
     from sizing.cli.reading import Reader
     from sizing.cli.rules import broken
 
@@ -166,7 +166,7 @@ def _check_demand(found: Found[Workload] | None, values: Mapping[str, Any], repl
 
 
 def _without_demand(found: Found[Workload]) -> Found[Workload]:
-    """Return a workload without its demand and what makes a peak of it: of what GPUs serve at most nothing is left to add."""
+    """A workload without its demand and the rules of its peak: the most that GPUs serve needs neither."""
     planning = found.spec.planning.model_copy(update={"poisson_percentile": None})
     ranges = {name: span for name, span in found.spec.uncertain.items() if not name.startswith("demand.")}
     update = {"demand": None, "planning": planning, "uncertain": ranges}
@@ -174,7 +174,9 @@ def _without_demand(found: Found[Workload]) -> Found[Workload]:
 
 
 def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing) -> Replaced:
-    """Return what the GPUs to replace serve, as `estimate --gpus N` finds it. Raises InputError where that is nothing."""
+    """The most that the GPUs to replace serve, as `estimate --gpus N` finds it. Raises InputError where they serve
+    nothing.
+    """
     from sizing.answers.estimate import answer
     from sizing.question.ask import question_of
     from sizing.question.fields import options_of

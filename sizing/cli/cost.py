@@ -1,4 +1,6 @@
-"""`llmsize cost`: what a sized service costs with own servers, rented GPUs or an API, and from which load on each pays."""
+"""`llmsize cost`: the cost of a sized service with own servers, rented GPUs or an API, and the loads at which each
+pays.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def _picture(values: Mapping[str, Any]) -> Path | None:
 
 
 def _ways(values: Mapping[str, Any]) -> Ways:
-    """Read the options on ways to pay. Raises InputError with the faults of all."""
+    """Read the options on ways to pay. Raises InputError with all faults."""
     from sizing.planning.bill import Ways
     from sizing.question.values import Part, check
 
@@ -99,7 +101,7 @@ def _own(text: str | None) -> OwnFile | None:
 
 
 def _of_own(fault: Fault) -> Fault:
-    """Name the option in a fault that no file has a place for."""
+    """Add the option to a fault without a place in a file."""
     return replace(fault, field=fault.field or "--own") if fault.file is None or fault.line is None else fault
 
 
@@ -145,6 +147,6 @@ def _split(text: str | None) -> Split | None:
 
 
 def _number(text: str, least: float, most: float) -> float:
-    """A number that is 0 or within a range, NaN where the text is none."""
+    """A number that is 0 or within a range; NaN where the text is not a number."""
     value = float(text) if NUMBER.match(text) else math.nan
     return value if value == 0 or least <= value <= most else math.nan

@@ -150,7 +150,7 @@ def _drawn(asked: _Asking) -> Curve:
 
 
 class _Own(NamedTuple):
-    """What the command's own options say; None where they are silent."""
+    """The command's own options; None where not stated."""
 
     tp: tuple[int, ...] | None
     pp: tuple[int, ...] | None
@@ -162,7 +162,7 @@ class _Own(NamedTuple):
 
 
 class _Asking(NamedTuple):
-    """What to draw: of a question what its grid has, or what was measured alone, judged by `limits` in a `mode`."""
+    """The lines to draw: predictions of a question on a grid, measured lines, or both, judged by `limits` in a `mode`."""
 
     own: _Own
     format: str
@@ -175,7 +175,7 @@ class _Asking(NamedTuple):
 
 
 def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
-    """Resolve what is asked. Raises InputError with all faults that can be known."""
+    """Resolve the question. Raises InputError with all faults that can be known."""
     from sizing.catalog import workloads
 
     output, own = Part(lambda: chosen_format(values)), Part(lambda: _own(values))
@@ -237,7 +237,7 @@ def _own(values: Mapping[str, Any]) -> _Own:
 
 
 def _limits(values: Mapping[str, Any]) -> Limits:
-    """The limits that options state. Raises InputError with a fault for each that is wrong."""
+    """The limits of the options. Raises InputError with a fault for each wrong one."""
     from sizing.answers.points import METRICS
     from sizing.specs.units import parse_limit
     from sizing.specs.workload import Limit, Limits
@@ -257,7 +257,7 @@ def _limits(values: Mapping[str, Any]) -> Limits:
 
 
 def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Measured | None:
-    """The rows that options, or a workload where they are silent, take; None without a file.
+    """The measured rows selected by options, or by a workload without options; None without a file.
 
     Raises InputError for a file that can't be read, and for rows that make no curve.
     """
@@ -282,7 +282,7 @@ def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Me
 
 
 def _as_measured(found: Measured, values: Mapping[str, Any], spec: Workload | None) -> dict[str, Any]:
-    """The options that make predictions comparable with measurements where neither they nor a workload say."""
+    """The options that make predictions comparable with measurements where neither options nor workload state them."""
     from sizing.answers.measured import gpu_key
     from sizing.catalog.engines import load_engine
     from sizing.specs.workload import Precision
@@ -310,7 +310,7 @@ def _predicted(
     measured: Part[Measured | None],
     parts: tuple[Part[Any], ...],
 ) -> tuple[Question, Grid]:
-    """What to predict; beside measurements, what is not stated is as they have it."""
+    """The question and grid to predict; measurements fill in unstated values."""
     from sizing.answers.lines import Grid
     from sizing.question.ask import SEPARATE_PATH, with_origin
     from sizing.question.fields import options_of
@@ -341,12 +341,12 @@ def _predicted(
 
 
 def _spec(found: Part[Found[Workload] | None]) -> Workload | None:
-    """The workload's file, None where there is none, or none that can be read: that is a fault of its own."""
+    """The workload's file; None without one, or where it can't be read, which is a fault of its own."""
     return None if found.faults or found.value is None else found.value.spec
 
 
 def _question(names: Names, read: Data) -> Question:
-    """The question without its demand: the loads of a curve are those of one replica or pair, whatever comes to all."""
+    """The question without its demand: the loads of a curve are those of one replica or pair."""
     from sizing.question.ask import resolved
 
     prefix = names.workload.value.optimisations.prefix
@@ -362,7 +362,7 @@ def _question(names: Names, read: Data) -> Question:
 
 
 def _pools(names: Names) -> SeparatePools | None:
-    """What is asked of separate pools; what draws them is loaded only where they are asked for."""
+    """The separate pools of the question; the module that draws them is loaded only with pools."""
     if names.workload.value.optimisations.disaggregate is None:
         return None
     from sizing.question.pools import decodes, separate_pools
@@ -371,7 +371,7 @@ def _pools(names: Names) -> SeparatePools | None:
 
 
 def _arrivals(own: _Own, *, pooled: bool) -> Arrivals:
-    """How loads arrive; beside pools as at pools, which no closed loop is simulated over."""
+    """The arrivals of loads; with separate pools those of the pools, as no closed loop is simulated over pools."""
     if pooled and own.arrivals == "closed":
         raise InputError(Fault("a closed loop is not simulated over two pools", field="--arrivals", allowed="poisson"))
     return own.arrivals or ("poisson" if pooled else "closed")
@@ -383,7 +383,7 @@ def _check_gpu(values: Mapping[str, Any], spec: Workload | None) -> None:
 
 
 def _layouts(own: _Own, question: Question, known: Measured | None) -> Layouts:
-    """The sizes to draw: as asked, as the workload states, as was measured, or the usual ones."""
+    """The sizes to draw: as stated, as in the workload, as measured, or the defaults."""
     from sizing.answers.lines import Layouts
 
     serving, layouts = question.service.serving, [line.layout for line in known.lines if line.layout] if known else []

@@ -53,7 +53,7 @@ def command(
 
 
 def to_size(question: Question, values: Mapping[str, Any]) -> Question:
-    """The question to search for: as asked, or on the worse edges of the error bands."""
+    """The question to search for: as stated, or on the worse edges of the error bands."""
     from sizing.question.ask import cautious
 
     return cautious(question) if values["conservative"] else question

@@ -1,4 +1,4 @@
-"""`llmsize gpus`, `models`, `engines`, `workloads`: what is known, or one entry with its sources."""
+"""`llmsize gpus`, `models`, `engines`, `workloads`: the catalogue, or one entry with its sources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _show(title: str, path: Any, entry: dict[str, Any], as_json: bool) -> None:
 
 
 def _stated(spec: BaseModel) -> dict[str, Any]:
-    """What a profile states (null where it says so), without the fields that it leaves to their defaults."""
+    """The stated fields of a profile (null where stated so), without defaults."""
     return spec.model_dump(mode="json", exclude_unset=True)
 
 

@@ -48,7 +48,7 @@ def _common(
 
 
 def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """The application with some of its commands."""
+    """The application with the commands `names`."""
     app = typer.Typer(
         name="llmsize",
         help="How many GPUs an LLM service needs, how sure that is, and what it costs.",

@@ -1,4 +1,4 @@
-"""The options of commands, in groups; `takes` gives them to a command, and their values come as keywords."""
+"""The options of commands, in groups; `takes` adds them to a command, which receives their values as keywords."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MEMORY_ALONE = ("memory_fraction", "cuda_graphs_gib")
 
 
 def for_one_layout(options: Iterable[Field]) -> tuple[Field, ...]:
-    """The options as a command takes them that looks at one GPU type, one precision and one layout."""
+    """The options of a command for one GPU type, one precision and one layout."""
     return tuple(option._replace(help=ONE_LAYOUT_HELP.get(option.name, option.help)) for option in options)
 
 
@@ -117,7 +117,7 @@ QUIET_OPTIONS = (
 
 
 def with_values(arguments: Iterable[str]) -> list[str]:
-    """A command line whose --disaggregate has a value: what follows it, else the search's.
+    """A command line with a value for --disaggregate: the next word, else the search's.
 
     An option is none, nor a workload; what names neither is a workload where nothing else says what to serve.
     """
@@ -152,7 +152,7 @@ def _is_workload(word: str) -> bool:
 
 
 def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command shared options after its own parameters; it receives them as keywords."""
+    """Add shared options after a command's own parameters; the command receives them as keywords."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
@@ -179,7 +179,7 @@ def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[
 
 
 def _reading(kind: Any) -> dict[str, Any]:
-    """How the text of a number is read, and its name in help; other options take what they are given."""
+    """The parser of a number and its name in help; other types are parsed by typer."""
     if kind == WHOLE:
         return {"parser": _number(int, "whole number"), "metavar": "INTEGER"}
     if kind == NUMBER:
@@ -188,7 +188,7 @@ def _reading(kind: Any) -> dict[str, Any]:
 
 
 def _number(kind: Callable[[str], float], noun: str) -> Callable[[str], float]:
-    """What reads a number, and says in plain words that a text is none."""
+    """A parser of a number; it rejects other text in plain words."""
 
     def read(text: str) -> float:
         # Python reads 1_000 and the digits of all scripts; files and other options do not.

@@ -1,4 +1,4 @@
-"""Writing a document to stdout in the format asked for."""
+"""Documents written to stdout in the chosen format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAINER = str.maketrans({"×": "x", "–": "-", "—": "-", "‑": "-", "µ": "u
 
 
 def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> str:
-    """The output format that the options ask for. Raises InputError for an unknown one, or for two."""
+    """The output format of the options. Raises InputError for an unknown one, or for two."""
     stated = values.get("format")
     name = stated.strip().lower() if stated is not None else None
     if values.get("quiet") and (values.get("json") or name is not None):
@@ -57,24 +57,24 @@ def write(document: Document[Any], name: str) -> None:
 
 
 def write_file(path: Path, option: str, content: bytes) -> None:
-    """Write the file that an option names. Raises InputError, naming the option, where that is impossible."""
+    """Write the file of an option. Raises InputError, naming the option, where that is impossible."""
     from sizing.catalog.paths import write_bytes
 
     write_bytes(path, content, lambda reason: Fault(f"{str(path)!r} {reason}", field=option))
 
 
 def write_picture(path: Path, figures: Iterable[Figure], *, abreast: bool = False) -> None:
-    """Draw figures to the file of --plot, in the format of its ending. Raises InputError where that is impossible."""
+    """Draw figures to the file of --plot, in the format of its suffix. Raises InputError where that is impossible."""
     from sizing.formats.pictures import draw
 
     write_file(path, "--plot", draw(tuple(figures), path.suffix.lower().removeprefix("."), abreast=abreast))
 
 
 class OutputError(Exception):
-    """Standard output takes no more: the disk is full, the descriptor closed, or (`left`) the reader gone."""
+    """Standard output is not writable: the disk is full, the descriptor closed, or the reader gone (`left`)."""
 
     def __init__(self, error: OSError | None = None) -> None:
-        """Say why; None where there is no standard output at all."""
+        """`error` is the reason; None where there is no standard output at all."""
         self.left = isinstance(error, BrokenPipeError)
         place = (error.filename if error is not None else None) or "standard output"
         reason = "it is closed" if error is None else error.strerror or error
@@ -82,7 +82,7 @@ class OutputError(Exception):
 
 
 def print_text(text: str) -> None:
-    """Print text and a newline; characters that the terminal's encoding lacks give way rather than crash.
+    """Print text and a newline; characters outside the terminal's encoding are replaced.
 
     Raises OutputError where the text does not arrive.
     """
@@ -94,7 +94,7 @@ def print_text(text: str) -> None:
 
 
 def flush_output() -> None:
-    """Push out what was printed. Raises OutputError where it does not arrive."""
+    """Flush stdout. Raises OutputError where the text does not arrive."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -102,7 +102,7 @@ def flush_output() -> None:
 
 
 def complain(line: str) -> None:
-    """Print a line to stderr, nothing in it that steers a terminal; where nobody listens it is lost, which is no error."""
+    """Print a line to stderr without control characters; a closed stderr is not an error."""
     try:
         print(f"llmsize: {printable(line)}", file=sys.stderr, flush=True)
     except OSError:
@@ -110,13 +110,13 @@ def complain(line: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Write to nowhere from here on, the interpreter's own flush at the end included."""
+    """Redirect a stream to nowhere, the interpreter's own flush at exit included."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def encodable(text: str, encoding: str) -> str:
-    """Text that an encoding can write: as it is, else with plainer characters."""
+    """Text in the characters of an encoding; plainer characters replace the others."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:

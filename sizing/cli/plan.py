@@ -88,7 +88,7 @@ def command(
 
 
 def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
-    """The picture to draw and the seed of the draws, None where nothing is to be drawn. Raises InputError for a wrong one."""
+    """The picture to draw and the seed of the draws, None without them. Raises InputError for a wrong one."""
     from sizing.cli.reading import Reader
 
     read = Reader(values, [])
@@ -100,7 +100,7 @@ def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
 
 
 class PlanQuestion(NamedTuple):
-    """Everything that a plan is asked, resolved. `moves` are names of workloads with their question on another GPU type."""
+    """The resolved question of a plan. `moves` are names of workloads with their question on another GPU type."""
 
     title: str | None
     is_fleet: bool
@@ -110,7 +110,7 @@ class PlanQuestion(NamedTuple):
 
 
 def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
-    """The record of the plan; with a seed, with draws of what is uncertain."""
+    """The record of the plan; with a seed, including draws of uncertain inputs."""
     from sizing.planning.plan import plan
     from sizing.report.plan_record import record
 
@@ -154,7 +154,6 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
 
 
 def _own_rules(values: Mapping[str, Any]) -> PlanRules:
-    """The rules that options state."""
     from pydantic import ValidationError
 
     from sizing.catalog.faults import faults_of
@@ -174,14 +173,14 @@ def _own_rules(values: Mapping[str, Any]) -> PlanRules:
 
 
 def _key(name: str) -> str:
-    """How a fleet's file calls a rule."""
+    """The key of a rule in a fleet's file."""
     from sizing.specs.fleet import PlanRules
 
     return PlanRules.model_fields[name].alias or name
 
 
 def _rules(own: PlanRules, fleet: FoundFleet | None) -> PlanRules:
-    """The rules of options over those of a fleet's file. Raises InputError for what does not go together.
+    """The rules of options over those of a fleet's file. Raises InputError for contradictions.
 
     A fault names the option where it was given, else the key of the file with its line.
     """
@@ -212,7 +211,7 @@ def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
 
 
 def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:
-    """Refuse options on what follows the load where nothing says how the load goes, and on a demand where there is none."""
+    """Raise InputError for options on a varying load without a profile, and on a demand without one."""
     asked = [each.question.origin.workload for each in workloads]
     if rules.cloud is None and all(workload.planning.profile is None for workload in asked):
         check_rules(("no hours",), PLAN_OPTIONS, own.model_dump())
@@ -221,7 +220,8 @@ def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRule
 
 
 def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], rules: PlanRules) -> Question:
-    """A workload's question, at a provider's prices where one is named: of several GPU types over those that it offers.
+    """A workload's question at a provider's prices where one is named; several GPU types are reduced to those it
+    offers.
 
     Raises InputError where it offers none of them.
     """
@@ -245,7 +245,7 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
 
 
 def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> list[FleetWorkload]:
-    """The questions of a fleet's workloads. Raises InputError with the faults of all, at their lines."""
+    """The questions of a fleet's workloads. Raises InputError with all faults, at their lines."""
     from sizing.planning.provision import FleetWorkload
     from sizing.question.values import Part, check
 

@@ -1,4 +1,4 @@
-"""A progress bar on stderr for runs that take a while; nothing at all where stderr is no terminal."""
+"""A progress bar on stderr for long runs; nothing where stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -14,25 +14,23 @@ PATIENCE_S = 1.0  # a shorter run needs no bar, and loading one takes a tenth of
 
 
 class Bar:
-    """Called with how much is done; shows itself after a second, and clears itself at the end."""
+    """A progress callback; the bar appears after a second, and is cleared at the end."""
 
     def __init__(self, text: str, total: int | None = None) -> None:
-        """Prepare a bar; nothing is shown or loaded yet. What calls it may know the total first."""
+        """Prepare a bar without showing or loading anything. The caller may state the total later."""
         self.text, self.total = text, total
         self.began = time.monotonic()
         self.shown: tuple[Progress, TaskID] | None = None
 
     def __enter__(self) -> Bar:
-        """Use the bar while something runs."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Clear the bar."""
         if self.shown is not None:
             self.shown[0].stop()
 
     def __call__(self, done: int, total: int | None = None) -> None:
-        """Note that so much is done."""
+        """Record that `done` of `total` is done."""
         self.total = total or self.total
         if self.shown is not None:
             self.shown[0].update(self.shown[1], completed=done)

@@ -1,4 +1,4 @@
-"""Reading option values with their ranges: what is wrong is noted, so that all mistakes of a command come out at once."""
+"""Option values with their ranges; faults are collected, so that all mistakes of a command are reported together."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class Reader(NamedTuple):
     faults: list[Fault]
 
     def fault(self, message: str, field: str, allowed: str | None = None, near: str | None = None) -> None:
-        """Note a mistake."""
+        """Record a fault."""
         self.faults.append(Fault(message, field=field, allowed=allowed, nearest=near))
 
     def check(self) -> None:
-        """Raise InputError where mistakes were noted."""
+        """Raise InputError with the recorded faults, if any."""
         if self.faults:
             raise InputError(self.faults)
 
     def spread(self, option: str, std: float | None, mean: float) -> None:
-        """Note a standard deviation that is far above its mean."""
+        """Record a fault for a standard deviation far above its mean."""
         if std is not None and std > MOST_SPREAD * mean:
             allowed = f"at most {MOST_SPREAD:g} times the mean, {MOST_SPREAD * mean:g}"
             self.fault(f"{std:g} is too wide for lengths of {mean:g} tokens on average", option, allowed)
 
     def number(self, name: str, option: str, *, least: float | None = None, most: float | None = None) -> float | None:
-        """A finite number within a range, above 0 where it has no least; None where absent or wrong."""
+        """A finite number within a range, above 0 without `least`; None where absent or wrong."""
         value = self.values[name]
         if value is None:
             return None
@@ -66,7 +66,7 @@ class Reader(NamedTuple):
         return default if found is None else found
 
     def chosen(self, text: str, known: Sequence[str], option: str, noun: str) -> str | None:
-        """A word of those known, in any case; None where it is another."""
+        """One of the `known` words, in any case; None where it is another."""
         word = text.strip().lower()
         if word in known:
             return word
@@ -74,14 +74,14 @@ class Reader(NamedTuple):
         return None
 
     def policies(self, known: Sequence[str], default: str) -> tuple[str, ...]:
-        """The batching policies given with commas, each once."""
+        """The batching policies of a comma-separated list, each once."""
         text = self.values["policy"]
         names = [part.strip() for part in (default if text is None else text).split(",")]
         found = (self.chosen(name, known, "--policy", "batching policy") for name in names)
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
     def parsed(self, name: str, option: str, parse: Callable[[str], float]) -> float | None:
-        """What `parse` makes of a text; None where absent, or where it raises ValueError."""
+        """The result of `parse`; None where the text is absent, or where `parse` raises ValueError."""
         text = self.values[name]
         if text is None:
             return None
@@ -92,7 +92,7 @@ class Reader(NamedTuple):
             return None
 
     def target(self, name: str, option: str, suffixes: Sequence[str] = ()) -> Path | None:
-        """The path of a file to write: in a folder that is there, with one of the suffixes; None where wrong."""
+        """The path of a file to write, in an existing folder and with one of the suffixes; None where wrong."""
         text = self.values[name]
         if text is None:
             return None
@@ -124,7 +124,7 @@ class Reader(NamedTuple):
         return path
 
     def distinct(self, written: Mapping[str, Path | None], read: Mapping[str, Path | None] | None = None) -> None:
-        """Note files to write, by option, that are one file with another of them or with one that is read."""
+        """Record files to write, by option, that are the same as another of them or as a file that is read."""
         seen = {name: path for name, path in (read or {}).items() if path is not None}
         for option, path in written.items():
             if path is None:
@@ -136,7 +136,7 @@ class Reader(NamedTuple):
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Tell whether two paths are one file: by the place that they lead to, or, of files that are there, by any link."""
+    """Whether two paths are one file: by their resolved path or, for existing files, by any link."""
     if resolved(one) == resolved(other):
         return True
     return exists(one) and exists(other) and one.samefile(other)

@@ -1,4 +1,4 @@
-"""`llmsize report`: the answer with all that explains it as one HTML file."""
+"""`llmsize report`: the answer and its explanation as one HTML file."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def command(
 
 
 def _target(output: str | None) -> Path | None:
-    """Return the file to write, None for standard output. Raises InputError where it can't be."""
+    """The file to write, None for standard output. Raises InputError where it can't be."""
     from sizing.cli.reading import Reader
     from sizing.specs.errors import Fault, InputError
 
@@ -81,7 +81,7 @@ def _target(output: str | None) -> Path | None:
 
 
 def _command(workload: str | None, output: str, values: Mapping[str, Any]) -> str:
-    """Return the command line that was given, quoted for a shell."""
+    """The command line as written, quoted for a shell."""
     from sizing.cli.rules import is_given
 
     words = ["llmsize", "report", *([workload] if workload is not None else [])]
@@ -95,7 +95,7 @@ def _command(workload: str | None, output: str, values: Mapping[str, Any]) -> st
 
 
 def page_of(question: Question, command: str, *, simulated: bool) -> Report:
-    """Answer a question, and all that explains the answer, sized and simulated alike."""
+    """Answer a question with its explanation, sized and simulated alike."""
     from sizing.answers.estimate import estimate
     from sizing.question.question import load_data
     from sizing.report import estimate as report
@@ -128,7 +128,7 @@ def _sensitivity(question: Question, outcome: Outcome, data: Data, simulated: bo
 
 
 def _comparison(question: Question, data: Data, simulated: bool) -> Compare | None:
-    """Each GPU type and precision at its best; None where there is one alone, or no demand to serve."""
+    """Each GPU type and precision at its best; None where there is only one, or no demand."""
     from sizing.answers.compare import candidates_of, compare
     from sizing.cli.progress import Bar
     from sizing.cli.workers import cores, ordered

@@ -59,7 +59,7 @@ def command(
 
 
 def _asked(given: dict[str, Any]) -> tuple[Sizes, Path | None]:
-    """The sizes to look at and the picture to draw. Raises InputError with all that is wrong of them."""
+    """The sizes to show and the picture to draw. Raises InputError with all faults."""
     from sizing.cli.reading import Reader
     from sizing.report.roofline import Sizes
 
@@ -79,7 +79,6 @@ def _asked(given: dict[str, Any]) -> tuple[Sizes, Path | None]:
 
 
 def _sizes(read: Reader, name: str) -> tuple[int, ...] | None:
-    """The sizes that an option lists; None where it is absent or wrong."""
     from sizing.cli.reading import MOST
     from sizing.question.values import ALLOWED, whole_numbers
 

@@ -1,4 +1,4 @@
-"""Options without effect, and options that contradict each other: one table, in which each fault is written once."""
+"""Options without effect, and contradictory options: one table that has each fault once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ OF_PREDICTIONS = ("concurrency", "arrivals", "seed", "jobs", "no_verify")
 
 
 class Rule(NamedTuple):
-    """Options that are not to be given in a situation, why not, and what to give instead; a fault for each, or one for all."""
+    """Options that are excluded in a situation, the reason, and the alternative; a fault for each option, or one for
+    all.
+    """
 
     when: str
     options: tuple[str, ...]
@@ -30,7 +32,7 @@ class Rule(NamedTuple):
 
 
 def _but(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The options over a workload but for some."""
+    """The options of a workload except `names`."""
     return tuple(field.name for field in WORKLOAD_OPTIONS if field.name not in names)
 
 
@@ -86,12 +88,12 @@ RULES = (
 
 
 def is_given(value: Any) -> bool:
-    """Whether an option was given; a zero was."""
+    """Whether an option was given; zero counts as given."""
     return value is not None and value is not False
 
 
 def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> list[Fault]:
-    """The faults of options that are given though a situation leaves them nothing to say, in the order of the table."""
+    """The faults of options without effect in the situations, in the order of the table."""
     flags, holding = {field.name: field.flags[0] for field in fields}, set(situations)
     faults = []
     for rule in RULES:
@@ -106,7 +108,7 @@ def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[s
 
 
 def check_rules(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> None:
-    """Raise InputError with the faults of all options that are given against a rule."""
+    """Raise InputError with the faults of all options that break a rule."""
     faults = broken(situations, fields, values)
     if faults:
         raise InputError(faults)

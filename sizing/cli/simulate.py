@@ -1,4 +1,4 @@
-"""`llmsize simulate`: a load through the engine's scheduler, in real time; `--ticks` is in cli/ticks."""
+"""`llmsize simulate`: a load through the engine's scheduler in real time; `--ticks` is in cli/ticks."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> Non
 
 
 def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -> Scenario:
-    """Read the options and resolve what they name.
+    """The scenario of the options.
 
     Raises InputError with all faults that can be known, those of `parts` too.
     """
@@ -224,7 +224,7 @@ def _driving(values: Mapping[str, Any]) -> Driving:
 
 
 def _form_faults(values: Mapping[str, Any]) -> list[Fault]:
-    """Options that belong to ticks, contradict each other, or are written as ticks take them."""
+    """The faults of options for ticks, of contradictory options, and of values in ticks."""
     at_once = values["arrivals"] is not None and _is_at_once(values["arrivals"])
     spread = any(values[name] is not None for name in ("isl_std", "osl_std", "length_shape"))
     holding = {
@@ -263,12 +263,11 @@ def _arriving(read: Reader) -> Arriving:
 
 
 def _is_at_once(text: str) -> bool:
-    """Whether arrivals are to come all at the start."""
+    """Whether all arrivals are at the start."""
     return text.strip().lower() == "at-once"
 
 
 def _is_number(text: str) -> bool:
-    """Whether a text is a number without a unit."""
     try:
         float(text)
     except ValueError:
@@ -284,7 +283,7 @@ def _seconds(text: str) -> float:
 
 
 def _rows(values: Mapping[str, Any], driving: Part[Driving]) -> NDArray[Any] | None:
-    """The rows of a trace; all are read where it is not known how many are to be sent."""
+    """The rows of a trace; all rows where the number to send is unknown."""
     from sizing.catalog.paths import expanded
     from sizing.catalog.traces import load_trace
 
@@ -296,7 +295,7 @@ def _rows(values: Mapping[str, Any], driving: Part[Driving]) -> NDArray[Any] | N
 
 
 def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any] | None:
-    """The rows of a trace as a task serves them: with one result each in place of the outputs where that pools."""
+    """The rows of a trace as a task serves them: a pooling task has one result in place of the outputs."""
     import numpy as np
 
     from sizing.specs.workload import RESULTS
@@ -307,7 +306,7 @@ def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any
 
 
 def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any] | None, data: Data) -> Question:
-    """The question; of a trace the longest sequence is what is to be held, where nothing else is stated."""
+    """The question; the longest sequence of a trace must fit where nothing else is stated."""
     from sizing.question.ask import with_cache_of
     from sizing.question.question import resolve, service_of
     from sizing.question.served import as_served, check_asked, check_served, extras_of
@@ -331,7 +330,7 @@ def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any
 
 
 def _check_turns(asked: Workload, driving: Driving, *, traced: bool) -> None:
-    """Raise InputError for turns whose prompts have lengths from elsewhere too."""
+    """Raise InputError for turns with prompt lengths from another source."""
     prefix = asked.optimisations.prefix
     if prefix is None or prefix.turns is None:
         return
@@ -347,7 +346,7 @@ def _check_turns(asked: Workload, driving: Driving, *, traced: bool) -> None:
 
 
 def _check_pools(values: Mapping[str, Any], driving: Driving) -> None:
-    """Raise InputError for what contradicts the simulation of two pools."""
+    """Raise InputError for options that contradict the simulation of two pools."""
     from sizing.answers.scenario import OWN
 
     own = () if driving.policies == (OWN,) else ("policies of pools",)
@@ -355,7 +354,7 @@ def _check_pools(values: Mapping[str, Any], driving: Driving) -> None:
 
 
 def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools: SeparatePools | None) -> None:
-    """Raise InputError with a fault for each option without an effect, and for lengths that are spread too far."""
+    """Raise InputError with a fault for each option without effect, and for lengths that are spread too far."""
     from sizing.cli.reading import Reader
 
     read = Reader(values, [])
@@ -377,7 +376,7 @@ def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools
 
 
 def _idle_situations(asked: Workload, driving: Driving, pools: SeparatePools | None, *, traced: bool) -> Iterator[str]:
-    """Yield what of a load leaves options nothing to act on."""
+    """Yield the situations of a load that leave options without effect."""
     from sizing.question.demand import OF_YEAR
 
     if "dynamic" not in driving.policies:

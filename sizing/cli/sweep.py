@@ -64,7 +64,7 @@ def command(
 
 
 def _written(asked: Sweeping) -> int:
-    """Write all rows, those of CSV and JSON lines as they come; return how many are feasible."""
+    """Write all rows, those of CSV and JSON lines as they come; the result is the number of feasible rows."""
     from sizing.cli.output import print_text, write
     from sizing.formats.tables import csv_lines, json_line
     from sizing.report.sweep import SCHEMA, cells, columns, document, flat
@@ -90,7 +90,7 @@ def _written(asked: Sweeping) -> int:
 
 
 class Sweeping(NamedTuple):
-    """What to sweep over, and how to write it."""
+    """The combinations of a sweep, and the output format."""
 
     workload: Found[Workload] | None
     values: Mapping[str, Any]
@@ -101,13 +101,13 @@ class Sweeping(NamedTuple):
 
     @property
     def slow(self) -> bool:
-        """Whether a row takes as long as many others: it is simulated, or of separate pools."""
+        """Whether a row is slow: simulated, or with separate pools."""
         stated = self.workload is not None and self.workload.spec.optimisations.disaggregate is not None
         return self.verified or stated or self.values["disaggregate"] is not None
 
 
 class Resolver:
-    """Resolves combinations; what they name is looked up once."""
+    """A resolver of combinations; it looks up each name once."""
 
     def __init__(self, workload: Found[Workload] | None, options: tuple[Field, ...]) -> None:
         """Read the data that all combinations share."""
@@ -119,7 +119,7 @@ class Resolver:
         self.data = load_data()
 
     def question(self, values: Mapping[str, Any]) -> Question:
-        """Return the question of some values. Raises InputError where they are wrong."""
+        """The question of `values`. Raises InputError where they are wrong."""
         from sizing.question.ask import question_of
 
         return question_of(
@@ -127,21 +127,21 @@ class Resolver:
         )
 
     def faults(self, values: Mapping[str, Any]) -> tuple[Fault, ...]:
-        """Return what is wrong with some values, nothing where all is right."""
+        """The faults of `values`."""
         asked = Part(lambda: to_size(self.question(values), values))
         return asked.faults
 
 
 @dataclass
 class Combinations:
-    """What a process does with the numbers of some combinations; what it has looked up and tabulated stays with it."""
+    """The work of one process on combinations by number; look-ups and tables stay with it."""
 
     asking: Sweeping
     resolver: Resolver | None = None
     searches: Searches | None = None
 
     def __call__(self, numbers: range) -> list[SweepRow]:
-        """Return the rows of some combinations."""
+        """The rows of the combinations `numbers`."""
         from sizing.answers.sweep import Searches, combination
 
         if self.resolver is None or self.searches is None:
@@ -161,7 +161,7 @@ class Combinations:
 
 
 def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
-    """Resolve what is asked. Raises InputError for what is wrong with the options, not for what is wrong with a combination."""
+    """Resolve the sweep. Raises InputError for faults of the options, not for those of a combination."""
     from sizing.catalog import workloads
     from sizing.cli import axes as reading
     from sizing.cli.output import FORMATS, chosen_format
@@ -179,7 +179,7 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
 
 
 def _resolver(workload: Found[Workload] | None, axes: Sequence[Axis]) -> Resolver:
-    """Return what resolves combinations; its faults call what is varied by that."""
+    """A resolver; its faults name varied inputs by axis."""
     from sizing.cli import axes as reading
 
     varied = {axis.name for axis in axes}
@@ -188,7 +188,7 @@ def _resolver(workload: Found[Workload] | None, axes: Sequence[Axis]) -> Resolve
 
 
 def _always_wrong(resolver: Resolver, axes: Sequence[Axis], values: Mapping[str, Any]) -> list[Fault]:
-    """Return what is wrong whatever is varied: with the first combination, and without any just the same.
+    """The faults of all combinations: those of the first, and without varied values.
 
     Without lengths and a model nothing else could be looked at, so harmless ones stand in where these are varied.
     """
@@ -201,7 +201,7 @@ def _always_wrong(resolver: Resolver, axes: Sequence[Axis], values: Mapping[str,
 
 
 def _rows(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
-    """Yield the rows in the order of the combinations, some at a time."""
+    """Yield the rows in the order of the combinations, in batches."""
     from sizing.answers.sweep import size
     from sizing.cli.progress import Bar
     from sizing.cli.workers import collect, ordered
@@ -223,7 +223,6 @@ def _rows(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
 
 
 def _record(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
-    """Return the record of all rows."""
     from sizing.report import sweep as report
 
     questions = list(_each_varied(asking))
@@ -232,7 +231,7 @@ def _record(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
 
 
 def _each_varied(asking: Sweeping) -> Iterator[Question]:
-    """Yield the first combination and, of each input, every other value in it (of numbers the last): what changes, changes here."""
+    """Yield the first combination and, for each input, every other value in it (for numbers the last)."""
     resolver = _resolver(asking.workload, asking.axes)
     first = {axis.name: axis.values[0] for axis in asking.axes}
     changed = [

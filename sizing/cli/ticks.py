@@ -1,4 +1,4 @@
-"""`llmsize simulate --ticks`: from options to runs of the teaching simulator, which knows neither model nor GPU."""
+"""`llmsize simulate --ticks`: from options to runs of the teaching simulator, which has neither model nor GPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TAKEN = (
 
 
 class Asked(NamedTuple):
-    """What to run in ticks: the policies, the engine, and one load to a limit."""
+    """The runs in ticks: the policies, the engine, and one load up to a limit."""
 
     policies: tuple[str, ...]
     slots: int
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
     batch_window: float
 
     def inputs(self) -> dict[str, Any]:
-        """Return what a result repeats of it; batching rules only where a policy has them."""
+        """The inputs that a result repeats; batching rules only where a policy uses them."""
         found = {"clock": "ticks", **self._asdict(), "policies": list(self.policies)}
         if "dynamic" not in self.policies:
             del found["batch_size"], found["batch_window"]
@@ -100,7 +100,7 @@ def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str,
 
 
 def _ticks(meant: str) -> Callable[[str], float]:
-    """Return what reads ticks above zero from an option that takes a duration in real time."""
+    """A parser of ticks above zero for an option that takes a duration in real time."""
 
     def parse(text: str) -> float:
         try:
@@ -115,7 +115,7 @@ def _ticks(meant: str) -> Callable[[str], float]:
 
 
 def _itl(text: str) -> float:
-    """Read the ticks of a decode step, at least one: no step of the course's clock is shorter."""
+    """Parse the ticks of a decode step, at least one: the course's clock has no shorter step."""
     ticks = _ticks("ticks of a decode step, as 1 (it is a latency limit, as 30ms, without --ticks)")(text)
     if ticks < SHORTEST_STEP:
         raise ValueError(f"{text!r} would change nothing: no step is shorter than a tick (at least {SHORTEST_STEP:g})")
@@ -134,7 +134,7 @@ def _check_load(found: Asked, read: Reader) -> None:
 
 
 def _check_values(found: Asked, read: Reader) -> None:
-    """Note outputs that are spread too far, a prefill that takes no time, and a rate that brings too many."""
+    """Record faults for outputs spread too far, a prefill without time, and a rate with too many arrivals."""
     together = found.prefill * found.slots
     if together < SHORTEST_STEP:
         read.fault(
@@ -152,7 +152,7 @@ def _check_values(found: Asked, read: Reader) -> None:
 
 
 def _check_work(found: Asked, read: Reader) -> None:
-    """Note a run that would take too long to walk through, or to draw."""
+    """Record a fault for a run that would take too long to walk through, or to draw."""
     most, what = (MOST_CELLS, "walk through") if read.values["plot"] is None else (MOST_DRAWN_CELLS, "draw")
     steps = [_steps(found, policy) for policy in found.policies]
     if sum(steps) * (found.slots + STEP_SLOTS) > most:
@@ -166,7 +166,7 @@ def _check_work(found: Asked, read: Reader) -> None:
 
 
 def _steps(found: Asked, policy: str) -> float:
-    """Return about how many steps a run takes at most; none is shorter than a tick."""
+    """An upper estimate of the steps of a run; none is shorter than a tick."""
     limit = math.inf if found.limit is None else found.limit
     if found.requests is None:
         return limit

@@ -64,7 +64,7 @@ def command(
 
 
 def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> ValidationFiles:
-    """The files to write. Raises InputError before any work where they can't be, or are files that are read."""
+    """The files to write. Raises InputError before any work where one can't be written, or is also read."""
     from sizing.catalog.paths import expanded
     from sizing.cli.reading import Reader
 
@@ -77,7 +77,7 @@ def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> Val
 
 
 def _rows(files: Sequence[str]) -> tuple[MeasuredRow, ...]:
-    """The rows of all files. Raises InputError with the faults of all."""
+    """The rows of all files. Raises InputError with all faults."""
     from functools import partial
 
     from sizing.catalog.measured import load_measured

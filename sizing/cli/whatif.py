@@ -1,4 +1,4 @@
-"""`llmsize whatif`: what each optimisation would change, alone and together."""
+"""`llmsize whatif`: the effect of each optimisation, alone and together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work spread over processes, its results in the order of the tasks; whatever ends the command ends the processes too."""
+"""Work in processes, with results in the order of the tasks; the end of the command ends the processes too."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _work: list[Callable[[Any], Any]] = []  # of a process that works: what it does,
 
 
 def cores() -> int:
-    """How many processes may work at once: the cores that this one may use."""
+    """The number of processes that may work at once: the cores available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def ordered(work: Callable[[Task], Result], tasks: Iterable[Task], jobs: int) -> Iterator[Result]:
-    """Yield what `work` makes of each task, in order, in up to `jobs` processes (1: in this one).
+    """Yield `work(task)` of each task, in order, computed in up to `jobs` processes (1: in this process).
 
-    `work` is pickled once a process, which keeps what it holds from task to task. Few tasks are taken ahead of those
-    yielded. Where the caller stops early, or is interrupted, the processes are ended at once.
+    `work` is pickled once for each process, which keeps its state from task to task. Few tasks are started ahead of
+    those yielded. Where the caller stops early, or is interrupted, the processes are ended at once.
     """
     if jobs <= 1:
         yield from map(work, tasks)
@@ -59,7 +59,7 @@ def _in_turn(pool: ProcessPoolExecutor, tasks: Iterator[Any], ahead: int) -> Ite
 
 
 def _prepare(work: Callable[[Any], Any]) -> None:
-    """Make a process ready: Ctrl-C reaches all of them and only the first answers it; none outlives that one."""
+    """Prepare a process: it ignores Ctrl-C, which the first process handles, and does not outlive that process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     collect()
@@ -68,7 +68,7 @@ def _prepare(work: Callable[[Any], Any]) -> None:
 
 
 def collect() -> None:
-    """Collect garbage again, which short commands leave off; what is loaded by now stays."""
+    """Enable garbage collection, which short commands disable; loaded objects stay."""
     gc.freeze()
     gc.enable()
 

@@ -29,27 +29,27 @@ class Scale(NamedTuple):
     logarithmic: bool = True
 
     def share(self, value: float) -> float:
-        """Where a value is: 0 at the low end, 1 at the high end."""
+        """The position of `value`: 0 at the low end, 1 at the high end."""
         if self.logarithmic:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
     def value(self, share: float) -> float:
-        """The value at a share of the axis."""
+        """The value at the position `share`."""
         if self.logarithmic:
             return float(self.low * (self.high / self.low) ** share)
         return self.low + (self.high - self.low) * share
 
 
 def log_ticks(low: float, high: float, most: float = MOST_LOG_TICKS) -> list[float]:
-    """Numbers 1, 2 and 5 times powers of ten between two values; powers alone where those are more than `most`."""
+    """The numbers 1, 2 and 5 times powers of ten between `low` and `high`; powers alone where those exceed `most`."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     inside = [value for power in powers for step in ROUND if low <= (value := step * 10.0**power) <= high]
     return inside if len(inside) <= most else [10.0**power for power in powers if low <= 10.0**power <= high]
 
 
 def linear_ticks(high: float) -> list[float]:
-    """0 and the multiples, up to a value, of the smallest 1, 2 or 5 times a power of ten that makes few of them."""
+    """0 and the multiples, up to `high`, of the smallest 1, 2 or 5 times a power of ten that gives few ticks."""
     least = high / (MOST_TICKS - 1)
     power = 10.0 ** math.floor(math.log10(least))
     step = next(factor * power for factor in (*ROUND, 10) if factor * power >= least)
@@ -92,14 +92,14 @@ def plotted(figure: Figure) -> Iterator[str]:
 
 
 def legend(figure: Figure) -> str:
-    """Write what the letters of `plotted` are."""
+    """Explain the letters of `plotted`."""
     told = list(dict.fromkeys(f"{letter} {series.name}" for letter, series in _lettered(figure)))
     told += [f"{CHOSEN} chosen"] * any(mark.chosen for mark in _marks(figure))
     return "; ".join(told + [f"{LIMIT} limit"] * (figure.limit is not None))
 
 
 def _lettered(figure: Figure) -> list[tuple[str, Series]]:
-    """The series by letter, those of one name by the same, then the guides."""
+    """The series with their letters (equal names share one), then the guides."""
     letters = dict(zip(dict.fromkeys(series.name for series in figure.series), LETTERS, strict=False))
     named = [(letters[series.name], series) for series in figure.series if series.name in letters]
     return named + [(GUIDE, guide) for guide in figure.guides]
@@ -115,7 +115,6 @@ def _column(value: float, x: Scale) -> int:
 
 
 def _axis(x: Scale) -> Iterator[str]:
-    """Yield the axis with ticks at round numbers, as many as have room for theirs."""
     ticks = [EMPTY] * COLUMNS
     labels = ""
     for value in log_ticks(x.low, x.high, math.inf):
@@ -132,7 +131,7 @@ def _axis(x: Scale) -> Iterator[str]:
 
 
 class Chart(NamedTuple):
-    """A figure and its ticks in the units of a view box, of which a template draws series and limit."""
+    """A figure with ticks in the units of a view box; a template draws its series and limit."""
 
     id: str
     figure: Figure
@@ -147,7 +146,7 @@ class Chart(NamedTuple):
 
 
 def chart(figure: Figure, ident: str) -> Chart | None:
-    """The geometry of a figure; None where nothing is to be drawn."""
+    """The geometry of a figure; None for a figure without points."""
     marks, limit = _marks(figure), figure.limit
     if not marks:
         return None

@@ -1,4 +1,4 @@
-"""Sections as one HTML file that needs nothing else; every figure in a table names its place in the JSON that the page carries.
+"""Sections as one self-contained HTML file; every figure in a table names its place in the JSON that the page carries.
 
 A figure's text is written from the value at its JSON pointer (RFC 6901), so page and JSON cannot differ.
 """
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A heading, and whether figures stand below it."""
+    """A heading; figures stand below it if `is_number`."""
 
     name: str
     is_number: bool = True
@@ -46,13 +46,13 @@ class PageTable(NamedTuple):
 
 
 class Drawings(NamedTuple):
-    """Figures, in pairs where the page is wide, each with the table of its points."""
+    """Figures, in pairs on a wide page, each with the table of its points."""
 
     drawings: tuple[tuple[Figure, PageTable], ...]
 
 
 class Share(NamedTuple):
-    """A part of a bar: its name and size, its place in the SVG."""
+    """A part of a bar: its name, its size, its place in the SVG."""
 
     name: str
     text: str
@@ -71,7 +71,7 @@ class Shares(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """A list that cells lead to: texts, each with the id of its item."""
+    """A numbered list that cells link to: texts, each with the id of its item."""
 
     title: str
     items: tuple[tuple[str, str], ...]
@@ -108,7 +108,7 @@ def render(title: str, chapters: Sequence[Chapter], record: Any) -> str:
 
 
 def value_at(record: Any, pointer: str) -> Any:
-    """The value that a JSON pointer leads to in a record of named tuples, tuples and mappings."""
+    """The value at a JSON pointer in a record of named tuples, tuples and mappings."""
     node = record
     for step in pointer.removeprefix("/").split("/"):
         if hasattr(node, "_fields"):
@@ -121,13 +121,13 @@ def value_at(record: Any, pointer: str) -> Any:
 
 
 def figure(record: Any, pointer: str, write: Callable[[Any], str]) -> Cell:
-    """The cell of the figure at a pointer of the record."""
+    """The cell of the figure at `pointer` in the record."""
     value = value_at(record, pointer)
     return Cell(ABSENT if value is None else write(value), pointer)
 
 
 def page_table(table: Table, *, most: int | None = None, noun: str = "rows", folded: bool = False) -> PageTable:
-    """A table of records that stand at `table.at`, of more than `most` the first; a quantity's key is a pointer below a record."""
+    """A table of the records at `table.at`, the first `most` of them; a quantity's key is a pointer below a record."""
 
     def cell(index: int, record: Any, quantity: Quantity) -> Cell:
         value = value_at(record, quantity.key) if quantity.of is None else quantity.of(record)
@@ -146,7 +146,7 @@ def page_table(table: Table, *, most: int | None = None, noun: str = "rows", fol
 
 
 def shares(title: str, sizes: Sequence[tuple[str, float]], whole: float, write: Callable[[float], str]) -> Shares:
-    """The bar of parts by name; it is as long as the `whole`, or as all parts where they are more."""
+    """The bar of parts by name. Its length is `whole`, or the sum of all parts where that is more."""
     longest = max(whole, sum(size for _, size in sizes))
     parts, x = [], 0.0
     for name, size in sizes:

@@ -1,4 +1,4 @@
-"""Figures of the view model as svg, png or pdf. Matplotlib is loaded when something is drawn.
+"""Figures of the view model as svg, png or pdf. Matplotlib is loaded on the first picture.
 
 Series differ without their colours too: by marker or dashes, states of bars by lightness and hatching.
 """
@@ -47,7 +47,7 @@ NO_MATPLOTLIB = Fault(
 
 
 class Style(NamedTuple):
-    """How a series is told from others: by colour, by marker and the line through it, by dashes without markers."""
+    """The style of a series: colour, marker and the line through it, dashes without markers."""
 
     colour: str
     marker: str
@@ -61,7 +61,7 @@ class Style(NamedTuple):
 
 
 def style(number: int, *, hollow: bool = False, black: bool = False) -> Style:
-    """The style of the series of a number, from 0."""
+    """The style of the series with this number, from 0."""
     lines, colour = BROKEN if hollow else SOLID, BLACK if black else COLOURS[number % len(COLOURS)]
     line = lines[number // len(COLOURS) % len(lines)]
     face = "white" if hollow else colour
@@ -104,7 +104,7 @@ def _empty(width_inches: float, height_inches: float) -> matplotlib.figure.Figur
 
 
 def rendered(drawn: matplotlib.figure.Figure, form: str) -> bytes:
-    """The bytes of a picture; equal pictures give equal bytes, so they carry no date."""
+    """The bytes of a picture without a date, so that equal pictures have equal bytes."""
     from matplotlib import rc_context
 
     metadata: dict[str, None] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
@@ -135,7 +135,7 @@ def _panel(axis: Axes, figure: Figure, *, legend: bool) -> None:
 
 
 def _content(axis: Axes, figure: Figure) -> list[tuple[Series, Style]]:
-    """Draw all of a figure over scaled axes, and say in which style each series is."""
+    """Draw a figure over scaled axes, and yield the style of each series."""
     numbered = [
         (number if series.style is None else series.style, series) for number, series in enumerate(figure.series)
     ]
@@ -187,7 +187,7 @@ def _coordinates(marks: Sequence[Mark]) -> tuple[list[float], list[float]]:
 
 
 def _bars(axis: Axes, bars: Sequence[Bars]) -> None:
-    """Rows of bars, the first at the top."""
+    """Draw rows of bars, the first at the top."""
     for state, (colour, hatch) in zip(bars, STATES, strict=False):
         for row, spans in enumerate(state.rows):
             drawn = axis.broken_barh(spans, (row + 0.6, 0.8), facecolor=colour, label="_" if row else state.name)
@@ -225,7 +225,7 @@ def _number(axis: Axis, low: float, high: float, *, pixels: float) -> None:
 
 
 def words(text: str) -> str:
-    """Text as a picture takes it: nothing that has no shape, and no dollar that would begin a formula."""
+    """Text for a picture: characters without a glyph are dropped, and a dollar does not begin a formula."""
     return printable(text).replace("$", r"\$")
 
 

@@ -14,23 +14,23 @@ from sizing.specs.units import on_one_line, printable
 
 
 def as_json(document: Document[Any]) -> str:
-    """Return the record as indented JSON, in ASCII so that it is the same under every encoding."""
+    """The record as indented JSON, in ASCII so that it is the same under every encoding."""
     return json.dumps(plain(document.record), indent=2, ensure_ascii=True, allow_nan=False)
 
 
 def json_line(record: Any) -> str:
-    """Return a record as JSON on one line."""
+    """A record as JSON on one line."""
     return json.dumps(plain(record), ensure_ascii=True, allow_nan=False)
 
 
 def as_csv(document: Document[Any]) -> str:
-    """Return the document's rows as CSV without a trailing newline, empty where a value does not apply."""
+    """The document's rows as CSV without a trailing newline, empty where a value does not apply."""
     table = _rows(document)
     return csv_lines((table.columns, *table.rows))
 
 
 def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as lines of CSV, without a trailing newline."""
+    """Rows as lines of CSV, without a trailing newline."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([_csv_cell(value) for value in row] for row in rows)
     return out.getvalue().removesuffix("\n")
@@ -43,7 +43,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def as_markdown(document: Document[Any]) -> str:
-    """Return the document's rows as a Markdown table, numbers at four digits; columns without any value are left out."""
+    """The document's rows as a Markdown table with four significant digits; columns without any value are left out."""
     table = _rows(document)
     kept = [i for i in range(len(table.columns)) if any(row[i] not in (None, "") for row in table.rows)]
     head = [table.columns[i] for i in kept]

@@ -37,12 +37,12 @@ class Block(NamedTuple):
 
 
 def render(document: Document[Any], width: int = USUAL) -> str:
-    """Return a document as plain text for people, folded at `width` columns."""
+    """A document as plain text for people, folded at `width` columns."""
     return _plain_text(rows(_blocks(document), width))
 
 
 def render_for(document: Document[Any], out: TextIO) -> str:
-    """Return a document as text for a stream: as wide as its terminal, styled there unless NO_COLOR is set."""
+    """A document as text for a stream: as wide as its terminal, styled there unless NO_COLOR is set."""
     if not out.isatty():
         return render(document)
     width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((USUAL, 24)).columns))
@@ -56,7 +56,7 @@ def _plain_text(found: Iterable[Row]) -> str:
 
 
 def _styled(found: Iterable[Row], out: TextIO) -> str:
-    """Let rich write the styles that this terminal knows; the text is folded already."""
+    """Write the styles that this terminal supports. The text is already folded."""
     from rich.console import Console
     from rich.text import Text
 
@@ -86,7 +86,7 @@ def blocks_of(section: Section) -> Iterator[Block]:
 
 
 def _columns(table: Table) -> Block:
-    """Return the columns that say anything of these records."""
+    """The columns that hold information about these records."""
     written = [(column, [column.text(record) for record in table.records]) for column in table.columns]
     kept = [(column, cells) for column, cells in written if _is_shown(column, cells)]
     return Block(
@@ -127,7 +127,7 @@ def rows(blocks: Iterable[Block], width: int) -> Iterator[Row]:
 
 
 def _shown(block: Block) -> Block:
-    """Return a block whose words hold nothing that steers a terminal: names come from files and options."""
+    """The block without control characters, as names come from files and options."""
     lines = tuple(line._replace(text=on_one_line(line.text), label=on_one_line(line.label)) for line in block.lines)
     rows_ = tuple(tuple(map(on_one_line, row)) for row in block.rows)
     return block._replace(lines=lines, columns=tuple(map(on_one_line, block.columns)), rows=rows_)
@@ -141,7 +141,6 @@ def _plain(line: Line, width: int) -> Iterator[Row]:
 
 
 def _labelled(line: Line, width: int) -> Iterator[Row]:
-    """A label in a fixed column, and text that folds beside it."""
     label = line.label
     for text in wrap(line.text, width - LABEL_WIDTH, break_on_hyphens=False) or [""]:
         yield (f"{label:<{LABEL_WIDTH}}", "bold"), (text, line.style)
@@ -159,7 +158,7 @@ def _grid(block: Block, width: int) -> Iterator[Row]:
 
 
 def _without_spare(block: Block, width: int) -> Block:
-    """Return a block without as many of its spare columns as the others need to stand unfolded."""
+    """The block without the spare columns that would make the others fold."""
     for name in block.spare:
         full = _full_widths(block)
         if name not in block.columns or sum(full) + len(GAP) * (len(full) - 1) <= width:
@@ -174,14 +173,13 @@ def _without_spare(block: Block, width: int) -> Block:
 
 
 def _full_widths(block: Block) -> list[int]:
-    """Every column as wide as its cells and the longest word of its heading."""
     return [
         max(max(map(len, name.split())), *(len(row[i]) for row in block.rows)) for i, name in enumerate(block.columns)
     ]
 
 
 def _widths(block: Block, width: int) -> list[int]:
-    """Return the full widths; where they are too wide, the widest give way.
+    """The full widths; where they are too wide, the widest give way.
 
     First those that fold between words, for a name is there to be copied.
     """
@@ -201,7 +199,7 @@ def _widths(block: Block, width: int) -> list[int]:
 
 
 def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, top: bool) -> Iterator[str]:
-    """Yield the lines of one row; cells of fewer lines stand at its top, headings at its bottom."""
+    """Yield the lines of one row. Shorter cells are aligned to its top, those of a heading to its bottom."""
     folded = [wrap(cell, size) or [""] for cell, size in zip(cells, widths, strict=True)]
     if not top:
         most = max(map(len, folded))

@@ -1,8 +1,8 @@
-"""What a command says, apart from any format: figures (`Quantity`), records, sections for people, and the document of both.
+"""The view model: figures (`Quantity`), records, sections for people, and documents, independent of any format.
 
-A record is a named tuple of plain values and other records; its last field is its `schema`. They are not dataclasses: two
-dozen of those would cost each command 8 ms to define. JSON writes the record, CSV and Markdown its `Rows`, a terminal its
-sections. Each is made when a format asks for it.
+A record is a named tuple of plain values and other records; its last field is its `schema`. They are not dataclasses:
+two dozen of those would cost each command 8 ms to define. JSON writes the record, CSV and Markdown its `Rows`, a
+terminal its sections. Each is made when a format asks for it.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ class Quantity(NamedTuple):
     shown: Shown = "said"
 
     def value(self, record: Any) -> Any:
-        """Return the figure of a record; None where it has none."""
+        """The figure in `record`; None without one."""
         return getattr(record, self.key) if self.of is None else self.of(record)
 
     def text(self, record: Any) -> str:
-        """Write the figure of a record."""
+        """The figure in `record` as text."""
         value = self.value(record)
         return self.nothing if value is None else self.write(value)
 
 
 def in_words(key: str, heading: str, of: Callable[[Any], str | None] | None = None, **more: Any) -> Quantity:
-    """Return a quantity that is text already."""
+    """A quantity with text as its value."""
     return Quantity(key, heading, str, of, is_number=False, **more)
 
 
 class Line(NamedTuple):
-    """A line of a section: text that may fold, a label (a space goes on with the label above), `bold` or `dim`."""
+    """A line of a section: text that may fold, a label (a space continues the label above), `bold` or `dim`."""
 
     text: str
     label: str = ""
@@ -64,13 +64,13 @@ class Line(NamedTuple):
 
 
 def labelled(label: str, texts: Iterable[str]) -> Iterator[Line]:
-    """Yield lines of which the first has the label."""
+    """Yield lines; the first has the label."""
     for index, text in enumerate(texts):
         yield Line(text, " " if index else label)
 
 
 class Facts(NamedTuple):
-    """What is known by a label each; `title` is the line that stands above them."""
+    """Labelled facts; `title` is the line above them."""
 
     lines: tuple[Line, ...]
     title: str = ""
@@ -99,7 +99,7 @@ class Table(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A point of a series, above 0 on a logarithmic axis: its `label` stands beside it, its `text` says what it is.
+    """A point of a series, above 0 on a logarithmic axis: its `label` is drawn next to it, its `text` explains it.
 
     It is the `chosen` one, or `ringed` as one of a set that matters.
     """
@@ -138,7 +138,7 @@ class Bars(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A place on an axis, and what is written there."""
+    """A place on an axis, and its text."""
 
     at: float
     text: str
@@ -169,7 +169,7 @@ class Figure(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Text to be copied as it is: a command, a manifest."""
+    """Text to be copied verbatim: a command, a manifest."""
 
     text: str
     title: str = ""
@@ -182,14 +182,14 @@ Row = tuple[Any, ...]
 
 
 class Rows(NamedTuple):
-    """What CSV and Markdown write: column names once, then one tuple of plain values a row."""
+    """The content of CSV and Markdown: column names once, then one tuple of plain values a row."""
 
     columns: tuple[str, ...]
     rows: Sequence[Row]
 
 
 def rows_of(records: Iterable[Any], columns: Sequence[str | Quantity], labels: Mapping[str, Any] | None = None) -> Rows:
-    """Return a row for each record: `labels`, the same in all, then the `columns`, fields by name or quantities."""
+    """A row for each record: `labels`, the same in all rows, then `columns`, which are field names or quantities."""
     shared = labels or {}
     first = tuple(plain(value) for value in shared.values())
     figures = [Quantity(column) if isinstance(column, str) else column for column in columns]
@@ -208,7 +208,7 @@ class Document(NamedTuple, Generic[R]):
 
 
 class Assumption(NamedTuple):
-    """A number that a result rests on, and how it is known."""
+    """A number that a result depends on, and how it is known."""
 
     what: str
     value: float | str
@@ -218,7 +218,7 @@ class Assumption(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """How a number came about: its formula, the values put in, and where those are from."""
+    """The derivation of a number: its formula, the values in it, and their source."""
 
     what: str
     value: float | str
@@ -230,7 +230,7 @@ class Explanation(NamedTuple):
 
 
 def kind_of(record: Any) -> str:
-    """Return the kind of a record, as its schema names it: `estimate` of `llmsize.estimate/1`."""
+    """The kind of a record, as its schema names it: `estimate` of `llmsize.estimate/1`."""
     return str(record.schema).removeprefix("llmsize.").partition("/")[0]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Write a number with its significant digits, thousands separated; `-` where there is none."""
+    """Write a number with `digits` significant digits and thousands separators; `-` for None."""
     if value is None:
         return "-"
     if value == 0:
@@ -20,7 +20,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def stated(value: float | str, digits: int = 4) -> str:
-    """Write a value that was given, not computed: no more digits than it has."""
+    """Write a stated (not computed) value with no more digits than it has."""
     if isinstance(value, str):
         return value
     text = number(value, digits)
@@ -42,7 +42,7 @@ def money(usd: float | None) -> str:
 
 
 def rounded_usd(usd: float | None) -> str:
-    """Write dollars that rest on predictions: three significant digits."""
+    """Write predicted dollars with three significant digits."""
     return "-" if usd is None else f"${number(usd)}"
 
 
@@ -62,7 +62,7 @@ def plural(count: float, noun: str) -> str:
 
 
 def between(low: float, high: float, write: Callable[[float], str]) -> str:
-    """Write a range, its unit once where both ends have the same."""
+    """Write a range, with the unit once where both ends share it."""
     first, last = write(low), write(high)
     if first == last:
         return first

@@ -1,4 +1,4 @@
-"""From options to a resolved question: the catalogue's files, looked up by what the user wrote."""
+"""From options to a resolved question: the names written by the user are looked up in the catalogue."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NO_MODEL = Fault("is needed", field="--model", allowed="a name (llmsize models),
 
 
 def ask(workload: str | None = None, **options: Any) -> Question:
-    """The question that a workload (file or ready name) and options over it ask, by the command line's names of options.
+    """The question of a workload (file or ready name) and of options over it, by their names on the command line.
 
     Raises InputError with all faults that can be known, and TypeError for an unknown option.
 
@@ -54,7 +54,7 @@ def ask(workload: str | None = None, **options: Any) -> Question:
 
 
 def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by their names, lists as they are written. Raises TypeError for an unknown one."""
+    """Options by parameter name, lists as comma-separated text. Raises TypeError for an unknown option."""
     known = [field.name for field in fields]
     for name in options:
         if name not in known:
@@ -71,11 +71,11 @@ def question_of(
     data: Data | None = None,
     pooled: bool = False,
 ) -> Question:
-    """Look up everything that a workload and options name, and resolve the question.
+    """Look up all names of a workload and its options, and resolve the question.
 
-    A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does. Raises InputError
-    with all faults that can be known, those of `parts` too. `data` are the data files where they are read already;
-    `pooled` says that separate pools for prefill and decode may be asked for.
+    A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does. Raises
+    InputError with all faults that can be known, those of `parts` too. `data` are the data files where they are read
+    already; `pooled` says that separate pools for prefill and decode may be asked for.
     """
     names, data = look_up(workload, options, catalog=catalog), data or load_data()
     budget = Part(lambda: positive(options.gpus, "--gpus"))
@@ -88,7 +88,7 @@ def question_of(
 
 
 def resolved(names: Names, data: Data, *, gpu_budget: int | None, demanded: bool = True) -> Question:
-    """The question that names and options make, its demand left out where it is not `demanded`."""
+    """The question of names and options; without a demand unless `demanded`."""
     model, stated = names.model.value, names.workload.value
     if not demanded:
         stated = stated.model_copy(update={"demand": None})
@@ -101,7 +101,7 @@ def resolved(names: Names, data: Data, *, gpu_budget: int | None, demanded: bool
 
 
 def with_origin(question: Question, names: Names, data: Data, pools: SeparatePools | None = None) -> Question:
-    """A question with the space to search and the origin of its values; every part of the names must have been read."""
+    """A question with its space to search and the origin of its values. Every part of `names` must have been read."""
     model, stated = names.model.value, names.workload.value
     precisions = names.precisions.value
     if precisions == (None,):
@@ -123,20 +123,20 @@ def with_origin(question: Question, names: Names, data: Data, pools: SeparatePoo
 
 
 def _told_apart(gpu_types: Iterable[GpuType]) -> tuple[GpuType, ...]:
-    """GPU types with a mark on those whose name another one has too."""
+    """GPU types; those with equal names get a distinguishing mark."""
     known = tuple(gpu_types)
     times = Counter(gpu_type.gpu.name for gpu_type in known)
     return tuple(replace(gpu_type, shares_name=times[gpu_type.gpu.name] > 1) for gpu_type in known)
 
 
 def with_cache_of(workload: Workload, model: FoundModel) -> Workload:
-    """A workload with the cache precision that the checkpoint's name says, where it states none itself."""
+    """A workload with the cache precision of the checkpoint's name, where the workload states none."""
     kv = workload.kv_precision if workload.kv_precision != "auto" else model.kv_precision
     return workload.model_copy(update={"kv_precision": kv})
 
 
 def cautious(question: Question) -> Question:
-    """The question to be sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
+    """The question sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
     target = question.target
     if target.offline and target.requests_per_s is None and target.concurrency is None:
         raise InputError(
@@ -150,7 +150,7 @@ def cautious(question: Question) -> Question:
 
 
 def _check_headroom(workload: Workload, options: Options) -> None:
-    """Refuse growth of nothing: GPUs alone, or offline work, state no demand."""
+    """Raise InputError for growth without a demand: GPUs alone, or offline work."""
     if "planning.headroom" in options.fields and workload.demand is None:
         raise InputError(
             Fault("there is no demand to grow", field="--headroom", allowed="with --rps, --concurrency or --dau")
@@ -165,9 +165,9 @@ def _unpooled(workload: Workload) -> Fault:
 
 
 def ask_layout(**options: Any) -> Question:
-    """The question of one layout on one GPU type, which is asked nothing but what it holds.
+    """The question of one layout on one GPU type, without a demand.
 
-    Sequences are as long as `max_model_len`, else as the model takes them. Raises as `ask` does.
+    Sequences have `max_model_len` tokens, by default the model's maximum. Raises as `ask` does.
 
     >>> ask_layout(model="llama-3.1-8b", gpu="h100-sxm", tp=2).service.max_model_len
     131072
@@ -176,7 +176,7 @@ def ask_layout(**options: Any) -> Question:
 
 
 def layout_question(options: Options, *parts: Part[Any]) -> Question:
-    """The question of one layout, or of one of each of separate pools.
+    """The question of one layout, or of one layout for each of separate pools.
 
     Raises InputError with all faults that can be known, those of `parts` too.
     """
@@ -206,7 +206,7 @@ def _undemanded(names: Names, data: Data) -> Question:
 
 
 def layout_of(serving: Serving) -> Layout:
-    """The layout that is asked for, every size 1 where it is not. Raises InputError where EP does not divide."""
+    """The stated layout; unstated sizes are 1. Raises InputError where EP does not divide."""
     layout = Layout(**{name: getattr(serving, name) or 1 for name in SIZES})
     if layout.stage_gpus % layout.ep:
         raise InputError(

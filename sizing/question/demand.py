@@ -1,4 +1,7 @@
-"""Chance in arrivals: how many requests come in one second of a Poisson stream, and which mean such a count is of.
+"""Demand: from the stated figures to the rate to size for.
+
+The steps are the mean, the busiest time, and chance: the number of Poisson arrivals in one second. Each step is kept
+for display.
 
 From what a user states to the rate to size for: the mean, the busiest time, and chance; each step is kept to be shown.
 """
@@ -29,7 +32,7 @@ ROUNDS = 60  # of halving: beyond the digits of a float
 
 
 def quantile(mean: float, share: float) -> int:
-    """The fewest arrivals k with P(X <= k) >= share for a Poisson count X of this mean.
+    """The fewest arrivals k with P(X <= k) >= `share`, for a Poisson count X with this mean.
 
     The terms are summed in logarithms around the mean, so that no factorial overflows; exact up to a mean of a million,
     beyond it to a count or so.
@@ -51,7 +54,7 @@ def quantile(mean: float, share: float) -> int:
 
 
 def mean_of(count: float, share: float) -> float:
-    """The largest mean whose quantile is at most a count: the inverse of `quantile`; 0 where there is none."""
+    """The largest mean with a quantile of at most `count`: the inverse of `quantile`; 0 where no mean has one."""
     low, high = 0.0, max(count, 0.0) + 1.0
     for _ in range(ROUNDS):
         middle = (low + high) / 2
@@ -71,7 +74,7 @@ Number = TypeVar("Number", int, float)
 
 
 class Shape(NamedTuple):
-    """The load by hour of a day or a week, in any unit, and where it is from."""
+    """A load by hour of a day or a week, in any unit, and its source."""
 
     name: str
     weights: tuple[float, ...]
@@ -80,12 +83,12 @@ class Shape(NamedTuple):
 
     @property
     def peak_to_mean(self) -> float:
-        """The busiest hour over the mean of all."""
+        """The busiest hour divided by the mean of all hours."""
         return max(self.weights) * len(self.weights) / sum(self.weights)
 
 
 class Arrivals(NamedTuple):
-    """What a trace says: its mean rate, and that of its busiest window."""
+    """The mean rate of a trace, and the rate in its busiest window."""
 
     mean_per_s: float
     busiest_per_s: float
@@ -102,7 +105,7 @@ class RateStep(NamedTuple):
 
 
 class Habits(NamedTuple):
-    """What a daily active user does, and how the peak comes from the mean: a figure of users is never without it."""
+    """The requests of a daily active user, and the way from their mean to the peak. Every figure of users needs them."""
 
     requests_per_user_per_day: float
     active_hours: float
@@ -110,22 +113,22 @@ class Habits(NamedTuple):
     poisson_percentile: float | None = None
 
     def users_of(self, requests_per_s: float) -> float:
-        """The daily active users whose peak is a rate."""
+        """The number of daily active users with this peak rate."""
         share = self.poisson_percentile
         busy = requests_per_s if share is None else mean_of(requests_per_s, share)
         return capacity.daily_active_users(busy, *self[:3])
 
     def mean_of(self, busy_per_s: float) -> float:
-        """The mean around the clock of a load whose busiest hour has this rate."""
+        """The mean rate around the clock of a load with this rate in its busiest hour."""
         return busy_per_s / self.peak_to_mean * self.active_hours / HOURS_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)
 class Demanded:
-    """A demand resolved: the rate to size for, the mean around the clock (None where nothing says it), the load by hour.
+    """A resolved demand: the rate to size for, the mean around the clock (None where unknown), the load by hour.
 
-    `hours_per_s` are the rates to size for hour by hour; of a demand in requests in flight all rates are None, and
-    `shares` says how much of its peak each hour has. `busy_per_s` is the rate of the busiest time before chance.
+    `hours_per_s` are the rates to size for by hour. A demand in requests in flight has no rates (None); `shares` then
+    gives each hour as a share of the peak. `busy_per_s` is the rate of the busiest time, before chance.
     """
 
     kind: str
@@ -138,12 +141,12 @@ class Demanded:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Load of each hour over that of the busiest; empty without a profile."""
+        """The load of each hour divided by that of the busiest hour; empty without a profile."""
         weights = self.shape.weights if self.shape else ()
         return tuple(weight / max(weights) for weight in weights)
 
     def rates_per_s(self, *, sized: bool) -> tuple[float, ...]:
-        """The rate of each hour, with the chance to size for where `sized`."""
+        """The rate of each hour; with the allowance for chance if `sized`."""
         if self.busy_per_s is None:
             return ()
         share = self.habits.poisson_percentile if sized else None
@@ -151,7 +154,9 @@ class Demanded:
 
 
 def habits(demand: Demand | None, planning: Planning, defaults: Defaults, shape: Shape | None = None) -> Habits:
-    """What a user does: the workload's own numbers, the profile's, else the defaults.
+    """The habits of users: from the workload, else from the profile `shape`, else from the defaults.
+
+    The default window of hours applies to users alone: yearly counts and stated rates may come at any hour.
 
     A window of hours is the default for users alone: what is counted over a year or stated as a rate comes at any hour.
     """
@@ -174,10 +179,11 @@ def resolve(
     arrivals: Arrivals | None = None,
     ranges: Mapping[str, Range] = NO_RANGES,
 ) -> Demanded:
-    """The rate that a demand is to be sized for, and how it came about.
+    """The rate to size for, and the steps that lead to it.
 
-    `arrivals` are those of a demand that is a trace, `ranges` those whose middles are stated, by dotted field. Raises InputError where nothing says how high the peak is over a
-    yearly mean, or where a trace or requests in flight are given a peak that they have already.
+    `arrivals` are those of a trace; `ranges` are the stated ranges, by dotted field, that `demand` has the middles of.
+    Raises InputError where nothing relates the peak to a yearly mean, or where a trace or requests in flight are given
+    a peak that they already have.
     """
     _check(demand, planning, offline=offline)
     user = habits(demand, planning, defaults, shape)
@@ -201,9 +207,9 @@ def resolve(
 
 
 def of_trace(arrivals_s: NDArray[np.float64], window_s: float) -> Arrivals:
-    """Mean and busiest rate of arrivals in order: n - 1 intervals over their span, and the fullest window.
+    """Mean and busiest rate of sorted arrivals: n - 1 intervals over their span, and the fullest window.
 
-    Raises InputError where all arrive at once, and for a trace shorter than the window: what its peak is, it does not say.
+    Raises InputError where all arrive at once, and for a trace shorter than the window.
     """
     span_s = float(arrivals_s[-1] - arrivals_s[0])
     if span_s <= 0:
@@ -224,7 +230,7 @@ def over_hours(values: tuple[Number, ...], hours: int) -> tuple[Number, ...]:
 
 
 def says_shape(planning: Planning) -> bool:
-    """Tell whether a workload says how far its mean is below its peak."""
+    """Whether a workload relates its mean to its peak."""
     return any(value is not None for value in (planning.peak_to_mean, planning.active_hours, planning.profile))
 
 
@@ -252,7 +258,6 @@ def _with_chance(rate_per_s: float, share: float | None) -> float:
 
 
 def _how_stated(demand: Demand, ranges: Mapping[str, Range]) -> str:
-    """Say how a rate is stated: as itself, or as a range of which it is the middle."""
     span = ranges.get(f"demand.{demand.kind}")
     return "as stated" if span is None else f"the middle of {span.low:g} to {span.high:g}"
 
@@ -260,7 +265,6 @@ def _how_stated(demand: Demand, ranges: Mapping[str, Range]) -> str:
 def _before_chance(
     demand: Demand, user: Habits, shape: Shape | None, arrivals: Arrivals | None, as_stated: str
 ) -> Iterator[RateStep]:
-    """Yield the steps up to the rate of the busiest time."""
     if arrivals is not None:
         how = f"{arrivals.count_of:,} requests over its time; lengths are the workload's, not the trace's"
         yield RateStep("mean of the trace", arrivals.mean_per_s, how)
@@ -286,7 +290,7 @@ def _before_chance(
 
 
 def _mean(demand: Demand, user: Habits, as_stated: str) -> RateStep:
-    """The mean around the clock of users of a day, counts of a year, or a mean as stated."""
+    """The mean rate around the clock of daily users, of a yearly count, or of a stated mean."""
     if demand.daily_active_users is not None:
         each = user.requests_per_user_per_day
         rate = demand.daily_active_users * each / (SECONDS_PER_HOUR * HOURS_PER_DAY)

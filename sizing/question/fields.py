@@ -1,4 +1,4 @@
-"""Every field of a question that a user may set: its name, type, spellings, help, and the workload field that it sets."""
+"""Every field of a question that a user may set: name, type, spellings, help, and its workload field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sizing.specs.errors import Fault
 
 
 class Field(NamedTuple):
-    """One field: parameter name, type, spellings, help, panel of help, the workload field it sets (None: of no workload)."""
+    """A field: parameter name, type, spellings, help, panel of help, and its workload field (None: not in a workload)."""
 
     name: str
     type: Any
@@ -116,7 +116,7 @@ QUESTION_OPTIONS = (*WORKLOAD_OPTIONS, *DISAGGREGATION_OPTIONS)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What options state: fields of a workload by their path, and what no workload has; `flags` are the options' spellings."""
+    """Stated options: workload fields by path, and values that no workload has. `flags` are the options' spellings."""
 
     fields: Mapping[str, Any]
     flags: Mapping[str, str]
@@ -126,7 +126,7 @@ class Options:
 
 
 def options_of(fields: Iterable[Field], values: Mapping[str, Any]) -> Options:
-    """The values given for some fields, by parameter name; None is not given.
+    """Collect the stated `values` of some fields by parameter name; None means not stated.
 
     A demand replaces the whole demand of a workload, so its fields come as one mapping.
     """
@@ -149,5 +149,5 @@ def options_of(fields: Iterable[Field], values: Mapping[str, Any]) -> Options:
 
 
 def unpooled(command: str, field: str) -> Fault:
-    """The fault of separate pools asked of a command that has none."""
+    """The fault of separate pools for a command that has none."""
     return Fault(f"{command} takes no separate pools", field=field, allowed=f"with {', '.join(POOLED)}")

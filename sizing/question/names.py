@@ -1,4 +1,4 @@
-"""What a workload and options name: workload, model, GPU types, engine and precisions, each looked up on its own."""
+"""The names of a workload and its options: workload, model, GPU types, engine, precisions; each is looked up by itself."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ ONE_GPU = "one name (llmsize gpus), or a profile's path"
 
 
 def engine_of(text: str) -> tuple[Engine, str]:
-    """An engine and its version, the newest known where none is named."""
+    """The engine and its version; the newest known version where `text` names none."""
     found, version = engines.load_engine(text)
     return found.spec, settings.check_version(found.spec, version)
 
 
 class Catalog(NamedTuple):
-    """How what is named is looked up; a command that looks up the same names over and over keeps what it found."""
+    """Look-ups by name. A command that looks up the same names repeatedly overrides them to keep results."""
 
     model: Callable[[str], FoundModel] = models.load_model
     gpu: Callable[[str], Found[Gpu]] = gpus.load_gpu
@@ -48,18 +48,18 @@ FILES = Catalog()
 
 
 class Layers(NamedTuple):
-    """The layers that state a workload: fields of options, with the option of each, over a file, where there is one."""
+    """The sources of a workload: fields of options, with the option of each, over an optional file."""
 
     given: Mapping[str, Any]
     flags: Mapping[str, str]
     path: Path | None
 
     def at(self, path: FieldPath) -> Callable[[Fault], Fault]:
-        """What places a fault about one field; a fault that has a file and a place in it keeps them."""
+        """A function that adds the place of the field `path` to a fault. A fault with a place in a file keeps it."""
         return lambda fault: self._placed(fault, path)
 
     def by_field(self, fault: Fault) -> Fault:
-        """Place a fault that names the field of the workload that it is about."""
+        """Add a place to a fault that names a field of the workload."""
         return self._placed(fault, tuple(fault.field.split("."))) if fault.field else fault
 
     def _placed(self, fault: Fault, path: FieldPath) -> Fault:
@@ -88,7 +88,7 @@ class Layers(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What a workload and options name; each part is read, or has its faults."""
+    """The names of a workload and its options. Each part has a value or its faults."""
 
     layers: Layers
     found: Part[Found[Workload] | None]
@@ -101,12 +101,12 @@ class Names(NamedTuple):
 
     @property
     def parts(self) -> tuple[Part[Any], ...]:
-        """Every part, to check them together."""
+        """All parts, to check them together."""
         return (self.found, self.workload, self.model, self.gpus, self.price, self.engine, self.precisions)
 
     @property
     def name(self) -> str | None:
-        """The workload's name, None without one."""
+        """The workload's name; None without one."""
         found = self.found.value
         return found.id if found else None
 
@@ -116,13 +116,13 @@ class Names(NamedTuple):
         return tuple(self.priced(found) for found in self.gpus.value)
 
     def priced(self, found: Found[Gpu]) -> GpuType:
-        """A GPU type at the price that was asked for, else at its typical one."""
+        """A GPU type at the stated price, or else at its typical price."""
         price = self.price.value
         return GpuType(found.id, found.spec, *((price, "as asked") if price is not None else typical_price(found.spec)))
 
     @property
     def gpus_matched(self) -> dict[str, str]:
-        """What was asked for where it is not the profile's own name, by the profile's id."""
+        """The GPU names as written, by profile id, where they differ from the profile's own name."""
         return {found.id: found.matched_from for found in self.gpus.value if found.matched_from}
 
 
@@ -135,10 +135,10 @@ def look_up(
     no_model: Fault = NO_MODEL,
     catalog: Catalog = FILES,
 ) -> Names:
-    """Look up what a workload (file or ready name, or one that was found already) and the options over it name.
+    """Look up the names of a workload (file, ready name, or a workload found before) and of the options over it.
 
-    `single` takes one GPU type and one precision; `tokens` stand in for lengths that come from elsewhere; `no_model` is the
-    fault where nothing names a model.
+    `single` takes one GPU type and one precision; `tokens` stand in for lengths that come from elsewhere; `no_model` is
+    the fault where nothing names a model.
     """
     given, flags = dict(options.fields), dict(options.flags)
     if single and "gpu" not in given and (gpu := gpu_of_decode(given.get(SEPARATE))) is not None:
@@ -186,7 +186,7 @@ def look_up(
 
 
 def served_as(found: FoundModel, task: str | None) -> FoundModel:
-    """A model as a task serves it: without its output head where that pools."""
+    """The model as a task runs it: a pooling task has no output head."""
     return replace(found, spec=replace(found.spec, pooled=True)) if is_pooled(task) else found
 
 
@@ -196,7 +196,7 @@ def _path_of(found: Part[Found[Workload] | None]) -> Path | None:
 
 
 def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None, ...]:
-    """The weight precisions asked for with commas; (None,) leaves the choice to workload and checkpoint."""
+    """The weight precisions of a comma-separated list; (None,) leaves the choice to workload and checkpoint."""
     if text is None:
         return (None,)
     known = get_args(Precision)
@@ -219,7 +219,7 @@ def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None
 
 
 def _gpus(wanted: tuple[str, ...], layers: Layers, catalog: Catalog, *, single: bool) -> tuple[Found[Gpu], ...]:
-    """The profiles named, each once; all of the catalogue for none. Raises InputError with every fault of them."""
+    """The named profiles, each once; without names the whole catalogue. Raises InputError with every fault."""
     if not wanted and "gpu" in layers.given:
         raise InputError(Fault("names no GPU type", field="--gpu", allowed=f"a name (llmsize gpus), a path, or {ALL}"))
     if single and not wanted:
@@ -241,7 +241,7 @@ def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catal
 
 
 def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
-    """Each profile once; of several files with one stem the later ones go by their path."""
+    """Each profile once. A later file with the stem of an earlier one is named by its path."""
     by_path = {resolved(one.path): one for one in found}
     taken: set[str] = set()
     distinct = []
@@ -253,7 +253,7 @@ def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
 
 
 def checked_price(price: float | None) -> float | None:
-    """A price in $ per GPU-hour as given. Raises InputError where it is out of range."""
+    """A price in $ per GPU-hour. Raises InputError where `price` is out of range."""
     if price is not None and not LEAST_USD_PER_HOUR <= price <= MOST_USD_PER_HOUR:
         allowed = f"$ per GPU-hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}"
         raise InputError(Fault(f"{price:g} is out of range", field="--price", allowed=allowed))
@@ -261,7 +261,7 @@ def checked_price(price: float | None) -> float | None:
 
 
 def gpu_of_decode(text: str | None) -> str | None:
-    """The decode pool's GPU type where both pools name theirs: then no other option has to."""
+    """The decode pool's GPU type where both pools name one: then no other option needs to."""
     try:
         wanted = None if text is None else Disaggregate.model_validate(read_pools(text))
     except ValueError:  # said where the workload is read

@@ -1,4 +1,4 @@
-"""Separate pools as asked: the GPU types and sizes to consider for each, and what work cannot be split."""
+"""Separate pools of a question: GPU types and sizes of each pool, and work that cannot be split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Check = Callable[[Workload], Fault | None]
 
 
 def separate_pools(names: Names, checks: Sequence[Check]) -> SeparatePools | None:
-    """The pools to consider, None where a deployment serves as one.
+    """The pools to consider; None without separate pools.
 
     Raises InputError for an unknown GPU type, and for work that the checks find cannot be split.
     """
@@ -38,7 +38,7 @@ def separate_pools(names: Names, checks: Sequence[Check]) -> SeparatePools | Non
 
 
 def _of_turns(workload: Workload) -> Sequence[Fault]:
-    """Say what of conversations depends on the replicas of one pool and the load of the other."""
+    """The fault of conversations in separate pools; None without conversations."""
     prefix = workload.optimisations.prefix
     if prefix is None or (prefix.turns or 1) == 1 or (prefix.routing == "affinity" and prefix.think_time_s is None):
         return ()
@@ -47,14 +47,14 @@ def _of_turns(workload: Workload) -> Sequence[Fault]:
 
 
 def decodes(workload: Workload) -> Fault | None:
-    """Say that there is nothing to decode."""
+    """The fault of a workload without decode steps."""
     if workload.tokens.osl > 1:
         return None
     return Fault("nothing decodes with OSL 1", field=SEPARATE, allowed="an output of two tokens and more")
 
 
 def rated(workload: Workload) -> Fault | None:
-    """Say that there is no rate to size pools by."""
+    """The fault of a workload without a request rate, by which pools are sized."""
     demand = workload.demand
     if demand is not None and demand.concurrency is not None:
         what = "pools are sized by a rate, and requests in flight state none"

@@ -38,7 +38,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class PoolSpace:
-    """The GPU types to consider for one of two separate pools, and the sizes that are given for it."""
+    """The GPU types and the stated sizes of one of two separate pools."""
 
     gpu_types: tuple[GpuType, ...]
     pool: PoolLayout
@@ -51,7 +51,7 @@ class PoolSpace:
 
 @dataclass(frozen=True, slots=True)
 class SeparatePools:
-    """The prefill and decode pools to consider, and what is assumed of the hand-over between them."""
+    """The prefill and decode pools to consider, and the assumptions on the transfer between them."""
 
     prefill: PoolSpace
     decode: PoolSpace
@@ -59,11 +59,11 @@ class SeparatePools:
 
     @property
     def given(self) -> tuple[int | None, int | None]:
-        """Replicas of each pool where they are given."""
+        """The stated replicas of each pool."""
         return self.prefill.pool.replicas, self.decode.pool.replicas
 
     def by_type(self, gpu_types: Iterable[GpuType]) -> tuple[SeparatePools, ...]:
-        """These pools on each GPU type, which both are of unless they name their own; once where both do."""
+        """Pools on each GPU type of `gpu_types`. A pool with GPU types of its own keeps them; once where both do."""
         found: dict[tuple[str, str], SeparatePools] = {}
         for gpu_type in gpu_types:
             prefill, decode = (
@@ -86,11 +86,11 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the values of a question came from: the workload as served, the names that were written, the defaults.
+    """The origin of a question's values: the workload as served, the names written by the user, the defaults.
 
     `model_matched_from` and `gpus_matched_from` (by profile id) are what was written where it is not the name itself.
-    `notes` are of the model's name. `demanded` says how the peak came about; `habits` are those of the users that a rate
-    would be of.
+    `notes` are of the model's name. `demanded` says how the peak came about; `habits` are those of the users that a
+    rate would be of.
     """
 
     workload: Workload
@@ -106,7 +106,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Everything that is asked, resolved: what a replica runs, how much and how fast, what decides, and among what.
+    """The resolved question: the service of a replica, the target, the rules of the choice, and the space to search.
+
+    Two questions with equal values are equal, whatever the origin of these values.
 
     Questions are equal that ask the same, whatever the origin of their values.
     """
@@ -118,7 +120,9 @@ class Question:
     origin: Origin = field(compare=False)
 
     def with_(self, **changes: Any) -> Question:
-        """This question with some fields changed, each in the part that it belongs to. Raises TypeError for an unknown one."""
+        """This question with `changes` to its fields, each in the part that has the field. Raises TypeError for an
+        unknown field.
+        """
         parts = {}
         for part, names in PARTS.items():
             mine = {name: changes.pop(name) for name in names if name in changes}
@@ -136,19 +140,19 @@ PARTS = {
 
 
 def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
-    """What figures of a question on a GPU type are of: the class that their error bands are looked up by."""
+    """The situation of a question on a GPU type, by which error bands are looked up."""
     target = question.target
     mode: DrivingMode = "offline" if target.offline else "served"
     return question.service.situation(gpu, mode, load or target.pessimistic_load)
 
 
 def load_data() -> Data:
-    """Read the data files that every evaluation reads."""
+    """Read the data files that every evaluation needs."""
     return Data(shelf.only(Assumptions), gpus.borrowed, shelf.only(Formats), shelf.only(Defaults))
 
 
 def shape_of(workload: Workload) -> Shape | None:
-    """The load by hour that a workload's planning states: weights of its own, or a profile that is looked up."""
+    """The load by hour of a workload's planning: its own weights, or those of a named profile."""
     stated = workload.planning.profile
     if stated is None:
         return None
@@ -159,7 +163,7 @@ def shape_of(workload: Workload) -> Shape | None:
 
 
 def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
-    """A workload's demand resolved, None for none.
+    """The resolved demand of a workload; None without a demand.
 
     Raises InputError where the peak can't be known, or is too low to be timed.
     """
@@ -199,7 +203,7 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
 def service_of(
     workload: Workload, model: Model, engine: tuple[Engine, str], extras: Extras = NOTHING, *, full: bool = False
 ) -> Service:
-    """What a replica runs for a workload, on an engine and its version; prompts are as long as it takes with `full`.
+    """The service of a workload on an engine version. With `full` prompts are as long as the service takes.
 
     Raises InputError where lengths exceed the model's maximum, or what the engine is to hold.
     """
@@ -222,7 +226,7 @@ def service_of(
 
 
 def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:
-    """The question of a workload's demand, its gaps filled from the defaults, without a space to search.
+    """The question of a workload's demand. Defaults fill the gaps; there is no space to search yet.
 
     Raises InputError where nothing says how much to serve, and as `demand_of` does.
     """
@@ -261,7 +265,7 @@ def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_bud
 
 
 def undemanded(workload: Workload, service: Service, defaults: Defaults) -> Question:
-    """The question of a service alone, of which nothing is asked but what a layout holds."""
+    """The question of a service without a demand: only what a layout holds."""
     target = Target(None, None, Limits(), offline=True, max_utilisation=defaults.max_utilisation)
     return Question(service, target, Rules("gpus", None, defaults.headroom), Space(), Origin(workload, defaults))
 

@@ -1,4 +1,4 @@
-"""A workload as its replicas get it: its prompts with images and earlier turns, and what optimisations put beside the model."""
+"""A workload as its replicas run it: prompts with images and earlier turns, and the optimisations next to the model."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of exp
 
 
 def served(workload: Workload, model: Model) -> tuple[Workload, Extras]:
-    """The workload as served, and its extras. Raises InputError for what task or model have nothing of."""
+    """The workload as served, and its extras. Raises InputError for options that the task or model does not have."""
     check_asked(workload, model)
     beside = extras_of(workload, model)
     return as_served(workload, beside), beside
 
 
 def check_served(workload: Workload, extras: Extras, model: Model) -> None:
-    """Raise InputError for images that make a served workload too long, and for more shared tokens than are found in cache."""
+    """Raise InputError where images make a workload too long, or shared tokens exceed those found in cache."""
     check_images(workload, extras, model)
     check_prefix(extras, workload.tokens.isl)
 
 
 def as_served(workload: Workload, extras: Extras) -> Workload:
-    """A workload with prompts as the engine gets them: with the tokens of their images, and all turns before.
+    """A workload with prompts as the engine sees them: with image tokens and all earlier turns.
 
     Raises InputError for prompts that turns make longer than the longest.
     """
@@ -123,7 +123,7 @@ def check_asked(workload: Workload, model: Model) -> None:
 
 
 def _check_task(workload: Workload) -> None:
-    """Raise InputError for what a task without tokens has none of: outputs, and drafts of them."""
+    """Raise InputError for outputs, or drafts of them, in a task without output tokens."""
     if not workload.pooled:
         return
     faults = []
@@ -144,7 +144,7 @@ def _check_task(workload: Workload) -> None:
 
 
 def _check_experts(workload: Workload, model: Model) -> None:
-    """Raise InputError for what is said of experts where a model has none."""
+    """Raise InputError for expert options of a model without experts."""
     if architecture.is_moe(model):
         return
     given = [name for name in OF_EXPERTS if getattr(workload.serving, name) is not None]
@@ -158,7 +158,7 @@ def _check_experts(workload: Workload, model: Model) -> None:
 
 
 def check_prefix(extras: Extras, isl: int) -> None:
-    """Raise InputError for a shared prefix that is longer than what of a prompt is found in cache."""
+    """Raise InputError for a shared prefix longer than the cached part of a prompt."""
     cached = extras.cached
     if not cached.within(isl):
         raise InputError(
@@ -172,7 +172,7 @@ def check_prefix(extras: Extras, isl: int) -> None:
 
 
 def check_images(workload: Workload, extras: Extras, model: Model) -> None:
-    """Raise InputError where images make too long what would do without them; `workload` has their tokens in its prompts."""
+    """Raise InputError where images alone make prompts too long; `workload` has the image tokens in its prompts."""
     tokens, of_images = workload.longest, extras.encoder.tokens if extras.encoder else 0
     most = min(workload.serving.max_model_len or model.max_position, model.max_position)
     if tokens - of_images <= most < tokens:

@@ -19,13 +19,15 @@ _PART = re.compile(rf"({_NUMBER})(?:\s*\.\.\s*({_NUMBER})(?:\s*:\s*({_NUMBER}))?
 
 
 class Part(Generic[T]):
-    """One part of a question, read at once; `faults` says why it could not be.
+    """A part of a question, read once; `faults` says why it could not be read.
+
+    A part that reads the `value` of another part fails with the faults of that part.
 
     A part that reads the `value` of another fails with the faults of that other.
     """
 
     def __init__(self, read: Callable[[], T], placed: Callable[[Fault], Fault] | None = None) -> None:
-        """Read the part; `placed` adds to a fault where the value came from that it complains of."""
+        """Call `read`; `placed` adds a place to each fault."""
         self.faults: tuple[Fault, ...] = ()
         try:
             self._value = read()
@@ -36,32 +38,32 @@ class Part(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What was read. Raises InputError with the faults of a part that could not be."""
+        """The value read. Raises InputError with the faults of a part that could not be read."""
         if self.faults:
             raise MissingPartError(self.faults)
         return self._value
 
 
 class MissingPartError(InputError):
-    """A part was asked for that could not be read; its faults have their place already."""
+    """The value of a part that could not be read was needed; its faults already have their places."""
 
 
 def check(*parts: Part[Any]) -> None:
-    """Raise InputError with the faults of all parts, each once, where there are any."""
+    """Raise InputError with the distinct faults of all parts, if there are any."""
     faults = dict.fromkeys(fault for part in parts for fault in part.faults)
     if faults:
         raise InputError(faults)
 
 
 def positive(value: int | None, field: str) -> int | None:
-    """A count as given. Raises InputError below 1."""
+    """The count `value`. Raises InputError below 1, naming `field`."""
     if value is not None and value < 1:
         raise InputError(Fault(f"{value} must be at least 1", field=field))
     return value
 
 
 def comma_separated(text: str) -> list[str]:
-    """Split a list given with commas; empty and repeated parts vanish."""
+    """Split `text` at commas; empty and repeated items are dropped."""
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
@@ -83,7 +85,7 @@ def numbers(text: str) -> tuple[float, ...]:
 
 
 def whole_numbers(text: str, most: int) -> tuple[int, ...]:
-    """The numbers that a text lists, ascending. Raises ValueError for what is no whole number from 1 to `most`."""
+    """The whole numbers of a list, ascending. Raises ValueError for anything but whole numbers from 1 to `most`."""
     found = numbers(text)
     wrong = next((value for value in found if not (value.is_integer() and 1 <= value <= most)), None)
     if wrong is not None:
@@ -92,7 +94,7 @@ def whole_numbers(text: str, most: int) -> tuple[int, ...]:
 
 
 def _values(part: str) -> Iterator[Decimal]:
-    """The values of one part of a list: decimal, so that steps of 0.1 fall on 0.3."""
+    """The values of one list item. They are decimal, so that steps of 0.1 reach 0.3 exactly."""
     match = _PART.match(part)
     if match is None:
         raise ValueError(f"{part!r} is neither a number nor a range")
@@ -105,7 +107,6 @@ def _values(part: str) -> Iterator[Decimal]:
 
 
 def _doublings(part: str, low: Decimal, high: Decimal) -> Iterator[Decimal]:
-    """`low`, its doublings below `high`, and `high`."""
     if low == 0 < high:
         raise ValueError(f"{part!r} doubles from 0, which never grows: give a step, as {part}:{high}")
     count = math.ceil(math.log2(high / low)) if high > low else 0
@@ -114,7 +115,6 @@ def _doublings(part: str, low: Decimal, high: Decimal) -> Iterator[Decimal]:
 
 
 def _steps(part: str, low: Decimal, high: Decimal, step: Decimal) -> Iterator[Decimal]:
-    """`low`, `low` + `step` and so on up to `high`."""
     if step == 0:
         raise ValueError(f"{part!r} has a step of 0, which ends nowhere")
     steps = (high - low) / step

@@ -37,7 +37,7 @@ SORTED = {"gpus": "fewest GPUs", "cost": "lowest cost an hour", "energy": "lowes
 
 
 def document(record: Compare) -> Document[Compare]:
-    """Return the document of a comparison."""
+    """The document of a comparison."""
     return Document(record, sections, rows)
 
 
@@ -46,7 +46,7 @@ FIGURES = tuple(name for name in CompareCandidate._fields if name not in OWN_COL
 
 
 def rows(record: Compare) -> Rows:
-    """Return a row for each candidate; a limited latency adds its statistic's column."""
+    """A row for each candidate; a limited latency adds its statistic's column."""
     labels = {key: record.inputs.get(key) for key in LABELS if key != "weight_precision"}
     at_limit = [_at_limit(name, limit.statistic) for name, limit in _percentiles(record)]
     edges = [_edge(name, edge) for name in BANDS for edge in ("low", "high")]
@@ -56,7 +56,7 @@ def rows(record: Compare) -> Rows:
 
 
 def _percentiles(record: Compare) -> Iterator[tuple[str, LimitInMs]]:
-    """Yield the limits on other statistics than means."""
+    """Yield the limits on statistics other than means."""
     for name in LATENCIES:
         limit = record.inputs["limits"][name]
         if limit is not None and limit.statistic != "mean":
@@ -89,7 +89,7 @@ def _title(name: str) -> str:
 
 
 def called(c: CompareCandidate) -> str:
-    """Write which candidate it is: GPU type and weight precision, and whether prefill and decode have pools of their own."""
+    """Write the name of a candidate: GPU type, weight precision, and whether its pools are separate."""
     return f"{c.gpu} {c.weight_precision.upper()}{', pools' if c.disaggregated else ''}"
 
 
@@ -132,7 +132,7 @@ RANGES = (NAME, *map(_range, LATENCIES))
 
 
 def sections(record: Compare) -> Iterator[Section]:
-    """Yield the best candidate, what was asked, all candidates side by side, latencies with their bands, and why others fail."""
+    """Yield the best candidate, the question, all candidates, latencies with their bands, and why others fail."""
     at = "/candidates"
     served = [candidate for candidate in record.candidates if candidate.feasible]
     yield Facts(tuple(_verdict(record)), _headline(record))
@@ -166,7 +166,7 @@ def _headline(record: Compare) -> str:
 
 
 def _verdict(record: Compare) -> Iterator[Line]:
-    """Yield which limits the best may miss, and what the replaced GPUs serve."""
+    """Yield the limits that the best candidate may miss, and the load of the replaced GPUs."""
     best, old = record.best, record.replaces
     beyond = [] if best is None else list(_beyond(best, record.inputs["limits"]))
     if beyond:
@@ -181,7 +181,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
 
 
 def _beyond(c: CompareCandidate, limits: LimitsInMs) -> Iterator[tuple[str, bool]]:
-    """Yield each mean latency whose range reaches beyond the limit on it, and whether all of the range is beyond."""
+    """Yield each mean latency with a range beyond its limit, and whether the whole range is beyond."""
     for name in LATENCIES:
         limit, band = limits.get(name), c.bands.get(name)
         if limit is not None and band is not None and limit.statistic == "mean" and band.high > limit.ms:
@@ -205,7 +205,7 @@ def _asked(record: Compare) -> Iterator[Line]:
 
 
 def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line]:
-    """Yield why candidates fail, what the others rest on, and whether they were simulated."""
+    """Yield why candidates fail, the assumptions of the others, and whether they were simulated."""
     yield from labelled("Not possible", (_failure(c) for c in record.candidates if not c.feasible))
     borrowed = [called(c) for c in served if c.borrowed_kernels]
     if borrowed:
@@ -238,6 +238,6 @@ def _failure(c: CompareCandidate) -> str:
 
 
 def _is_biased(c: CompareCandidate) -> bool:
-    """Tell whether a latency lies outside of its own band: those of its class are known to be off to one side."""
+    """Whether a latency lies outside its own band: predictions of its class are known to be biased."""
     values = ((getattr(c, name), c.bands.get(name)) for name in LATENCIES)
     return any(band is not None and not band.low <= value <= band.high for value, band in values)

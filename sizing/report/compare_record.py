@@ -1,4 +1,4 @@
-"""The record of `llmsize compare`: a candidate for each GPU type and precision, of the figures of its answer."""
+"""The record of `llmsize compare`: a candidate for each GPU type and precision, filled from its answer."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Ranked(NamedTuple):
 
 
 def ranked(outcome: Outcome, sort: Objective, replaced: int | None = None) -> Ranked:
-    """Return a candidate from its outcome; `replaced` is how many GPUs it is to take the place of."""
+    """A candidate from its outcome; it replaces `replaced` GPUs."""
     best, candidate = outcome.answer, _unserved(outcome)
     if best is None:
         return Ranked(place(None, sort), candidate, ())
@@ -161,7 +161,7 @@ def ranked(outcome: Outcome, sort: Objective, replaced: int | None = None) -> Ra
 
 
 def _unserved(outcome: Outcome) -> CompareCandidate:
-    """Return a candidate with what is known of it without an answer, and its layout where it has one."""
+    """A candidate without an answer, with its layout where one is known."""
     question, gpu_types = outcome.question, _gpu_types(outcome)
     limit, reason = _limit(outcome)
     return CompareCandidate(
@@ -186,7 +186,6 @@ def _unserved(outcome: Outcome) -> CompareCandidate:
 
 
 def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> CompareCandidate:
-    """Return a candidate with the figures of its answer."""
     question = outcome.question
     in_flight, most, headroom = _load(best, outcome)
     return candidate._replace(
@@ -224,13 +223,13 @@ def _gpu_types(outcome: Outcome) -> tuple[GpuType, ...]:
 
 
 def _common(values: Iterable[str | None]) -> str | None:
-    """Return what all values are, None where they differ."""
+    """The value that all values share; None where they differ."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
 
 
 def _load(best: Answer, outcome: Outcome) -> tuple[float, float, float]:
-    """Return requests in flight by Little's law, the most requests/s within the limits and the headroom up to these."""
+    """Requests in flight by Little's law, the most requests/s within the limits, and the headroom up to these."""
     if not best.separate:
         load = load_figures(best, outcome)
         return load.concurrency, load.max_requests_per_s, load.headroom
@@ -249,7 +248,7 @@ def _limited(best: Answer | None, question: Question) -> Iterator[tuple[str, Lim
 
 
 def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
-    """Yield the bands of a candidate's figures, by their names."""
+    """The bands of a candidate's figures, by name."""
     load = load_figures(best, outcome)
     known = bands.bounds(bands.of_load(best, outcome, load, throughput(best, outcome), latency(best)))
     paths = {name: f"latency.{name}.mean" for name in LATENCIES}
@@ -261,7 +260,7 @@ def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
 
 
 def _limit(outcome: Outcome) -> tuple[str, str | None]:
-    """Return what ends the load, and without an answer why there is none."""
+    """What ends the load; without an answer, why there is none."""
     best = outcome.answer
     if outcome.question.space.pools is not None:
         return pools.binding_limit(best), pools.unserved(outcome)
@@ -278,7 +277,7 @@ def _rests_on(outcome: Outcome, best: Answer) -> Iterator[Assumption]:
 
 
 def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
-    """Return the most that `gpus` GPUs serve within the limits; None where that is nothing."""
+    """The most that `gpus` GPUs serve within the limits; None where they serve nothing."""
     best = outcome.answer
     if best is None:
         return None
@@ -298,7 +297,7 @@ def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
 def record(
     outcomes: Sequence[Outcome], question: Question, sort: Objective, replaces: Replaced | None = None
 ) -> Compare:
-    """Return the record of all candidates, in order."""
+    """The record of all candidates, in the order of `sort`."""
     found = [ranked(outcome, sort, None if replaces is None else replaces.gpus) for outcome in outcomes]
     candidates = tuple(entry.candidate for entry in sorted(found, key=lambda entry: entry.place))
     best = next((candidate for candidate in candidates if candidate.feasible), None)
@@ -315,7 +314,7 @@ def record(
 
 
 def _shared(lists: Sequence[Sequence[Assumption]]) -> Iterator[Assumption]:
-    """Yield the assumptions that are in every list, in the order of the first."""
+    """Yield the assumptions common to every list, in the order of the first list."""
     if lists:
         rest = [set(other) for other in lists[1:]]
         yield from (entry for entry in lists[0] if all(entry in other for other in rest))

@@ -1,4 +1,4 @@
-"""`llmsize cost`: options, break-even, energy, what the figures rest on, and a picture. All money is US dollars."""
+"""`llmsize cost`: options, break-even, energy, sources, and a picture. All money is US dollars."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class CostReport(NamedTuple):
 
 
 def record(bill: Bill) -> CostReport:
-    """The record of a bill: its figures at the top are those of the first option, the cheapest type of GPU's."""
+    """The record of a bill. Its figures at the top are those of the first option, which has the cheapest GPU type."""
     first = bill.deployed[0].priced if bill.deployed else bill.priced[0]
     question = first.outcome.question
     replica = bill.deployed[0].best.pool.replica if bill.deployed else None
@@ -147,7 +147,7 @@ def _inputs(bill: Bill, first: Priced) -> dict[str, Any]:
 
 
 def _problems(bill: Bill) -> Iterator[str]:
-    """Why types of GPU are left out: no prices, no answer, servers too small for a replica."""
+    """Why GPU types are left out: no prices, no answer, servers too small for a replica."""
     why = "{0} is left out: {1}"
     yield from (why.format(gpu_type.name, fault.message) for gpu_type, fault in bill.left_out)
     for priced in bill.priced:
@@ -165,7 +165,7 @@ def _split(bill: Bill) -> str:
 
 
 def _demand(found: Demanded | None) -> str | None:
-    """Which rate a demand states, and how; None where it states none."""
+    """The kind of rate that a demand states; None where it states none."""
     if found is None or not found.steps:
         return None
     first = found.steps[0]
@@ -173,7 +173,7 @@ def _demand(found: Demanded | None) -> str | None:
 
 
 def _bands(bill: Bill) -> Iterator[tuple[str, ErrorBand]]:
-    """The bands of costs at full use, which are as unsure as the highest rate that they are divided by."""
+    """The bands of costs at full use. They follow from the band of the highest rate, which divides the cost."""
     of_rates = {deployed.usage.gpu: deployed.band for deployed in bill.deployed}
     for index, option in enumerate(bill.options):
         band = of_rates.get(option.gpu or "")
@@ -216,7 +216,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
 
 
 def _of_server(server: CompleteServer) -> Iterator[Assumption]:
-    """Each number of a server with where it is from; the factor of its power only where its power is not stated."""
+    """Each number of a server with its source; the power factor is left out where the power is stated."""
     for name, stated in server.numbers.items():
         if name == "server_factor" and "server_power_w" in server.numbers:
             continue
@@ -256,7 +256,7 @@ def _rows(o: CostOption) -> Iterator[Row]:
 
 
 def sections(record: CostReport) -> Iterator[Section]:
-    """Yield the answer, the ways to serve side by side, break-even, energy, then sources."""
+    """Yield the answer, the ways to serve, break-even, energy, sources."""
     if not record.options:
         yield Facts((), "Infeasible: no cost, as no layout meets the demand within the limits")
         yield Facts((*labelled("Nearest", record.problems), *what_would_help(record.suggestions)))
@@ -315,7 +315,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
 
 
 def _biased(record: CostReport) -> Iterator[str]:
-    """The types of GPU whose cost at full use lies outside its own band, and to which side measurements put it."""
+    """The GPU types with a cost at full use outside its own band, and the direction of the measurements."""
     for index, option in enumerate(record.options):
         band, usd = record.bands.get(f"options.{index}.{FULL_USE}"), option.usd_per_1k_requests.full_use
         if band is not None and not band.low <= usd <= band.high:
@@ -339,7 +339,7 @@ def _load(record: CostReport) -> str:
 
 
 def _rates(record: CostReport) -> str:
-    """The load, that of each type of GPU where they differ: requests in flight come back as fast as they are answered."""
+    """The load; by GPU type where the loads differ, as the rate of requests in flight depends on the latency."""
     rates = {option.gpu: number(option.load_requests_per_s) for option in record.options if option.gpu is not None}
     if len(set(rates.values())) < 2:
         return number(record.load_requests_per_s)
@@ -347,7 +347,7 @@ def _rates(record: CostReport) -> str:
 
 
 def _years(record: CostReport) -> Table:
-    """What each way costs, an hour to a year at the load of the figures, and per 1,000 requests at both."""
+    """The cost of each way: an hour to a year at the load of the figures, and per 1,000 requests at both loads."""
     here = COLUMNS[record.load or "mean_load"]
     columns = (
         in_words("name", f"at {_at(record)}"),
@@ -362,7 +362,6 @@ def _years(record: CostReport) -> Table:
 
 
 def _tokens(record: CostReport) -> Table:
-    """$ per million tokens, at full use and at the load."""
     columns = [in_words("name", "per million tokens")]
     for kind in ("input", "output", "total"):
         columns.append(_usd(f"usd_per_million_tokens.{kind}.full_use", f"{kind} full use"))
@@ -382,7 +381,7 @@ def _count(option: CostOption) -> str | None:
 
 
 def _notes(record: CostReport) -> Iterator[Line]:
-    """What the own servers' cost is made of, how busy GPUs are, and what was noted of an offer."""
+    """The parts of the own servers' cost, the utilisation of GPUs, and the notes on offers."""
     for option in record.options:
         if option.parts_usd_per_year is not None:
             each = option.parts_usd_per_year._asdict().items()
@@ -406,7 +405,7 @@ def _share(share: float) -> str:
 
 
 def _prices(record: CostReport) -> Iterator[Line]:
-    """Whose prices these are, and from when."""
+    """The sources and dates of the prices."""
     for option in record.options:
         if option.kind == "api" or not option.follows_load:
             date = f", {option.date}" if option.date not in option.source else ""

@@ -1,4 +1,4 @@
-"""`llmsize estimate`: the fewest GPUs that serve a demand, as one pool of replicas and, where asked for, as two."""
+"""`llmsize estimate`: the fewest GPUs for a demand, as one pool of replicas and, if requested, as separate pools."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
 
 
 class Conservative(NamedTuple):
-    """What sizing on the worse edges of the error bands costs, beside the answer without; null what is infeasible.
+    """The cost of sizing on the worse edges of the error bands, against the answer without them; null where infeasible.
 
-    The answer's limits were divided by the latencies' factors, and the highest rate was multiplied by that of throughput.
+    The answer's limits were divided by the latencies' factors, and the highest rate was multiplied by that of
+    throughput.
     """
 
     gpus_without: int | None
@@ -106,7 +107,7 @@ class Estimate(NamedTuple):
 
 
 def record(outcome: Outcome, *, explained: bool = False) -> Estimate:
-    """The record of an outcome: the answer with all its figures, or what stands in its way; what separate pools take."""
+    """The record of an outcome: the answer with all its figures, or what makes it infeasible; and the separate pools."""
     found = _serving_as_one(outcome, explained)
     return found if outcome.separate_pools is None else _with_pools(found, outcome.separate_pools, outcome.answer)
 
@@ -142,7 +143,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
 
 
 def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimate:
-    """The record with what separate pools take for the same; `best` is the answer that serves as one."""
+    """The record with the separate pools for the same demand; `best` is the answer that serves as one."""
     from sizing.report.parts.disaggregated import disaggregated
 
     asked = outcome.question.space.pools
@@ -153,7 +154,7 @@ def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimat
 
 
 def _unserved(outcome: Outcome) -> Estimate:
-    """What is known without an answer: what stands in the way, and the memory where that is what lacks."""
+    """The record without an answer: what makes it infeasible, and the memory where that is too small."""
     question, best, lacking = outcome.question, outcome.answer, None
     miss = nearest_miss(outcome) if outcome.best is None else None
     if miss is not None and miss.sized is not None:
@@ -192,7 +193,7 @@ def _conservative(best: Answer | None, without: Answer | None) -> Conservative:
 
 
 def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
-    """What the check by simulation measured; the latencies are then its own."""
+    """The figures of the check by simulation, from which the latencies then come."""
     run = best.run
     if run is None:
         return None
@@ -221,11 +222,13 @@ COLUMNS = (
 
 
 def rows(record: Estimate) -> Rows:
-    """One row a layout: the answer, its separate pools, the others that meet the demand, the rejected with their reasons."""
+    """A row for each layout: the answer, its separate pools, the alternatives, and the rejected layouts with their
+    reasons.
+    """
     labels = {key: record.inputs.get(key) for key in LABELS if key != "weight_precision"}
 
     def row(layout: NamedTuple, **own: Any) -> tuple[Any, ...]:
-        """The values of a layout by their columns: its `own`, else its fields."""
+        """The values of a layout by column: from `own`, else from its fields."""
         return (*labels.values(), *plain([own.get(name, getattr(layout, name, None)) for name in COLUMNS]))
 
     found, load, latency = [], record.load, record.latency
@@ -245,7 +248,7 @@ def rows(record: Estimate) -> Rows:
 
 
 def _as_alternative(record: Estimate) -> Iterator[Alternative]:
-    """Yield the answer under the names of the other layouts, with the latencies that it has."""
+    """Yield the answer in the fields of an alternative, with its own latencies."""
     d, latency, cost, throughput = record.deployment, record.latency, record.cost, record.throughput
     if d and latency and cost and throughput:
         yield Alternative(
@@ -265,7 +268,7 @@ def _as_alternative(record: Estimate) -> Iterator[Alternative]:
 
 
 def sections(record: Estimate) -> Iterator[Section]:
-    """Yield the answer, what was asked, its figures, other layouts, assumptions; separate pools first of all."""
+    """Yield the answer, the question, figures, other layouts, assumptions; separate pools come first."""
     separate, explained, i = record.disaggregated, bool(record.explanations), record.inputs
     if separate is not None:
         from sizing.report.parts import disaggregated
@@ -291,7 +294,7 @@ def sections(record: Estimate) -> Iterator[Section]:
 
 
 def answer(record: Estimate) -> Facts:
-    """What to run, what it serves, how fast; that there is nothing to run where the demand is infeasible."""
+    """The layout, its load and its latencies; or that the demand is infeasible."""
     d, load, latency = record.deployment, record.load, record.latency
     throughput, users, cost, i = record.throughput, record.users, record.cost, record.inputs
     if not (d and load and latency and throughput and users and cost):
@@ -318,7 +321,7 @@ def answer(record: Estimate) -> Facts:
 
 
 def nearest(record: Estimate) -> Facts:
-    """What stands in the way where the demand is infeasible, and what would help."""
+    """What makes the demand infeasible, and changes that would help."""
     memory = () if record.memory is None else (memory_line(record.memory),)
     return Facts((Line(record.limiting.detail, "Nearest"), *memory, *what_would_help(record.limiting.suggestions)))
 
@@ -328,7 +331,7 @@ def _is_demanded(inputs: dict[str, Any]) -> bool:
 
 
 def _served(load: LoadFigures, inputs: dict[str, Any]) -> str:
-    """Write what is served: what the demand counts comes first, and that it is the most where nothing was demanded."""
+    """Write the load: the unit of the demand comes first; without a demand it is the most that is served."""
     rate = f"{number(load.requests_per_s)} requests/s"
     if load.headroom_of == "concurrency":
         return f"{number(load.concurrency)} requests in flight: {rate}"
@@ -336,7 +339,7 @@ def _served(load: LoadFigures, inputs: dict[str, Any]) -> str:
 
 
 def _headroom(load: LoadFigures, inputs: dict[str, Any]) -> str:
-    """Write the growth left, of what the demand counts; nothing where the load is the most already."""
+    """Write the headroom in the unit of the demand; empty where the load is the most already."""
     if not _is_demanded(inputs):
         return ""
     of = " in concurrency" if load.headroom_of == "concurrency" else ""
@@ -345,7 +348,7 @@ def _headroom(load: LoadFigures, inputs: dict[str, Any]) -> str:
 
 
 def _caution(record: Estimate, d: Deployment, load: LoadFigures) -> Iterator[Line]:
-    """Say what sizing on the worse edges of the bands costs: GPUs of a demand, else requests/s of the GPUs given."""
+    """Write the cost of sizing on the worse edges of the bands: GPUs of a demand, else requests/s of stated GPUs."""
     c = record.conservative
     if c is None or c.gpus_without is None or c.requests_per_s_without is None:
         return
@@ -365,7 +368,7 @@ def _habits(users: Users) -> str:
 
 
 def _asked(record: Estimate) -> Iterator[Line]:
-    """The six labels (model, precision, ISL, OSL, concurrency, TP), the engine, and what names were matched."""
+    """Yield the six labels (model, precision, ISL, OSL, concurrency, TP), the engine, and matched names."""
     i, load, d = record.inputs, record.load, record.deployment
     engine = f"{i['engine_title']} {i['engine_version']}"
     if load is None or d is None:
@@ -422,7 +425,7 @@ def _figures(record: Estimate) -> Iterator[Line]:
 
 
 def _throughput_and_cost(throughput: Throughput, cost: Cost, *, generates: bool) -> Iterator[Line]:
-    """Yield tokens/s, what they cost and the price; of a task that generates nothing, those of the prompts."""
+    """Yield tokens/s, cost per token and the price; prompt tokens for a task without output."""
     if generates:
         tokens = (
             f"{number(throughput.output_tokens_per_s)} output tokens/s ({number(throughput.output_tokens_per_s_per_gpu)} per "

@@ -1,4 +1,4 @@
-"""`llmsize gpus`, `models`, `engines`, `workloads`, `explain`: what is known, one entry as its file states it, one topic."""
+"""`llmsize gpus`, `models`, `engines`, `workloads`, `explain`: lists of the catalogue, one entry as stated, one topic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_CONSTANTS = ("operation", "precision", "engine", "version", "points", "media
 
 
 class Listing(NamedTuple):
-    """A list of what is known: column names and rows."""
+    """A list of the catalogue: column names and rows."""
 
     title: str
     columns: tuple[str, ...]
@@ -75,17 +75,17 @@ TOPIC_PARTS = {
 
 
 def document_of_list(record: Listing) -> Document[Listing]:
-    """Return the document of a list."""
+    """The document of a list."""
     return Document(record, _listed, lambda record: Rows(record.columns, plain(record.rows)))
 
 
 def document_of_entry(record: Entry) -> Document[Entry]:
-    """Return the document of one entry, whose one row of CSV is what it states at the top."""
+    """The document of one entry; CSV has one row of its top-level fields."""
     return Document(record, _stated, lambda record: Rows(tuple(record.entry), (tuple(plain(record.entry).values()),)))
 
 
 def document_of_topic(record: TopicReport) -> Document[TopicReport]:
-    """Return the document of one topic, a row of CSV for each of its lines."""
+    """The document of one topic; CSV has a row for each of its lines."""
     return Document(record, _explained, _lines)
 
 
@@ -127,7 +127,6 @@ def _stated(record: Entry) -> Iterator[Section]:
 
 
 def _cell(value: Any) -> str:
-    """Write one value of a file."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -146,7 +145,7 @@ def _measured_rows(rows: Sequence[dict[str, Any]], sources: dict[str, int]) -> I
 
 
 def _measured(row: dict[str, Any]) -> str:
-    """Return what was measured, on which engine version, the constants, and how many points they fit how well."""
+    """Write the operation, the engine version, the constants, and the number and errors of points of a row."""
     what = " ".join(str(row[key]) for key in ("operation", "precision", "engine", "version") if row.get(key))
     constants = {key: value for key, value in row.items() if key not in NOT_CONSTANTS and value is not None}
     words = {
@@ -188,7 +187,7 @@ def _row(value: Any, sources: dict[str, int]) -> str:
 
 
 def _numbered(stated: str | list[str], sources: dict[str, int]) -> str:
-    """Return the numbers of sources, giving one to each that is new."""
+    """The numbers of sources; a new source gets the next number."""
     texts = [stated] if isinstance(stated, str) else stated
     return " ".join(f"[{sources.setdefault(text, len(sources) + 1)}]" for text in texts)
 

@@ -1,4 +1,4 @@
-"""`llmsize memory`: what one GPU's memory holds under a layout, and where a sequence does not fit, what would make it fit."""
+"""`llmsize memory`: the memory of one GPU under a layout and, where a sequence does not fit, changes that make it fit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MemoryReport(NamedTuple):
 
 
 def record(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
-    """Return the memory of one layout; where a sequence does not fit, what is missing and what would make it fit."""
+    """The memory of one layout; where a sequence does not fit, the reason and the changes that make it fit."""
     held = layout_memory(resolved)
     found = (
         ()
@@ -53,17 +53,17 @@ def record(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
 
 
 def document(record: MemoryReport) -> Document[MemoryReport]:
-    """Return the document of one GPU's memory."""
+    """The document of one GPU's memory."""
     return Document(record, sections, rows)
 
 
 def rows(record: MemoryReport) -> Rows:
-    """Return one row: what it is of, every figure, whether it fits."""
+    """One row: labels, every figure, and whether a sequence fits."""
     return rows_of((record.memory._replace(fits=record.fits),), MemoryFigures._fields, labels(record.inputs))
 
 
 def sections(record: MemoryReport) -> Iterator[Section]:
-    """Yield whether a sequence fits, the parts of the memory, what the cache holds, and what would help."""
+    """Yield whether a sequence fits, the parts of the memory, the cache capacity, and changes that would help."""
     yield Facts(setup(record.inputs), _verdict(record))
     yield Facts((*_figures(record), *labelled("What would help", record.suggestions)))
     yield from explain.explained(record.explanations)

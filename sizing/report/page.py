@@ -1,4 +1,4 @@
-"""`llmsize report`: the answer with all that explains it on one page, of sections that other commands have too."""
+"""`llmsize report`: the answer and its explanation on one page, from sections that other commands have too."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ MOST_LAYOUTS, MOST_REJECTED = 12, 20
 
 
 def html(report: Report) -> str:
-    """The page. Raises InputError where jinja2 is missing."""
+    """The page as HTML. Raises InputError where jinja2 is missing."""
     return page.render(report.title, list(chapters(report)), report)
 
 
 def chapters(report: Report) -> Iterator[Chapter]:
-    """Yield the answer, its memory, curves, a comparison, what would change it, other layouts, assumptions, commands."""
+    """Yield the answer, its memory, curves, a comparison, sensitivities, other layouts, assumptions, commands."""
     estimate = report.estimate
     yield Chapter("answer", "Answer", tuple(_answer(report)), style="" if estimate.feasible else "no")
     if estimate.memory is not None:
@@ -85,7 +85,7 @@ def chapters(report: Report) -> Iterator[Chapter]:
 
 
 def _answer(report: Report) -> Iterator[Prose | Facts | PageTable]:
-    """Yield the answer in the words of the terminal, what was asked, and its figures."""
+    """Yield the answer in the words of the terminal, the question, and the figures."""
     estimate = report.estimate
     answer, limit = answers.answer(estimate), Line(estimate.limiting.detail, "What limits it")
     more = (limit,) if estimate.feasible else answers.nearest(estimate).lines
@@ -105,7 +105,7 @@ def _answer(report: Report) -> Iterator[Prose | Facts | PageTable]:
 
 
 def _asked(estimate: Estimate) -> Iterator[Line]:
-    """Yield what was asked, resolved: the six labels, demand, limits and rules."""
+    """Yield the resolved question: the six labels, demand, limits and rules."""
     i, d = estimate.inputs, estimate.deployment
     yield Line(f"{i['model']} ({i['model_id']})", "Model")
     yield Line(f"{i['weight_precision'].upper()}, {i['kv_precision'].upper()}", "Weights, KV cache")
@@ -195,7 +195,7 @@ PARTS = (
 
 
 def _memory(report: Report, memory: MemoryFigures) -> Iterator[Shares | Prose | PageTable]:
-    """Yield what one GPU of the tightest rank holds, as a bar and as a table."""
+    """Yield the memory of one GPU of the tightest rank, as a bar and as a table."""
     parts = [(name, getattr(memory, field)) for field, name in PARTS]
     free = memory.visible_gib - sum(size for _, size in parts)
     drawn = [*parts, ("left free", free)] if free > 0 else parts
@@ -246,18 +246,18 @@ CURVE_NOTE = (
 
 
 def first_metric(limits: Limits, mode: str) -> Metric:
-    """The latency to mark the best point by: the first that is limited, else the one that counts in the mode."""
+    """The latency that the best point is marked by: the first limited one, else the default of the mode."""
     return _metrics({name: getattr(limits, name) for name in METRICS}, mode)[0]
 
 
 def _metrics(limits: Mapping[str, object], mode: str) -> tuple[Metric, ...]:
-    """The latencies to draw against: those limited, else the one that counts in the mode."""
+    """The latencies to draw: the limited ones, else the default of the mode."""
     limited = tuple(name for name in METRICS if limits[name] is not None)
     return limited or ("ttft" if mode == "streaming" else "e2e",)
 
 
 def _drawings(report: Report) -> Iterator[tuple[Figure, PageTable]]:
-    """Yield a chart for each latency that counts, each with the table of its points."""
+    """Yield a chart for each latency to draw, each with the table of its points."""
     inputs = report.estimate.inputs
     limits: dict[str, LimitInMs | None] = {name: inputs["limits"][f"{name}_ms"] for name in METRICS}
     if inputs["osl"] <= 1:
@@ -312,7 +312,6 @@ def _is_marked(point: CurvePoint | RatePoint) -> bool:
 
 
 def _points(report: Report, metric: Metric, statistic: str) -> PageTable:
-    """The points of all lines in one table."""
     rates = report.curve is None
     shown, root = (RATE_COLUMNS, "/rates") if rates else (CURVE_COLUMNS, "/curve/lines")
     at = f"{metric}_ms/{statistic}" if rates else f"latency_ms/{metric}/{statistic}"
@@ -393,7 +392,7 @@ REJECTED = (GPU, in_words("layout", "layout", layout), in_words("reason", "reaso
 
 
 def _assumptions(report: Report) -> Iterator[Prose | PageTable | Numbered]:
-    """Yield what the answer rests on, the least sure first, each with the number of its source."""
+    """Yield the assumptions, the least certain first, each with the number of its source."""
     found = [(at, one) for kind in KINDS for at, one in enumerate(report.estimate.assumptions) if one.kind == kind]
     sources = {source: n for n, source in enumerate(dict.fromkeys(one.source for _, one in found if one.source), 1)}
 

@@ -16,7 +16,7 @@ from sizing.specs.units import Statistics
 
 
 class ChangedInput(NamedTuple):
-    """One input changed by a share to a value, and the answer then: as sized like the answer itself; null where there is none."""
+    """One input changed by a share to a value, and the new answer, sized like the original; null without an answer."""
 
     what: str
     share: float
@@ -34,7 +34,7 @@ class ChangedInput(NamedTuple):
 
 
 def changed_input(effect: Effect, now: Answer | None) -> ChangedInput:
-    """What a changed input makes of the answer; `now` is the answer without the change."""
+    """The record of an input's effect on the answer; `now` is the answer without the change."""
     change, outcome = effect
     best = None if outcome is None else outcome.answer
     pool = None if best is None else best.pool

@@ -1,4 +1,4 @@
-"""`llmsize plan` for people: the answer in words, how it came about, what comes over time, how sure it is, and a picture."""
+"""`llmsize plan` for people: the answer, its derivation, the development over time, uncertainty, and a picture."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def rows(record: PlanReport) -> Rows:
 
 
 def sections(record: PlanReport) -> Iterator[Section]:
-    """Yield the answer, how it came about, growth, hours and cloud, then moves and draws."""
+    """Yield the answer, its derivation, growth, hours and cloud, then moves and draws."""
     if record.gpus is None:
         yield Facts((), "Infeasible: no plan meets what is asked")
         yield Facts((*labelled("Nearest", record.problems), *what_would_help(record.suggestions)))
@@ -97,7 +97,7 @@ def sections(record: PlanReport) -> Iterator[Section]:
 
 
 def _headline(record: PlanReport) -> str:
-    """GPUs, what they serve, and the reserve of a single workload; those of a fleet stand in its table."""
+    """GPUs, their load, and the reserve of a single workload; a fleet has its reserves in its table."""
     types = dict.fromkeys(pool.gpu for pool in record.pools)
     sums = {gpu: sum(pool.gpus for pool in record.pools if pool.gpu == gpu) for gpu in types}
     gpus = " and ".join(f"{count:,} x {gpu}" for gpu, count in sums.items())
@@ -115,7 +115,6 @@ def _reserve(workload: WorkloadPlan) -> str:
 
 
 def _answer(record: PlanReport) -> Iterator[Line]:
-    """Nodes and money."""
     yield from map(Line, record.problems)
     nodes = f"{plural(record.nodes or 0, 'whole node')} ({plural(record.installed_gpus or 0, 'GPU')})"
     busy = ""
@@ -129,7 +128,7 @@ def _answer(record: PlanReport) -> Iterator[Line]:
 
 
 def _how_paid(record: PlanReport) -> str:
-    """How the GPUs of the month's cost are rented: by the GPU, or in whole instances of a provider's."""
+    """How the GPUs of the monthly cost are rented: by the GPU, or in whole instances of a provider."""
     cloud = record.cloud
     if cloud is None or cloud.provider is None:
         return "if rented on demand around the clock"
@@ -149,7 +148,7 @@ def _share(value: float) -> str:
 
 
 def _of_one(record: PlanReport, workload: WorkloadPlan) -> Iterator[Line]:
-    """How the size of one workload came about, rounded up once to replicas and once to nodes."""
+    """The derivation of one workload's size, rounded up once to replicas and once to nodes."""
     yield Line(f"{workload.model}, {workload.weight_precision.upper()} weights, {layout(workload)}", "Model")
     steps = steps_line(workload.demand, always=True)
     if steps is not None:
@@ -239,7 +238,7 @@ def _of_fleet(record: PlanReport, fleet: FleetFigures) -> Iterator[Line]:
 
 
 def _fewer(pools: Sequence[PoolPlan]) -> str:
-    """What pooling saves, and of what: a reserve that is shared stands in for one workload at a time."""
+    """The saving by pooling: a shared reserve replaces that of a single workload at any time."""
     saved = sum(pool.gpus_sum_of_peaks - pool.gpus for pool in pools)
     of_reserve = sum(pool.reserve_gpus_apart - pool.reserve_gpus for pool in pools)
     if not of_reserve:
@@ -251,7 +250,7 @@ def _fewer(pools: Sequence[PoolPlan]) -> str:
 
 
 def _available(found: Availability, record: PlanReport) -> Iterator[Line]:
-    """The chance that enough is up: first of the failures that were asked about, then of the others."""
+    """The chance that enough replicas are up: first for the failures asked about, then for the others."""
     name = "" if record.fleet is None else f"{found.workload}: "
     target = f" (target {_stated(found.target)})" if found.target is not None else ""
     node, running = found.node_availability, found.replicas_for_failures
@@ -272,12 +271,12 @@ def _available(found: Availability, record: PlanReport) -> Iterator[Line]:
 
 
 def _stated(chance: float) -> str:
-    """A probability that was given, no more digits than it has."""
+    """A stated probability with no more digits than it has."""
     return f"{chance * 100:.9g} %"
 
 
 def _nines(chance: float, node_availability: float) -> str:
-    """A probability to the second digit of what is missing: 99.85 %; certain is only what rests on certain nodes."""
+    """A probability to the second digit of its complement: 99.85 %; it is certain only on nodes that never fail."""
     if node_availability >= 1:
         return "100 %"
     missing = (1 - chance) * 100
@@ -309,7 +308,7 @@ def _held(month: Month) -> str:
 
 
 class Span(NamedTuple):
-    """Hours that share a row: those of a day of the week, or one after the other of equal size."""
+    """Hours in one row: those of a day of the week, or consecutive ones of equal size."""
 
     name: str
     hours: Sequence[Hour]
@@ -326,7 +325,7 @@ def _spans(hours: Sequence[Hour]) -> Iterator[Span]:
 
 
 def _ends(key: str, heading: str, write: Any = _count) -> Quantity:
-    """The lowest and the highest of a figure in a span of hours."""
+    """The lowest and the highest value of a figure in a span of hours."""
 
     def words(span: Span) -> str | None:
         values = [value for hour in span.hours if (value := getattr(hour, key)) is not None]
@@ -394,7 +393,7 @@ MOVES = (
 
 
 def _draws(found: Ranges) -> Iterator[Line]:
-    """GPUs and cost over the draws, and what moves them."""
+    """GPUs and cost over the draws, and the inputs that move them."""
     low, middle, high = (f"{gpus:,.0f}" for gpus in found.gpus)
     draws = f"P10, P50 and P90 of {found.draws:,} draws (seed {found.seed})"
     yield Line(f"{low}, {middle} and {high} at {draws}", "GPUs")
@@ -455,7 +454,7 @@ def figures(record: PlanReport) -> tuple[Figure, Figure]:
 
 
 def _flat(record: PlanReport) -> tuple[Hour, ...]:
-    """A day of the same load and size."""
+    """The constant load and size of a workload without a profile, as a day."""
     workload = record.workloads[0]
     known = len(record.workloads) == 1 and workload.demand_unit == "requests/s"
     served = workload.replicas * workload.most_per_replica if known else None

@@ -1,4 +1,4 @@
-"""The record of `llmsize plan`: sizes, reserves, hours, growth, money, and what they rest on."""
+"""The record of `llmsize plan`: sizes, reserves, hours, growth, money, and assumptions."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from sizing.report.parts.question import demand, habits, inputs
 
 
 class WorkloadPlan(NamedTuple):
-    """One workload: its demand, what one replica serves of it (requests/s, or in flight), and its size.
+    """One workload: its demand, the share of one replica (requests/s, or in flight), and its size.
 
-    Latencies are those of the replicas for the peak. `gpus` are replicas times GPUs of one; `nodes` are whole servers of
-    `gpus_per_node`, of this workload alone.
+    Latencies are those of the replicas for the peak. `gpus` are replicas times GPUs of one; `nodes` are whole servers
+    of `gpus_per_node`, of this workload alone.
     """
 
     name: str
@@ -93,7 +93,7 @@ class PoolPlan(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What changes where one workload runs on another type of GPU; GPUs and cost are those of the whole fleet."""
+    """The effect of one workload on another type of GPU; GPUs and cost are those of the whole fleet."""
 
     workload: str
     gpu_from: str
@@ -203,7 +203,7 @@ def _inputs(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _problems(plan: Plan) -> Iterator[str]:
-    """What stands in the way of a plan: workloads without an answer, a target out of reach, the budget."""
+    """The obstacles to a plan: workloads without an answer, a target out of reach, the budget."""
     if plan.unreachable is not None:
         yield plan.unreachable
     elif plan.fleet is None:
@@ -272,7 +272,7 @@ def _pool(pool: GpuPool, fleet: Provision) -> PoolPlan:
 
 
 def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
-    """The daily active users that the load is of; None of a closed loop, whose rate follows the answers."""
+    """The daily active users that the load corresponds to; None for a closed loop, as its rate follows the answers."""
     question, need = answer.outcome.question, tenant.need
     stated = question.origin.workload.demand
     if need.in_flight:
@@ -308,7 +308,7 @@ def _move(move: Moved, now: Provision) -> Move:
 
 
 def _assumptions(plan: Plan, fleet: Provision) -> Iterator[Assumption]:
-    """Yield what a plan rests on, each once: how the peak came about, reserves, scaling, and how draws are made."""
+    """Yield the assumptions of a plan, each once: the peak, reserves, scaling, and draws."""
     yield from dict.fromkeys(entry for answer in fleet.answers for entry in _of_answer(answer, fleet))
     rules = plan.rules
     if rules.availability is not None and not rules.by_node:

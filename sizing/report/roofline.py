@@ -81,7 +81,7 @@ class RooflinePoint(NamedTuple):
 
 
 class RooflineStep(NamedTuple):
-    """A whole step: the work of its operations on one GPU, and its seconds with those of the host."""
+    """A whole step: the work of its operations on one GPU, and its seconds including those of the host."""
 
     phase: str
     batch: int | None
@@ -99,7 +99,9 @@ class RooflineStep(NamedTuple):
 
 
 class OperationCrossing(NamedTuple):
-    """From which batch of a replica on an operation is compute-bound, null where at none; its intensity alone and at most."""
+    """The batch of a replica from which on an operation is compute-bound, null without one; its intensity alone and at
+    most.
+    """
 
     batch: int | None
     ridge_flops_per_byte: float
@@ -109,7 +111,7 @@ class OperationCrossing(NamedTuple):
 
 
 class ComputeBound(NamedTuple):
-    """From which decode batch of a replica on FLOPs take longer than bytes, null where at none.
+    """The decode batch of a replica from which on FLOPs take longer than bytes, null without one.
 
     `decode_batch` is of the products with weights together, `whole_step_batch` with attention and all the rest.
     """
@@ -132,7 +134,7 @@ class RooflineReport(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What to look at: decode batches, prompt lengths, and the context that sequences decode at; None for the usual ones."""
+    """The sizes to show: decode batches, prompt lengths, and the context of decoding sequences; None for the defaults."""
 
     batches: tuple[int, ...] | None
     prompts: tuple[int, ...] | None
@@ -140,7 +142,7 @@ class Sizes(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """A step that is shown: what it is of, and its batch."""
+    """A step to show: its labels and its batch."""
 
     phase: str
     size: int
@@ -154,7 +156,7 @@ class _Shown(NamedTuple):
 
 
 def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
-    """Time steps of several sizes and return where their operations are under the roof.
+    """Time steps of several sizes and place their operations under the roof.
 
     Raises InputError where the layout is refused, a sequence is longer than the engine takes, or a batch is more than
     it runs in one step.
@@ -199,7 +201,7 @@ def _faults(resolved: Resolved, sizes: Sizes) -> Iterator[Fault]:
 
 
 def _usual(resolved: Resolved, sizes: Sizes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Return context, batches and prompts: those asked for, else the usual ones that the engine takes."""
+    """Context, batches and prompts: as stated, else the defaults that the engine accepts."""
     settings, longest = resolved.settings, resolved.question.service.max_model_len
     tokens, groups = settings.max_num_batched_tokens, resolved.layout.dp  # a prompt is on one group
     most = min(MOST_BATCH, settings.max_num_seqs * groups, tokens * groups)
@@ -222,7 +224,7 @@ def _prefill(tokens: int) -> _Shown:
 
 
 def _sequences_that_fit(resolved: Resolved, context_tokens: int) -> float:
-    """Return how many sequences of the context the pool of the replica holds."""
+    """The number of sequences of the context that fit the pool of the replica."""
     return with_extras(resolved.replica, NOTHING).memory_at(context_tokens).max_concurrency
 
 
@@ -300,7 +302,7 @@ def _bound(group: Iterable[TimedOperation], done: StepWork, seconds: float) -> s
 
 
 def document(record: RooflineReport) -> Document[RooflineReport]:
-    """Return the document of a roofline."""
+    """The document of a roofline."""
     return Document(record, sections, rows)
 
 
@@ -308,7 +310,7 @@ LABELS = ("model", "gpu", "engine", "engine_version", "weight_precision", "kv_pr
 
 
 def rows(record: RooflineReport) -> Rows:
-    """Return a row for each operation of a step, with the labels that its numbers are of."""
+    """A row for each operation of a step, with the labels of its step."""
     return rows_of(record.operations, RooflinePoint._fields, {name: record.inputs[name] for name in LABELS})
 
 
@@ -354,7 +356,7 @@ OPERATIONS = (*SIZE, in_words("name", "operation"), quantities.US_IN_ALL, *ROOFE
 
 
 def sections(record: RooflineReport) -> Iterator[Section]:
-    """Yield from which batch on decode is compute-bound, a plot, and steps and operations under the roof."""
+    """Yield the batch from which on decode is compute-bound, a plot, and steps and operations under the roof."""
     first, *more = verdict(record)
     yield Facts((*map(Line, more), *setup(record.inputs), *labelled("Roof", map(_roof_words, record.roofs))), first)
     yield from _plot(record)
@@ -365,7 +367,9 @@ def sections(record: RooflineReport) -> Iterator[Section]:
 
 
 def verdict(record: RooflineReport) -> Iterator[str]:
-    """Yield from which batch on decode is compute-bound: its products, attention, the whole step; and what fits."""
+    """Yield the batches from which on decode is compute-bound (products, attention, the whole step) and the batch that
+    fits.
+    """
     found, i = record.compute_bound_from, record.inputs
     yield f"Decode: products with weights are compute-bound {_from_batch(found.decode_batch)}"
     for name, one in found.by_operation.items():
@@ -384,7 +388,7 @@ def _from_batch(batch: int | None) -> str:
 
 
 def _constant(name: str, one: OperationCrossing) -> str:
-    """Say what an operation is whose intensity no batch changes."""
+    """Write the bound of an operation with an intensity that no batch changes."""
     always = "compute-bound always" if one.batch is not None else "never compute-bound"
     return (
         f"{name}: {always}; each sequence brings its own bytes, so its intensity is "
@@ -400,7 +404,9 @@ def _roof_words(roof: Roof) -> str:
 
 
 def figure(record: RooflineReport) -> Figure:
-    """The operations that multiply under all roofs: filled of decode, hollow of prefill, larger the larger the step."""
+    """The operations that multiply under all roofs: filled marks for decode, hollow for prefill, larger for larger
+    steps.
+    """
     shown: dict[tuple[str, str], list[RooflinePoint]] = {}
     for point in record.operations:
         if point.flops > 0 and point.intensity_flops_per_byte and point.roof_flops_per_s:
@@ -432,7 +438,7 @@ def figure(record: RooflineReport) -> Figure:
 
 
 def _with_sizes(shown: Mapping[tuple[str, str], Sequence[RooflinePoint]]) -> set[tuple[str, str]]:
-    """Of decode, and of what only prefill runs: the operation that takes longest of those whose intensity grows, if any."""
+    """The operation of decode, and of prefill alone, that takes longest of those with growing intensity, if any."""
 
     def weight(key: tuple[str, str]) -> tuple[bool, float]:
         found = [point.intensity_flops_per_byte or 0.0 for point in shown[key]]
@@ -475,7 +481,7 @@ def _plot(record: RooflineReport) -> Iterator[Figure]:
 
 
 def _operations(record: RooflineReport) -> Table:
-    """Operations that multiply, at a few sizes: the first, a middle and the last decode batch, and the longest prompt."""
+    """Operations that multiply, at the first, a middle and the last decode batch, and at the longest prompt."""
     batches, prompts = record.inputs["batches"], record.inputs["prompt_tokens"]
     picked = {batches[0], batches[len(batches) // 2], batches[-1]} if len(batches) > SHOWN_BATCHES else set(batches)
     shown = [

@@ -60,7 +60,7 @@ class Spread(NamedTuple):
 
 
 class QueueFigures(NamedTuple):
-    """Requests that waited: mean over time and at the end over all replicas, most on one."""
+    """Waiting requests: mean over time and at the end over all replicas, and the most on one replica."""
 
     mean: float | None = None
     max: int | None = None
@@ -122,7 +122,7 @@ class SimulationReport(NamedTuple):
 
 
 def record(scenario: Scenario, runs: Runs) -> SimulationReport:
-    """Fill the record of a scenario and its runs; where the deployment does not fit, that is its deficit."""
+    """The record of a scenario and its runs; where the deployment does not fit, its deficit."""
     memory = _memory(scenario)
     found = tuple(_run(policy, runs.served.get(policy), scenario) for policy in scenario.policies)
     suggestions = memory.suggestions
@@ -143,7 +143,7 @@ def record(scenario: Scenario, runs: Runs) -> SimulationReport:
 
 
 def _memory(scenario: Scenario) -> LayoutMemory:
-    """The memory of a deployment; of separate pools that of the prefill pool where it is what lacks room."""
+    """The memory of a deployment; of separate pools that of the prefill pool where its memory is too small."""
     memory = layout_memory(scenario.resolved)
     if scenario.prefill is None:
         return memory
@@ -187,7 +187,7 @@ def _spread(seconds: dict[str, float]) -> Spread:
 
 
 def _misses(spread: Spread, limit: LimitInMs | None) -> bool:
-    """Whether a statistic is above its limit; one without any measurement keeps it."""
+    """Whether a statistic is above its limit; a latency without any measurement keeps it."""
     value = None if limit is None else getattr(spread, limit.statistic)
     return limit is not None and value is not None and value > limit.ms
 
@@ -287,7 +287,7 @@ def rows(record: SimulationReport) -> Rows:
 
 
 def _flat(run: SimulatedRun) -> dict[str, Any]:
-    """The figures of a run by the names of columns, as those of a pool have them."""
+    """The figures of a run by column name, those of a pool included."""
     flat: dict[str, Any] = {}
     for name, value in plain(run).items():
         flat |= {f"{name}_{part}": entry for part, entry in value.items()} if isinstance(value, dict) else {name: value}
@@ -299,7 +299,7 @@ def _figure(key: str, heading: str, write: Callable[[Any], str] = number) -> Qua
 
 
 def _near_nothing(value: float) -> str:
-    """Write a mean that may be next to nothing, which two decimals tell."""
+    """Write a mean near zero with digits beyond two decimals."""
     return "0" if value < 0.005 else number(value)
 
 
@@ -331,7 +331,7 @@ SPARE = ("queued at end", "most cached", "most queued", "most running")
 
 
 def sections(record: SimulationReport) -> Iterator[Section]:
-    """The figures of one run, or of several side by side; use; what was asked. Without room: what would help."""
+    """The figures of one run, or of several in a table; use; the question. Where it does not fit: what would help."""
     if record.reason is not None:
         yield Facts(tuple(_asked(record)), record.reason[0].upper() + record.reason[1:])
         yield Facts((memory_line(record.memory), *labelled("What would help", record.suggestions)))
@@ -465,7 +465,9 @@ def _running(record: SimulationReport) -> str:
 
 
 def figures(served: Mapping[str, Run]) -> Iterator[Figure]:
-    """Yield for each policy the state of one replica over time, and below it the latencies, which differ by a hundred times."""
+    """Yield for each policy the state of one replica over time, and below it the latencies, which differ by a factor of
+    a hundred.
+    """
     for policy, run in served.items():
         times = [sample.time for sample in run.samples]
         measured = tuple(latencies(run.requests))

@@ -66,7 +66,9 @@ class StepPools(NamedTuple):
 
 
 class StepLoad(NamedTuple):
-    """What a step does: `decode` sequences at `context` tokens, and `prefill` new tokens of a prompt with `prior` cached."""
+    """The work of a step: `decode` sequences at `context` tokens, and `prefill` new tokens of a prompt with `prior`
+    cached.
+    """
 
     decode: int = 0
     context: int = 0
@@ -169,22 +171,22 @@ def record_of_pools(pair: PairOfLayouts, work: StepLoad) -> StepPools:
 
 
 def document(record: StepReport) -> Document[StepReport]:
-    """Return the document of a step."""
+    """The document of a step."""
     return Document(record, sections, rows)
 
 
 def document_of_pools(record: StepPools) -> Document[StepPools]:
-    """Return the document of the steps of two pools."""
+    """The document of the steps of two pools."""
     return Document(record, sections_of_pools, rows_of_pools)
 
 
 def rows(record: StepReport) -> Rows:
-    """Return a row for each operation."""
+    """A row for each operation."""
     return rows_of(record.operations, StepOperation._fields)
 
 
 def rows_of_pools(record: StepPools) -> Rows:
-    """Return a row for each operation of both pools; the way of the cache between them is one too."""
+    """A row for each operation of both pools, and one for the transfer of the cache between them."""
     found: list[tuple[Any, ...]] = []
     if record.prefill is not None:
         found += [("prefill", *row) for row in rows(record.prefill).rows]
@@ -209,13 +211,13 @@ OPERATIONS = (
 
 
 def sections(record: StepReport) -> Iterator[Section]:
-    """Yield a step's time, what it is of, and its operations in order."""
+    """Yield a step's time, its labels, and its operations in order."""
     yield from _step(record)
     yield assumptions.assumed(record.assumptions)
 
 
 def sections_of_pools(record: StepPools) -> Iterator[Section]:
-    """Yield both steps, each under the name of its pool, and the way of a prompt's cache between them."""
+    """Yield both steps, each under the name of its pool, and the transfer of a prompt's cache."""
     if record.prefill is not None:
         yield from _step(record.prefill, "Prefill pool: ")
     if record.kv_transfer is not None:

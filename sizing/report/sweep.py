@@ -1,4 +1,6 @@
-"""`llmsize sweep`: a row for each combination of varied inputs, of serving as one or of separate pools; figures are `estimate`'s."""
+"""`llmsize sweep`: a row for each combination of varied inputs, with or without separate pools; figures are
+`estimate`'s.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,11 @@ MOST_REASONS = 6
 
 
 class SweepRow(NamedTuple):
-    """One combination: the values varied, and what `estimate` finds for them; figures are null where nothing serves it.
+    """One combination: the varied values, and the figures of their `estimate`; figures are null where infeasible.
 
-    Latencies are means. `limit` is what ends a replica's load; where nothing serves it, what stands in the way (`input`: the
-    combination itself), with the `detail`. Of separate `pools` the layouts are text, and that of one replica is null; `limit` is
-    then what ends the load of the pool nearer to its most, `pools` where nothing serves it.
+    Latencies are means. `limit` is what ends a replica's load; where nothing serves it, what stands in the way
+    (`input`: the combination itself), with the `detail`. Of separate `pools` the layouts are text, and that of one
+    replica is null; `limit` is then what ends the load of the pool nearer to its most, `pools` where nothing serves it.
     """
 
     varied: dict[str, Any]
@@ -75,7 +77,7 @@ NUMBERS = FIGURES[1:-2]  # what is null where nothing serves a combination
 
 
 class Sweep(NamedTuple):
-    """The record of `llmsize sweep`: `inputs` and `assumptions` are those that all rows share; `feasible` if one row is."""
+    """The record of `llmsize sweep`: `inputs` and `assumptions` are common to all rows; `feasible` if one row is."""
 
     feasible: bool
     inputs: dict[str, Any]
@@ -88,7 +90,7 @@ class Sweep(NamedTuple):
 
 
 def row(varied: dict[str, Any], outcome: Outcome) -> SweepRow:
-    """Return the row of a combination that was searched for."""
+    """The row of a combination from its outcome."""
     best, question = outcome.answer, outcome.question
     if question.space.pools is not None:
         if best is None:
@@ -101,7 +103,7 @@ def row(varied: dict[str, Any], outcome: Outcome) -> SweepRow:
 
 
 def row_of_faults(varied: dict[str, Any], error: InputError) -> SweepRow:
-    """Return the row of a combination that is wrong in itself, with what is wrong."""
+    """The row of an invalid combination, with its faults."""
     return _unserved(varied, INPUT, "; ".join(map(str, error.faults)))
 
 
@@ -139,7 +141,7 @@ def record(
     *,
     verified: bool,
 ) -> Sweep:
-    """Return the record of all rows; `questions` are combinations in which each input differs once."""
+    """The record of all rows; `questions` are combinations in which each input differs once."""
     feasible = sum(row.feasible for row in found)
     rests_on = [tuple(_rests_on(question)) for question in questions]
     return Sweep(
@@ -161,38 +163,38 @@ def _rests_on(question: Question) -> Iterator[Assumption]:
 
 
 def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the entries that are the same in all of some inputs."""
+    """The entries with the same value in all of `found`."""
     first, *others = found or [{}]
     return {name: value for name, value in first.items() if all(other[name] == value for other in others)}
 
 
 def _column(name: str) -> str:
-    """Return what a varied input is called beside the figures: `asked_gpu` where a figure has its name."""
+    """The column name of a varied input: `asked_gpu` where a figure has its name."""
     return f"asked_{name}" if name in FIGURES else name
 
 
 def flat(row: SweepRow) -> dict[str, Any]:
-    """Return a row as one level of names: what is varied, then the figures."""
+    """A row as a flat mapping: varied values, then figures."""
     return {_column(name): value for name, value in row.varied.items()} | dict(zip(FIGURES, row[1:], strict=True))
 
 
 def columns(varied: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of CSV of a sweep over some inputs."""
+    """The CSV columns of a sweep over `varied` inputs."""
     return (*map(_column, varied), *FIGURES)
 
 
 def cells(row: SweepRow) -> tuple[Any, ...]:
-    """Return one row of CSV."""
+    """The CSV cells of a row."""
     return tuple(plain([*row.varied.values(), *row[1:]]))
 
 
 def document(record: Sweep) -> Document[Sweep]:
-    """Return the document of a sweep."""
+    """The document of a sweep."""
     return Document(record, sections, rows)
 
 
 def rows(record: Sweep) -> Rows:
-    """Return a row for each combination, in order."""
+    """A row for each combination, in order."""
     return Rows(columns(record.varied), [tuple(plain(list(row.values()))) for row in record.rows])
 
 
@@ -220,7 +222,7 @@ ANSWER = (
 
 
 def sections(record: Sweep) -> Iterator[Section]:
-    """Yield how many combinations can be served, a row for each, and why others can't."""
+    """Yield the number of feasible combinations, a row for each, and why others are infeasible."""
     served = f"{record.feasible_rows:,} of {plural(len(record.rows), 'combination')} can be served"
     yield Facts(tuple(_asked(record)), served)
     shown = record.rows[:MOST_ROWS]
@@ -249,7 +251,7 @@ def _asked(record: Sweep) -> Iterator[Line]:
 
 
 def _reasons(record: Sweep) -> Iterator[Line]:
-    """Yield the first few reasons why combinations can't be served."""
+    """Yield the first few reasons of infeasible combinations."""
     reasons = list(dict.fromkeys(row["detail"] for row in record.rows if not row["feasible"]))
     more = len(reasons) - MOST_REASONS
     rest = [f"and {more:,} more reasons: --format csv"] if more > 0 else []

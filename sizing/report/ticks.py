@@ -1,4 +1,4 @@
-"""`llmsize simulate --ticks`: figures and timeline of the teaching simulator by policy; it knows no model."""
+"""`llmsize simulate --ticks`: figures and timeline of the teaching simulator by policy; it has no model."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TickReport(NamedTuple):
 
 
 def record(inputs: dict[str, Any], results: Mapping[str, TickResult]) -> TickReport:
-    """Fill the record of runs in ticks by policy.
+    """The record of runs in ticks by policy.
 
     Policies draw the same lengths in the order of arrival; the mean drawn is that of the run in which most arrived.
     """
@@ -128,7 +128,7 @@ USE = (
 
 
 def sections(record: TickReport) -> Iterator[Section]:
-    """Latencies and rates by policy, what was asked, and each timeline that is short enough."""
+    """Latencies and rates by policy, the question, and each timeline that is short enough."""
     yield Table(LATENCIES, record.runs, "/runs")
     yield Table(USE, record.runs, "/runs", notes=tuple(Line(text, style="dim") for text in NOTES))
     yield Facts(tuple(_asked(record.inputs)))
@@ -159,7 +159,7 @@ def _asked(inputs: dict[str, Any]) -> Iterator[Line]:
 
 
 def slot_rows(timeline: Sequence[TickStep]) -> tuple[str, ...] | None:
-    """One text for each slot; the mark of a tick is that of the step at its start. None for too many ticks or slots."""
+    """One text for each slot; the mark of a tick is the step at its start. None for too many ticks or slots."""
     if not timeline:
         return None
     ticks, slots = math.ceil(timeline[-1].end), len(timeline[0].states)
@@ -187,7 +187,7 @@ def _scale(start: int, ticks: int) -> str:
 
 
 def figures(results: Mapping[str, TickResult]) -> Iterator[Figure]:
-    """Yield for each policy the slots, steps as wide as they took, and below them latencies with the queue."""
+    """Yield for each policy the slots with steps of their real width, and below them latencies with the queue."""
     for policy, result in results.items():
         timeline, span = result.timeline, (0, max(result.end_tick, 1))
         slots = range(len(timeline[0].states) if timeline else 0)
@@ -207,7 +207,7 @@ def figures(results: Mapping[str, TickResult]) -> Iterator[Figure]:
 
 
 def _spans(timeline: Sequence[TickStep], slot: int, state: str, *, apart: bool) -> Iterator[tuple[float, float]]:
-    """Yield (start, width) of a slot's steps in a state; neighbours are one unless `apart`."""
+    """Yield (start, width) of a slot's steps in a state; neighbours are joined unless `apart`."""
     for _, found in groupby(timeline, lambda step: (step.states[slot], apart and step.start)):
         steps = list(found)
         if steps[0].states[slot] == state:

@@ -44,14 +44,14 @@ MOST_NAMED = 16  # groups in the legend of the pictures
 
 
 class Named(NamedTuple):
-    """A row and the reason why it was skipped, or predicted as nothing."""
+    """A row and the reason why it was skipped, or has a prediction of zero."""
 
     id: str
     reason: str
 
 
 class Taken(NamedTuple):
-    """What was assumed where rows leave it unsaid, and for how many rows."""
+    """An assumption for values that rows leave out, and the number of rows with it."""
 
     what: str
     rows: int
@@ -85,7 +85,7 @@ class Errors(NamedTuple):
 def record(
     results: Sequence[Result], files: Sequence[str], by: Sequence[str]
 ) -> tuple[ValidationReport, tuple[Comparison, ...]]:
-    """Return the record, and the comparisons that it sums up."""
+    """The record of comparisons, grouped by `by`."""
     compared = compare(results, by, shelf.only(Bands).bands)
     taken = Counter(note for result in results if result.resolution for note in result.resolution.notes)
     report = ValidationReport(
@@ -108,7 +108,7 @@ def record(
 
 
 def per_row(compared: Sequence[Comparison]) -> str:
-    """Return every comparison as CSV text: id, metric, measured, predicted, and the band where there is one."""
+    """Every comparison as CSV text: id, metric, measured, predicted, and the band where there is one."""
     out = io.StringIO()
     values = ((one.id, one.metric, one.measured, *plain((one.predicted, one.low, one.high))) for one in compared)
     csv.writer(out, lineterminator="\n").writerows((PER_ROW, *values))
@@ -116,12 +116,12 @@ def per_row(compared: Sequence[Comparison]) -> str:
 
 
 def document(record: ValidationReport) -> Document[ValidationReport]:
-    """Return the document of a validation."""
+    """The document of a validation."""
     return Document(record, sections, rows)
 
 
 def rows(record: ValidationReport) -> Rows:
-    """Return a row for each group and metric, those of all rows last; a metric that rows are grouped by has one column."""
+    """A row for each group and metric, those of all rows last; a metric that rows are grouped by has one column."""
     by = record.inputs["by"]
     found = [
         Errors({**group.by, "metric": metric}, figures)
@@ -157,7 +157,7 @@ FIGURES = (
 
 
 def sections(record: ValidationReport) -> Iterator[Section]:
-    """Yield how many rows were predicted, a table for each metric, and what was left out and why."""
+    """Yield the number of predicted rows, a table for each metric, and the rows left out with reasons."""
     meaning = (
         "Relative error of the prediction in %: median of |error|, its 90th percentile, bias (median); share of "
         "measurements inside their error band in %; rows."
@@ -190,7 +190,7 @@ def _reasons(label: str, named: Sequence[Named]) -> Iterator[Line]:
 
 
 def figures(compared: Sequence[Comparison]) -> tuple[Figure, ...]:
-    """Measured against predicted, a figure for each metric; without rows that are predicted as nothing."""
+    """Measured against predicted, a figure for each metric; rows with a prediction of zero are left out."""
     shown = [comparison for comparison in compared if comparison.predicted > 0]
     keys = sorted({comparison.key for comparison in shown})
     names = [" ".join(key) if len(keys) > 1 else "" for key in keys[:MOST_NAMED]]

@@ -73,7 +73,7 @@ class Sensitivity(NamedTuple):
 
 
 class OptionReport(NamedTuple):
-    """One optimisation alone: what it is on the command line, its answer, what it needs and risks, and its assumption.
+    """One optimisation alone: its command-line options, its answer, needs and risks, and its assumption.
 
     It `helps` where it comes before the answer without: fewer GPUs, less cost, or 1 % more served by a GPU. That, and
     `gpus_saved`, hold one closed form against the other, whatever a simulation made of the base.
@@ -134,7 +134,7 @@ class WhatIfReport(NamedTuple):
 
 
 def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> WhatIfReport:
-    """Fill the record of trials. `flags` maps names of options to their spelling on the command line."""
+    """The record of trials. `flags` maps names of options to their spelling on the command line."""
     before, after, best = trials.base.best, trials.after.best, trials.best
     together = _summary(trials.after, question) if best.names else None
     whole = None if before is None or before.separate else before.pool  # whose layout is that of the question
@@ -177,7 +177,7 @@ def _spelled(options: Mapping[str, Any], flags: Mapping[str, str]) -> str:
 
 
 def _figures(found: Answer, question: Question) -> dict[str, Any]:
-    """What every record of an answer has."""
+    """The figures common to every record of an answer."""
     return {
         "gpus": found.gpus,
         "gpu": gpus_called(found),
@@ -274,7 +274,7 @@ COLUMNS = (
 
 
 def sections(record: WhatIfReport) -> Iterator[Section]:
-    """The best combination; what was asked; all answers; needs and risks of what helps; what is impossible."""
+    """The best combination; the question; all answers; needs and risks of helpful options; impossible options."""
     i, base = record.inputs, record.base
     yield Facts((), _verdict(record))
     yield Facts(tuple(_asked(record)))

@@ -1,4 +1,4 @@
-"""The record of `llmsize curve`: lines with their points, the points that matter, what all is of and rests on."""
+"""The record of `llmsize curve`: lines with their points, the points that matter, inputs and assumptions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class LineRecord(NamedTuple):
 
 
 class CurveLimiting(NamedTuple):
-    """Why no point will do: the limit that the nearest one breaks (null: nothing fits, or nothing is stated), and how far.
+    """Why no point is feasible: the limit broken by the nearest point (null: nothing fits, or nothing is stated), and
+    by how much.
 
     `excess` is 0.1 where the nearest point, which stands in `nearest` with its line's keys, is 10 % over.
     """
@@ -95,7 +96,7 @@ class CurveRecord(NamedTuple):
 def record(
     found: Curve, question: Question | None, grid: Grid | None = None, measured: Measured | None = None
 ) -> CurveRecord:
-    """The record of a curve: of lines that are predicted of a question on a grid, of `measured` ones, or of both."""
+    """The record of a curve: of predicted lines on a grid, of `measured` lines, or of both."""
     lines = tuple(_line(line) for line in found.lines)
     chosen = next(iter(_flat(lines, "chosen")), None)
     return CurveRecord(
@@ -136,7 +137,7 @@ def _line(line: CurveLine) -> LineRecord:
 
 
 def _reason(line: CurveLine) -> str | None:
-    """Say why a line has no points."""
+    """Why a line has no points; null where it has some."""
     if line.pools is None or isinstance(line.pools, Pair):
         return line.reason
     from sizing.report.parts.pools import why_not
@@ -153,7 +154,7 @@ def _shapes(line: CurveLine) -> PoolShapes | None:
 
 
 def _labels(line: LineRecord) -> dict[str, Any]:
-    """What a point of a line is of."""
+    """The labels of a line's points."""
     return {name: value for name, value in line._asdict().items() if name not in OF_LINES}
 
 
@@ -172,7 +173,7 @@ def _cache_full(line: LineRecord) -> dict[str, Any]:
 
 
 def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
-    """Say why no point will do: nothing fits, nothing states what a limit bounds, or the limit that the nearest breaks."""
+    """Why no point is feasible: nothing fits, no point has the limited figure, or the nearest point breaks a limit."""
     points = [point for _, point in found.points if point.requests_per_s is not None]
     if not points:
         refused = next((line for line in lines if line.reason), None)
@@ -195,12 +196,12 @@ def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
 
 
 def weights(precision: str) -> str:
-    """Write a weight precision, and of a source that states none just that."""
+    """Write a weight precision, or that the source states none."""
     return precision.upper() or "weights not stated,"
 
 
 def shape(line: LineRecord) -> str:
-    """Write what a line runs: a replica's layout, or both pools."""
+    """Write the layout of a line: a replica's, or that of both pools."""
     if line.pools is not None:
         from sizing.report.parts.pools import shape_words
 
@@ -214,7 +215,7 @@ def line_name(line: LineRecord) -> str:
 
 
 def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None) -> dict[str, Any]:
-    """Everything resolved: of predictions where there are any, else of what was measured."""
+    """The resolved inputs: of predictions where there are any, else of the measured lines."""
     of_file = None
     if measured is not None:
         shape_ = {"model": measured.model, "isl": measured.isl, "osl": measured.osl}
@@ -259,13 +260,13 @@ def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured
 
 
 def _inputs_of_pools(found: Curve) -> dict[str, Any]:
-    """What is fixed along lines of pools, and the loads of each in requests in flight over both pools."""
+    """The fixed inputs of lines of pools, and the loads in requests in flight over both pools."""
     loads = [list(line.pools.in_flight) for line in found.lines if isinstance(line.pools, Pair)]
     return {"fixed": _fixed().value, "concurrency": loads}
 
 
 def _fixed() -> Assumption:
-    """What does not change along a line of pools."""
+    """The inputs that do not change along a line of pools."""
     from sizing.answers.pool_lines import BUDGET, MOST_LINES
 
     fixed = (
@@ -279,7 +280,7 @@ def _fixed() -> Assumption:
 def _rests_on(
     found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None
 ) -> Iterator[Assumption]:
-    """Yield what is assumed and read: of the chosen line, or else the first that fits, and how loads are driven."""
+    """Yield assumptions and sources: of the chosen line, else of the first that fits, and of the loads."""
     if measured is not None:
         for source in measured.sources:
             rows = sum((row.source or "not stated") == source for row in measured.rows)
@@ -304,7 +305,7 @@ def _rests_on(
 
 
 def _driven(grid: Grid) -> Assumption:
-    """How loads come about."""
+    """The arrivals of a grid's loads."""
     if grid.arrivals == "poisson":
         simulated = "simulated through the engine's scheduler, in the steady state"
         how = simulated if grid.simulated else "in closed form (--no-verify)"

@@ -95,7 +95,9 @@ def _engine(line: LineRecord) -> str:
 
 
 def _names(lines: Sequence[LineRecord], record: CurveRecord) -> list[str]:
-    """Write what each line is, with its GPU where there are several, and its engine where that alone tells two apart."""
+    """The name of each line, with its GPU where there are several, and its engine where nothing else distinguishes two
+    lines.
+    """
     measured = [", measured" if line.origin == "measured" else "" for line in lines]
     short = [f"{line_name(line)}{note}{_on(line, record)}" for line, note in zip(lines, measured, strict=True)]
     return [
@@ -104,7 +106,7 @@ def _names(lines: Sequence[LineRecord], record: CurveRecord) -> list[str]:
 
 
 def _on(line: LineRecord, record: CurveRecord) -> str:
-    """Write a line's GPU where there are several."""
+    """Write a line's GPU where there are several GPU types."""
     return f" on {line.gpu}" if len({entry.gpu for entry in record.lines}) > 1 else ""
 
 
@@ -113,7 +115,7 @@ def _points(record: CurveRecord, mark: str) -> list[tuple[LineRecord, CurvePoint
 
 
 def sections(record: CurveRecord) -> Iterator[Section]:
-    """Yield the chosen point, a plot, a table a line, what is not drawn, Pareto set, knees and full caches."""
+    """Yield the chosen point, a plot, a table for each line, undrawn lines, Pareto set, knees and full caches."""
     title, *facts = _verdict(record)
     yield Facts((*facts, *_setup(record)), title.text)
     drawn = figure(record)
@@ -130,7 +132,6 @@ def sections(record: CurveRecord) -> Iterator[Section]:
 
 
 def _verdict(record: CurveRecord) -> Iterator[Line]:
-    """Yield the chosen point, or why there is none."""
     if not record.feasible:
         detail = record.limiting.detail if record.limiting is not None else "no point"
         yield Line(detail[0].upper() + detail[1:])
@@ -157,7 +158,7 @@ def _verdict(record: CurveRecord) -> Iterator[Line]:
 
 
 def _latencies(point: CurvePoint, record: CurveRecord) -> Iterator[str]:
-    """Yield the means of a point, each with the statistic that its limit bounds, where that is another."""
+    """Yield the means of a point and, where a limit bounds another statistic, that statistic."""
     for metric in METRICS:
         limit = record.limits[metric]
         names = dict.fromkeys(("mean", *((limit.statistic,) if limit is not None else ())))
@@ -168,7 +169,7 @@ def _latencies(point: CurvePoint, record: CurveRecord) -> Iterator[str]:
 
 
 def _bands(point: CurvePoint) -> Line:
-    """Write the error bands of a point, and which of its numbers lie outside their own."""
+    """Write the error bands of a point, and the numbers outside their own bands."""
     shown = [quantity for quantity in (*LATENCIES, REQUESTS_PER_S) if quantity.key in point.bands]
     of = {quantity.heading: (point.bands[quantity.key], getattr(point, quantity.key)) for quantity in shown}
     off = [heading for heading, (band, value) in of.items() if not band.low <= value <= band.high]
@@ -190,7 +191,7 @@ def _setup(record: CurveRecord) -> Iterator[Line]:
 
 
 def figure(record: CurveRecord) -> Figure:
-    """The lines as a figure, each measured one in the style of the prediction of the same layout."""
+    """The lines as a figure; a measured line shares the style of the prediction of its layout."""
     axis = record.x
     lines = [line for line in record.lines if any(map(_has_place, line.points))]
     names, styles = _names(lines, record), _styles(lines)
@@ -221,7 +222,7 @@ def _mark(point: CurvePoint) -> Mark:
 
 
 def _styles(lines: Sequence[LineRecord]) -> list[int]:
-    """The number of each line's style: a layout's own, the same for what was measured and predicted of it."""
+    """The style number of each line, the same for a measured and a predicted line of one layout."""
     numbers: dict[tuple[Any, ...], int] = {}
     times: dict[tuple[Any, ...], int] = {}
     found = []
@@ -233,7 +234,7 @@ def _styles(lines: Sequence[LineRecord]) -> list[int]:
 
 
 def _title(record: CurveRecord) -> str:
-    """Write what all lines are of: model, precisions, lengths; layouts, GPUs, loads; engines."""
+    """Write the common properties of all lines: model, precisions, lengths; layouts, GPUs, loads; engines."""
     i, shown = record.inputs, [line for line in record.lines if line.points]
     loads = [point.concurrency for line in shown for point in line.points]
     precisions = "/".join(dict.fromkeys((line.weight_precision or "unstated").upper() for line in shown))
@@ -264,7 +265,7 @@ SPARE = ("MFU %", "tok/s /user", "MBU %", "tok/s /GPU")
 
 
 def _table(record: CurveRecord, line: LineRecord, at: str) -> Table:
-    """One row a concurrency, with the statistic of the axis where that is no mean."""
+    """A row for each concurrency, with the statistic of the axis where that is not the mean."""
     axis, columns, spare = record.x, list(COLUMNS), list(SPARE)
     if axis.statistic != "mean":
         columns.insert(4, Quantity("x_ms", f"{axis.statistic} {axis.metric.upper()} ms"))
@@ -276,7 +277,7 @@ def _table(record: CurveRecord, line: LineRecord, at: str) -> Table:
 
 
 def _marks(point: CurvePoint) -> str | None:
-    """Write what a point is, a letter each, and which limits it breaks; nothing of the latter where nothing is known."""
+    """Write the marks of a point, a letter each, and the limits that it breaks, where known."""
     letters = {"C": point.chosen, "P": point.pareto, "K": point.knee, "F": point.cache_full, "W": point.beyond_slots}
     over = {False: "", None: "?"}
     broken = "".join(
@@ -315,7 +316,7 @@ def _knees(record: CurveRecord) -> Iterator[Line]:
 
 
 def _full(record: CurveRecord) -> Iterator[Line]:
-    """Yield from where on each cache is full, and what it holds."""
+    """Yield the concurrency at which each cache is full, and its capacity."""
     found = []
     for line in record.lines:
         if line.cache_holds is not None:

@@ -1,4 +1,4 @@
-"""What a result rests on: each input with its value, kind and source, and the section that lists them."""
+"""The assumptions of a result: each input with its value, kind and source, and the section that lists them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KIND_OF_EVIDENCE: dict[str, Kind] = {
 
 
 def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
-    """Yield where the architecture is from, what its reader noted, and what else was noted of its name."""
+    """Yield the source of the architecture, the notes of its reader, and the notes on the model's name."""
     model = question.service.model
     yield Assumption("model architecture", model.name, "", "datasheet", model.source)
     for note in (*model.notes, *notes):
@@ -90,7 +90,7 @@ def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
 
 
 def of_answer(best: Answer, question: Question) -> Iterator[Assumption]:
-    """Yield what an answer rests on: model, and of its pools memory, time, limits, planning and price."""
+    """Yield the assumptions of an answer: model, and for each pool memory, time, limits, planning and price."""
     yield from of_model(question, question.origin.notes)
     for pool in best.pools:
         chosen = pool.replica
@@ -101,7 +101,7 @@ def of_answer(best: Answer, question: Question) -> Iterator[Assumption]:
 
 
 def of_part(question: Question, pool: Pool) -> Iterator[Assumption]:
-    """Yield what equal replicas of one layout rest on: memory, time, planning and price."""
+    """Yield the assumptions of equal replicas of one layout: memory, time, planning and price."""
     chosen = pool.replica
     yield from of_memory(question, chosen)
     yield from of_time(question, chosen, pool.load.kernels)
@@ -109,7 +109,7 @@ def of_part(question: Question, pool: Pool) -> Iterator[Assumption]:
 
 
 def of_time(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
-    """Yield what the time of a request rests on: that of its steps, and of the front end outside of them."""
+    """Yield the assumptions on the time of a request: its steps, and the front end outside of them."""
     yield from of_steps(question, chosen, kernels)
     yield _of_setting(question, chosen, "front_end")
 
@@ -153,7 +153,7 @@ def of_steps(
 
 
 def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
-    """Yield what sharing experts and caches over ranks rests on."""
+    """Yield the assumptions on experts and caches shared between ranks."""
     layout, serving = chosen.layout, question.service.serving
     if layout.ep > 1 and is_moe(question.service.model):
         what = "load of the busiest expert rank over the mean"
@@ -182,7 +182,7 @@ def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
 
 
 def of_extras(question: Question) -> Iterator[Assumption]:
-    """Yield what the optimisations that were asked for rest on."""
+    """Yield the assumptions of the chosen optimisations."""
     extras = question.service.extras
     if (spoken := extras.speculation) is not None:
         known = KIND_OF_EVIDENCE[spoken.evidence]
@@ -236,7 +236,9 @@ def of_extras(question: Question) -> Iterator[Assumption]:
 
 
 def _of_turns(cached: Cached) -> Iterator[Assumption]:
-    """Yield what is taken of conversations: each turn as frequent, answers of mean length, and where turns find their cache."""
+    """Yield the assumptions on conversations: turns equally frequent, answers of mean length, and where a cache is
+    found.
+    """
     talk = cached.conversation
     assert talk is not None
     each = (
@@ -258,13 +260,13 @@ def _of_turns(cached: Cached) -> Iterator[Assumption]:
 
 
 def of_limits(question: Question) -> Iterator[Assumption]:
-    """Yield the limits on what does not exist: where one token is all of an output, nothing is between tokens."""
+    """Yield the limits on ITL where an output of one token has none."""
     if question.service.osl == 1 and question.target.limits.itl is not None:
         yield NO_ITL
 
 
 def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
-    """Yield the rules of planning and the price."""
+    """Yield the assumptions on planning, and the price."""
     defaults, workload = question.origin.defaults, question.origin.workload
     if question.target.requests_per_s is not None and not question.target.offline:
         stated = workload.planning.max_utilisation is not None
@@ -300,7 +302,7 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
 
 
 def _habits_assumed(workload: Workload) -> tuple[str, ...]:
-    """Return what users do that may have been assumed: nothing where no users are spoken of, no hours beside a profile."""
+    """The habits of users that may be assumed: none without users, no active hours next to a profile."""
     demand, planning = workload.demand, workload.planning
     if demand is not None and demand.kind not in OF_USERS:
         return ()
@@ -309,7 +311,7 @@ def _habits_assumed(workload: Workload) -> tuple[str, ...]:
 
 
 def assumed(assumptions: Iterable[Assumption], *, sources: bool = False) -> Facts:
-    """Return what the result rests on, a paragraph for each kind; with `sources`, each by number and listed below."""
+    """The assumptions of a result, a paragraph for each kind; with `sources`, each by number and listed below."""
     numbers: dict[str, int] = {}
     lines: list[Line] = []
     for kind in KINDS:

@@ -1,4 +1,4 @@
-"""Error bands of a report's numbers: which of them are predictions, of which class each, and its bounds in its own unit."""
+"""Error bands of a report's numbers: the predictions among them, the class of each, and bounds in its own unit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (WEIGHTS_GIB, KV_CACHE
 
 
 class Predicted(NamedTuple):
-    """A number of a report that is a prediction: its path, its value where it has one, and what it is of."""
+    """A predicted number of a report: its path, its value if any, and its metric and situation."""
 
     path: str
     value: float | None
@@ -50,12 +50,12 @@ class Predicted(NamedTuple):
 
 
 def known() -> tuple[Band, ...]:
-    """Return the bands that published measurements give."""
+    """The bands derived from published measurements."""
     return shelf.only(Bands).bands
 
 
 def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
-    """Return the band of each number by its path; none of what was never measured, nor of what is nothing or less."""
+    """The band of each number by its path. Unmeasured metrics, and values that are not positive, have none."""
     bands, found = known(), {}
     for path, value, metric, situation in numbers:
         band = find(bands, metric, situation)
@@ -84,7 +84,7 @@ def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> Iterator[Pred
 def of_load(
     best: Answer, outcome: Outcome, load: LoadFigures, throughput: Throughput, latency: Latency
 ) -> Iterator[Predicted]:
-    """Yield the latencies and rates among the predictions of an answer."""
+    """Yield the predicted latencies and rates of an answer."""
     request, gpu = outcome.question, best.pool.replica.gpu_type.gpu
     if request.service.extras != NOTHING or request.service.model.pooled:
         return
@@ -108,7 +108,7 @@ def of_load(
 
 
 def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
-    """Yield how wide each band is and which class it is of, once for all numbers of one class."""
+    """Yield the width and the class of each band, once for all numbers of one class."""
     found = shelf.only(Bands)
     told = dict.fromkeys((n.metric, n.situation) for n in numbers if n.value is not None)
     for metric, situation in told:
@@ -132,7 +132,7 @@ def _words(situation: Situation) -> str:
 
 
 def _class(band: Band, situation: Situation) -> str:
-    """Say what a band is of: a class as narrow as the number's own, or a wider one where too little was measured."""
+    """Write the class of a band: the number's own, or a wider one where too little was measured."""
     stated = {name: value for name, value in situation._asdict().items() if value is not None}
     own = [_word(name, value) for name, value in stated.items() if getattr(band, name) is not None]
     wider = [f"any {name}" for name in stated if getattr(band, name) is None]
@@ -146,18 +146,20 @@ def _word(name: str, value: str) -> str:
 
 
 def memory_words(bands: Mapping[str, ErrorBand]) -> Line:
-    """Return the bands of one GPU's weights and cache pool."""
+    """The bands of one GPU's weights and cache pool."""
     return words(bands, MEMORY, "engine logs")
 
 
 def run_words(bands: Mapping[str, ErrorBand], prefix: str = "") -> Line:
-    """Return the bands of a simulated run: its latencies, and its rate where that is a prediction."""
+    """The bands of a simulated run: its latencies, and its rate where that is a prediction."""
     here = [q._replace(key=prefix + q.key) for q in (*MEANS, REQUESTS_PER_S)]
     return words(bands, [q for q in here if q.key in bands], "runs")
 
 
 def words(bands: Mapping[str, ErrorBand], shown: Sequence[Quantity], noun: str, bias: str = "") -> Line:
-    """Return the range of each figure, its key the path of its band; which have none; how many `noun` they rest on."""
+    """The range of each figure (its key is the path of its band), the figures without one, and the number of `noun`
+    behind them.
+    """
     ranges = [(q, bands[q.key]) for q in shown if q.key in bands]
     if not ranges:
         return Line(f"no published {noun} like this", LABEL)
@@ -211,7 +213,7 @@ def _at(path: str, roots: Mapping[str, Any]) -> float:
 
 
 def _missed(bands: Mapping[str, ErrorBand], load: LoadFigures, inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Say what the whole of a range misses: the demand, or a limit on a mean."""
+    """Write the demand, or the limits on means, that a whole range misses."""
     most = bands.get("load.max_requests_per_s")
     if most is not None and inputs["demand"]["stated"] and most.high < load.requests_per_s:
         yield f"most requests/s is below the {number(load.requests_per_s)} asked"

@@ -1,4 +1,4 @@
-"""Conversations: how prompts grow turn by turn, what is found of each, and the idle ones that caches keep."""
+"""Conversations: the growth of prompts by turn, the part found in cache, and idle conversations kept by caches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class IdleConversations(NamedTuple):
 
 
 def explanations(pool: Pool) -> Iterator[Explanation]:
-    """Yield how the lengths and hit rate of conversations came about."""
+    """Yield the derivation of lengths and hit rate of conversations."""
     cached = pool.replica.service.extras.cached
     conversation = cached.conversation
     if conversation is None:
@@ -44,7 +44,7 @@ def explanations(pool: Pool) -> Iterator[Explanation]:
 
 
 def idle(pool: Pool, question: Question) -> IdleConversations | None:
-    """The idle conversations of one of a pool's replicas, None where no think time is stated."""
+    """The idle conversations of one replica of `pool`; None without a think time."""
     found = counts.alive(pool.replica, question.target, pool.point, pool.count)
     if found is None:
         return None
@@ -52,7 +52,7 @@ def idle(pool: Pool, question: Question) -> IdleConversations | None:
 
 
 def idle_line(idle: IdleConversations) -> Line:
-    """Say how many conversations wait for their next turn, and whether caches have room for them."""
+    """Write the number of conversations that wait for their next turn, and whether caches have room for them."""
     text = f"{number(idle.needed)} conversations to keep between turns on each replica, room for {number(idle.room)}"
     if idle.histories_kept < 1:
         text += (

@@ -1,4 +1,4 @@
-"""Separate pools for prefill and decode next to serving as one: figures of both, which does better, and why."""
+"""Separate pools for prefill and decode against serving as one: figures of both, the better one, and why."""
 
 from __future__ import annotations
 
@@ -73,10 +73,11 @@ class Aggregated(NamedTuple):
 
 
 class Disaggregated(NamedTuple):
-    """A disaggregated deployment beside aggregated serving; figures are null where it is infeasible.
+    """A disaggregated deployment compared to aggregated serving; figures are null where it is infeasible.
 
     `ratio` is GPUs of prefill over those of decode, `binding` the pool that is nearer to its most, `sizes_tried` those
-    simulated (null: none), `simulate_command` simulates the answer. `beats_aggregated` tells by the objective, and `why` in words.
+    simulated (null: none), `simulate_command` simulates the answer. `beats_aggregated` tells by the objective, and
+    `why` in words.
     """
 
     feasible: bool
@@ -110,7 +111,7 @@ NULL = (  # what there is nothing of without an answer
 
 
 def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
-    """What is to be said of the pools that were found; `one` is the confirmed answer of one pool, None where there is none."""
+    """The record of the pools found; `one` is the confirmed answer that serves as one, None without one."""
     best, question, pairing, pools = found.answer, found.question, found.pairing, found.question.space.pools
     assert pairing is not None and pools is not None
     nothing = Disaggregated(
@@ -150,14 +151,13 @@ def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
 
 
 def beats(pooled: Answer, aggregated: Answer, question: Question) -> bool:
-    """Return whether pools do better by what is asked: fewer GPUs (dollars, watts), or of a budget more requests/s."""
+    """Whether pools do better by the objective: fewer GPUs (dollars, watts), or of a budget more requests/s."""
     if question.target.requests_per_s is None:
         return pooled.requests_per_s > aggregated.requests_per_s
     return spent(pooled, question.rules.objective) < spent(aggregated, question.rules.objective)
 
 
 def _why(pooled: Answer, aggregated: Answer | None, question: Question) -> str:
-    """Say why pools do better than serving as one, or why not."""
     if aggregated is None:
         return "no layout that serves as one meets the demand within the limits"
     whole = aggregated.pool
@@ -273,7 +273,6 @@ def _answer(found: Disaggregated, pools: Mapping[str, PoolFigures], limits: Limi
 
 
 def _against(found: Disaggregated) -> str:
-    """Write the comparison in a sentence."""
     other = found.aggregated
     if other is None:
         return f"Beats serving as one: {found.why}"

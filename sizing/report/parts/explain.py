@@ -1,4 +1,4 @@
-"""How figures came about: formula, values put in, source."""
+"""The derivation of figures: formula, values, source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POOL_FORMULAS = {
 
 
 def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> tuple[Explanation, ...]:
-    """How each figure of an answer of one pool came about, its error bands left out."""
+    """The derivation of each figure of an answer of one pool, without its error bands."""
     replica = best.pool.replica
     return (
         *_of_deployment(best, outcome.question, figures.load),
@@ -36,7 +36,7 @@ def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> tuple[Explana
 
 
 def of_memory(memory: MemoryFigures, settings: EngineSettings, kv_format: str) -> tuple[Explanation, ...]:
-    """Explain the parts of one GPU's memory."""
+    """The derivation of each part of one GPU's memory."""
     return tuple(_of_memory(memory, settings, kv_format))
 
 
@@ -152,7 +152,7 @@ def _of_latency(best: Answer, request: Question, figures: Figures) -> Iterator[E
 
 
 def _prompt_delay_s(pool: Pool) -> float:
-    """Seconds by which one prompt delays all that decode: (step - decode step) * steps of a request / decoding."""
+    """Seconds that one prompt delays all decoding sequences: (step - decode step) * steps of a request / decoding."""
     decoding = pool.point.decoding
     service = pool.load.batching
     decode_s = float(batching.decode_step_s(pool.load.curves, service, decoding))
@@ -188,7 +188,7 @@ def _of_money(best: Answer, question: Question, figures: Figures) -> Iterator[Ex
 
 
 def explained(explanations: Iterable[Explanation]) -> Iterator[Facts]:
-    """Yield each number with its formula, the values put in, and their source."""
+    """Yield each number with its formula, the values in it, and their source."""
     for e in explanations:
         value = number(e.value, 5) if isinstance(e.value, float) else str(e.value)
         lines = (Line(e.formula, "  formula"), Line(e.inputs, "  values"), Line(e.source, "  source"))

@@ -1,4 +1,4 @@
-"""The figures of one layout at one load, under the names of the contract."""
+"""The figures of one layout at one load, named as in the records."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sizing.specs.units import Statistics as Statistics
 
 
 class LoadFigures(NamedTuple):
-    """The load that the deployment runs at, and how much more it could take.
+    """The load of the deployment, and its headroom.
 
-    Concurrency counts requests from arrival to last token, those in the front end or a queue too. `headroom` is the growth
-    of `headroom_of` that the limits leave, by which the demand is stated: `concurrency`, else `requests_per_s`.
+    Concurrency counts requests from arrival to last token, those in the front end or a queue too. `headroom` is the
+    growth of `headroom_of` that the limits leave, by which the demand is stated: `concurrency`, else `requests_per_s`.
     """
 
     requests_per_s: float
@@ -45,7 +45,7 @@ class Throughput(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """Latencies under load, and of a request that is alone."""
+    """Latencies under load, and those of a request alone on its replica."""
 
     ttft_ms: Statistics
     itl_ms: Statistics
@@ -55,7 +55,7 @@ class Latency(NamedTuple):
 
 
 class Utilisation(NamedTuple):
-    """Shares of the peaks that a prefill step and a decode step reach, and which of the two peaks is nearer."""
+    """The shares of the peaks that a prefill step and a decode step reach, and the nearer of the two peaks."""
 
     prefill_mfu: float
     prefill_bound: str
@@ -65,10 +65,10 @@ class Utilisation(NamedTuple):
 
 
 class MemoryFigures(NamedTuple):
-    """Memory of one GPU of the tightest rank, and what its cache pool holds over the replica.
+    """Memory of one GPU of the tightest rank, and the capacity of the replica's cache pool.
 
-    Of the weights `beside_gib` run beside the model (draft, adapters, image encoder); of the pool `shared_prefix_gib` are
-    prefixes that sequences share.
+    Of the weights `beside_gib` run beside the model (draft, adapters, image encoder); of the pool `shared_prefix_gib`
+    are prefixes that sequences share.
     """
 
     visible_gib: float
@@ -93,7 +93,7 @@ class MemoryFigures(NamedTuple):
 
 
 class Users(NamedTuple):
-    """Daily active users that the load means, never without what a user does.
+    """The daily active users that correspond to the load; always with their habits.
 
     `stated` is False where neither demand nor options speak of users: then it is what the rate would correspond to.
     """
@@ -123,7 +123,7 @@ class Cost(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """All figures of an answer of one pool, and the two steps that its shares of the peaks are of."""
+    """All figures of an answer of one pool, and the two steps that give the shares of the peaks."""
 
     load: LoadFigures
     throughput: Throughput
@@ -153,7 +153,7 @@ def figures(best: Answer, outcome: Outcome) -> Figures:
 
 
 def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
-    """Return the load: in flight by Little's law, and headroom towards the most that these replicas serve."""
+    """The load: in flight by Little's law, and headroom up to the most that these replicas serve."""
     running = best.requests_per_s / best.pool.count * best.latency_s("e2e")["mean"]
     most = best.pool.capacity.requests_per_s * best.pool.count
     served = best.requests_per_s
@@ -171,7 +171,7 @@ def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
 
 
 def throughput(best: Answer, outcome: Outcome) -> Throughput:
-    """Return throughput per replica, per GPU and in tokens."""
+    """Throughput per replica, per GPU and in tokens."""
     rate, osl, isl = best.requests_per_s, outcome.question.service.output_tokens, outcome.question.service.isl
     return Throughput(
         requests_per_s_per_replica=rate / best.pool.count,
@@ -184,7 +184,7 @@ def throughput(best: Answer, outcome: Outcome) -> Throughput:
 
 
 def latency(best: Answer) -> Latency:
-    """Return latencies in ms under the load, and alone."""
+    """Latencies in ms under the load, and alone."""
     decodes = best.pool.load.batching.osl > 1
     return Latency(
         ttft_ms=statistics(best.latency_s("ttft")),
@@ -196,14 +196,14 @@ def latency(best: Answer) -> Latency:
 
 
 def mean_ms(best: Answer, name: str, question: Question, statistic: str = "mean") -> float | None:
-    """Return a latency in ms, of `ttft_ms`, `itl_ms` or `e2e_ms`; None where there is no token after the first."""
+    """A `statistic` in ms of `ttft_ms`, `itl_ms` or `e2e_ms`; None where there is no token after the first."""
     if name == "itl_ms" and question.service.osl <= 1:
         return None
     return best.latency_s(name.removesuffix("_ms"))[statistic] / MILLI
 
 
 def statistics(seconds: dict[str, float]) -> Statistics:
-    """Statistics in ms of those in seconds."""
+    """The statistics in ms of `seconds`."""
     return Statistics(**{key: seconds[key] / MILLI for key in ("mean", "p50", "p90", "p95", "p99")})
 
 
@@ -227,7 +227,7 @@ def phase_steps(best: Answer, outcome: Outcome) -> tuple[Step, Step | None]:
 
 
 def utilisation(prefill: Step, decode: Step | None) -> Utilisation:
-    """Return MFU and MBU of the two kinds of step, each bound by the peak that it comes nearer to."""
+    """MFU and MBU of both kinds of step, each with the peak that it is nearer to."""
     return Utilisation(
         prefill_mfu=prefill.mfu,
         prefill_bound=bound(prefill),
@@ -238,12 +238,12 @@ def utilisation(prefill: Step, decode: Step | None) -> Utilisation:
 
 
 def bound(step: Step) -> str:
-    """Return which peak a step comes nearer to: `compute` or `memory`."""
+    """The peak that a step is nearer to: `compute` or `memory`."""
     return "compute" if step.mfu > step.mbu else "memory"
 
 
 def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
-    """Return the memory of a layout under the names of the contract, and the longest sequence that fits."""
+    """The memory of a layout, and the longest sequence that fits, named as in the records."""
     return MemoryFigures(
         visible_gib=used.visible_gib,
         budget_gib=used.budget_gib,
@@ -273,7 +273,7 @@ def memory_of(replica: Replica) -> MemoryFigures:
 
 
 def users_of(best: Answer, question: Question) -> Users:
-    """Return the users that the load is of; stated where the demand counts them, or planning says what they do."""
+    """The users that correspond to the load; `stated` where the demand counts them, or planning states their habits."""
     user = habits(question)
     demand, planning = question.origin.workload.demand, question.origin.workload.planning
     own = (planning.requests_per_user_per_day, planning.active_hours, planning.peak_to_mean)
@@ -285,7 +285,7 @@ def users_of(best: Answer, question: Question) -> Users:
 
 
 def cost_figures(best: Answer, question: Question) -> Cost:
-    """Return what an answer costs, and the energy it takes."""
+    """The cost and the energy of an answer."""
     usd = best.usd_per_hour
     pooled = question.service.model.pooled  # whose tokens are those of its prompts
     tokens_per_s = best.requests_per_s * (question.service.isl if pooled else question.service.output_tokens)

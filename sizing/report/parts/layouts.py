@@ -1,4 +1,4 @@
-"""Layouts of replicas: what runs, the others that meet a demand, those that do not; and their words."""
+"""Layouts of replicas in records and in words: the answer, alternatives that meet the demand, and rejected layouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no
 
 
 class Deployment(NamedTuple):
-    """What to run: GPUs in all, replicas, the layout of one, and over how many nodes (or larger link domains) that goes."""
+    """The answer: all GPUs, replicas, the layout of one replica, and the nodes (or larger link domains) that it spans."""
 
     gpu: str
     gpu_id: str
@@ -63,7 +63,7 @@ class Alternative(NamedTuple):
 
 
 class RejectedLayout(NamedTuple):
-    """A layout that won't do, why, and by how much: 0.1 is 10 % over a limit or the memory, null where no size helps."""
+    """A rejected layout, the reason, and the excess: 0.1 is 10 % over a limit or the memory, null where no size helps."""
 
     gpu: str
     weight_precision: str
@@ -107,27 +107,27 @@ class LayoutSizes(Protocol):
 
 
 def layout(of: LayoutSizes) -> str:
-    """Write a layout with the sizes that are not 1."""
+    """Write the sizes of a layout that are not 1."""
     return str(Layout(of.tp or 1, of.pp or 1, of.dp or 1, of.ep or 1, of.cp or 1, of.dcp or 1))
 
 
 def sizes(of: Layout | Deployment) -> dict[str, int]:
-    """Return the sizes of a layout by name, as records have them."""
+    """The sizes of a layout by field name."""
     return {name: getattr(of, name) for name in SIZES}
 
 
 def layout_in(row: Mapping[str, Any]) -> str:
-    """Write the layout whose sizes stand in a row under their names."""
+    """Write the layout of a row with the sizes as fields."""
     return str(Layout(**{name: row[name] or 1 for name in SIZES}))
 
 
 def nodes(pool: Pool) -> int:
-    """Nodes, or larger link domains, that a replica of a pool goes over."""
+    """Nodes, or larger link domains, that a replica of a pool spans."""
     return -(-pool.replica.layout.gpus // pool.replica.gpu_type.gpu.datasheet.island_gpus)
 
 
 def deployment(best: Answer) -> Deployment:
-    """What an answer of one pool runs."""
+    """The deployment of an answer of one pool."""
     pool = best.pool
     return Deployment(
         gpu=pool.replica.gpu_type.name,
@@ -141,7 +141,7 @@ def deployment(best: Answer) -> Deployment:
 
 
 def alternative(found: Answer) -> Alternative:
-    """An answer of one pool with its means of the closed form."""
+    """An answer of one pool with the closed-form means of its latencies."""
     pool = found.pool
     return Alternative(
         gpu=pool.replica.gpu_type.name,
@@ -160,7 +160,7 @@ def alternative(found: Answer) -> Alternative:
 
 
 def rejected(refusal: Refusal) -> RejectedLayout:
-    """A layout that was turned down."""
+    """The record of a refusal."""
     return RejectedLayout(
         gpu=refusal.gpu_type.name,
         weight_precision=refusal.precision,
@@ -184,10 +184,11 @@ COMPARED = (
 
 
 def compared(found: Sequence[Alternative], *, several: bool, simulated: bool) -> Iterator[Table]:
-    """Yield a table of the layouts that meet the demand, the best first: few of one GPU type, or the best of each of `several`.
+    """Yield a table of the layouts that meet the demand, the best first: a few of one GPU type, or the best of each of
+    `several`.
 
-    Those that differ in expert parallelism and in nothing else that is shown stand for each other. `simulated` says of the
-    best that its latencies are not of the closed form.
+    Those that differ in expert parallelism and in nothing else that is shown stand for each other. `simulated` says of
+    the best that its latencies are not of the closed form.
     """
     distinct = _first_of(found, lambda a: tuple(quantity.text(a._replace(ep=1)) for quantity in COMPARED))
     if several:
@@ -203,7 +204,8 @@ def compared(found: Sequence[Alternative], *, several: bool, simulated: bool) ->
 
 
 def cheaper(best: Alternative, others: Iterable[Alternative], *, simulated: bool) -> Iterator[Line]:
-    """Yield a line for the cheapest layout where it costs clearly less than the best, as the fewest GPUs favour dear ones.
+    """Yield a line for the cheapest layout where it costs clearly less than the best, as the fewest GPUs may be
+    expensive ones.
 
     What has no price can't be compared; then the cheapest is named with its price alone.
     """
@@ -238,12 +240,11 @@ def not_possible(
 
 
 def _nearness(r: RejectedLayout) -> tuple[bool, float, int]:
-    """Order of misses: what a limit or memory stopped by how little, then what the hardware or engine refuses."""
+    """The order of refusals: smallest excess of a limit or of memory first, then refusals by hardware or engine."""
     return (r.reason in HARD_REASONS, math.inf if r.shortfall is None else r.shortfall, _gpus(r))
 
 
 def _gpus(r: RejectedLayout) -> int:
-    """GPUs of a replica."""
     return r.tp * r.pp * r.dp * r.cp
 
 
@@ -255,14 +256,14 @@ def _of_layouts(found: Sequence[RejectedLayout], *, feasible: bool) -> list[Reje
 
 
 def _of_types(found: Sequence[RejectedLayout], served: Container[str]) -> list[RejectedLayout]:
-    """The nearest miss of every GPU type without a layout that meets the demand, fewest GPUs first."""
+    """The nearest refusal of every GPU type without a feasible layout, fewest GPUs first."""
     nearest = sorted(found, key=_nearness)
     of_type = _first_of([r for r in nearest if r.gpu not in served], lambda r: r.gpu)
     return sorted(of_type, key=lambda r: (_gpus(r), r.gpu))
 
 
 def _first_of(found: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """The first of those with one key, in order."""
+    """The first layout with each key, in order."""
     firsts: dict[Hashable, T] = {}
     for entry in found:
         firsts.setdefault(key(entry), entry)

@@ -1,4 +1,4 @@
-"""What limits an answer, in words: a latency limit, a capacity of the replica, or what stands in the way of any."""
+"""The limit of an answer in words: a latency limit, a capacity of the replica, or the reason of infeasibility."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sizing.specs.units import MILLI
 
 
 class Limiting(NamedTuple):
-    """What keeps a replica from serving more, or the demand from being met, and what would change it."""
+    """The limit on a replica's load, or the reason of infeasibility, and changes that would help."""
 
     limit: str
     statistic: str | None = None
@@ -29,7 +29,7 @@ class Limiting(NamedTuple):
 
 
 def limiting(best: Answer, question: Question, relaxation: Relaxation | None) -> Limiting:
-    """Return what keeps a replica of the answer from serving more."""
+    """The limit on the load of a replica of the answer."""
     binding = best.pool.capacity.binding
     found = Limiting(binding)
     if relaxation is not None:
@@ -55,14 +55,14 @@ def at_limit(name: str, statistic: str, value: str, limit_ms: float) -> str:
 
 
 def _most(best: Answer, question: Question) -> str:
-    """Write the most that a replica serves, in what the demand counts."""
+    """Write the most that a replica serves, in the unit of the demand."""
     if question.target.concurrency is not None:
         return f"{number(best.pool.capacity.amount)} requests in flight"
     return f"{number(best.pool.capacity.requests_per_s)} requests/s"
 
 
 def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | None) -> str:
-    """Say from which limit on fewer GPUs do, or that none near it saves one."""
+    """Write the value of a limit from which on fewer GPUs suffice, or that none near it saves a GPU."""
     if relaxation is not None:
         other = relaxation.gpu != best.pool.replica.gpu_type.name
         gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
@@ -73,7 +73,7 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
 
 
 def _capacity_words(best: Answer, question: Question) -> str:
-    """Say which capacity would end a replica's load, at which load, and what raises it."""
+    """Write the capacity that would end a replica's load, that load, and settings that raise it."""
     at = f"at {_most(best, question)} a replica"
     if best.pool.capacity.binding == "utilisation":
         counted = best.pool.edge.throughput
@@ -91,7 +91,7 @@ def _capacity_words(best: Answer, question: Question) -> str:
 
 
 def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
-    """Say what the last simulated size broke, though the closed form held it to be feasible."""
+    """Write the limit that the last simulated size broke, although the closed form had found it feasible."""
     served = best.run
     detail = f"simulation confirmed none of {tries} sizes up to {best.gpus} x {best.pool.replica.gpu_type.name}"
     if served is None:
@@ -110,7 +110,7 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
 
 
 def unmet(outcome: Outcome) -> Limiting:
-    """Return what stands between the demand and its nearest miss, and the changes that would help."""
+    """The distance of the nearest refusal from the demand, and changes that would help."""
     nearest, without = _unmet(outcome), outcome.predicted
     if without is None:
         return nearest
@@ -145,7 +145,7 @@ def _unmet(outcome: Outcome) -> Limiting:
 
 
 def suggested(change: Suggestion) -> str:
-    """A change that would help, and what it then takes."""
+    """A helpful change, and the deployment with it."""
     return f"{change.change}: {change.gpus} x {change.gpu} ({change.layout})"
 
 
@@ -155,5 +155,5 @@ def what_would_help(suggestions: Sequence[str]) -> Iterator[Line]:
 
 
 def limit_words(name: str) -> str:
-    """Write what ends a load: a latency in capitals, a capacity in words."""
+    """Write the end of a load: a latency in capitals, a capacity in words."""
     return name.upper() if name in ("ttft", "itl", "e2e") else name.replace("_", " ")

@@ -1,4 +1,4 @@
-"""Memory of one GPU: its figures, and the line that reports share."""
+"""The memory of one GPU: its figures, and the line that several reports show."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LayoutMemory(NamedTuple):
 
 
 def layout_memory(resolved: Resolved) -> LayoutMemory:
-    """Return the memory of one GPU under a layout."""
+    """The memory of one GPU under a layout."""
     figures = memory_figures(resolved.memory, resolved.replica.longest_that_fits())
     fits = resolved.memory.fits and resolved.refused is None
     return LayoutMemory(
@@ -68,7 +68,7 @@ def _reason(resolved: Resolved) -> str | None:
 
 
 def _suggestions(resolved: Resolved) -> Iterator[str]:
-    """Yield the changes that make it fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
+    """Yield the changes that make a sequence fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
     longest = resolved.replica.longest_that_fits()
     if resolved.refused is None and longest > 0 and resolved.question.service.extras.cached.within(longest):
         yield f"--max-model-len {longest}"

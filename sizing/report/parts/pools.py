@@ -1,4 +1,4 @@
-"""Separate pools for prefill and decode: their layouts, the way of a cache between them, and why none meet a demand."""
+"""Separate pools for prefill and decode: their layouts, the transfer of caches between them, reasons of infeasibility."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNSERVED = "pools"  # what stands in the way where no pair serves: the reason ha
 
 
 class PoolShape(NamedTuple):
-    """What to run of one pool."""
+    """GPU type, replicas and layout of one pool."""
 
     gpu: str
     gpu_id: str
@@ -40,7 +40,7 @@ class PoolShape(NamedTuple):
 
 
 class Running(LayoutSizes, Protocol):
-    """What states the replicas of a pool."""
+    """An object with the GPU type, replicas and layout of a pool."""
 
     @property
     def gpu(self) -> str:
@@ -48,11 +48,11 @@ class Running(LayoutSizes, Protocol):
 
     @property
     def replicas(self) -> int:
-        """How many there are."""
+        """Number of replicas."""
 
 
 class PoolShapes(NamedTuple):
-    """Both pools where they stand beside other deployments; `kv_transfer_ms` delays the first token of a mean prompt."""
+    """Both pools in a list of deployments; `kv_transfer_ms` delays the first token of a mean prompt."""
 
     prefill: PoolShape
     decode: PoolShape
@@ -70,7 +70,7 @@ class TransferSummary(NamedTuple):
 
 
 class SimulatedPool(NamedTuple):
-    """One pool in a simulation: what ran, and its state over time; batch and cache are of one replica on average."""
+    """One pool in a simulation: its layout, and its state over time; batch and cache are means over replicas."""
 
     gpu: str
     gpu_id: str
@@ -93,7 +93,9 @@ class SimulatedPool(NamedTuple):
 
 
 class SimulatedPools(NamedTuple):
-    """Both pools of a simulation; `kv_transfer_ms` is the mean wait for the cache's arrival, other prompts' transfers included."""
+    """Both pools of a simulation; `kv_transfer_ms` is the mean wait for a cache, including the transfers of other
+    prompts.
+    """
 
     prefill: SimulatedPool
     decode: SimulatedPool
@@ -103,7 +105,7 @@ class SimulatedPools(NamedTuple):
 
 
 def unserved(found: Outcome) -> str | None:
-    """Say why no pair serves the demand within limits and budget; None where one does."""
+    """The reason why no pair serves the demand within limits and budget; None where one does."""
     best = found.confirmed
     if best is None:
         return why_not(found)
@@ -113,7 +115,7 @@ def unserved(found: Outcome) -> str | None:
 
 
 def why_not(found: Outcome) -> str:
-    """Say what stands in the way of any pair: the simulation, or the nearest miss of a pool or of the way between both."""
+    """The reason why no pair is feasible: the simulation, or the nearest refusal of a pool or of the transfer."""
     if found.tries:
         return _unconfirmed(found)
     pairing = found.pairing
@@ -140,7 +142,7 @@ def why_not(found: Outcome) -> str:
 
 
 def _part_of(entry: Refusal, question: Question) -> str:
-    """Say of which limit on E2E a pool's own is the most that the other pool leaves."""
+    """Write the limit on E2E from which a pool's own limit is the remainder."""
     e2e = question.target.limits.e2e
     return f" (of {milliseconds(e2e.seconds / MILLI)} for both pools)" if e2e and entry.reason == "e2e" else ""
 
@@ -150,11 +152,11 @@ def _miss(entry: Refusal, phase: str) -> str:
 
 
 def _too_few(short: Sequence[Answer], question: Question) -> str:
-    """Say which pool has too few replicas, what ends their load and how many it takes; or that no pair fits the budget."""
+    """Write which pool has too few replicas, their limit and the number needed; or that no pair fits the budget."""
     given = _given(question)
 
     def gpus(pair: Answer, least: int) -> int:
-        """GPUs of a pair whose pools have what is given, and at least so many replicas as they need times `least`."""
+        """GPUs of a pair with the stated replicas, and at least the replicas needed times `least`."""
         return sum(max(given[pool.name] or 1, least * pool.count) * pool.replica.layout.gpus for pool in pair.pools)
 
     if question.target.requests_per_s is None:
@@ -182,7 +184,7 @@ def _shape(pool: Pool, count: int | None) -> str:
 
 
 def _unconfirmed(found: Outcome) -> str:
-    """Say what the last size that was simulated missed, and which pool that is given its replicas is too small for it."""
+    """Write the limit missed by the last simulated size, and the pool with too few stated replicas."""
     from sizing.answers.verify import lacking, limits_of
 
     pair, question = found.best, found.question
@@ -207,12 +209,12 @@ def _unconfirmed(found: Outcome) -> str:
 
 
 def limit_of(pool: Pool) -> str:
-    """Write what ends a pool's load."""
+    """Write the limit that ends a pool's load."""
     return limit_words(end_of(pool))
 
 
 def shapes(pair: Answer) -> PoolShapes:
-    """Return what both pools run."""
+    """The layouts and replicas of both pools."""
     return PoolShapes(_pool_shape(pair.prefill), _pool_shape(pair.decode), pair.transfer_s / MILLI)
 
 
@@ -222,7 +224,7 @@ def _pool_shape(pool: Pool) -> PoolShape:
 
 
 def simulated(resolved: Resolved, replicas: int, served: Run) -> SimulatedPool:
-    """Return what a pool of equal replicas ran, and its state over time."""
+    """The layout of a simulated pool of equal replicas, and its state over time."""
     return SimulatedPool(
         gpu=resolved.gpu_type.name,
         gpu_id=resolved.gpu_type.id,
@@ -241,7 +243,7 @@ def simulated(resolved: Resolved, replicas: int, served: Run) -> SimulatedPool:
 
 
 def transfer_figures(transfer: Transfer, prompt_tokens: float) -> TransferSummary:
-    """Return what a document says of a prompt's cache on its way."""
+    """The record of the transfer of a prompt's cache."""
     return TransferSummary(
         gb_per_gpu=(transfer.bytes_per_token * prompt_tokens + transfer.bytes_per_sequence) / GIGA,
         link=transfer.link.kind,
@@ -252,7 +254,7 @@ def transfer_figures(transfer: Transfer, prompt_tokens: float) -> TransferSummar
 
 
 def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
-    """Return what else it rests on where prompts hold answers, whose cache the decode pool has made."""
+    """The assumption on prompts with earlier answers: the decode pool made their cache."""
     if question.service.extras.cached.conversation is None:
         return ()
     return (
@@ -263,7 +265,7 @@ def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
 
 
 def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
-    """Return what the hand-over rests on."""
+    """The assumptions on the transfer."""
     way = "layer by layer while later layers are computed" if facts.by_layer else "whole, when prefill is over"
     return (
         Assumption("cache handed over", way, "", "assumed", facts.source),
@@ -274,24 +276,28 @@ def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
 
 
 def transfer_words(found: TransferSummary) -> str:
-    """Write what a prompt's cache goes over."""
+    """Write the link of the transfer."""
     where = f"{found.link} within the node" if found.within_node else f"{found.link} between nodes"
     how = ", layer by layer" if found.by_layer else ""
     return f"{number(found.gb_per_gpu)} GB per GPU at {number(found.gb_per_s_per_gpu)} GB/s over {where}{how}"
 
 
 def binding_limit(pair: Answer | None) -> str:
-    """Return what ends the load of the pool that is nearer to its most; `UNSERVED` without a pair."""
+    """The limit of the pool that is nearer to its most; `UNSERVED` without a pair."""
     return UNSERVED if pair is None else end_of(pair.tightest)
 
 
 def end_of(pool: Pool) -> str:
-    """Return what ends a pool's load. That on E2E is what remains for decode of a limit on ITL (or E2E), for prefill of E2E."""
+    """The limit that ends a pool's load.
+
+    A limit on E2E leaves a remainder to the decode pool as a limit on ITL (or E2E), and to the prefill pool as one on
+    E2E.
+    """
     return "itl" if pool.phase == "decode" and pool.capacity.binding == "e2e" else pool.capacity.binding
 
 
 def shape_words(found: PoolShapes | SimulatedPools, between: str = " + ") -> str:
-    """Write what both pools run."""
+    """Write the replicas and layouts of both pools."""
     named = found.prefill.gpu != found.decode.gpu
     pools = (("prefill", found.prefill), ("decode", found.decode))
     return between.join(f"{name} {pool_words(pool, named=named)}" for name, pool in pools)

@@ -1,4 +1,4 @@
-"""Every figure that several commands show, once: its key in JSON and CSV, heading, how people read it, unit, meaning.
+"""Every figure that several commands show: its key in JSON and CSV, heading, writer, unit and meaning.
 
 A command's own column is one of these with another heading (`_replace(heading=...)`), or a `Quantity` in its own file.
 """

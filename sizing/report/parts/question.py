@@ -1,4 +1,4 @@
-"""What was asked: the `inputs` of every document, everything resolved so that a result can be reproduced from itself; in words."""
+"""The question in records and in words: the `inputs` of every document, resolved, so that a result can be reproduced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LimitsInMs = Mapping[str, LimitInMs | None]  # by the name of the latency, `ttft
 
 
 def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
-    """Return the resolved inputs; what depends on the chosen layout is that layout's, null where none was found."""
+    """The resolved inputs; those that depend on the layout are the chosen layout's, null without one."""
     origin, workload, gpu_types = question.origin, question.origin.workload, question.space.gpu_types
     return {
         "workload": origin.workload_name,
@@ -67,7 +67,7 @@ def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
 
 
 def _chosen_gpu(gpu_types: Sequence[GpuType], chosen: Replica | None) -> str | None:
-    """Return the GPU type of the answer; without one, the only type considered, or None of several."""
+    """The GPU type of the answer; without an answer the only type considered, or None of several."""
     if chosen is not None:
         return chosen.gpu_type.name
     return gpu_types[0].name if len(gpu_types) == 1 else None
@@ -80,7 +80,7 @@ def _chosen_precision(question: Question, chosen: Replica | None) -> str:
 
 
 def demand(question: Question) -> dict[str, Any]:
-    """Return the demand: the rate or concurrency to serve, what it came from, and the steps from there."""
+    """The demand: the rate or concurrency to serve, its kind, and the steps to it."""
     stated, found = question.origin.workload.demand, question.origin.demanded
     user = habits(question)
     return {
@@ -101,18 +101,18 @@ def demand(question: Question) -> dict[str, Any]:
 
 
 def habits(question: Question) -> Habits:
-    """Return what users do, of whom a rate would be."""
+    """The habits of the users that the rate would correspond to."""
     origin = question.origin
     return question.origin.habits or demands.habits(origin.workload.demand, origin.workload.planning, origin.defaults)
 
 
 def limits(question: Question) -> LimitsInMs:
-    """Return the limits in ms with the statistic that they bound; null where none is set."""
+    """The limits of a question in ms with the statistic that they bound; null where none is set."""
     return limits_in_ms(question.target.limits)
 
 
 def limits_in_ms(limits: Limits) -> LimitsInMs:
-    """Return limits in ms with the statistic that each bounds, by latency; null where none is set."""
+    """Limits in ms with the statistic that each bounds, by latency; null where none is set."""
     found = {f"{name}_ms": getattr(limits, name) for name in ("ttft", "itl", "e2e")}
     return {
         name: None if limit is None else LimitInMs(limit.statistic, limit.seconds / MILLI)
@@ -121,7 +121,7 @@ def limits_in_ms(limits: Limits) -> LimitsInMs:
 
 
 def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
-    """Return the engine settings that matter for the answer, as asked or as the engine version defaults."""
+    """The engine settings that matter for the answer, as stated or as the engine version defaults."""
     asked = question.service.serving.model_dump()
     if chosen is None:
         return asked
@@ -135,12 +135,11 @@ def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
 
 
 def _sizes(layout: Layout) -> dict[str, int]:
-    """The sizes of a layout in the order of records."""
     return {name: getattr(layout, name) for name in ("tp", "pp", "ep", "dp", "cp", "dcp")}
 
 
 def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
-    """What limits lengths, memory and the batch of a replica."""
+    """The limits on lengths, memory and batch of a replica."""
     settings, memory = chosen.settings, chosen.memory
     return {
         "max_model_len": question.service.max_model_len,
@@ -152,9 +151,9 @@ def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
 
 
 def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
-    """Return conversations as an entry of a document's inputs, empty where requests are not turns.
+    """The conversations of a document's inputs; empty where requests are not turns.
 
-    What is found is null where there is no one layout that it is found on (`placed` False): blocks and replicas decide it.
+    Blocks and replicas decide the share found in cache; it is null without one layout (`placed` False).
     """
     cached = question.service.extras.cached
     talk = cached.conversation
@@ -181,7 +180,7 @@ def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
 
 
 def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
-    """Return the resolved inputs of one layout."""
+    """The resolved inputs of one layout."""
     request, plan, layout = resolved.question, resolved.plan, resolved.layout
     return {
         "model": request.service.model.name,
@@ -218,7 +217,7 @@ def setup(inputs: dict[str, Any]) -> tuple[Line, ...]:
 
 
 def optimised(inputs: dict[str, Any]) -> tuple[Line, ...]:
-    """Return a line of the optimisations asked for; none where there are none."""
+    """A line of the optimisations; no line without any."""
     text = optimisations(inputs)
     lines = (Line(text, "Optimised"),) if text else ()
     said = turns(inputs)
@@ -226,7 +225,7 @@ def optimised(inputs: dict[str, Any]) -> tuple[Line, ...]:
 
 
 def turns(inputs: dict[str, Any]) -> str:
-    """Say how prompts grow in conversations, and what is found of them; empty where requests are not turns."""
+    """Write the growth of prompts in conversations, and the share found in cache; empty where requests are not turns."""
     talk = inputs.get("conversation")
     if talk is None:
         return ""
@@ -239,7 +238,7 @@ def turns(inputs: dict[str, Any]) -> str:
 
 
 def optimisations(inputs: dict[str, Any]) -> str:
-    """Return the optimisations asked for in words; empty where there are none."""
+    """The optimisations in words; empty without any."""
     return "; ".join(_parts(inputs.get("optimisations") or {}))
 
 
@@ -286,7 +285,7 @@ STATED_RATES = ("requests_per_s", "mean_requests_per_s")  # whose first step say
 
 
 def steps_line(demand: dict[str, Any], *, always: bool = False) -> Line | None:
-    """Return the steps from what was stated to the peak; None where there is nothing to tell."""
+    """The steps from the stated figure to the peak; None without any step worth showing."""
     steps = demand["steps"]
     plain = demand["kind"] in OWN_WORDS and demand["profile"] is None and demand["poisson_percentile"] is None
     told = [f"{step['what']} {number(step['requests_per_s'], 4)} requests/s ({step['how']})" for step in steps]
@@ -317,7 +316,7 @@ def limits_in_words(limits: LimitsInMs) -> str:
 
 
 def lengths(inputs: Mapping[str, Any]) -> str:
-    """Write the mean lengths; a task in place of outputs where it gives none."""
+    """Write the mean lengths; for a task without output, the task in place of the output length."""
     out = f"OSL {inputs['osl']:,}" if inputs["osl"] else inputs["task"]
     return f"ISL {inputs['isl']:,}, {out}"
 
@@ -326,5 +325,5 @@ LABELS = ("model", "weight_precision", "isl", "osl", "engine", "engine_version")
 
 
 def labels(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return what every figure is of: the first columns of CSV."""
+    """The labels of every figure: the first columns of CSV."""
     return {key: inputs.get(key) for key in LABELS}

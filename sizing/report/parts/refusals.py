@@ -1,4 +1,4 @@
-"""What hardware or engine refuses of a layout, a length or a batch."""
+"""Layouts, lengths and batches that the hardware or the engine refuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # the other
 
 
 def layout_faults(resolved: Resolved) -> Iterator[Fault]:
-    """Yield why hardware or engine won't run the layout."""
+    """Yield the faults of a layout that hardware or engine refuses."""
     for reason, detail in resolved.refusals:
         if reason in OPTION_OF_REASON:
             yield Fault(detail, field=OPTION_OF_REASON[reason])
@@ -20,7 +20,7 @@ def layout_faults(resolved: Resolved) -> Iterator[Fault]:
 
 
 def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Iterator[Fault]:
-    """Yield the lengths in tokens, each with its option, that are longer than the engine takes."""
+    """Yield the faults of `lengths` (tokens by option) that exceed the engine's maximum."""
     longest, model = resolved.question.service.max_model_len, resolved.question.service.model
     held = f"the model's {longest:,} positions" if longest == model.max_position else f"--max-model-len {longest:,}"
     for option, tokens in lengths:
@@ -29,10 +29,10 @@ def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Ite
 
 
 def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[str, str]) -> Iterator[Fault]:
-    """Yield what an engine's replica would not run in one step: each of its attention groups has limits of its own, and a
-    prompt is on one of them.
+    """Yield the faults of a batch that exceeds one step of an engine's replica.
 
-    `options` name what states the sequences and what states the tokens.
+    Each attention group has limits of its own, and a prompt runs on one group. `options` name the sources of the
+    sequences and of the tokens.
     """
     groups, settings = resolved.layout.dp, resolved.settings
     of_sequences, of_tokens = options

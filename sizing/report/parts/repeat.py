@@ -1,4 +1,4 @@
-"""The command that repeats an answer: `llmsize simulate` that drives an answer's own load through its deployment."""
+"""The command that repeats an answer: `llmsize simulate` of an answer's deployment under its own load."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def command(best: Answer, question: Question) -> str:
 
 
 def shell_lines(command: str) -> str:
-    """A command in lines that a shell takes as one when they are pasted, each short enough not to be folded."""
+    """A command in lines that a shell takes as one command when pasted, each short enough not to be folded."""
     parts: list[str] = []
     for word in map(shlex.quote, shlex.split(command)):  # a value stays on the line of its option
         if word.startswith("-") or not parts:
@@ -61,7 +61,7 @@ def shell_lines(command: str) -> str:
 
 
 def _pools(best: Answer, question: Question, sides: SeparatePools) -> str:
-    """Both pools as they are written on the command line, each with the GPU type by the name that it was given."""
+    """The options of both pools, each with the GPU name as written by the user."""
 
     def written(pool: Pool, gpu: str | None) -> str:
         layout = "".join(f"{name}{size}" for name, size in _sizes(pool))
@@ -71,13 +71,13 @@ def _pools(best: Answer, question: Question, sides: SeparatePools) -> str:
 
 
 def _sizes(pool: Pool) -> Iterator[tuple[str, int]]:
-    """The sizes of a pool's layout that are stated: those beyond one, and always TP."""
+    """The stated sizes of a pool's layout: those above one, and always TP."""
     found = sizes(pool.replica.layout).items()
     return ((name, size) for name, size in found if size > 1 or name == "tp")
 
 
 def gpu_argument(gpu_type: GpuType, question: Question) -> str:
-    """Return what names a GPU type on the command line: the path that was given for a user's own file, else its id."""
+    """The name of a GPU type on the command line: the path of a user's own file, else its id."""
     ids = {known.id for known in question.space.gpu_types}
     for text in question.origin.workload.gpu:
         path = expanded(text)
@@ -87,7 +87,7 @@ def gpu_argument(gpu_type: GpuType, question: Question) -> str:
 
 
 def _serving(question: Question) -> dict[str, float | str | None]:
-    """Return the engine's settings that were given; it has the others of its own."""
+    """The stated engine settings; the command defaults to the others."""
     serving = question.service.serving
     return {
         "--gpu-memory-utilization": serving.memory_fraction,
@@ -100,7 +100,7 @@ def _serving(question: Question) -> dict[str, float | str | None]:
 
 
 def _optimised(question: Question) -> dict[str, str | int | None]:
-    """Return the optimisations that were asked for, as they are written on the command line."""
+    """The options of the stated optimisations."""
     asked = question.service.optimisations
     spoken, prefix, offload = asked.speculative, asked.prefix, asked.kv_offload
     return {
@@ -123,7 +123,7 @@ def _optimised(question: Question) -> dict[str, str | int | None]:
 
 
 def _lengths(question: Question) -> dict[str, float | None]:
-    """Return the lengths, with the longest where they are spread, and room for the longest where that is said elsewhere."""
+    """The options of the lengths; the longest where lengths are spread, and room for it where that is stated elsewhere."""
     workload, encoder = question.origin.workload, question.service.extras.encoder
     tokens = workload.tokens
     of_images = {"isl": encoder.tokens if encoder else 0, "osl": 0}  # which --images adds
@@ -145,7 +145,7 @@ def _lengths(question: Question) -> dict[str, float | None]:
 
 
 def _load(best: Answer, question: Question) -> dict[str, str]:
-    """Return the load of all replicas, or of one where they are many: a rate, a number in flight, or a batch."""
+    """The options of the load of all replicas, or of one where there are many: a rate, requests in flight, or a batch."""
     if best.separate:
         return {"--rps": f"{best.requests_per_s:.6g}"}
     alike = not question.service.extras.cached.varies  # one replica finds what one of many does

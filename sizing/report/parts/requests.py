@@ -1,4 +1,4 @@
-"""The requests of simulated runs: one row each, for a file of their own, and their latencies in a figure."""
+"""The requests of simulated runs: a CSV file with one row for each request, and their latencies as a figure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def requests_csv(runs: Mapping[str, Requests], unit: str) -> str:
 
 
 def latencies(requests: Requests, until: float = math.inf) -> Iterator[Series]:
-    """Yield TTFT and E2E over the time when each was measured, as far as `until`."""
+    """Yield TTFT and E2E over the time when each was measured, up to `until`."""
     for name, times, style in (("TTFT", requests.first_token, 1), ("E2E", requests.finished, 2)):
         # NaN, which stands for never, is not up to anything.
         found = [Mark(at, at - start) for at, start in zip(times, requests.arrival, strict=True) if at <= until]

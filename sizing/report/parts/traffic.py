@@ -1,4 +1,4 @@
-"""Traffic that was simulated: its load and lengths among the inputs of a record, and in words."""
+"""Simulated traffic: its load and lengths as inputs of a record, and in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ARRIVALS = {"even": "evenly spaced", "poisson": "Poisson", "gamma": "gamma"}
 
 
 def load(traffic: Traffic, *, counted: bool, trace: str | None) -> dict[str, Any]:
-    """The kind of the load and what states it; the rest is null. Without `counted`, requests arrive until a limit."""
+    """The kind of the load and its parameters; others are null. Without `counted`, requests arrive until a limit."""
     stated = {"trace": traffic.trace, "open_loop": traffic.rate_per_s, "closed_loop": traffic.in_flight}
     kind = next((kind for kind, value in stated.items() if value is not None), "batch")
     is_open = kind == "open_loop"
@@ -28,7 +28,7 @@ def load(traffic: Traffic, *, counted: bool, trace: str | None) -> dict[str, Any
 
 
 def mean_lengths(traffic: Traffic) -> tuple[float, float]:
-    """The mean prompt tokens and output tokens, of a trace or of the distributions that lengths are drawn from."""
+    """The mean prompt tokens and output tokens of a trace or of the length distributions."""
     if traffic.trace is not None:
         return float(traffic.trace[:, 1].mean()), float(traffic.trace[:, 2].mean())
     return _mean(traffic.isl), _mean(traffic.osl)
@@ -61,7 +61,7 @@ def lengths(traffic: Traffic, sent: Requests | None) -> dict[str, Any]:
 
 
 def length_words(inputs: dict[str, Any], name: str) -> str:
-    """Write a mean length, `isl` or `osl`, how it is spread, and the mean drawn."""
+    """Write a mean length, `isl` or `osl`, its spread, and the mean drawn."""
     mean, spread = number(inputs[name], 4), inputs[f"{name}_lengths"]
     if spread is None:
         return f"{mean} on average"
@@ -72,7 +72,7 @@ def length_words(inputs: dict[str, Any], name: str) -> str:
 
 
 def load_words(inputs: dict[str, Any]) -> str:
-    """Write the requests sent, how they arrive, what caches hold of them, seed and limit."""
+    """Write the requests sent, their arrivals, the share found in cache, seed and limit."""
     load = inputs["load"]
     text = "requests" if load["requests"] is None else f"{load['requests']:,} requests"
     if load["kind"] == "trace":
