@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sizing.cli.main import run
 from sizing.engine import simulation
-from sizing.engine.batch import Batch, Piece
+from sizing.engine.batch import Piece
 from sizing.engine.clock import step_clock, windows_of
 from sizing.engine.requests import Requests, arrival_times
 from sizing.engine.scheduler import Scheduler
@@ -116,7 +116,7 @@ def test_the_clock_s_step_is_the_exact_one(decoding: int, context: int, count: i
     layout = Layout(dp=4, ep=4)
     kernels = kernels_for(OSS, H100, layout)
     clock = step_clock(kernels, most_tokens=8192, most_rows=1024)
-    batch = Batch(windows_of(OSS))
+    batch = DecodeBatch(windows_of(OSS))
     for number in range(decoding):
         batch.join(number, float(context), 1000)
     wanted = exact.step(

@@ -225,7 +225,7 @@ def test_a_long_prompt_over_nodes_scales_as_published() -> None:
 
 def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
     """Closed form and simulator look up what `step` adds up, exchange included, in a decode step of a pipeline too."""
-    from sizing.engine.batch import Batch as Decoding
+    from sizing.engine.batch import DecodeBatch
     from sizing.engine.clock import step_clock
     from sizing.replica.batching import decode_step_s
     from sizing.replica.timing import Timing
@@ -242,7 +242,7 @@ def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
         else:  # a full pipeline passes a microbatch on every half of a pass
             assert tabled == pytest.approx(exact, rel=0.06)
         clock = step_clock(load.kernels, most_tokens=512, most_rows=64)
-        batch = Decoding()
+        batch = DecodeBatch()
         for number in range(16):
             batch.join(number, round(context), 100)
         if chosen.layout.pp == 1:

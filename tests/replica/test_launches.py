@@ -11,13 +11,13 @@ from engine_builders import replica_of, run_open, served, store
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.engine.batch import Batch, Piece
+from sizing.engine.batch import Piece
 from sizing.model import operations
 from sizing.model.architecture import Layout
 from sizing.model.operation import busiest
 from sizing.model.shard import Shard
 from sizing.replica import step
-from sizing.replica.step import Batch as StepBatch
+from sizing.replica.step import DecodeBatch as StepBatch
 from sizing.specs.engine import EngineSettings, HostTime
 
 
@@ -55,9 +55,9 @@ def test_launches_bound_a_step_that_no_graph_holds() -> None:
 def test_the_simulator_s_clock_bounds_them_alike() -> None:
     of = served("llama-3.1-70b", "sglang:0.5.9", tp=4)
     launching_s = 80 * of.kernels.settings.host.eager_layer_us * 1e-6
-    taken_s, _ = of.clock.step([Piece(0, 16.0, 0.0)], Batch(), False)
+    taken_s, _ = of.clock.step([Piece(0, 16.0, 0.0)], DecodeBatch(), False)
     assert taken_s == pytest.approx(launching_s)
-    assert of.clock.step([Piece(0, 16_000.0, 0.0)], Batch(), False)[0] > launching_s
+    assert of.clock.step([Piece(0, 16_000.0, 0.0)], DecodeBatch(), False)[0] > launching_s
 
 
 def test_tokens_sent_back_by_the_loop_slow_servers_and_no_batch() -> None:
@@ -122,7 +122,7 @@ def test_a_prompt_in_flight_is_not_slowed_by_what_it_waits_for_outside() -> None
     of = served("llama-3.1-8b", "vllm:0.19.0")
     requests = store([0.0], [4096], [2])
     run_open(replica_of(of, requests))
-    step_alone_s, _ = of.clock.step([Piece(0, 4096.0, 0.0)], Batch(), False)
+    step_alone_s, _ = of.clock.step([Piece(0, 4096.0, 0.0)], DecodeBatch(), False)
     assert requests.first_token[0] == pytest.approx(step_alone_s + of.clock.outside(4096))
 
 

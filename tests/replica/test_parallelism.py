@@ -12,7 +12,7 @@ from builders import ask, data, engine_of, kernels_for, option, real_gpu, real_m
 
 from sizing.answers import search
 from sizing.cli.main import run
-from sizing.engine.batch import Batch as Decoding
+from sizing.engine.batch import DecodeBatch
 from sizing.engine.clock import step_clock
 from sizing.model import architecture, exchange, operation
 from sizing.model.architecture import Layout
@@ -97,7 +97,7 @@ def test_the_simulator_fills_a_pipeline_as_the_closed_form_does() -> None:
     clock = step_clock(kernels, most_tokens=9000, most_rows=1025)
     split = step_model.curves(kernels.at(Layout()), context_tokens=1000.0, prompt_tokens=1000.0, chunk_tokens=1000.0)
     curves = step_model.at_depth(split, kernels)
-    batch = Decoding()
+    batch = DecodeBatch()
     for number in range(220):
         batch.join(number, 1000.0, 100)
     service = load("deepseek-v3", tp=1, pp=11).batching
