@@ -42,7 +42,7 @@ class _Medians(NamedTuple):
 
 
 def rows_table(refitted: Sequence[RefittedRow], least_gain: float) -> Table:
-    """Every row with points, now and refitted: constants, median and P90 of errors in %, and what becomes of it."""
+    """Every row with points, now and refitted: constants, median and P90 of errors in %, and the decision."""
     title = "rows refitted from points; error, %: median / p90, now above, refitted below"
     table = Table(
         "GPU", "row", "version", "points", "now, refitted", "error", "of sizes left out", "written", title=title
@@ -62,7 +62,7 @@ def rows_table(refitted: Sequence[RefittedRow], least_gain: float) -> Table:
 
 
 def published_table(compared: Sequence[ComparedRow]) -> Table:
-    """Rows for which constants alone were published, where those differ from the profile's: nothing tests them here."""
+    """Rows with published constants only that differ from the profile's; they are not tested here."""
     table = Table("GPU", "row", "version", "profile, published", "kept", title="constants as published, not refitted")
     for one in compared:
         if one.differences:
@@ -71,7 +71,7 @@ def published_table(compared: Sequence[ComparedRow]) -> Table:
 
 
 def operations_table(found: KernelRefits, least_gain: float) -> Table:
-    """By operation: how many rows, what becomes of them, and the medians over rows of their errors."""
+    """For each operation: the number of rows, the decisions, and the medians over rows of their errors."""
     title = "by operation; error, %: medians over rows of median / p90"
     table = Table("operation", "refitted", "written", "now", "fitted", "left out", "published", "differ", title=title)
     keys = [one.key for one in found.refitted] + [one.key for one in found.compared]
@@ -90,14 +90,14 @@ def operations_table(found: KernelRefits, least_gain: float) -> Table:
 
 
 def without_row(found: KernelRefits, calibration: Calibration) -> Iterator[str]:
-    """Say of each table that no profile has a row for, why."""
+    """Write, for each table without a profile row, the reason."""
     for key in found.without_row:
         why = why_kept(key, calibration.kernels.kept)
         yield f"{key.profile} {key}: {f'left out: {why}' if why else 'the profile has no such row'}"
 
 
 def not_read(tables: Tables, calibration: Calibration) -> Iterator[str]:
-    """Say which names of the tables the calibration has no name for: their lines are not read."""
+    """Write the table names that the calibration lacks; their lines are not read."""
     for rule, names in names_in(tables).items():
         unknown = sorted(names - set(getattr(calibration.kernels, rule)))
         if unknown:

@@ -68,7 +68,7 @@ OPTIONS = (
 
 
 class SimulationFiles(NamedTuple):
-    """The files to write beside the result, None for those not asked for."""
+    """The files to write besides the result, None for those not requested."""
 
     plot: Path | None
     rows: Path | None

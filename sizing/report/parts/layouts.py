@@ -79,7 +79,7 @@ class RejectedLayout(NamedTuple):
 
 
 class LayoutSizes(Protocol):
-    """What states the sizes of a layout; one that does not apply may be None."""
+    """An object with the sizes of a layout; a size that does not apply may be None."""
 
     @property
     def tp(self) -> int | None:
