@@ -27,7 +27,7 @@ from sizing.specs.bands import Band, BandMetric, Bands, Situation, find
 from sizing.specs.calibration import BandRules, Calibration
 from sizing.specs.errors import Fault, InputError
 
-# What bands are told apart by, the narrowest class first; a number falls back to wider ones.
+# The fields of a band's class, the narrowest class first; a number falls back to wider ones.
 CLASSES: tuple[tuple[str, ...], ...] = (
     ("mode", "vendor", "engine", "architecture", "kind", "load"),
     ("mode", "vendor", "engine", "kind", "load"),

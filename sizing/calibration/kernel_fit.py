@@ -24,7 +24,7 @@ from sizing.specs.units import GIGA, MICRO
 
 Constants = dict[str, float | tuple[float, ...]]
 
-# What of a row its evaluation reads; a share or an alpha that a row states beside its curve has no say there.
+# The fields of a row that its evaluation reads; a share or an alpha next to a curve is ignored.
 CURVES = {
     "prefill_attention": "flop_fraction",
     **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"), "us"),

@@ -38,7 +38,7 @@ Constants = Mapping[str, float | None]
 CACHE_BYTES = {"fp8": 1.0}  # of one cached value; in any other precision it has 16 bits
 SIXTEEN_BIT_BYTES = 2.0
 PROMPTS = {name: int(name.removeprefix("ff_isl")) for name in PrefillFit.model_fields if name.startswith("ff_isl")}
-# What columns of published constants are called in a row; a value of a curve is `name@length`.
+# Names in a row of the columns of published constants; a value of a curve is `name@length`.
 CONSTANTS = {
     "t0_us": "t0_us",
     "eff_compute": "compute",

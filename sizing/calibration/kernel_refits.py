@@ -106,9 +106,9 @@ def fields_of(one: RefittedRow, source: str) -> dict[str, Value]:
 def write(refitted: Sequence[RefittedRow], calibration: Calibration) -> list[Path]:
     """Write the rows with a helpful fit into their profiles. The result is the files written."""
     new: dict[str, dict[int, Mapping[str, Value]]] = {}
-    for one in refitted:
-        if one.helps(calibration.least_gain):
-            new.setdefault(one.key.profile, {})[one.number] = fields_of(one, calibration.kernels.source)
+    for row in refitted:
+        if row.helps(calibration.least_gain):
+            new.setdefault(row.key.profile, {})[row.number] = fields_of(row, calibration.kernels.source)
     written = []
     for profile, rows in new.items():
         path = gpus.load_gpu(profile).path

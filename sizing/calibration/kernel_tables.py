@@ -245,7 +245,7 @@ FILES: dict[str, tuple[str, type[_Line]]] = {
     "collective_fit": ("aic_comm_fit.csv", CollectiveFit),
 }
 
-# Columns of names, and where the rules of a calibration say what those are called.
+# Columns of names, and the calibration rules that translate them.
 NAMED = {
     "gpu": "gpus",
     "framework": "engines",

@@ -195,10 +195,10 @@ class _KeyTwiceError(Exception):
 
 
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    held = dict(pairs)
-    if len(held) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise _KeyTwiceError(next(_repeated(pairs)))
-    return held
+    return mapping
 
 
 def _repeated(pairs: list[tuple[str, Any]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from sizing.specs.errors import InputError, nearest
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu
 from sizing.specs.workload import Precision
 
-# Without these a step can't be timed; all else (experts, latent attention, collectives) not every model needs.
+# Every step needs these; only some models need the others (experts, latent attention, collectives).
 NEEDED_ROWS = frozenset({"gemm", "decode_attention", "prefill_attention"})
 
 # In which rows of efficiency may be stated: formats, and how products run whose weights are in one of them.

@@ -75,7 +75,7 @@ def open_bytes(path: Path) -> io.BufferedReader:
     try:
         mode = path.stat().st_mode
         _check_kind(mode, file, _READABLE)
-        # A pipe without a writer would hold up a plain open for good.
+        # A plain open of a pipe without a writer would block forever.
         descriptor = os.open(path, os.O_RDONLY | _NO_WAIT)
     except FileNotFoundError:
         raise InputError(missing(path)) from None

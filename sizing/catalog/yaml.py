@@ -144,7 +144,7 @@ def _take(reading: _Reading, event: Any) -> None:
     elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
         reading.stack.pop()
     elif isinstance(event, yaml.AliasEvent):
-        # What an alias stands for is not followed: a few of them can stand for billions of values.
+        # Aliases are not expanded: a few of them can expand to billions of values.
         reading.fault(f"is the YAML alias *{event.anchor}; write the value out", line)
         raise InputError(reading.faults)
     elif isinstance(event, yaml.DocumentStartEvent):

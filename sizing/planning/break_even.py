@@ -121,7 +121,7 @@ def _edges(curves: Curves, gap_usd: float) -> Days:
     for curve in with_units:
         size = curve.requests_per_day_of_unit
         found.append(size * (np.array([1.0]) if curve.elastic else np.arange(1.0, np.floor(last / size) + 1)))
-        # Where another alternative's least cost is what this one costs as it follows the load.
+        # Loads at which this elastic cost equals the minimum cost of another alternative.
         others = [other.usd_per_unit_year / curve.usd_per_unit_year for other in curves] if curve.elastic else []
         found.append(size * np.array(others))
     edges = np.unique(np.concatenate(found))

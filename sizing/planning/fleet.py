@@ -99,8 +99,8 @@ class GpuPool(NamedTuple):
 
     def units_by_hour(self, gpus_per_unit: int) -> tuple[int, ...]:
         """The whole servers or instances of `gpus_per_unit` GPUs needed for the replicas of each hour."""
-        units = {held: _nodes(held, gpus_per_unit) for held in set(self.held_by_hour)}
-        return tuple(units[held] for held in self.held_by_hour)
+        units = {hour: _nodes(hour, gpus_per_unit) for hour in set(self.held_by_hour)}
+        return tuple(units[hour] for hour in self.held_by_hour)
 
 
 def hours_of(tenants: Sequence[Tenant]) -> int:
@@ -130,20 +130,20 @@ def _pool(tenants: Sequence[Tenant], hours: int, rules: ProvisionRules) -> GpuPo
     by_hour = [tenant.base_replicas(hours, rules) for tenant in tenants]
     sizes = [tenant.need.fit.gpus_per_replica for tenant in tenants]
     reserve = reserve_of_pool(tenants, rules)
-    held = tuple((*zip(sizes, counts, strict=True), *reserve) for counts in zip(*by_hour, strict=True))
-    gpus = tuple(sum(size * count for size, count in hour) for hour in held)
+    by_size = tuple((*zip(sizes, counts, strict=True), *reserve) for counts in zip(*by_hour, strict=True))
+    gpus = tuple(sum(size * count for size, count in hour) for hour in by_size)
     spare = sum(count for _, count in reserve)
     return GpuPool(
         gpu_id=first.gpu_id,
         pool=first.pool,
         workloads=tuple(tenant.name for tenant in tenants),
         gpus=max(gpus),
-        nodes=max(_nodes(hour, node) for hour in set(held)),
+        nodes=max(_nodes(hour, node) for hour in set(by_size)),
         gpus_per_node=node,
         gpus_sum_of_peaks=sum(tenant.size.gpus for tenant in tenants),
         gpus_by_hour=gpus,
         replicas_by_hour=tuple(sum(counts) + spare for counts in zip(*by_hour, strict=True)),
-        held_by_hour=held,
+        held_by_hour=by_size,
         reserve_gpus=sum(size * count for size, count in reserve),
         reserve_gpus_apart=sum(
             size * tenant.size.reserve.replicas for size, tenant in zip(sizes, tenants, strict=True)

@@ -210,11 +210,11 @@ def _instances(usage: Usage, offer: Price, *, elastic: bool) -> _Instances:
     per_s = bundle.replicas * usage.per_replica_per_s / bundle.units
     unit_year = offer.gpus * usd_per_gpu_hour(offer) * demand.hours_per_year()
     least, always = bundle.units * unit_year, units * unit_year
-    held = usage.requests_per_day_of(bundle.replicas)
+    capacity = usage.requests_per_day_of(bundle.replicas)
     if elastic:
-        held = bundle.replicas * usage.per_replica_per_s * SECONDS_PER_DAY
+        capacity = bundle.replicas * usage.per_replica_per_s * SECONDS_PER_DAY
     here = max(least, always * usage.busy(units * per_s)) if elastic else always
-    return _Instances(offer, units, per_s, usage.by_load(always, here), CostCurve(least, held, 0.0, elastic))
+    return _Instances(offer, units, per_s, usage.by_load(always, here), CostCurve(least, capacity, 0.0, elastic))
 
 
 def api(usage: Usage, prices: ApiPrices) -> CostOption:

@@ -60,9 +60,9 @@ def packed(replicas: Mapping[int, int], gpus_per_node: int) -> int:
             fit = room // size
             used = min(free[room], -(-count // fit))
             free[room] -= used
-            placed = min(count, used * fit)
-            _leave(free, room, size, used, placed)
-            count -= placed
+            added = min(count, used * fit)
+            _leave(free, room, size, used, added)
+            count -= added
         fit = gpus_per_node // size
         new = -(-count // fit)
         nodes += new

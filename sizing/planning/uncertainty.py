@@ -90,13 +90,17 @@ def simulate(fleet: Sequence[Uncertain], rules: ProvisionRules, *, seed: int, dr
     random = np.random.default_rng(seed)
     inputs: list[_Input] = []
     bases = []
-    for one in fleet:
-        own, base = _bases(one, random, draws, rules, prefix=f"{one.tenant.name}: " if len(fleet) > 1 else "")
+    for uncertain in fleet:
+        own, base = _bases(
+            uncertain, random, draws, rules, prefix=f"{uncertain.tenant.name}: " if len(fleet) > 1 else ""
+        )
         inputs += own
         bases.append(base)
-    failures = [_failures(one.tenant, base.max(axis=1), rules) for one, base in zip(fleet, bases, strict=True)]
+    failures = [
+        _failures(uncertain.tenant, base.max(axis=1), rules) for uncertain, base in zip(fleet, bases, strict=True)
+    ]
     gpus, usd_per_h = _gpus(fleet, bases, failures, rules)
-    spread = max((one.workload.planning.price_uncertainty or 0.0 for one in fleet), default=0.0)
+    spread = max((uncertain.workload.planning.price_uncertainty or 0.0 for uncertain in fleet), default=0.0)
     if spread and usd_per_h is not None:
         times = random.uniform(1 - spread, 1 + spread, draws)
         inputs.append(_Input(PRICE, f"uniform, {spread * 100:g} % up or down", times))
@@ -115,9 +119,15 @@ def simulate(fleet: Sequence[Uncertain], rules: ProvisionRules, *, seed: int, dr
 
 def _certain(fleet: Sequence[Uncertain]) -> Iterator[str]:
     """Yield the inputs without a range."""
-    yield from (f"{one.tenant.name}: model (no published runs of its kind)" for one in fleet if one.band is None)
-    yield from (f"{one.tenant.name}: demand (no range stated)" for one in fleet if not one.workload.uncertain)
-    spread = [one.workload.planning.price_uncertainty for one in fleet]
+    yield from (
+        f"{uncertain.tenant.name}: model (no published runs of its kind)"
+        for uncertain in fleet
+        if uncertain.band is None
+    )
+    yield from (
+        f"{uncertain.tenant.name}: demand (no range stated)" for uncertain in fleet if not uncertain.workload.uncertain
+    )
+    spread = [uncertain.workload.planning.price_uncertainty for uncertain in fleet]
     if not any(spread):
         yield "price (no --price-uncertainty)" if set(spread) == {None} else "price (--price-uncertainty 0)"
 
@@ -216,8 +226,8 @@ def _gpus(
     hours = math.lcm(*(base.shape[1] for base in bases))
     total, usd = np.zeros(bases[0].shape[0]), np.zeros(bases[0].shape[0])
     pools: dict[str, list[int]] = {}
-    for index, one in enumerate(fleet):
-        key = one.tenant.gpu_id if one.tenant.pool == SHARED else f"{index}"
+    for index, uncertain in enumerate(fleet):
+        key = uncertain.tenant.gpu_id if uncertain.tenant.pool == SHARED else f"{index}"
         pools.setdefault(key, []).append(index)
     for members in pools.values():
         fits = [fleet[i].tenant.need.fit for i in members]

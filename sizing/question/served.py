@@ -23,8 +23,8 @@ OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of exp
 def served(workload: Workload, model: Model) -> tuple[Workload, Extras]:
     """The workload as served, and its extras. Raises InputError for options that the task or model does not have."""
     check_asked(workload, model)
-    beside = extras_of(workload, model)
-    return as_served(workload, beside), beside
+    extras = extras_of(workload, model)
+    return as_served(workload, extras), extras
 
 
 def check_served(workload: Workload, extras: Extras, model: Model) -> None:
@@ -38,20 +38,20 @@ def as_served(workload: Workload, extras: Extras) -> Workload:
 
     Raises InputError for prompts that turns make longer than the longest.
     """
-    whole, talk = with_images(workload, extras), extras.cached.talk
-    if talk is None or talk.turns == 1:
+    whole, conversation = with_images(workload, extras), extras.cached.talk
+    if conversation is None or conversation.turns == 1:
         return whole
-    tokens, last = whole.tokens, talk.prompts[-1]
+    tokens, last = whole.tokens, conversation.prompts[-1]
     if tokens.isl_max is not None and tokens.isl_max < last:
         raise InputError(
             Fault(
-                f"the prompt of turn {talk.turns:,} is {last:,} tokens, more than the longest prompt, {tokens.isl_max:,}",
+                f"the prompt of turn {conversation.turns:,} is {last:,} tokens, more than the longest prompt, {tokens.isl_max:,}",
                 field="optimisations.prefix.turns",
                 allowed=f"isl_max (--isl-max) of at least {last:,}, fewer turns, or a shorter ISL (the first prompt; each turn "
-                f"adds {talk.adds:,} and the answer's {talk.osl:,})",
+                f"adds {conversation.adds:,} and the answer's {conversation.osl:,})",
             )
         )
-    return whole.model_copy(update={"tokens": tokens.growing(talk.prompts)})
+    return whole.model_copy(update={"tokens": tokens.growing(conversation.prompts)})
 
 
 def with_images(workload: Workload, extras: Extras) -> Workload:

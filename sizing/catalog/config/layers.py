@@ -69,8 +69,8 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
     has_experts = bool(fields.optional_integer(*EXPERTS)) and fields.flag("enable_moe_block") is not False
     moe = _routed(fields, count) if has_experts else (False,) * count
     _check_length(fields, "mlp_layer_types", len(moe), count)
-    beside: tuple[MlpName, ...] = ("dense", "moe") if fields.flag("enable_moe_block") else ("moe",)
-    return tuple(Slot(mixer, beside if routed else ("dense",)) for mixer, routed in zip(mixers, moe, strict=False))
+    mlps: tuple[MlpName, ...] = ("dense", "moe") if fields.flag("enable_moe_block") else ("moe",)
+    return tuple(Slot(mixer, mlps if routed else ("dense",)) for mixer, routed in zip(mixers, moe, strict=False))
 
 
 def layer_count(fields: Fields) -> int:

@@ -30,7 +30,7 @@ from sizing.specs.model import (
     SsmAttention,
 )
 
-# What a windowed layer has of a grouped-query one.
+# The fields of a windowed layer in common with a grouped-query one.
 _GROUPED = ("q_heads", "kv_heads", "head_dim", "bias", "output_gate", "shared_kv", "reuses_cache")
 KV_HEADS_BY_LAYER = "num_key_value_heads_per_layer"
 STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}

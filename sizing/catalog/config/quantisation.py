@@ -116,7 +116,7 @@ def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
     if "mixer" in name:
         return roles & {"attention"} or roles & MLP_ROLES
     if any(word in name for word in ("mlp", "ffn", "feed_forward", "block_sparse_moe")):
-        # Beside routed experts a module named `mlp` is the dense one; alone, it is all that the layer has.
+        # In a layer with routed experts a module named `mlp` is the dense MLP; otherwise it is the layer's only MLP.
         return roles & {"dense_mlp"} or (frozenset() if _PROJECTION.search(name) or "(" in name else roles & MLP_ROLES)
     return frozenset()
 
@@ -196,9 +196,9 @@ def excluded_modules(fields: Fields, hf_quant_config: Mapping[str, Any] | None =
 def _section(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
     """The section with the quantisation: the config's own, or ModelOpt's file where that has more."""
     section = next((found for key in SECTIONS if (found := fields.section(key)) is not None), None)
-    beside = _modelopt_file(fields, hf_quant_config)
-    if section is None or (beside is not None and section.stated("quant_algo", "config_groups", "bits") is None):
-        section = beside if beside is not None else section
+    modelopt = _modelopt_file(fields, hf_quant_config)
+    if section is None or (modelopt is not None and section.stated("quant_algo", "config_groups", "bits") is None):
+        section = modelopt if modelopt is not None else section
     return section
 
 
