@@ -206,7 +206,7 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
     if request.service.kv_precision != "fp8":
         yield "--kv-precision fp8", request.with_(kv_precision="fp8")
     cached = request.service.extras.cached
-    if not cached.affinity and (cached.talk is not None or cached.prefixes > 1):
+    if not cached.affinity and (cached.conversation is not None or cached.prefixes > 1):
         routed = request.with_(extras=replace(request.service.extras, cached=replace(cached, affinity=True)))
         yield "--prefix-routing affinity", routed
     if request.rules.gpu_budget is not None and (request.target.requests_per_s or request.target.concurrency):

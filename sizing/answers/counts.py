@@ -25,7 +25,7 @@ KEPT_ROUNDS, KEPT_CLOSE = 24, 1e-3  # of a share that falls as what is found les
 
 
 class Trial(NamedTuple):
-    """What to evaluate: so many replicas, whose caches keep a share of the histories that turns come back to."""
+    """What to evaluate: a number of replicas, and the share of histories that their caches keep."""
 
     replicas: int
     kept: float
@@ -59,7 +59,7 @@ Trials = Generator[Trial, Reply, Trial | None]
 
 
 def at(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
-    """Try so many replicas, with as much of the histories as they then keep, at most `kept`."""
+    """Try `replicas` replicas with the share of the histories that they keep, at most `kept`."""
     before: float | None = None
     for _ in range(KEPT_ROUNDS if cached.think_time_s is not None else 0):
         trial = Trial(replicas, kept)
@@ -111,7 +111,7 @@ def fewest(cached: Cached) -> Trials:
 def fewest_of(
     layouts: int, cached: Cached, tried: Callable[[Mapping[int, Trial]], Sequence[tuple[Result, Reply]]]
 ) -> list[tuple[Result, Trial | None]]:
-    """Find the fewest replicas for each of so many layouts, whose next trials are `tried` together, by number.
+    """Find the fewest replicas for each of `layouts` layouts. `tried` evaluates their next trials together, by number.
 
     Returns the result of the trial that sufficed, or the last one and None where none did.
     """
@@ -162,11 +162,11 @@ def alive(replica: Replica, target: Target, point: Point, replicas: int) -> Aliv
     get the next turn. The room is that of whole conversations of mean length, in the memory that live requests leave.
     """
     cached = replica.service.extras.cached
-    if cached.think_time_s is None or cached.talk is None:
+    if cached.think_time_s is None or cached.conversation is None:
         return None
     per_s = point.requests_per_s if target.requests_per_s is None else target.requests_per_s / replicas
     needed = per_s * cached.think_time_s * (1 if cached.affinity else replicas * replica.layout.dp)
-    fits = replica.memory_at(math.ceil(cached.talk.mean_isl + cached.talk.osl)).max_concurrency
+    fits = replica.memory_at(math.ceil(cached.conversation.mean_isl + cached.conversation.osl)).max_concurrency
     return Alive(needed, max(0.0, fits - point.running))
 
 

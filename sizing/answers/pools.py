@@ -110,7 +110,7 @@ def joined(pair: Answer, question: Question, asked: SeparatePools, *, within_nod
 
 
 def unlike(prefill: HasCache, decode: HasCache) -> str | None:
-    """Why a decode pool cannot take the caches of a prefill pool, or None: formats differ, or no connector joins the GPUs."""
+    """Why `decode` cannot take the caches of `prefill`, or None: formats differ, or no connector joins the GPUs."""
     vendors = prefill.gpu_type.gpu.vendor, decode.gpu_type.gpu.vendor
     if vendors[0] != vendors[1]:
         return f"no cache connector joins GPUs of {vendors[0]} and {vendors[1]}"
@@ -130,7 +130,7 @@ def fits_node(pair: Answer) -> bool:
 
 def with_counts(pair: Answer, counts: Sequence[int], phases: Sequence[Question], data: Data) -> Answer:
     """The same layouts with other numbers of replicas, at the load that each then gets."""
-    pools = (with_count(*one, data) for one in zip(pair.pools, counts, phases, strict=True))
+    pools = (with_count(*entry, data) for entry in zip(pair.pools, counts, phases, strict=True))
     return replace(pair, pools=tuple(pools), run=None)
 
 
@@ -235,7 +235,7 @@ def _paired(
 
 
 def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Timed], list[Refusal]]:
-    """The prefill layouts with the fewest GPUs if the transfer takes 0 s, and refusals of those that cannot serve even then."""
+    """Prefill layouts with the fewest GPUs for a transfer of 0 s, and refusals of those that cannot serve even so."""
     entries = [alone(entry, question) for entry in prefills]
     fast = [entry for entry in entries if isinstance(entry, Timed)]
     results = evaluate(fast, question)
@@ -244,7 +244,7 @@ def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Tim
         for result, entry in zip(results, fast, strict=True)
         if isinstance(result, Pool)
     ]
-    best = [entry for _, entry in sorted(good, key=lambda one: one[0])[:MOST_PREFILLS]]
+    best = [entry for _, entry in sorted(good, key=lambda item: item[0])[:MOST_PREFILLS]]
     return best, [entry for entry in (*entries, *results) if isinstance(entry, Refusal)]
 
 
@@ -349,5 +349,5 @@ def _most_within(pair: Answer, phases: tuple[Question, Question], asked: Separat
     if rate <= 0:
         return None
     # No more replicas than that rate takes.
-    least = [fixed or demand.replicas_for(rate, one) for fixed, one in zip(given, most, strict=True)]
+    least = [fixed or demand.replicas_for(rate, capacity) for fixed, capacity in zip(given, most, strict=True)]
     return with_counts(pair, least, [phase.with_(requests_per_s=rate) for phase in phases], data)

@@ -189,7 +189,7 @@ def search(question: Question, data: Data) -> Outcome:
 
 
 def _spread(question: Question, data: Data) -> Outcome:
-    """Evaluate every layout at the fewest replicas that suffice with what so many find in their caches."""
+    """Evaluate every layout at the fewest replicas that suffice with what they find in their caches."""
     entries = list(_candidates(question, data))
     layouts = [entry if isinstance(entry, Replica) else entry.sized for entry in entries]
     results: list[Pool | Refusal] = [e for e in entries if isinstance(e, Refusal) and e.sized is None]

@@ -82,7 +82,7 @@ def _unwatched(policy: str, requests: int) -> AbstractContextManager[None]:
 
 
 def simulate(scenario: Scenario, watch: Watch = _unwatched) -> Runs:
-    """Drive the traffic through the deployment under each policy; `watch` is told how far a run is.
+    """Drive the traffic through the deployment under each policy; `watch` follows the progress of a run.
 
     >>> from sizing import Driving, ask, scenario
     >>> runs = simulate(scenario(ask("chat", gpu="h100-sxm", rps=2), Driving(requests=50)))

@@ -222,7 +222,7 @@ def _bits(question: Question, base: Answer | None, data: Data) -> tuple[float, f
 
 
 def order(found: Answer | None, question: Question) -> tuple[float, ...]:
-    """Order of answers: what the request asks first (GPUs, unless told otherwise), cost, then the most served by a GPU."""
+    """Order of answers: the objective of `question` (GPUs by default), cost, then throughput of a GPU."""
     if found is None:
         return (math.inf,)
     first, *_ = (*throughput_first(found, question), spent(found, question.rules.objective))
@@ -234,7 +234,7 @@ def applicable(trial: OptimisationTrial, question: Question, weight_bits: float,
     if trial.optimisation is not None and trial.optimisation in question.service.optimisations.asked():
         return False
     cached = question.service.extras.cached
-    if trial.of_caches and (cached.affinity or (cached.talk is None and cached.prefixes == 1)):
+    if trial.of_caches and (cached.affinity or (cached.conversation is None and cached.prefixes == 1)):
         return False
     if trial.attention is not None and architecture.attention_class(question.service.model) != trial.attention:
         return False
@@ -265,7 +265,7 @@ def _sensitivity(trial: OptimisationTrial, solve: Solve) -> Iterable[Varied]:
 
 def ranked(tried: Iterable[Tried], question: Question) -> tuple[Tried, ...]:
     """Trials with the best first. Trials without an answer come last, in their original order."""
-    return tuple(sorted(tried, key=lambda one: order(one.best, question)))
+    return tuple(sorted(tried, key=lambda entry: order(entry.best, question)))
 
 
 def combined(base: Outcome, tried: Iterable[Tried], question: Question, solve: Solve) -> Combination:
@@ -275,16 +275,16 @@ def combined(base: Outcome, tried: Iterable[Tried], question: Question, solve: S
     which trials are listed unless two of them help equally.
     """
     found, all_of_them = Combination((), {}, base), list(tried)
-    left = [one for one in all_of_them if is_better(one.best, base.best, question)]
+    left = [entry for entry in all_of_them if is_better(entry.best, base.best, question)]
     if base.best is None and not left:
         return _all_at_once(found, all_of_them, solve)
     while left:
-        steps = [step for one in left if (step := _with(found, one, solve)) is not None]
+        steps = [step for entry in left if (step := _with(found, entry, solve)) is not None]
         best = min(steps, key=lambda step: order(step.best, question), default=None)
         if best is None or not is_better(best.best, found.best, question):
             return found
-        taken = next(one for one in left if one.name == best.names[-1])
-        left = [one for one in left if one.trial.group != taken.trial.group]
+        taken = next(entry for entry in left if entry.name == best.names[-1])
+        left = [entry for entry in left if entry.trial.group != taken.trial.group]
         found = best
     return found
 
@@ -292,18 +292,18 @@ def combined(base: Outcome, tried: Iterable[Tried], question: Question, solve: S
 def _all_at_once(found: Combination, tried: Iterable[Tried], solve: Solve) -> Combination:
     """The first trial of each group together, where that is feasible."""
     firsts: dict[str, Tried] = {}
-    for one in tried:
-        firsts.setdefault(one.trial.group, one)
+    for entry in tried:
+        firsts.setdefault(entry.trial.group, entry)
     together = found
-    for one in firsts.values():
-        together = _with(together, one, solve) or together
+    for entry in firsts.values():
+        together = _with(together, entry, solve) or together
     return together if together.best is not None else found
 
 
-def _with(found: Combination, one: Tried, solve: Solve) -> Combination | None:
-    options = {**found.options, **one.trial.values()}
+def _with(found: Combination, entry: Tried, solve: Solve) -> Combination | None:
+    options = {**found.options, **entry.trial.values()}
     try:
-        return Combination((*found.names, one.name), options, solve(options))
+        return Combination((*found.names, entry.name), options, solve(options))
     except InputError:
         return None
 

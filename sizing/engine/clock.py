@@ -196,23 +196,23 @@ class StepClock:
 
     def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
         """(seconds of a step with prefill, extra seconds until its first tokens are out)."""
-        beside = batch.size if decodes else 0
-        micro = max(beside / self.pp, 1.0) if beside else 0.0
-        own = self._own(micro) if beside else 0.0
+        decoding = batch.size if decodes else 0
+        micro = max(decoding / self.pp, 1.0) if decoding else 0.0
+        own = self._own(micro) if decoding else 0.0
         verified = own * self.verified
         gpu_s, new, prompts = max(self._rank_s(of_rank, verified) for of_rank in self._by_rank(pieces))
         gpu_s += _at(self.shared_s, sum(piece.units for piece in pieces) + micro * self.verified)
-        if beside:
+        if decoding:
             decode_s, _ = self._decode_parts(batch)
             gpu_s += decode_s - _at(self.body_s, verified) - _at(self.head_s, verified)
             gpu_s -= _at(self.shared_s, micro * self.verified)
         if new + verified > self.captured_tokens:
             gpu_s = max(gpu_s, self.launch_s)
-        microbatches = max(1.0, min(beside, self.pp))
+        microbatches = max(1.0, min(decoding, self.pp))
         whole_s = self._host(gpu_s, own + prompts, microbatches)
         if self.pp == 1:
             return whole_s, 0.0
-        alone_s = self._host(self._decode_parts(batch)[0], own, microbatches) if beside else 0.0
+        alone_s = self._host(self._decode_parts(batch)[0], own, microbatches) if decoding else 0.0
         taken_s = alone_s + max(whole_s - alone_s, 0.0) * (self.largest_stage or 1 / self.pp)
         return taken_s, whole_s - taken_s
 

@@ -90,7 +90,7 @@ class Lengths:
 
 
 def _apart(rng: np.random.Generator) -> np.random.Generator:
-    """A separate random stream. A router with the same seed draws whole numbers too, and replica would follow length."""
+    """A separate random stream. A router with the same seed would tie the replica of a request to its length."""
     return rng.spawn(1)[0]
 
 

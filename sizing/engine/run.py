@@ -37,18 +37,18 @@ class Meter:
     replicas: Sequence[Scheduler]
     progress: Callable[[int], None]
     sent: int = 0
-    told: int = 0
+    ended: int = 0
 
     def sending(self, number: int) -> None:
-        """Note that so many have been sent."""
+        """Note that `number` requests have been sent."""
         self.sent = max(self.sent, number)
         self.tell()
 
     def tell(self) -> None:
-        """Report how many have ended, never fewer than before: sendings are noted in jumps."""
+        """Report the number of ended requests, never fewer than before: `sent` grows in jumps."""
         ended = self.sent - sum(replica.in_flight for replica in self.replicas)
-        self.told = max(self.told, ended)
-        self.progress(self.told)
+        self.ended = max(self.ended, ended)
+        self.progress(self.ended)
 
 
 @dataclass(slots=True)

@@ -372,11 +372,11 @@ class Scheduler:
         self._end_sequences()
 
     def _tokens_of(self, steps: int) -> int:
-        """Tokens that so many steps give each sequence: whole ones; what is left of a mean is owed to the next steps."""
+        """Whole tokens that `steps` steps give each sequence. The next steps get the rest of a mean."""
         return int(self.owed + steps * self.tokens_per_step + ROUNDING)
 
     def _steps_until(self, tokens: float) -> float:
-        """Steps that give each sequence at least so many tokens."""
+        """Steps that give each sequence at least `tokens` tokens."""
         return math.ceil((tokens - self.owed - ROUNDING) / self.tokens_per_step)
 
     def _steps_with_room(self) -> float:

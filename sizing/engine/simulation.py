@@ -199,9 +199,9 @@ def simulate(
     meter = Meter(replicas, progress) if progress is not None else None
     for replica in replicas:
         replica.observer = Record(replica, meter)
-    told = meter.sending if meter is not None else None
+    sending = meter.sending if meter is not None else None
     if traffic.in_flight is not None:
-        finished = _closed(traffic, requests, replicas, rng, longest=longest, limit_s=limit_s, progress=told)
+        finished = _closed(traffic, requests, replicas, rng, longest=longest, limit_s=limit_s, progress=sending)
         return measure(finished, traffic, limits, limit_s=limit_s)
     turned_away = 0
     for arrival, isl, osl in open_requests(traffic, longest, rng):
@@ -220,7 +220,7 @@ def simulate(
         seed=traffic.seed,
         limit=limit_s,
         watched=watched(traffic),
-        progress=told,
+        progress=sending,
     )
     return measure(finished, traffic, limits, limit_s=limit_s, turned_away=turned_away)
 
@@ -303,7 +303,12 @@ def _closed(
         )
         for n, replica in enumerate(replicas)
     ]
-    return History(requests, replicas, max(one.ended for one in ended), tuple(w for one in ended for w in one.watches))
+    return History(
+        requests,
+        replicas,
+        max(history.ended for history in ended),
+        tuple(w for history in ended for w in history.watches),
+    )
 
 
 def _after(sent: int, progress: Progress | None) -> Progress | None:

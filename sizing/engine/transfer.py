@@ -84,8 +84,8 @@ class Handed(NamedTuple):
 
 def cache_rates(shard: Shard) -> tuple[float, float]:
     """The most cache bytes of a token, and those fixed to a sequence, that one GPU of a layout holds; a draft's too."""
-    rates = [(*memory.rate_bytes(shard, stage), memory.beside_cache_bytes(shard, stage)) for stage in shard.stages]
-    return max((per_token + beside, fixed) for per_token, fixed, beside in rates)
+    rates = [(*memory.rate_bytes(shard, stage), memory.draft_cache_bytes(shard, stage)) for stage in shard.stages]
+    return max((per_token + draft, fixed) for per_token, fixed, draft in rates)
 
 
 def link_between(prefill: Kernels, decode: Kernels, *, within_node: bool) -> PoolLink:
@@ -128,8 +128,8 @@ def simulate(
     """Drive a load that no end of a request feeds back into through both pools. Deterministic for a seed."""
     longest = traffic.longest or longest_of(traffic, prefill.shard.model)
     drawn = list(open_requests(traffic, longest, np.random.default_rng(traffic.seed)))
-    drawn = [one for one in drawn if one[0] < limit_s]
-    taken = [one for one in drawn if one[1] + one[2] <= longest]
+    drawn = [request for request in drawn if request[0] < limit_s]
+    taken = [request for request in drawn if request[1] + request[2] <= longest]
     requests = Requests()
     for arrival, isl, _ in taken:
         requests.add(arrival, isl, 1)

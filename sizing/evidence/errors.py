@@ -138,10 +138,10 @@ def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] 
 
 
 def statistics(comparisons: Sequence[Comparison]) -> ErrorFigures:
-    """The statistics of `comparisons`, one or more, of one metric."""
-    errors = np.array([one.error for one in comparisons])
-    banded = [one for one in comparisons if one.low is not None and one.high is not None]
-    inside = [one for one in banded if one.low <= one.measured <= one.high]  # type: ignore[operator]
+    """The statistics of one or more `comparisons` of one metric."""
+    errors = np.array([comparison.error for comparison in comparisons])
+    banded = [comparison for comparison in comparisons if comparison.low is not None and comparison.high is not None]
+    inside = [entry for entry in banded if entry.low <= entry.measured <= entry.high]  # type: ignore[operator]
     return ErrorFigures(
         n=len(comparisons),
         median_ape=float(np.median(np.abs(errors))),
@@ -153,16 +153,20 @@ def statistics(comparisons: Sequence[Comparison]) -> ErrorFigures:
 
 def by_metric(comparisons: Sequence[Comparison]) -> dict[str, ErrorFigures]:
     """The statistics of each metric in `comparisons`."""
-    found = {name: [one for one in comparisons if one.metric == name] for name in METRICS}
+    found = {name: [comparison for comparison in comparisons if comparison.metric == name] for name in METRICS}
     return {name: statistics(ones) for name, ones in found.items() if ones}
 
 
 def groups(comparisons: Sequence[Comparison], by: Sequence[str]) -> tuple[Group, ...]:
     """The groups of `comparisons` by the columns `by`, sorted by their values."""
     members: dict[tuple[str, ...], list[Comparison]] = {}
-    for one in comparisons:
-        members.setdefault(one.key, []).append(one)
+    for comparison in comparisons:
+        members.setdefault(comparison.key, []).append(comparison)
     return tuple(
-        Group(dict(zip(by, key, strict=True)), len({one.row for one in members[key]}), by_metric(members[key]))
+        Group(
+            dict(zip(by, key, strict=True)),
+            len({comparison.row for comparison in members[key]}),
+            by_metric(members[key]),
+        )
         for key in sorted(members)
     )

@@ -149,7 +149,7 @@ def embedding_matrix(model: Model, tp: int, vocabulary_padding: int = 1) -> Matr
 
 
 def head_matrix(model: Model, tp: int, vocabulary_padding: int = 1) -> Matrix:
-    """The output head on one GPU, split by vocabulary over `tp` GPUs. A tied head is the embedding, multiplied again."""
+    """The output head on one GPU, split by vocabulary over `tp` GPUs. A tied head is the embedding again."""
     return Matrix("lm_head", "lm_head", model.hidden_size, _padded(model.vocab_size, vocabulary_padding) / tp)
 
 

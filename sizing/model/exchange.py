@@ -87,7 +87,7 @@ def _dispatched(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: int) -> list[
 
 
 def parts_joined(shard: Shard, sequences: Numeric) -> tuple[Operation, ...]:
-    """Exchanges between GPUs that hold parts of the same caches, in a decode step of `sequences` sequences of a replica.
+    """Exchanges between GPUs with parts of the same caches, in a decode step of `sequences` sequences of a replica.
 
     They exchange queries before attention. After attention they add up outputs, weighted by the sum of each part
     (decode context parallelism in vLLM; pass-Q in arXiv:2411.01783).

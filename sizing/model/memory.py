@@ -160,7 +160,7 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
     cut = settings.unlike_windows == "windowed" or not _unlike_windows(model)
     slots = tokens + extras.verified - 1
     own_blocks = math.ceil(slots / block) - min(extras.cached.shared_tokens, tokens) // block
-    total = own_blocks * block * beside_cache_bytes(shard, stage)
+    total = own_blocks * block * draft_cache_bytes(shard, stage)
     for held, count in caches(shard, stage):
         blocks = own_blocks
         if held.window_tokens is not None and cut:
@@ -180,7 +180,7 @@ def shared_bytes(shard: Shard, stage: Stage) -> float:
 def growing_bytes(shard: Shard, stage: Stage) -> float:
     """Cache bytes that a token more takes for as long as its sequence lives: of layers that keep everything, and of a draft."""
     kept = sum(count * held.bytes_per_token for held, count in caches(shard, stage) if held.window_tokens is None)
-    return beside_cache_bytes(shard, stage) + kept
+    return draft_cache_bytes(shard, stage) + kept
 
 
 def caches(shard: Shard, stage: Stage) -> Iterator[tuple[Cache, int]]:
@@ -193,8 +193,8 @@ def caches(shard: Shard, stage: Stage) -> Iterator[tuple[Cache, int]]:
 def _unlike_windows(model: Model) -> bool:
     """Whether the bytes per token of windowed layers differ from those of full layers."""
     caches = [architecture.layer_cache(kind, architecture.Layout(), 1.0) for kind in model.kinds]
-    windowed = {held.bytes_per_token for held in caches if held.window_tokens is not None}
-    full = {held.bytes_per_token for held in caches if held.window_tokens is None and held.bytes_per_token}
+    windowed = {cache.bytes_per_token for cache in caches if cache.window_tokens is not None}
+    full = {cache.bytes_per_token for cache in caches if cache.window_tokens is None and cache.bytes_per_token}
     return bool(full) and bool(windowed - full)
 
 
@@ -207,8 +207,8 @@ def rate_bytes(shard: Shard, stage: Stage) -> tuple[float, float]:
     return per_token, fixed
 
 
-def beside_bytes(shard: Shard, stage: Stage) -> float:
-    """Bytes of weights beside the model's on one GPU of a stage: a draft sits on the last, an image encoder on the first."""
+def extras_bytes(shard: Shard, stage: Stage) -> float:
+    """Weight bytes of extras on one GPU of a stage. A draft is on the last stage, an image encoder on the first."""
     total, extras = 0.0, shard.extras
     if extras.draft is not None and stage.last:
         total += drafts.weight_bytes(extras.draft, shard.draft)
@@ -219,8 +219,8 @@ def beside_bytes(shard: Shard, stage: Stage) -> float:
     return total
 
 
-def beside_cache_bytes(shard: Shard, stage: Stage) -> float:
-    """Cache bytes a token beside the model's on one GPU of a stage: those of a draft, on the last."""
+def draft_cache_bytes(shard: Shard, stage: Stage) -> float:
+    """Cache bytes per token of a draft on one GPU of a stage, above 0 on the last stage only."""
     draft = shard.extras.draft
     return drafts.cache_bytes(draft, shard.draft) if draft is not None and stage.last else 0.0
 
@@ -275,10 +275,10 @@ def use(shard: Shard, gpu: Gpu, tokens: int, cuda_graphs_gib: float | None = Non
 
 
 class Needs(NamedTuple):
-    """What one GPU of a stage needs on any card, in bytes: weights, those beside the model, activation, cache, shared prefixes."""
+    """Memory needs of one GPU of a stage, in bytes: weights of model and extras, activation, cache, shared prefixes."""
 
     weights: float
-    beside: float
+    extras: float
     activation: float
     per_token: float
     fixed_per_sequence: float
@@ -293,9 +293,9 @@ def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
             stage,
             Needs(
                 _scaled(shard, weight_bytes(shard, stage)),
-                beside_bytes(shard, stage),
+                extras_bytes(shard, stage),
                 activation_bytes(shard, stage, shard.settings.max_num_batched_tokens),
-                per_token + beside_cache_bytes(shard, stage),
+                per_token + draft_cache_bytes(shard, stage),
                 fixed,
                 shared_bytes(shard, stage),
             ),
@@ -307,7 +307,7 @@ def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
 
 def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, graphs: float) -> MemoryUse:
     settings = shard.settings
-    weights = needs.weights + needs.beside
+    weights = needs.weights + needs.extras
     activation, per_token, fixed = needs.activation, needs.per_token, needs.fixed_per_sequence
     non_torch = settings.non_torch_gib * GIB
     visible = gpu.datasheet.memory.cuda_visible_gib * GIB
@@ -341,7 +341,7 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
         max_model_len=tokens,
         fits=fits,
         deficit_gib=0.0 if fits else max(0.0, needed + needs.shared - pool) / GIB,
-        beside_gib=needs.beside / GIB,
+        beside_gib=needs.extras / GIB,
         shared_prefix_gib=needs.shared / GIB,
     )
 
@@ -362,7 +362,7 @@ def _scaled(shard: Shard, computed: float) -> float:
     stated = model.checkpoint_bytes
     # What is served pooled may come from a checkpoint that generates: of the two the one that its index is nearer to.
     alike = {model, replace(model, pooled=False)}
-    whole = min((_checkpoint_bytes(one, plan) for one in alike), key=lambda found: abs(math.log(stated / found)))
+    whole = min((_checkpoint_bytes(variant, plan) for variant in alike), key=lambda size: abs(math.log(stated / size)))
     ratio = stated / whole
     if not 1 / model.checkpoint_ratio <= ratio <= model.checkpoint_ratio:
         raise InputError(

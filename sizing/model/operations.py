@@ -48,7 +48,7 @@ def _layer(shard: Shard, index: int, count: int, tokens: Numeric) -> list[Operat
     if kind.mixer is not None:
         qkv = sum(m.outputs for m in architecture.layer_matrices(model, index, layout) if m.name.startswith("qkv"))
         found.append(small("rope_and_cache_write", 2 * rank_tokens * qkv * ACTIVATION_BYTES, count))
-        for name, values in pick(kind.mixer.kind).beside(kind.mixer, layout.tp):
+        for name, values in pick(kind.mixer.kind).small_kernels(kind.mixer, layout.tp):
             found.append(small(name, rank_tokens * values * ACTIVATION_BYTES, count))
         if getattr(kind.mixer, "norm_over_heads", False):
             found += _norm_over_heads(qkv, layout, rank_tokens, count)

@@ -192,7 +192,7 @@ def sparsity_why_not(plan: PrecisionPlan, gpu: Gpu) -> str | None:
 def _of_draft(
     draft: Draft, target: PrecisionPlan, gpu: Gpu, settings: EngineSettings, formats: Formats
 ) -> PrecisionPlan:
-    """The plan of a draft: the target's, or with the draft's own weights (heads: 16 bit) and the target's cache format."""
+    """The plan of a draft: the target's, or its own weights (heads: 16 bit) with the target's cache format."""
     own = replace(target, sparsity=None, draft=None, notes=())
     if draft.follows_precision:
         return own

@@ -112,7 +112,7 @@ def _first(engine: Engine, version: str, conditions: SettingsConditions, setting
 
 
 def is_within(version: str, since: str, until: str | None) -> bool:
-    """Whether `version` lies between `since` and `until`, as rows of a profile state them. `until` 0.19 covers 0.19.x."""
+    """Whether `version` lies between `since` and `until` of a profile row. `until` 0.19 covers 0.19.x."""
     return _within(parse_version(version), since, until)
 
 

@@ -29,7 +29,7 @@ class Shard:
 
     @property
     def draft(self) -> Shard:
-        """What drafts beside the model: split as it is where it can be, else whole on each GPU; never in stages.
+        """The draft of the model, split like the model where possible, else whole on each GPU; never in stages.
 
         Its own small cache is not cut over the GPUs that hold the same. Heads have no model of their own.
         """

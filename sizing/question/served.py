@@ -38,14 +38,15 @@ def as_served(workload: Workload, extras: Extras) -> Workload:
 
     Raises InputError for prompts that turns make longer than the longest.
     """
-    whole, conversation = with_images(workload, extras), extras.cached.talk
+    whole, conversation = with_images(workload, extras), extras.cached.conversation
     if conversation is None or conversation.turns == 1:
         return whole
     tokens, last = whole.tokens, conversation.prompts[-1]
     if tokens.isl_max is not None and tokens.isl_max < last:
         raise InputError(
             Fault(
-                f"the prompt of turn {conversation.turns:,} is {last:,} tokens, more than the longest prompt, {tokens.isl_max:,}",
+                f"the prompt of turn {conversation.turns:,} is {last:,} tokens, "
+                f"more than the longest prompt, {tokens.isl_max:,}",
                 field="optimisations.prefix.turns",
                 allowed=f"isl_max (--isl-max) of at least {last:,}, fewer turns, or a shorter ISL (the first prompt; each turn "
                 f"adds {conversation.adds:,} and the answer's {conversation.osl:,})",

@@ -75,7 +75,7 @@ def _table_s(curves: Curves, table: NDArray[np.float64] | None, at: Numeric) -> 
 
 
 def prefill_step_s(curves: Curves, flow: Batching, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
-    """Seconds of a step that carries prefill, with `decoding` sequences beside it (0: prefill only).
+    """Seconds of a step that carries prefill and `decoding` sequences (0: prefill only).
 
     `together` prompts share the step, spread over the attention-data ranks (it lasts as long as its fullest one); where a
     prompt takes several chunks, one of them. Where prompts come prefilled, no step carries any.

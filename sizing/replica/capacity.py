@@ -130,8 +130,10 @@ def _most_at_edge(found: Sequence[Timed], target: Target, edge: Edge) -> list[Ca
         return most
     hoped = _most_rates(found, limits, share)
     return [
-        one if one is None or plain is None else _at_most(timed, one, plain.requests_per_s * edge.throughput)
-        for timed, one, plain in zip(found, most, hoped, strict=True)
+        capacity
+        if capacity is None or plain is None
+        else _at_most(timed, capacity, plain.requests_per_s * edge.throughput)
+        for timed, capacity, plain in zip(found, most, hoped, strict=True)
     ]
 
 
@@ -157,15 +159,16 @@ def _most_rates(found: Sequence[Timed], limits: Limits, max_utilisation: float) 
     stable_per_s = max_utilisation * (full.requests_per_s / np.maximum(1.0, full.prefill_share))
     grid = _geometric(ceiling)
     around = _heaviest(found, grid, limits, stable_per_s)
-    between = [index for index, one in enumerate(around) if 0 <= one.last < LOAD_POINTS - 1]
+    between = [index for index, bracket in enumerate(around) if 0 <= bracket.last < LOAD_POINTS - 1]
     if between:
         last = np.array([around[index].last for index in between])
         finer = np.linspace(grid[between, last], grid[between, last + 1], REFINED_POINTS, axis=-1)
         refined = _heaviest([found[index] for index in between], finer, limits, stable_per_s[between])
-        for index, one in zip(between, refined, strict=True):
-            around[index] = one
+        for index, bracket in zip(between, refined, strict=True):
+            around[index] = bracket
     return [
-        _most_around(timed, one, limits) if one.last >= 0 else None for timed, one in zip(found, around, strict=True)
+        _most_around(timed, bracket, limits) if bracket.last >= 0 else None
+        for timed, bracket in zip(found, around, strict=True)
     ]
 
 
@@ -310,8 +313,8 @@ TABLES = ("body_s", "head_s", "again_s", "joined_s", "shared_s")
 
 def stack(curves: Sequence[Curves], flows: Sequence[Batching]) -> Stack:
     """Stack layouts that are alike in all that `shared` says."""
-    columns: dict[str, Any] = {name: column([getattr(one, name) for one in curves]) for name in COLUMNS}
-    tables: dict[str, Any] = {name: _rows([getattr(one, name) for one in curves]) for name in TABLES}
+    columns: dict[str, Any] = {name: column([getattr(curve, name) for curve in curves]) for name in COLUMNS}
+    tables: dict[str, Any] = {name: _rows([getattr(curve, name) for curve in curves]) for name in TABLES}
     return Stack(
         replace(curves[0], **columns, **tables),
         replace(

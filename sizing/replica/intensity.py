@@ -84,7 +84,9 @@ def by_name(operations: Iterable[Operation]) -> dict[str, list[Operation]]:
 
 def precisions(operations: Iterable[Operation], kernels: Kernels) -> tuple[str, ...]:
     """The precisions that `operations` multiply in, without duplicates."""
-    return tuple(dict.fromkeys(kernels.compute_precision(one) for one in operations if float(one.flops) > 0))
+    return tuple(
+        dict.fromkeys(kernels.compute_precision(operation) for operation in operations if float(operation.flops) > 0)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +149,15 @@ def crossings(kernels: Kernels, context_tokens: float) -> Crossings:
     def from_on(picked: Callable[[Operation], bool]) -> int | None:
         return smallest(lambda count: work(filter(picked, of(count)), kernels).compute_bound)
 
-    named = {name: group for name, group in by_name(of(1)).items() if any(float(one.flops) > 0 for one in group)}
+    named = {
+        name: group for name, group in by_name(of(1)).items() if any(float(operation.flops) > 0 for operation in group)
+    }
     many = by_name(of(MOST_SEQUENCES))
     return Crossings(
-        products=from_on(lambda one: one.rule in PRODUCTS),
-        whole_step=from_on(lambda one: True),
+        products=from_on(lambda operation: operation.rule in PRODUCTS),
+        whole_step=from_on(lambda operation: True),
         by_operation={
-            name: _crossing(group, many[name], kernels, from_on(lambda one, name=name: one.name == name))  # type: ignore[misc]
+            name: _crossing(group, many[name], kernels, from_on(lambda entry, name=name: entry.name == name))  # type: ignore[misc]
             for name, group in named.items()
         },
     )

@@ -45,7 +45,7 @@ class Timed:
         return float(batching.solo_itl_s(self.curves, self.batching))
 
     def phases_s(self, decoding: float) -> tuple[float, float]:
-        """Seconds that a replica is busy with one request's prefill, and with its decoding beside `decoding` - 1 others."""
+        """Seconds of a replica for the prefill of one request, and for its decoding in a batch of `decoding`."""
         flow = self.batching
         full_s = batching.prefill_step_s(self.curves, flow, 0.0, flow.dp)  # each rank has a prompt
         prefill_s = float(flow.chunks * full_s / (flow.stages * flow.dp))

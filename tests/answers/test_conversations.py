@@ -157,7 +157,7 @@ def test_at_random_the_fewest_are_those_that_suffice_with_what_they_find(least: 
     def needed(replicas: int) -> int:
         return math.ceil(least * (1 + worse * (1 - 1 / replicas)))
 
-    found, _ = tried(Cached(talk=TALK), needed)
+    found, _ = tried(Cached(conversation=TALK), needed)
     assert found == next(count for count in range(1, 1000) if needed(count) <= count)
 
 
@@ -179,7 +179,7 @@ def test_under_affinity_the_fewest_are_those_whose_part_of_the_prefixes_leaves_r
 
 
 def test_a_layout_that_no_number_of_replicas_helps_is_given_up() -> None:
-    assert tried(Cached(talk=TALK), lambda _: None) == (None, 1)
+    assert tried(Cached(conversation=TALK), lambda _: None) == (None, 1)
 
 
 def test_the_answer_is_consistent_with_its_own_number_of_replicas() -> None:

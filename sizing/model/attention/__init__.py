@@ -30,7 +30,7 @@ class Kind(Protocol):
     ) -> Work:
         """The work of `tokens` new prompt tokens in each of `sequences` prompts with `prior_tokens` cached."""
 
-    def beside(self, mixer: Any, tp: int) -> tuple[tuple[str, float], ...]:
+    def small_kernels(self, mixer: Any, tp: int) -> tuple[tuple[str, float], ...]:
         """Small kernels of one layer on one GPU, each with the values that it moves per token.
 
         They exclude projections and attention, and the rotary embedding and cache write that every kind has.

@@ -93,7 +93,7 @@ def prefill(
     )
 
 
-def beside(mixer: Grouped, tp: int) -> tuple[tuple[str, float], ...]:
+def small_kernels(mixer: Grouped, tp: int) -> tuple[tuple[str, float], ...]:
     """The output gate of one layer, if any: it reads two tensors and writes one."""
     return (("output_gate", GATE_PASSES * mixer.q_heads * mixer.head_dim / tp),) if mixer.output_gate else ()
 

@@ -81,7 +81,7 @@ def prefill(
     )
 
 
-def beside(mixer: LinearAttention, tp: int) -> tuple[tuple[str, float], ...]:
+def small_kernels(mixer: LinearAttention, tp: int) -> tuple[tuple[str, float], ...]:
     """The small kernels of one layer: short convolution, decay and update gates, gated norm of the output."""
     key_width, value_width = _widths(mixer, tp)
     return (

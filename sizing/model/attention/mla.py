@@ -66,7 +66,7 @@ def _index_bytes_per_token(mixer: MlaAttention) -> float:
 
 
 def cache(mixer: MlaAttention, tp: int, kv_bytes: float) -> Cache:
-    """The cache of one layer on one GPU: the whole latent for any `tp`, and the index key of a model with an indexer."""
+    """The cache of one layer on one GPU: the whole latent for any `tp`, and the index key, if any."""
     return Cache(bytes_per_token=_latent_width(mixer) * kv_bytes + _index_bytes_per_token(mixer))
 
 
@@ -107,7 +107,7 @@ def prefill(
     )
 
 
-def beside(mixer: MlaAttention, tp: int) -> tuple[tuple[str, float], ...]:
+def small_kernels(mixer: MlaAttention, tp: int) -> tuple[tuple[str, float], ...]:
     """The output gate of one layer, if any: it reads two tensors and writes one."""
     return (("output_gate", GATE_PASSES * mixer.q_heads * mixer.v_head_dim / tp),) if mixer.output_gate else ()
 

@@ -55,9 +55,9 @@ def prefill(
     )
 
 
-def beside(mixer: SlidingWindowAttention, tp: int) -> tuple[tuple[str, float], ...]:
+def small_kernels(mixer: SlidingWindowAttention, tp: int) -> tuple[tuple[str, float], ...]:
     """The small kernels of one layer other than projections and attention."""
-    return gqa.beside(mixer, tp)
+    return gqa.small_kernels(mixer, tp)
 
 
 def exchanged(mixer: SlidingWindowAttention) -> tuple[int, int, int]:

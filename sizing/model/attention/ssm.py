@@ -63,7 +63,7 @@ def prefill(
     )
 
 
-def beside(mixer: SsmAttention, tp: int) -> tuple[tuple[str, float], ...]:
+def small_kernels(mixer: SsmAttention, tp: int) -> tuple[tuple[str, float], ...]:
     """The small kernels of one layer: short convolution, gated norm of the output."""
     inner = _inner_width(mixer, tp)
     return (

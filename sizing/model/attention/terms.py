@@ -67,7 +67,7 @@ def kv_heads_per_gpu(kv_heads: int, tp: int) -> int:
 
 
 def heads_why_not(q_heads: int, kv_heads: int, tp: int) -> str | None:
-    """The reason why `q_heads` and `kv_heads` cannot be split over `tp` GPUs, or None. Engines check this at start-up."""
+    """Why `q_heads` and `kv_heads` cannot be split over `tp` GPUs, or None. Engines check this at start-up."""
     if q_heads % tp:
         return f"{q_heads} attention heads are not divisible by TP{tp}"
     if kv_heads >= tp and kv_heads % tp:

@@ -117,8 +117,8 @@ class Cached:
     """What of a prompt need not be computed: shares found in cache and restored from host memory; what is shared.
 
     `shared_tokens` of every live prompt are one of `distinct` prefixes, which a cache holds once each. `hit` and `distinct`
-    are those `over` so many engines, each with a cache of its own: of a `talk`, where `think_time_s` passes between turns,
-    and of `prefixes` in all, under a router that knows (`affinity`) where what begins alike is.
+    are those over `engines` engines with separate caches: of a `conversation` with `think_time_s` between turns, and of
+    `prefixes` in all, under a router that knows (`affinity`) which engine holds a prefix.
     """
 
     hit: float = 0.0
@@ -126,7 +126,7 @@ class Cached:
     distinct: int = 1
     restored: float = 0.0
     restore_bytes_per_s: float | None = None
-    talk: Conversation | None = None
+    conversation: Conversation | None = None
     think_time_s: float | None = None
     prefixes: int = 1
     affinity: bool = False
@@ -152,8 +152,8 @@ class Cached:
     @property
     def varies(self) -> bool:
         """Whether the number of replicas changes what is found, or what prefixes take of a cache."""
-        talks = self.talk is not None and (not self.affinity or self.think_time_s is not None)
-        return talks or self.eases
+        varying = self.conversation is not None and (not self.affinity or self.think_time_s is not None)
+        return varying or self.eases
 
     @property
     def eases(self) -> bool:
@@ -161,33 +161,33 @@ class Cached:
         return self.think_time_s is not None or (self.affinity and self.prefixes > 1)
 
     def over(self, engines: int, kept: float = 1.0) -> Cached:
-        """This cache seen from `engines` engines. They keep the share `kept` of the histories that turns come back to."""
+        """This cache spread over `engines` engines that keep the share `kept` of the histories of turns."""
         distinct = -(-self.prefixes // engines) if self.affinity else self.prefixes
         return replace(self, engines=engines, kept=kept, distinct=distinct)._found()
 
     def in_blocks(self, block: int) -> Cached:
         """This cache in whole blocks of `block` tokens."""
-        return self if self.talk is None or block == self.block else replace(self, block=block)._found()
+        return self if self.conversation is None or block == self.block else replace(self, block=block)._found()
 
     def _found(self) -> Cached:
-        return self if self.talk is None else replace(self, hit=prefixes.share(self.talk, self.finding))
+        return self if self.conversation is None else replace(self, hit=prefixes.share(self.conversation, self.finding))
 
     @property
     def finds(self) -> Callable[[int, int], int] | None:
-        """A function of a request's number and prompt length that gives the tokens found in cache; None for a fixed share."""
-        talk, finding = self.talk, self.finding
-        if talk is None:
+        """Tokens found in cache by a request's number and prompt length, or None for a fixed share."""
+        conversation, finding = self.conversation, self.finding
+        if conversation is None:
             return None
 
         def tokens(number: int, prompt: int) -> int:
-            found = prefixes.drawn(talk, finding, number, prompt)
+            found = prefixes.drawn(conversation, finding, number, prompt)
             return min(found + math.floor(self.restored * (prompt - found)), prompt - 1)
 
         return tokens
 
     def within(self, tokens: int) -> bool:
-        """Whether what prompts of so many tokens share is part of what is found of them in cache."""
-        return self.talk is not None or self.shared_tokens <= self.hit * tokens + HAIR
+        """Whether the shared prefix of prompts of `tokens` tokens is part of their cached share."""
+        return self.conversation is not None or self.shared_tokens <= self.hit * tokens + HAIR
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +216,13 @@ class Extras:
         return self.speculation.draft if self.speculation else None
 
     def over(self, engines: int, kept: float = 1.0) -> Extras:
-        """These extras seen from `engines` engines with separate prefix caches. They keep the share `kept` of histories."""
+        """These extras over `engines` engines with separate prefix caches that keep the share `kept` of histories."""
         return replace(self, cached=self.cached.over(engines, kept)) if self.cached.varies else self
 
     def on(self, ranks: int, block: int) -> Extras:
         """These extras on replicas of `ranks` ranks. Each rank has a cache in blocks of `block` tokens."""
         cached = self.cached
-        if cached.talk is None:
+        if cached.conversation is None:
             return self
         whole = cached.over(ranks, cached.kept) if cached.varies and cached.engines < ranks else cached
         return replace(self, cached=whole.in_blocks(block))
@@ -236,21 +236,21 @@ def cached_tokens(prompt: int, hit: float) -> int:
     return min(math.floor(hit * prompt), prompt - 1)
 
 
-def cached(asked: Optimisations, talk: Conversation | None = None) -> Cached:
+def cached(asked: Optimisations, conversation: Conversation | None = None) -> Cached:
     """The share of a prompt that is not computed. It is zero where nothing can be shared.
 
-    `talk` states the conversations if prompts are turns.
+    `conversation` states the conversations if prompts are turns.
     """
     prefix, offload = asked.prefix or Prefix(hit=0.0), asked.kv_offload
     prefixes = (prefix.distinct or 1) if prefix.shared_tokens else 1
-    grows = talk is not None and (talk.turns > 1 or talk.shared > 0)
+    grows = conversation is not None and (conversation.turns > 1 or conversation.shared > 0)
     found = Cached(
         hit=prefix.hit or 0.0,
         shared_tokens=prefix.shared_tokens or 0,
         distinct=prefixes,
         restored=offload.hit if offload else 0.0,
         restore_bytes_per_s=offload.gb_per_s * GIGA if offload and offload.hit and offload.gb_per_s else None,
-        talk=talk if grows else None,
+        conversation=conversation if grows else None,
         think_time_s=prefix.think_time_s if grows else None,
         prefixes=prefixes,
         affinity=prefix.routing == "affinity",

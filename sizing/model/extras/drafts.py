@@ -56,8 +56,8 @@ def speculation(
     InputError where an acceptance is missing, where the vocabulary of `drafting` differs, or where the checkpoint lacks
     modules that the method needs.
     """
-    one = method.acceptance if asked.acceptance is None else asked.acceptance
-    stated = asked.by_depth or (() if one is None else (one,))
+    acceptance = method.acceptance if asked.acceptance is None else asked.acceptance
+    stated = asked.by_depth or (() if acceptance is None else (acceptance,))
     if not stated:
         raise InputError(
             Fault(
@@ -80,7 +80,7 @@ def speculation(
 
 
 def _of_each(stated: Sequence[float], tokens: int) -> tuple[float, ...]:
-    """The acceptance of each drafted token. The last stated value repeats. Raises InputError for more values than tokens."""
+    """Acceptance of each drafted token. The last `stated` value repeats. Raises InputError for too many values."""
     if len(stated) > tokens:
         raise InputError(
             Fault(

@@ -70,19 +70,19 @@ class Finding:
 
 
 @lru_cache(maxsize=4096)
-def found_by_turn(talk: Conversation, how: Finding) -> tuple[float, ...]:
+def found_by_turn(conversation: Conversation, how: Finding) -> tuple[float, ...]:
     """Mean tokens that each turn finds in cache, from its history and from the shared prefix."""
-    least = float(how.whole(talk.shared))
+    least = float(how.whole(conversation.shared))
     history, found = least, [least]
-    for turn in range(2, talk.turns + 1):
-        history += (how.whole(talk.held(turn - 1)) - history) / how.engines
+    for turn in range(2, conversation.turns + 1):
+        history += (how.whole(conversation.held(turn - 1)) - history) / how.engines
         found.append(how.kept * history + (1 - how.kept) * least)
     return tuple(found)
 
 
-def share(talk: Conversation, how: Finding) -> float:
+def share(conversation: Conversation, how: Finding) -> float:
     """Share of all prompt tokens that is found in cache."""
-    return sum(found_by_turn(talk, how)) / sum(talk.prompts)
+    return sum(found_by_turn(conversation, how)) / sum(conversation.prompts)
 
 
 def last_here(turn: int, engines: int, at: float) -> int:
@@ -96,13 +96,13 @@ def last_here(turn: int, engines: int, at: float) -> int:
     return max(0, turn - 1 - math.floor(skipped)) if skipped < turn else 0
 
 
-def drawn(talk: Conversation, how: Finding, number: int, prompt: int) -> int:
+def drawn(conversation: Conversation, how: Finding, number: int, prompt: int) -> int:
     """Tokens that request `number` finds in cache. `prompt` determines its turn.
 
     Requests are spread evenly over the distribution, in an order without a pattern to a scheduler.
     """
-    turn = min(bisect_left(talk.prompts, prompt) + 1, talk.turns)
+    turn = min(bisect_left(conversation.prompts, prompt) + 1, conversation.turns)
     at = (number + 1) * SPREAD % 1.0
     if at >= how.kept:
-        return how.whole(talk.shared)
-    return how.whole(talk.held(last_here(turn, how.engines, at / how.kept)))
+        return how.whole(conversation.shared)
+    return how.whole(conversation.held(last_here(turn, how.engines, at / how.kept)))

@@ -204,7 +204,7 @@ def of_extras(question: Question) -> Iterator[Assumption]:
         rate = 1 + facts.reached * (facts.rate - 1)
         yield Assumption("products of pruned weights", rate, "times the dense rate", "derived", facts.reached_source)
     cached = extras.cached
-    if cached.talk is not None:
+    if cached.conversation is not None:
         yield from _of_turns(cached)
     elif cached.hit:
         yield Assumption("share of a prompt in the prefix cache", cached.hit, "", "assumed", "as asked")
@@ -239,7 +239,7 @@ def _of_turns(cached: Cached) -> Iterator[Assumption]:
     """Yield the assumptions on conversations: turns equally frequent, answers of mean length, and where a cache is
     found.
     """
-    conversation = cached.talk
+    conversation = cached.conversation
     assert conversation is not None
     each = f"{conversation.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {conversation.adds:,} and the answers"
     yield Assumption("turns of a conversation", each, "", "assumed", "as asked")

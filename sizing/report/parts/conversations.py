@@ -25,7 +25,7 @@ class IdleConversations(NamedTuple):
 def explanations(pool: Pool) -> Iterator[Explanation]:
     """Yield the derivation of lengths and hit rate of conversations."""
     cached = pool.replica.service.extras.cached
-    conversation = cached.talk
+    conversation = cached.conversation
     if conversation is None:
         return
     lengths = (

@@ -255,7 +255,7 @@ def transfer_figures(transfer: Transfer, prompt_tokens: float) -> TransferSummar
 
 def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
     """The assumption on prompts with earlier answers: the decode pool made their cache."""
-    if question.service.extras.cached.talk is None:
+    if question.service.extras.cached.conversation is None:
         return ()
     return (
         Assumption(

@@ -156,7 +156,7 @@ def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
     Blocks and replicas decide the share found in cache; it is null without one layout (`placed` False).
     """
     cached = question.service.extras.cached
-    conversation = cached.talk
+    conversation = cached.conversation
     if conversation is None:
         return {}
     found = prefixes.found_by_turn(conversation, cached.finding) if placed else None
