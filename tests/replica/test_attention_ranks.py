@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sizing.cli.main import run
 from sizing.engine import simulation
-from sizing.engine.batch import Piece
+from sizing.engine.batch import DecodeBatch, Piece
 from sizing.engine.clock import step_clock, windows_of
 from sizing.engine.requests import Requests, arrival_times
 from sizing.engine.scheduler import Scheduler

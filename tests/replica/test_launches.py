@@ -11,13 +11,13 @@ from engine_builders import replica_of, run_open, served, store
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.engine.batch import Piece
+from sizing.engine.batch import DecodeBatch, Piece
 from sizing.model import operations
 from sizing.model.architecture import Layout
 from sizing.model.operation import busiest
 from sizing.model.shard import Shard
 from sizing.replica import step
-from sizing.replica.step import DecodeBatch as StepBatch
+from sizing.replica.step import Batch as StepBatch
 from sizing.specs.engine import EngineSettings, HostTime
 
 
