@@ -1,4 +1,6 @@
-"""`python -m sizing.calibration`: refit, say how well it does on groups left out, and write the engine profiles if asked."""
+"""`python -m sizing.calibration`: refit, report the errors on groups left out, and write the engine profiles if
+requested.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ Place = tuple[str, str, int]  # engine, setting, number of the row
 
 
 class Calibrated(NamedTuple):
-    """Rows that could be predicted, and their predictions: before, with the constants fitted, and with those of the other folds.
+    """Rows with predictions: before, with the fitted constants, and with those of the other folds.
 
     `constants` are all that were fitted, `kept` those of profile rows whose fit helps groups that had no part in it.
     """
@@ -78,7 +80,7 @@ def pairs_of(calibration: Calibration) -> list[tuple[str, str]]:
 
 
 def sample(rows: Iterable[MeasuredRow], calibration: Calibration) -> list[MeasuredRow]:
-    """The rows to learn from: of each run those spread over its loads, none that is ruled out."""
+    """The rows to learn from: of each run those spread over its loads, without excluded ones."""
     runs: dict[tuple[object, ...], list[MeasuredRow]] = defaultdict(list)
     for row in rows:
         if not any(rules_out(rule, row) for rule in calibration.not_fitted):
@@ -93,7 +95,7 @@ def sample(rows: Iterable[MeasuredRow], calibration: Calibration) -> list[Measur
 
 
 def calibrated(rows: Sequence[MeasuredRow], calibration: Calibration, jobs: int, console: Console) -> Calibrated:
-    """Fit in rounds of simulating and solving; then predict every row by constants that its fold had no part in."""
+    """Fit in rounds of simulating and solving; then predict every row by constants fitted without its fold."""
     pairs = pairs_of(calibration)
     first = observe(rows, pairs, [{}] * len(rows), jobs)
     known = [(row, seen) for row, seen in zip(rows, first, strict=True) if seen is not None]
@@ -122,14 +124,14 @@ def calibrated(rows: Sequence[MeasuredRow], calibration: Calibration, jobs: int,
 
 
 def place_of(constant: Constant) -> Place:
-    """The row of a profile that a constant stands in."""
+    """The profile row of a constant."""
     return constant.engine, constant.setting, constant.row
 
 
 def helpful(
     rows: Sequence[MeasuredRow], before: Sequence[Observed], held_out: Sequence[Observed], calibration: Calibration
 ) -> frozenset[Place]:
-    """The rows of profiles for which errors of groups left out are smaller than before, as the fit counts errors."""
+    """The profile rows with smaller errors on groups left out than before, as the fit counts errors."""
     was_off, now_off = defaultdict[Place, float](float), defaultdict[Place, float](float)
     groups = Counter(group_of(row) for row in rows)
     for row, old, new in zip(rows, before, held_out, strict=True):
@@ -155,7 +157,7 @@ def rules_of(seen: Sequence[Observed], calibration: Calibration) -> dict[Constan
 
 
 def applies(rule: Fitted, constant: Constant) -> bool:
-    """Whether a rule is of a constant: of its field, its engine, and the versions of its row."""
+    """Whether a rule applies to a constant: to its field, its engine, and the versions of its row."""
     if (rule.setting, rule.field) != (constant.setting, constant.field) or rule.engine not in (None, constant.engine):
         return False
     row = engines.load_engine(constant.engine)[0].spec.settings[constant.setting][constant.row]
@@ -175,7 +177,9 @@ def linear(
     calibration: Calibration,
     jobs: int,
 ) -> fit.Problem:
-    """Simulate the rows once more for each field, changed by its step in all profiles at once: no row has two rows of one."""
+    """Simulate the rows once more for each field, changed by its step in all profiles at once; a run uses one row of
+    each setting.
+    """
     pairs = pairs_of(calibration)
     constants = tuple(values)
     place = {constant: number for number, constant in enumerate(constants)}
@@ -229,7 +233,7 @@ def errors_table(found: Calibrated, calibration: Calibration) -> Table:
 
 
 def constants_table(found: Calibrated) -> Table:
-    """Every constant, before and after, with the rows that it rests on."""
+    """Every constant, before and after, with the number of rows behind it."""
     table = Table("engine", "versions", "setting", "field", "before", "fitted", "rows", "kept", title="constants")
     before = {constant: value for seen in found.before for constant, value in seen.constants.items()}
     rows = Counter(constant for seen in found.before for constant in seen.constants)
@@ -243,7 +247,7 @@ def constants_table(found: Calibrated) -> Table:
 
 
 def write(found: Calibrated) -> list[Path]:
-    """Write the constants into the profiles, with rows, spread, sources and date. Returns the files written."""
+    """Write the constants into the profiles, with rows, spread, sources and date. The result is the files written."""
     by_row: dict[Place, dict[str, float]] = defaultdict(dict)
     for constant, value in found.constants.items():
         if place_of(constant) not in found.kept:
@@ -264,13 +268,13 @@ def write(found: Calibrated) -> list[Path]:
 
 
 def origin_of(row: MeasuredRow) -> str:
-    """Where a row was published: its address without what comes after the repository or page, and the source's name."""
+    """The origin of a row: its address up to the repository or page, and the source's name."""
     address = "/".join(row.cells.get("url", "").split("/")[:PARTS_OF_ADDRESS])
     return f"{address} ({row.source})" if address else row.source
 
 
 def refitted(found: Calibrated, place: Place, values: dict[str, float]) -> NewRow:
-    """What is new of a row of a profile: its spread is the median error of ITL, of a front end that of TTFT."""
+    """The new fields of a profile row: its spread is the median error of ITL, for a front end that of TTFT."""
     metric = "ttft_ms" if place[1] == "front_end" else "itl_ms"
     errors, sources, groups = [], Counter[str](), set()
     for row, seen in zip(found.rows, found.after, strict=True):

@@ -1,4 +1,4 @@
-"""`python -m sizing.calibration.bands`: error bands by class from measured rows, as wide as groups left out need them."""
+"""`python -m sizing.calibration.bands`: error bands by class from measured rows, wide enough for groups left out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sizing.specs.bands import Band, BandMetric, Bands, Situation, find
 from sizing.specs.calibration import BandRules, Calibration
 from sizing.specs.errors import Fault, InputError
 
-# What bands are told apart by, the narrowest class first; a number falls back to wider ones.
+# The fields of a band's class, the narrowest class first; a number falls back to wider ones.
 CLASSES: tuple[tuple[str, ...], ...] = (
     ("mode", "vendor", "engine", "architecture", "kind", "load"),
     ("mode", "vendor", "engine", "kind", "load"),
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def ratios(results: Sequence[Result]) -> list[Ratio]:
-    """Measured over predicted of every metric that is predicted at all."""
+    """Measured over predicted for every metric with a prediction."""
     found = []
     for result in results:
         if result.prediction is None or result.resolution is None:
@@ -93,7 +93,7 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
 
 
 def tail_of(found: Sequence[Ratio], calibration: Calibration) -> tuple[float, float]:
-    """The tail by which bands cover groups left out most nearly as they should, and the share that they cover."""
+    """The tail by which bands best cover groups left out, and the share that they cover."""
     fold = [fit.fold_of(ratio.group, calibration.folds) for ratio in found]
     covered = {}
     for tail in calibration.bands.tails:
@@ -111,7 +111,7 @@ def tail_of(found: Sequence[Ratio], calibration: Calibration) -> tuple[float, fl
 
 
 def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band]:
-    """The bands of all classes with rows and groups enough, the narrowest first."""
+    """The bands of all classes with enough rows and groups, the narrowest class first."""
     bands = []
     for conditions in CLASSES:
         classes: dict[tuple[str, ...], list[Ratio]] = {}
@@ -142,7 +142,7 @@ def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band
 
 
 def quantiles(values: NDArray[np.float64], weight: NDArray[np.float64], tail: float) -> tuple[float, float]:
-    """The values that leave a share of the weight below and above."""
+    """The values with a share `tail` of the weight below and above."""
     order = np.argsort(values)
     share = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
     low, high = np.interp([tail, 1 - tail], share, values[order])

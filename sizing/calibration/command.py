@@ -1,4 +1,4 @@
-"""What the two commands of calibration share: their exit codes and the number of processes."""
+"""The exit codes and the number of processes of both calibration commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sizing.specs.errors import InputError
 
 
 def run(main: Callable[[], None]) -> int:
-    """Run a command: 0 where it is done, 2 with a line a fault on stderr where its input is wrong."""
+    """Run a command: 0 on success, 2 with a fault on each line of stderr where its input is wrong."""
     try:
         main()
     except InputError as error:
@@ -22,7 +22,7 @@ def run(main: Callable[[], None]) -> int:
 
 
 def processes(text: str) -> int:
-    """Read a number of processes, of which more than there are processors help nobody."""
+    """Parse a number of processes, limited to the number of processors."""
     most = os.cpu_count() or 1
     count = int(text) if text.isdecimal() else 0
     if count < 1:

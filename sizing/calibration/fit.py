@@ -1,4 +1,4 @@
-"""The constants of engine profiles that a measured row depends on, predictions with others in their place, and the fit.
+"""The engine constants that a measured row depends on, predictions with other constants, and the fit.
 
 Errors are taken as linear in the constants, and solved robustly between bounds, over all rows or without a fold.
 """
@@ -41,7 +41,7 @@ Values = Mapping[Constant, float]
 
 
 class Observed(NamedTuple):
-    """A row as predicted: the constants that time it, with their values in the profile, and its metrics."""
+    """A predicted row: the constants that time it, with their values in the profile, and its metrics."""
 
     constants: dict[Constant, float]
     metrics: dict[str, float]
@@ -49,12 +49,12 @@ class Observed(NamedTuple):
 
 
 def group_of(row: MeasuredRow) -> str:
-    """The group that a row is left out with."""
+    """The group in which a row is left out."""
     return f"{row.source} | {row.model} | {row.gpu}"
 
 
 def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
-    """Whether a rule leaves a row out."""
+    """Whether a rule excludes a row."""
     return (
         (rule.source or "") in row.source
         and (rule.gpu or "") in row.gpu
@@ -105,7 +105,7 @@ def constants_of(case: Case, fields: Sequence[tuple[str, str]]) -> dict[Constant
 
 
 def with_constants(case: Case, values: Values) -> Case:
-    """A case timed by other constants. What an engine called in process does not have stays away."""
+    """A case timed by other constants. Constants absent for an engine called in process stay absent."""
     kernels = case.deployed.kernels
     changed: dict[str, dict[str, float]] = {}
     for constant, value in values.items():
@@ -140,18 +140,18 @@ class Problem(NamedTuple):
 
 
 def weights(groups: Sequence[Hashable]) -> Array:
-    """Weights by which a group of n rows counts as the root of n: many rows of one source are not many sources."""
+    """Weights by which a group of n rows counts as the root of n, as many rows of one source are not many sources."""
     size = Counter(groups)
     return np.array([float(size[group]) ** -0.25 for group in groups])
 
 
 def fold_of(group: str, folds: int) -> int:
-    """The fold of a group, the same on every machine and whatever other groups there are."""
+    """The fold of a group, independent of machine and other groups."""
     return zlib.crc32(group.encode()) % folds
 
 
 def solve(problem: Problem, rules: Mapping[Constant, Fitted], calibration: Calibration, without: int = -1) -> Array:
-    """The constants, shape (p,), that explain the metrics best, those of the fold `without` left out.
+    """The constants, shape (p,), that explain the metrics best, without the metrics of the fold `without`.
 
     Errors count squared up to the loss's scale and logarithmically beyond (Cauchy), next to the squared distance from
     the priors. Constants stay between their bounds.

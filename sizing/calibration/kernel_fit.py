@@ -24,7 +24,7 @@ from sizing.specs.units import GIGA, MICRO
 
 Constants = dict[str, float | tuple[float, ...]]
 
-# What of a row its evaluation reads; a share or an alpha that a row states beside its curve has no say there.
+# The fields of a row that its evaluation reads; a share or an alpha next to a curve is ignored.
 CURVES = {
     "prefill_attention": "flop_fraction",
     **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"), "us"),
@@ -51,7 +51,7 @@ class FitErrors(NamedTuple):
 
 
 class Refit(NamedTuple):
-    """A row fitted anew, and errors: of the profile's constants, of those fitted, and on sizes left out of the fit."""
+    """A refitted row, and errors: of the profile's constants, of the fitted ones, and on sizes left out of the fit."""
 
     row: EfficiencyRow
     before: FitErrors
@@ -60,12 +60,12 @@ class Refit(NamedTuple):
     points: int
 
     def gain(self) -> float:
-        """By what share the loss on sizes left out is below that of the profile's constants."""
+        """The relative reduction of the loss on sizes left out, against the profile's constants."""
         return 1 - self.left_out.loss / self.before.loss if self.before.loss > 0 else 0.0
 
 
 class Terms(NamedTuple):
-    """How a fit is done: between what each constant may lie, the scale of the loss, and how many folds are left out."""
+    """The terms of a fit: bounds of each constant, the scale of the loss, and the number of folds."""
 
     bounds: Mapping[str, ConstantRange]
     loss_scale: float
@@ -73,7 +73,7 @@ class Terms(NamedTuple):
 
 
 def constants_of(row: EfficiencyRow) -> Constants:
-    """The constants by which a row is evaluated, by name."""
+    """The constants of a row's formula, by name."""
     found: Constants = {name: float(getattr(row, name)) for name in SCALARS.get(row.operation, ())}
     if row.operation in CURVES:
         found[CURVES[row.operation]] = tuple(getattr(row, CURVES[row.operation]))
@@ -87,12 +87,12 @@ def with_constants(row: EfficiencyRow, constants: Constants) -> EfficiencyRow:
 
 
 def peak(gpu: Gpu, precision: str) -> float:
-    """The dense peak in FLOP/s that a row's shares are of; weights alone quantised multiply at 16 bit."""
+    """The dense peak in FLOP/s that a row's shares refer to; products with weight-only quantisation run at 16 bit."""
     return peak_flops(gpu.datasheet.dense_tflops, SIXTEEN_BIT if precision in WEIGHT_ONLY else precision)
 
 
 def seconds(row: EfficiencyRow, gpu: Gpu, points: Summary) -> Array:
-    """The seconds of each point as a row and its GPU's datasheet time it; of latent attention ValueError."""
+    """The seconds of each point by a row and its GPU's datasheet. Raises ValueError for latent attention."""
     flops, moved = points.column("flops"), points.column("bytes")
     bandwidth = gpu.datasheet.memory.bandwidth_gb_per_s * GIGA
     if isinstance(row, CollectiveRow):
@@ -121,7 +121,7 @@ def seconds(row: EfficiencyRow, gpu: Gpu, points: Summary) -> Array:
 
 
 def fitted(row: EfficiencyRow, gpu: Gpu, points: Summary, terms: Terms) -> EfficiencyRow:
-    """A row with the constants, between their bounds, that time the points best. It begins at the row's own."""
+    """A row with the constants, between their bounds, that time the points best. The fit starts at the row's own."""
     from scipy.optimize import least_squares
 
     names = [(name, np.size(value)) for name, value in constants_of(row).items()]
@@ -150,7 +150,7 @@ def fitted(row: EfficiencyRow, gpu: Gpu, points: Summary, terms: Terms) -> Effic
 
 
 def errors(predicted_s: Array, measured_s: Array, loss_scale: float) -> FitErrors:
-    """How far predictions lie from measurements."""
+    """The errors of predictions against measurements."""
     ratio = predicted_s / measured_s
     off = np.abs(ratio - 1)
     loss = np.log1p((np.log(ratio) / loss_scale) ** 2)
@@ -158,7 +158,7 @@ def errors(predicted_s: Array, measured_s: Array, loss_scale: float) -> FitError
 
 
 def refit(row: EfficiencyRow, gpu: Gpu, points: Summary, terms: Terms) -> Refit:
-    """Fit a row, and once without each fold of sizes, which tells the errors on sizes that had no part in a fit."""
+    """Fit a row, and once without each fold of sizes, which gives the errors on sizes left out."""
     measured, size = points.column("seconds"), points.column("size")
     fold = np.searchsorted(np.unique(size), size) % terms.folds
     left_out_s = np.empty_like(measured)
@@ -179,7 +179,7 @@ def refit(row: EfficiencyRow, gpu: Gpu, points: Summary, terms: Terms) -> Refit:
 
 
 def rounded(row: EfficiencyRow) -> EfficiencyRow:
-    """A row with as many digits as a profile states."""
+    """A row with the number of digits that profiles have."""
     return with_constants(
         row,
         {

@@ -1,4 +1,4 @@
-"""What tables of measured kernels hold for each row of a GPU profile: points to fit, or constants that others fitted.
+"""The content of tables of measured kernels for each profile row: points to fit, or constants fitted by others.
 
 The work of attention is counted as a step counts it. That of products follows from the shares of the peaks that the
 tables state, which leaves out what experts read and write beside their weights (below a tenth of what they move).
@@ -38,7 +38,7 @@ Constants = Mapping[str, float | None]
 CACHE_BYTES = {"fp8": 1.0}  # of one cached value; in any other precision it has 16 bits
 SIXTEEN_BIT_BYTES = 2.0
 PROMPTS = {name: int(name.removeprefix("ff_isl")) for name in PrefillFit.model_fields if name.startswith("ff_isl")}
-# What columns of published constants are called in a row; a value of a curve is `name@length`.
+# Names in a row of the columns of published constants; a value of a curve is `name@length`.
 CONSTANTS = {
     "t0_us": "t0_us",
     "eff_compute": "compute",
@@ -66,7 +66,7 @@ def key_of(profile: str, row: EfficiencyRow) -> Key:
 
 
 def why_kept(key: Key, rules: Iterable[KeptKernels]) -> str | None:
-    """Why no refit touches a row; None where one may."""
+    """The reason why a row may not be refitted; None where it may."""
     for rule in rules:
         if (
             rule.operation in (None, key.operation)
@@ -81,7 +81,7 @@ def why_kept(key: Key, rules: Iterable[KeptKernels]) -> str | None:
 
 
 class KernelPoint(NamedTuple):
-    """One measurement: seconds, work, and the size that points are left out by (rows, tokens, bytes of a message)."""
+    """One measurement: seconds, work, and the size by which points are left out (rows, tokens, bytes of a message)."""
 
     seconds: float
     flops: float
@@ -90,7 +90,7 @@ class KernelPoint(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """All points of one row, and the version that was measured."""
+    """All points of one row, and the measured version."""
 
     version: str
     points: tuple[KernelPoint, ...]
@@ -101,7 +101,7 @@ class Summary(NamedTuple):
 
 
 def summaries(tables: Tables, rules: KernelRules, versions: Mapping[Key, str]) -> dict[Key, Summary]:
-    """The points of each row of a known version that has enough of them."""
+    """The points of each row of a known version with enough points."""
     points: dict[Key, list[KernelPoint]] = defaultdict(list)
     for line, point in (*_products(tables, rules), *_experts(tables, rules), *_others(tables, rules)):
         key = key_of_line(line, rules)
@@ -126,7 +126,7 @@ def _products(tables: Tables, rules: KernelRules) -> Iterator[tuple[TableLine, K
 
 
 def _experts(tables: Tables, rules: KernelRules) -> Iterator[tuple[TableLine, KernelPoint]]:
-    """Points of expert products. Their tables state no bandwidth: it is the one that other tables of the GPU state."""
+    """Points of expert products. Their tables state no bandwidth; it comes from the other tables of the GPU."""
     stated: tuple[DecodeFit | GemmFit, ...] = (*tables.decode_fit, *tables.gemm_fit)
     bandwidths = {fit.gpu: fit.peak_bw_gbs for fit in stated}
     peaks = {(fit.gpu, fit.framework, fit.dtype): fit.peak_tflops_dense for fit in tables.moe_fit}
@@ -154,14 +154,15 @@ def _others(tables: Tables, rules: KernelRules) -> Iterator[tuple[TableLine, Ker
 
 
 def _of_one_routing(lines: list[ExpertT], rules: KernelRules) -> list[ExpertT]:
-    """The lines of the first routing of the rules that a table holds."""
+    """The lines of the first routing of the rules that a table has."""
     stated = {line.routing for line in lines}
     routing = next((routing for routing in rules.routings if routing in stated), None)
     return [line for line in lines if line.routing == routing]
 
 
 class Published(NamedTuple):
-    """Constants by their names in a row, those of a curve as `name@length`; None where the measurements did not tell.
+    """Constants by their names in a row, those of a curve as `name@length`; None where measurements did not determine
+    one.
 
     `peak_flops` and `bytes_per_s` are what the shares are of, 0 where that is not stated.
     """
@@ -173,7 +174,7 @@ class Published(NamedTuple):
 
 
 def published(tables: Tables, rules: KernelRules) -> dict[Key, Published]:
-    """Published constants of all rows that the rules have names for; of experts those of one routing."""
+    """Published constants of all rows named in the rules; for experts those of one routing."""
     fits: tuple[KernelFit, ...] = (
         *tables.gemm_fit,
         *_of_one_routing(tables.moe_fit, rules),
@@ -191,7 +192,7 @@ def published(tables: Tables, rules: KernelRules) -> dict[Key, Published]:
 
 
 def versions(tables: Tables, rules: KernelRules) -> dict[Key, str]:
-    """The version that each row was measured with."""
+    """The measured version of each row."""
     found = {key: fit.version for key, fit in published(tables, rules).items()}
     keys = ((key_of_line(fit, rules), fit.version) for fit in tables.collective_fit)
     return {**found, **{key: version for key, version in keys if key is not None}}
@@ -210,7 +211,7 @@ def restated(fit: Published, peak_flops: float, bytes_per_s: float) -> Constants
 
 
 def differences(row: EfficiencyRow, constants: Constants) -> list[str]:
-    """Say of each constant that differs from that of a row: its name, what the row has, and what was published."""
+    """Write each constant that differs from a row's: its name, the row's value, and the published value."""
     along = row.tokens if isinstance(row, PrefillAttentionRow) else ()
     found = []
     for name, value in constants.items():

@@ -1,4 +1,4 @@
-"""What tables of measured kernels make of each row of the GPU profiles."""
+"""The refit of each row of the GPU profiles from tables of measured kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DIGITS = 3  # of an error, after the point
 
 
 class RefittedRow(NamedTuple):
-    """A row of a profile, by number, and what a fit finds; `kept` says why it stays whatever that is."""
+    """A profile row, by number, and its refit; `kept` is the reason to keep the row regardless."""
 
     key: Key
     number: int
@@ -39,12 +39,12 @@ class RefittedRow(NamedTuple):
     kept: str | None
 
     def helps(self, least_gain: float) -> bool:
-        """Whether errors on sizes left out are smaller than before, by more than the least gain."""
+        """Whether errors on sizes left out shrink by more than `least_gain`."""
         return self.kept is None and self.fit.gain() > least_gain
 
 
 class ComparedRow(NamedTuple):
-    """A row of a profile for which others' constants are all there is, and how they differ."""
+    """A profile row with published constants only, and their differences."""
 
     key: Key
     version: str
@@ -53,7 +53,7 @@ class ComparedRow(NamedTuple):
 
 
 class KernelRefits(NamedTuple):
-    """What a folder says: rows with points, rows with constants alone, and what no profile has a row for."""
+    """The results for a folder: rows with points, rows with constants alone, and tables without a profile row."""
 
     refitted: list[RefittedRow]
     compared: list[ComparedRow]
@@ -61,7 +61,7 @@ class KernelRefits(NamedTuple):
 
 
 def refits(tables: Tables, calibration: Calibration) -> KernelRefits:
-    """Return, profile by profile, what the tables make of each row."""
+    """The refit of each row, profile by profile, from the tables."""
     rules = calibration.kernels
     constants = published(tables, rules)
     points = summaries(tables, rules, versions(tables, rules))
@@ -84,14 +84,14 @@ def refits(tables: Tables, calibration: Calibration) -> KernelRefits:
 
 
 def comparison(key: Key, row: EfficiencyRow, gpu: Gpu, fit: Published, kept: str | None) -> ComparedRow:
-    """How published constants, restated against the GPU's own peaks, differ from those of a row."""
+    """The differences of published constants, restated against the GPU's own peaks, from those of a row."""
     peak_flops = 0.0 if isinstance(row, CollectiveRow) or not fit.peak_flops else kernel_fit.peak(gpu, row.precision)
     own = restated(fit, peak_flops, gpu.datasheet.memory.bandwidth_gb_per_s * GIGA)
     return ComparedRow(key, fit.version, differences(row, own), kept)
 
 
 def fields_of(one: RefittedRow, source: str) -> dict[str, Value]:
-    """The fields of a row that change: version, constants, and what they rest on."""
+    """The changed fields of a row: version, constants, and their sources."""
     return {
         "version": one.version,
         **kernel_fit.constants_of(one.fit.row),
@@ -104,11 +104,11 @@ def fields_of(one: RefittedRow, source: str) -> dict[str, Value]:
 
 
 def write(refitted: Sequence[RefittedRow], calibration: Calibration) -> list[Path]:
-    """Write the rows whose fit helps on sizes left out into their profiles. Returns the files written."""
+    """Write the rows with a helpful fit into their profiles. The result is the files written."""
     new: dict[str, dict[int, Mapping[str, Value]]] = {}
-    for one in refitted:
-        if one.helps(calibration.least_gain):
-            new.setdefault(one.key.profile, {})[one.number] = fields_of(one, calibration.kernels.source)
+    for row in refitted:
+        if row.helps(calibration.least_gain):
+            new.setdefault(row.key.profile, {})[row.number] = fields_of(row, calibration.kernels.source)
     written = []
     for profile, rows in new.items():
         path = gpus.load_gpu(profile).path

@@ -1,4 +1,4 @@
-"""Tables of measured kernels, a folder of CSV files: each line a typed row, with the row of a GPU profile that it is of.
+"""Tables of measured kernels, a folder of CSV files: each line is a typed row, assigned to a row of a GPU profile.
 
 Times are in microseconds. Shares (`flop_frac`, `bw_frac`) are of the peaks that the tables of fits state.
 """
@@ -31,7 +31,7 @@ class _Line(BaseModel):
 
 
 class _Kernel(_Line):
-    """A product or attention, `OPERATION` in the profiles; the column `PRECISION` says what format it is in."""
+    """A product or attention, `OPERATION` in the profiles; the column `PRECISION` has its format."""
 
     OPERATION: ClassVar[str]
     PRECISION: ClassVar[str]
@@ -40,7 +40,7 @@ class _Kernel(_Line):
 
 
 class _Fit(_Kernel):
-    """The columns that every published fit has."""
+    """The columns of every published fit."""
 
     version: Name
     n_points: Count
@@ -50,7 +50,7 @@ class _Fit(_Kernel):
 
 
 class _Roofline(_Fit):
-    """The rounded roofline of products, and the peak that its share of operations is of."""
+    """The rounded roofline of products, and the peak that its share of operations refers to."""
 
     peak_tflops_dense: Number
     eff_compute: Number
@@ -75,7 +75,7 @@ class GemmPoint(_Gemm):
 
 
 class GemmFit(_Gemm, _Roofline):
-    """Dense products, and the bandwidth that their share of bytes is of."""
+    """Dense products, and the bandwidth that their share of bytes refers to."""
 
     peak_bw_gbs: Number
 
@@ -108,7 +108,7 @@ class _Decode(_Kernel):
 
 
 class DecodePoint(_Decode):
-    """Decode attention of a batch whose sequences have `kv_len` tokens in the cache."""
+    """Decode attention of a batch of sequences with `kv_len` tokens in the cache."""
 
     q_heads: Count
     kv_heads: Count
@@ -158,7 +158,7 @@ class PrefillFit(_Prefill, _Fit):
 
 
 class MlaFit(_Fit):
-    """Decode attention over a latent cache; a share that the measurements did not identify is blank."""
+    """Decode attention over a latent cache; a share that the measurements did not determine is blank."""
 
     OPERATION, PRECISION = "mla_decode", "kv_dtype"
 
@@ -183,7 +183,7 @@ class CollectivePoint(_Collective):
 
 
 class CollectiveFit(_Collective):
-    """The version of what ran a collective."""
+    """The version of a collective's library."""
 
     version: Name
 
@@ -193,7 +193,7 @@ TableLine = _Kernel | _Collective
 
 
 class Key(NamedTuple):
-    """The profile's name, and of a row what the choice among rows goes by."""
+    """The profile's name, and the fields that select a row."""
 
     profile: str
     operation: str
@@ -206,7 +206,7 @@ class Key(NamedTuple):
     backend: str = ""
 
     def __str__(self) -> str:
-        """The key in words, but for the profile."""
+        """The key in words, without the profile."""
         parts = [self.operation, self.engine, self.precision]
         parts += [f"head {self.head_dim}"] if self.head_dim else []
         parts += [f"{self.cache} cache"] if self.cache else []
@@ -245,7 +245,7 @@ FILES: dict[str, tuple[str, type[_Line]]] = {
     "collective_fit": ("aic_comm_fit.csv", CollectiveFit),
 }
 
-# Columns of names, and where the rules of a calibration say what those are called.
+# Columns of names, and the calibration rules that translate them.
 NAMED = {
     "gpu": "gpus",
     "framework": "engines",
@@ -261,7 +261,7 @@ LineT = TypeVar("LineT", bound=_Line)
 
 
 def key_of_line(line: TableLine, rules: KernelRules) -> Key | None:
-    """The row that a line is of; None where the rules have no name for one of the line's names: it is not read."""
+    """The profile row of a line; None where the rules lack one of the line's names, which skips the line."""
     try:
         profile = rules.gpus[line.gpu]
         if isinstance(line, _Collective):
@@ -295,7 +295,7 @@ def load_tables(folder: Path) -> Tables:
 
 
 def names_in(tables: Tables) -> dict[str, set[str]]:
-    """The names that the tables hold, by the rule that says what they are called."""
+    """The names in the tables, by the rule that translates them."""
     found: dict[str, set[str]] = {rule: set() for rule in NAMED.values()}
     for table in tables:
         columns = [column for column in NAMED if column in type(table[0]).model_fields]

@@ -42,62 +42,62 @@ class _Medians(NamedTuple):
 
 
 def rows_table(refitted: Sequence[RefittedRow], least_gain: float) -> Table:
-    """Every row with points, now and refitted: constants, median and P90 of errors in %, and what becomes of it."""
+    """Every row with points, now and refitted: constants, median and P90 of errors in %, and the decision."""
     title = "rows refitted from points; error, %: median / p90, now above, refitted below"
     table = Table(
         "GPU", "row", "version", "points", "now, refitted", "error", "of sizes left out", "written", title=title
     )
-    for one in refitted:
+    for row in refitted:
         table.add_row(
-            one.key.profile,
-            str(one.key),
-            one.version,
-            str(one.fit.points),
-            f"{_constants(one.row)}\n{_constants(one.fit.row)}",
-            f"{_errors(one.fit.before)}\n{_errors(one.fit.after)}",
-            f"{_errors(one.fit.before)}\n{_errors(one.fit.left_out)}",
-            f"kept: {one.kept}" if one.kept else ("yes" if one.helps(least_gain) else "no"),
+            row.key.profile,
+            str(row.key),
+            row.version,
+            str(row.fit.points),
+            f"{_constants(row.row)}\n{_constants(row.fit.row)}",
+            f"{_errors(row.fit.before)}\n{_errors(row.fit.after)}",
+            f"{_errors(row.fit.before)}\n{_errors(row.fit.left_out)}",
+            f"kept: {row.kept}" if row.kept else ("yes" if row.helps(least_gain) else "no"),
         )
     return table
 
 
 def published_table(compared: Sequence[ComparedRow]) -> Table:
-    """Rows for which constants alone were published, where those differ from the profile's: nothing tests them here."""
+    """Rows with published constants only that differ from the profile's; they are not tested here."""
     table = Table("GPU", "row", "version", "profile, published", "kept", title="constants as published, not refitted")
-    for one in compared:
-        if one.differences:
-            table.add_row(one.key.profile, str(one.key), one.version, "; ".join(one.differences), one.kept or "")
+    for row in compared:
+        if row.differences:
+            table.add_row(row.key.profile, str(row.key), row.version, "; ".join(row.differences), row.kept or "")
     return table
 
 
 def operations_table(found: KernelRefits, least_gain: float) -> Table:
-    """By operation: how many rows, what becomes of them, and the medians over rows of their errors."""
+    """For each operation: the number of rows, the decisions, and the medians over rows of their errors."""
     title = "by operation; error, %: medians over rows of median / p90"
     table = Table("operation", "refitted", "written", "now", "fitted", "left out", "published", "differ", title=title)
-    keys = [one.key for one in found.refitted] + [one.key for one in found.compared]
+    keys = [row.key for row in found.refitted] + [row.key for row in found.compared]
     for operation in dict.fromkeys(key.operation for key in keys):
-        rows = [one for one in found.refitted if one.key.operation == operation]
-        others = [one for one in found.compared if one.key.operation == operation]
+        rows = [row for row in found.refitted if row.key.operation == operation]
+        others = [row for row in found.compared if row.key.operation == operation]
         table.add_row(
             operation,
             str(len(rows)),
-            str(sum(one.helps(least_gain) for one in rows)),
-            *_medians([one.fit for one in rows]),
+            str(sum(row.helps(least_gain) for row in rows)),
+            *_medians([row.fit for row in rows]),
             str(len(others)),
-            str(sum(bool(one.differences) for one in others)),
+            str(sum(bool(row.differences) for row in others)),
         )
     return table
 
 
 def without_row(found: KernelRefits, calibration: Calibration) -> Iterator[str]:
-    """Say of each table that no profile has a row for, why."""
+    """Write, for each table without a profile row, the reason."""
     for key in found.without_row:
         why = why_kept(key, calibration.kernels.kept)
         yield f"{key.profile} {key}: {f'left out: {why}' if why else 'the profile has no such row'}"
 
 
 def not_read(tables: Tables, calibration: Calibration) -> Iterator[str]:
-    """Say which names of the tables the calibration has no name for: their lines are not read."""
+    """Write the table names that the calibration lacks; their lines are not read."""
     for rule, names in names_in(tables).items():
         unknown = sorted(names - set(getattr(calibration.kernels, rule)))
         if unknown:

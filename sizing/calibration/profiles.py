@@ -57,12 +57,12 @@ def _efficiency_row(row: str, fields: Mapping[str, Value]) -> str:
 
 
 def _without_texts(row: str) -> str:
-    """A row with what stands in quotes blanked out, character for character, so that no field is found there."""
+    """A row with quoted text blanked, character by character, so that no field is found there."""
     return re.sub(r'"(?:[^"\\]|\\.)*"', lambda text: '"' + "_" * (len(text[0]) - 2) + '"', row)
 
 
 def _as_wide(value: str, found: re.Match[str]) -> str:
-    """A value with what follows it as wide as before, so that the next column stays where it was if it can."""
+    """A value padded to the previous width, so that the next column keeps its place if possible."""
     comma, blank = found["after"].rstrip(), found["after"][len(found["after"].rstrip()) :]
     if not blank:
         return f"{value}{comma}"
@@ -71,7 +71,7 @@ def _as_wide(value: str, found: re.Match[str]) -> str:
 
 
 def written(value: Value) -> str:
-    """A value as profiles write it: numbers without superfluous digits, texts in quotes, curves in brackets."""
+    """A value as in profiles: numbers without superfluous digits, texts in quotes, curves in brackets."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, tuple):
@@ -84,7 +84,7 @@ SIGNIFICANT, NOTHING = 3, 1e-3  # digits that are kept; what a solver leaves of 
 
 
 class NewRow(NamedTuple):
-    """What is new of one row of a setting: fields of its value, and what it rests on."""
+    """The changes of one row of a setting: fields of its value, and their sources."""
 
     value: dict[str, float]
     points: int
@@ -94,7 +94,7 @@ class NewRow(NamedTuple):
 
 
 def engine_rewritten(text: str, setting: str, rows: Mapping[int, NewRow]) -> str:
-    """A profile's text with rows of a setting, by number, replaced. Raises ValueError where there is none such."""
+    """A profile's text with rows of a setting, by number, replaced. Raises ValueError for a missing row."""
     found = re.search(rf"^  {setting}:[^\n]*\n((?:    .*\n|\n)+)", f"{text}\n", re.MULTILINE)
     if found is None:
         raise ValueError(f"no setting {setting}")
@@ -124,7 +124,6 @@ def _rounded(value: float) -> float:
 
 
 def _flow(value: Any) -> str:
-    """Write a value in YAML's flow style, strings that look like numbers in quotes."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name}: {_flow(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):

@@ -1,1 +1,1 @@
-"""The catalogue: names and paths become specs. Its modules are the only readers of files."""
+"""The catalogue: names and paths become specs. Only its modules read files."""

@@ -19,7 +19,7 @@ from sizing.specs.units import parse_version
 
 
 def check_settings(engine: Engine, document: DataFile) -> None:
-    """Raise InputError with every fault of a profile's rows: a setting missing, unknown or wrong, a version that is none."""
+    """Raise InputError with every fault of a profile's rows: a missing, unknown or wrong setting, an invalid version."""
     faults = dict.fromkeys((*_version_faults(engine, document), *_value_faults(engine, document)))
     if faults:
         raise InputError(sorted(faults, key=lambda fault: fault.line or 0))
@@ -70,7 +70,7 @@ _VERSIONED = re.compile(r"(?P<name>.+?)(?::(?P<version>[^:/\\]*))?\Z", re.DOTALL
 
 
 def load_engine(text: str) -> tuple[Found[Engine], str | None]:
-    """The profile of an engine and the version asked for, as written (None: the profile's newest).
+    """The profile of an engine and the stated version, as written (None: the profile's newest).
 
     Raises InputError for an unknown or ambiguous name, an empty version, and for every fault of the file.
     """

@@ -1,8 +1,6 @@
-"""What a validation found, in plain words: every fault with its place, what is allowed and what was probably
-meant.
+"""The findings of a validation in plain words: every fault with its place, allowed values and the likely intention.
 
-The words come from the declared types (`a whole number above 0`), so a new field of a spec needs no new
-message.
+The words come from the declared types (`a whole number above 0`), so a new field of a spec needs no new message.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
 
 
 def _range_fault(error: RangeError, place: Callable[[Path], Place]) -> Fault:
-    """Report a range at its own place, with what its field takes where an end of it was refused."""
+    """A range's fault at its own place, with the values allowed for its field where an end was refused."""
     file, line, name, _ = place(error.path)
     if error.refusal is None:
         return Fault(str(error), file, line, name)
@@ -82,7 +80,7 @@ def _range_fault(error: RangeError, place: Callable[[Path], Place]) -> Fault:
 
 
 def _tag_fault(path: Path, annotation: Any, value: Any, context: Any, place: Callable[[Path], Place]) -> Fault:
-    """Report a row whose deciding field (its `operation`) is missing or unknown."""
+    """The fault of a row with a missing or unknown deciding field (its `operation`)."""
     key = context["discriminator"].strip("'")
     choices = [choice for member, _ in _members(annotation) for choice in _choices(_field_type(member, key))]
     given = value.get(key) if isinstance(value, dict) else None
@@ -100,10 +98,10 @@ def _tag_fault(path: Path, annotation: Any, value: Any, context: Any, place: Cal
 
 
 def _follow(spec_type: type[BaseModel], loc: Sequence[str | int], data: Any) -> tuple[Path, Any]:
-    """Turn pydantic's location into a path of the data, and the type declared there (of the holder, for an
-    unknown key).
+    """Turn pydantic's location into a path of the data, and the type declared there (of the holder, for an unknown
+    key).
 
-    A step of the location that names the member of a union chosen by its tag is no step of the data.
+    A step that names the member of a tagged union is not part of the data's path.
     """
     path: list[str | int] = []
     annotation: Any = spec_type
@@ -171,7 +169,7 @@ def _child(annotation: Any, step: str | int) -> Any:
 
 
 def _tagged(annotation: Any, tag: str | int) -> Any:
-    """The member of a union that a tag chooses, or None where the step is no tag."""
+    """The member of a union for a tag; None where the step is not a tag."""
     members = [member for member, _ in _members(annotation) if _is_spec(member)]
     if len(members) < 2:
         return None
@@ -196,7 +194,7 @@ def _choices(annotation: Any) -> Iterator[str]:
 
 
 def _expected(annotation: Any) -> str:
-    """Say what a declared type takes: `a whole number above 0`."""
+    """Write the values allowed by a declared type: `a whole number above 0`."""
     return " or ".join(dict.fromkeys(_phrase(member, metadata) for member, metadata in _members(annotation)))
 
 
@@ -226,12 +224,12 @@ def _phrase(member: Any, metadata: tuple[Any, ...]) -> str:
 
 
 def _bound(value: float) -> str:
-    """Write a bound as people do: whole numbers with separators."""
+    """Write a bound; whole numbers have thousands separators."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 
 def _quoted(value: Any, written: str | None) -> str:
-    """Show a value as the user wrote it; a mapping or a list by its kind only."""
+    """A value as the user wrote it; only the kind of a mapping or a list."""
     if isinstance(value, dict):
         return _MAPPING
     if isinstance(value, (list, tuple)):

@@ -1,6 +1,6 @@
-"""Reading files of data: a file becomes a `DataFile` of plain data, a `DataFile` becomes a spec.
+"""Data files: a file becomes a `DataFile` of plain data, a `DataFile` becomes a spec.
 
-Whatever stands in a file that a user names, the outcome is a spec or an InputError with one fault a mistake.
+Any user file results in a spec, or in an InputError with one fault for each mistake.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ FieldPath = tuple[str | int, ...]
 class DataFile:
     """The plain data of one file, and the way back from a field to its line.
 
-    `text` is kept so that lines are found only when there is a fault to report; finding them costs as much as
-    reading.
+    `text` is kept because lines are found only when there is a fault to report; finding them costs as much as reading.
     """
 
     data: dict[str, Any]
@@ -48,12 +47,12 @@ class DataFile:
     text: str = field(repr=False)
 
     def line(self, path: FieldPath) -> int | None:
-        """The line of a field, or of the nearest field around it when it is not in the file."""
+        """The line of a field, or of the nearest field around it that is in the file."""
         around = (path[:end] for end in range(len(path), -1, -1))
         return next((self._spots[part].line for part in around if part in self._spots), None)
 
     def line_of_key(self, key: str) -> int | None:
-        """The line of a key wherever it stands, the outermost one; None where it does not occur."""
+        """The line of the outermost occurrence of `key`; None where it does not occur."""
         paths = sorted((path for path in self._spots if path and path[-1] == key), key=len)
         return self._spots[paths[0]].line if paths else None
 
@@ -71,7 +70,7 @@ class DataFile:
 
     @cached_property
     def _spots(self) -> dict[FieldPath, Spot]:
-        """The places of all fields. JSON is YAML too, but for rarities whose lines then stay unknown."""
+        """The places of all fields. JSON is read as YAML; in rare cases its lines stay unknown."""
         from sizing.catalog.yaml import spots
 
         try:
@@ -82,7 +81,7 @@ class DataFile:
 
 @cache
 def data_folder(kind: str) -> Path:
-    """The folder of a kind of data: inside an installed package, beside it in a checkout."""
+    """The folder of a kind of data: inside an installed package, next to the package in a checkout."""
     package = Path(__file__).parents[1]
     installed = package / "data" / kind
     return installed if installed.is_dir() else package.parent / kind
@@ -137,7 +136,7 @@ def read_json(path: Path | str) -> DataFile:
 
 
 def read_text(path: Path | str) -> str:
-    """The text of a file; raises InputError for a missing, too large or non-UTF-8 one, or what is no file."""
+    """The text of a file. Raises InputError where it is missing, too large, not UTF-8, or not a file."""
     file = str(path)
     try:
         with open_bytes(Path(path)) as stream:
@@ -182,7 +181,6 @@ class _LongNumberError(Exception):
     """A whole number is too long to be a count."""
 
     def __init__(self, digits: str) -> None:
-        """Keep its digits, by which its line is found."""
         self.digits = digits
 
 
@@ -197,10 +195,10 @@ class _KeyTwiceError(Exception):
 
 
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    held = dict(pairs)
-    if len(held) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise _KeyTwiceError(next(_repeated(pairs)))
-    return held
+    return mapping
 
 
 def _repeated(pairs: list[tuple[str, Any]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from sizing.specs.errors import InputError, nearest
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu
 from sizing.specs.workload import Precision
 
-# Without these a step can't be timed; all else (experts, latent attention, collectives) not every model needs.
+# Every step needs these; only some models need the others (experts, latent attention, collectives).
 NEEDED_ROWS = frozenset({"gemm", "decode_attention", "prefill_attention"})
 
 # In which rows of efficiency may be stated: formats, and how products run whose weights are in one of them.
@@ -24,7 +24,7 @@ def check_profile(gpu: Gpu, document: DataFile) -> None:
 
 
 def _check_precisions(gpu: Gpu, document: DataFile) -> None:
-    """Raise InputError for a row in a precision that nothing multiplies or caches in: it would never be read."""
+    """Raise InputError for a row in a precision of neither products nor caches: it would never be read."""
     faults = []
     for index, row in enumerate(gpu.efficiency):
         for key in ("precision", "cache_precision"):
@@ -37,7 +37,7 @@ def _check_precisions(gpu: Gpu, document: DataFile) -> None:
 
 
 def _check_can_be_timed(gpu: Gpu, document: DataFile) -> None:
-    """Raise InputError where a profile neither brings the rows that every step needs nor can borrow them."""
+    """Raise InputError where a profile neither has nor can borrow the rows that every step needs."""
     if {row.operation for row in gpu.efficiency} >= NEEDED_ROWS or borrowed(gpu.architecture) is not None:
         return
     known = [entry.architecture for entry in only(AssumedEfficiencies).architectures]

@@ -23,14 +23,14 @@ TEXTS = ("source", "url", "engine_version", "weight_precision", "kv_precision", 
 
 
 class Bounds(NamedTuple):
-    """The least and the most that a number may be; `whole` ones are counts."""
+    """The smallest and largest allowed value of a number; `whole` numbers are counts."""
 
     least: float
     most: float
     whole: bool = False
 
     def __str__(self) -> str:
-        """Say what is allowed, as a fault does."""
+        """Write the allowed values, as in a fault."""
         return f"{'whole numbers, ' if self.whole else ''}{self.least:,.10g} to {self.most:,.10g}"
 
 
@@ -184,7 +184,7 @@ def _row(cells: Mapping[str, str]) -> MeasuredRow:
 
 
 def read_number(text: str, bounds: Bounds) -> float:
-    """The number that a text holds, an int where the bounds ask for whole ones.
+    """The number in `text`, an int where `bounds` require whole numbers.
 
     Raises ValueError, saying what the text is instead, for no number and one out of bounds.
     """

@@ -40,7 +40,7 @@ from sizing.specs.workload import KvPrecision, Precision
 
 
 class NamedQuantisation(Spec):
-    """An ending of a checkpoint's name and what it says about weights and cache, where it is one of `organisations`' own."""
+    """An ending of a checkpoint's name with its weight and cache precision; it may belong to certain `organisations`."""
 
     suffix: Text
     precision: Precision
@@ -64,7 +64,7 @@ class NameRules(OneFile):
 
 
 class Parsed(NamedTuple):
-    """A checkpoint's name taken apart: without organisation, without quantisation too, the bare shape."""
+    """The parts of a checkpoint's name: without organisation, also without quantisation, the bare architecture."""
 
     full: str
     unquantised: str
@@ -73,12 +73,12 @@ class Parsed(NamedTuple):
 
 
 def without_organisation(name: str) -> str:
-    """Drop the organisation of a Hub id: `meta-llama/Llama-3.1-8B` is `Llama-3.1-8B`."""
+    """Drop the organisation of a Hub id: `meta-llama/Llama-3.1-8B` becomes `Llama-3.1-8B`."""
     return name.rstrip("/").rpartition("/")[2]
 
 
 def parsed(name: str, rules: NameRules) -> Parsed:
-    """Take a checkpoint's name apart."""
+    """Split a checkpoint's name into its parts."""
     full = hyphenated(without_organisation(name))
     organisation = name.rstrip("/").rpartition("/")[0].rpartition("/")[2].lower()
     unquantised, quantisation = _split_quantisation(full, organisation, rules)
@@ -90,8 +90,8 @@ def candidates(
 ) -> Sequence[CatalogEntry]:
     """The profiles that a checkpoint's name may mean: one where it is clear, none where it is unknown.
 
-    From close to loose, the first step that finds anything decides: the name; the name without quantisation;
-    the same architecture on both sides; for a name without organisation, its beginning.
+    From close to loose, the first step that finds anything decides: the name; the name without quantisation; the same
+    architecture on both sides; for a name without organisation, its beginning.
     """
     query = parsed(name, rules)
 
@@ -114,7 +114,7 @@ def candidates(
 
 
 def _split_quantisation(name: str, organisation: str, rules: NameRules) -> tuple[str, NamedQuantisation | None]:
-    """Take the longest known ending off; rows of the publisher's own come before those that hold for anyone."""
+    """Split off the longest known ending; rows of the publisher come before general rows."""
     for row in sorted(rules.quantisations, key=lambda row: (-len(row.suffix), not row.organisations)):
         if row.organisations and organisation not in map(str.lower, row.organisations):
             continue
@@ -144,11 +144,10 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+\Z", re.ASCII)
 
 @dataclass(frozen=True)
 class FoundModel(Found[Model]):
-    """A model with what its profile and its name add.
+    """A model with the additions of its profile and its name.
 
-    `facts` is None for a user's config.json. `precision` and `kv_precision` are what the ending of a
-    checkpoint's name says (`-FP8-dynamic`), explained by `precision_note`; None and `auto` where the config
-    alone decides.
+    `facts` is None for a user's config.json. `precision` and `kv_precision` are what the ending of a checkpoint's name
+    says (`-FP8-dynamic`), explained by `precision_note`; None and `auto` where the config alone decides.
     """
 
     facts: ModelFile | None = None
@@ -158,7 +157,7 @@ class FoundModel(Found[Model]):
 
 
 def with_modules() -> tuple[str, ...]:
-    """The names of the profiles whose config states modules for multi-token prediction. Reads all of them."""
+    """The names of the profiles with modules for multi-token prediction. Reads all profiles."""
     return tuple(name for name in SHELF.ids if (mtp := load_model(name).spec.mtp) is not None and mtp.modules)
 
 
@@ -197,7 +196,7 @@ def by_part(text: str) -> CatalogEntry | None:
 
 
 def _means_path(text: str, path: Path) -> bool:
-    """A name has no separator but for a Hub id's one; a Hub id that exists on disk is meant as a path."""
+    """Whether a name is a path. Names have no separators, and Hub ids one; a Hub id that exists on disk is a path."""
     if text.lower().endswith((*YAML_SUFFIXES, ".json")) or text.startswith((".", "~")):
         return True
     if not is_path(text):
@@ -215,10 +214,10 @@ def _from_path(path: Path) -> FoundModel:
 
 
 def _name_of(path: Path, folder: Path, config: DataFile) -> str:
-    """What to call a model that a user has on disk.
+    """The name of a model on disk.
 
-    That is its file's where that has one of its own, else its folder's, or the model's of a folder of the Hub's cache; of a
-    `config.json` in the folder where the user happens to be, and of a pipe, what the config says of itself.
+    It is the file's own name, else that of its folder, or the model's name in a folder of the Hub's cache. For a
+    `config.json` in the working folder, or from a pipe, it is the name in the config.
     """
     if path.suffix.lower() == ".json" and path.name != CONFIG_FILE:
         return path.stem
@@ -237,7 +236,7 @@ def _name_of(path: Path, folder: Path, config: DataFile) -> str:
 
 
 def _read_config(config: DataFile, folder: Path, name: str) -> Model:
-    """Read a checkpoint's config with what lies beside it: ModelOpt's quantisation, the weights' index."""
+    """Read a checkpoint's config with the files next to it: ModelOpt's quantisation, the weights' index."""
     quantisation, index = folder / QUANTISATION_FILE, folder / INDEX_FILE
     with _lines_of(config):
         model = read_model(
@@ -256,7 +255,7 @@ def _read_config(config: DataFile, folder: Path, name: str) -> Model:
 
 @contextmanager
 def _lines_of(document: DataFile) -> Iterator[None]:
-    """Add the lines to faults that know the document and the field only."""
+    """Add lines to faults with a document and a field only."""
     try:
         yield
     except InputError as error:
@@ -270,7 +269,7 @@ def _with_line(fault: Fault, document: DataFile) -> Fault:
 
 
 def _checkpoint_bytes(index: Path) -> int:
-    """The exact size of the weights that a checkpoint's index states."""
+    """The exact size of the weights in a checkpoint's index."""
     document = read_json(index)
     metadata = document.data.get("metadata")
     size = metadata.get("total_size") if isinstance(metadata, dict) else None

@@ -1,7 +1,7 @@
-"""Paths as users write them: looked at without ever failing, opened without ever waiting for good.
+"""Paths as users write them: inspection never fails, and opening never blocks forever.
 
-`pathlib` raises for a name that is too long, a home that nobody has, a folder that may not be searched; to a lookup
-all of these mean the same: there is no such file. Opening looks at what a path is first: a file is read, a pipe that
+`pathlib` raises for a name that is too long, a home that nobody has, a folder that may not be searched; to a lookup all
+of these mean the same: there is no such file. Opening looks at what a path is first: a file is read, a pipe that
 someone writes to as well (`<(command)`, `command | llmsize estimate /dev/stdin`), a folder or a device never.
 """
 
@@ -27,27 +27,27 @@ _WRITABLE = "a regular file, or a pipe that a command reads from, as >(command)"
 
 
 def is_file(path: Path) -> bool:
-    """Whether a path is a file; what can't be looked at is none."""
+    """Whether a path is a file; False for a path that can't be inspected."""
     return os.path.isfile(path)  # noqa: PTH113 - unlike Path.is_file it never raises
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path is a folder; what can't be looked at is none."""
+    """Whether a path is a folder; False for a path that can't be inspected."""
     return os.path.isdir(path)  # noqa: PTH112 - unlike Path.is_dir it never raises
 
 
 def exists(path: Path) -> bool:
-    """Whether something is at a path; what can't be looked at is nothing."""
+    """Whether a path exists; False for a path that can't be inspected."""
     return os.path.exists(path)  # noqa: PTH110 - unlike Path.exists it never raises
 
 
 def expanded(text: str) -> Path:
-    """A path with `~` and `~user` replaced, left as written where there is no such home."""
+    """A path with `~` and `~user` replaced; unchanged where there is no such home."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - unlike Path.expanduser it never raises
 
 
 def out_of_reach(path: Path) -> str | None:
-    """Say why nothing can be at a path (a name too long, a folder that may not be searched); None where there can."""
+    """The reason why a path can't exist (a name too long, a folder without permission); None where it can."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def out_of_reach(path: Path) -> str | None:
 
 
 def resolved(path: Path) -> Path:
-    """The absolute path without links, the path itself where that can't be told."""
+    """The absolute path without links; the path itself where it can't be resolved."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
@@ -68,14 +68,14 @@ def resolved(path: Path) -> Path:
 def open_bytes(path: Path) -> io.BufferedReader:
     """Open a file, or a pipe with a writer, for reading; the caller closes it.
 
-    Raises InputError for what is missing, a folder, a device, a socket, or a pipe that nobody writes to or that stays
-    silent, and for what may not be read.
+    Raises InputError for a missing path, a folder, a device, a socket, a pipe without a writer or without data, and a
+    path that may not be read.
     """
     file = str(path)
     try:
         mode = path.stat().st_mode
         _check_kind(mode, file, _READABLE)
-        # A pipe without a writer would hold up a plain open for good.
+        # A plain open of a pipe without a writer would block forever.
         descriptor = os.open(path, os.O_RDONLY | _NO_WAIT)
     except FileNotFoundError:
         raise InputError(missing(path)) from None
@@ -106,7 +106,7 @@ def write_bytes(path: Path, content: bytes, fault: Callable[[str], Fault] | None
 
 
 def missing(path: Path) -> Fault:
-    """Say that a file is missing, with the file of that folder whose name is most like it."""
+    """The fault of a missing file, with the file of that folder that has the most similar name."""
     if not is_folder(path.parent):
         return Fault(f"not found: there is no folder {str(path.parent)!r}", file=str(path))
     try:
@@ -135,7 +135,7 @@ def _failed(what: str, error: OSError | ValueError, file: str) -> Fault:
 
 
 class _Pipe(io.RawIOBase):
-    """The reading end of a pipe that is waited for only while somebody holds the writing end, and not for ever."""
+    """The reading end of a pipe; it waits only while a writer holds the other end, and not forever."""
 
     def __init__(self, descriptor: int, file: str) -> None:
         self._descriptor, self._file, self._began = descriptor, file, False
@@ -144,7 +144,7 @@ class _Pipe(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what is there, else wait for it. Raises InputError where nothing comes."""
+        """Read the available data, else wait for data. Raises InputError where nothing comes."""
         while True:
             try:
                 count = os.readv(self._descriptor, [buffer])
@@ -160,7 +160,6 @@ class _Pipe(io.RawIOBase):
             return count
 
     def close(self) -> None:
-        """Close the pipe, once."""
         if not self.closed:
             os.close(self._descriptor)
         super().close()

@@ -1,4 +1,4 @@
-"""What a GPU costs an hour: the offers in its profile by provider and kind, and the one price to plan with, said which."""
+"""The price of a GPU-hour: the offers in its profile by provider and kind, and one price to plan with, with its source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ON_DEMAND = "on-demand"
 
 
 def offers(gpu: Gpu, provider: str | None = None, kind: str | None = None) -> tuple[Price, ...]:
-    """The hourly offers of a profile, of a provider and a kind where given; names match in any case."""
+    """The hourly offers of a profile, of `provider` and `kind` where given; names match in any case."""
     return tuple(
         price
         for price in gpu.prices
@@ -22,7 +22,7 @@ def offers(gpu: Gpu, provider: str | None = None, kind: str | None = None) -> tu
 def offers_of(gpu: Gpu, provider: str, kind: str = ON_DEMAND, *, field: str = "--cloud") -> tuple[Price, ...]:
     """A provider's hourly offers of a kind, at least one.
 
-    Raises InputError, naming `field`, for a provider that the profile knows nothing of, or that has no price of the kind.
+    Raises InputError, naming `field`, for an unknown provider, and for one without a price of the kind.
     """
     found = offers(gpu, provider, kind)
     if found:
@@ -51,7 +51,7 @@ def usd_per_gpu_hour(offer: Price) -> float:
 
 
 def source_of(price: Price) -> str:
-    """Say whose price it is, of what, from when, and where it was seen."""
+    """Write the source of a price: provider, product, date and address."""
     return f"{price.provider} {price.sku} {price.kind}, {price.date} ({price.source})"
 
 
@@ -65,7 +65,7 @@ def typical_offer(gpu: Gpu) -> Price | None:
 
 
 def typical_price(gpu: Gpu) -> tuple[float | None, str | None]:
-    """($ per GPU-hour, source) of the typical offer, among how many it is; (None, None) without one."""
+    """($ per GPU-hour, source) of the typical offer, with the number of offers; (None, None) without one."""
     chosen = typical_offer(gpu)
     if chosen is None:
         return None, None

@@ -1,4 +1,4 @@
-"""Owned servers: ready ones by name, a user's own by path, and the numbers that stand in for what a file leaves out."""
+"""Owned servers: ready ones by name, a user's own by path, and default numbers for the gaps of a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST_USD_PER_GPU, MOST_USD_PER_GPU = 250.0, 1e6
 
 
 class Stated(NamedTuple):
-    """A number of a server with how it is known; file and line where the user's own file states it."""
+    """A number of a server and how it is known; file and line where the user's own file states it."""
 
     value: float
     basis: Basis
@@ -39,12 +39,12 @@ class OwnFile(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What to call it: its name, or its file where that looks like one (a pipe does not)."""
+        """The server's name, or its file where the file name looks like one (a pipe's does not)."""
         return self.spec.name or (self.path.name if self.path.suffix else "unnamed")
 
 
 class CompleteServer(NamedTuple):
-    """A server for one type of GPU with every number filled in that anything states; `title` is what to call it."""
+    """A server for one type of GPU with every stated or default number; `title` is its name in reports."""
 
     title: str
     gpu_id: str
@@ -79,12 +79,12 @@ def load_server(name_or_path: str) -> OwnFile:
 
 
 def load_defaults() -> Server:
-    """The numbers of a server that nothing else states."""
+    """The default numbers of a server."""
     return validate(Server, read_yaml(SHELF.path / "_defaults.yaml"))
 
 
 def ready_for(gpu_id: str) -> OwnFile | None:
-    """The ready server with GPUs of a type, that of the newest price where there are several; None for none."""
+    """The ready server with GPUs of a type, that of the newest price where there are several; None without one."""
     fitting = [found for found in map(load_server, SHELF.ids) if found.spec.gpu == gpu_id]
     return max(fitting, key=lambda found: found.spec.sources["price_usd"].date, default=None)
 
@@ -114,7 +114,7 @@ def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
 
 
 def _numbers(own: OwnFile, ready: OwnFile | None) -> dict[str, Stated]:
-    """Each number from the first that states it: the server, the ready one of its GPUs, the defaults."""
+    """Each number from the first source that states it: the server, the ready one of its GPUs, the defaults."""
     defaults = load_defaults()
     other_size = ready is not None and own.spec.gpus not in (None, ready.spec.gpus)
     numbers = {}
@@ -133,7 +133,7 @@ def _numbers(own: OwnFile, ready: OwnFile | None) -> dict[str, Stated]:
 
 
 def _check_price(own: OwnFile, numbers: dict[str, Stated]) -> None:
-    """Raise InputError for a price that no server with so many GPUs has, and for a residual value above it."""
+    """Raise InputError for a price implausible for the server's number of GPUs, and for a residual value above it."""
     file, price, residual = str(own.path), numbers["price_usd"], numbers["residual_usd"]
     gpus = numbers["gpus"].value
     least, most = LEAST_USD_PER_GPU * gpus, MOST_USD_PER_GPU * gpus

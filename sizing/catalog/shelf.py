@@ -1,10 +1,10 @@
-"""Names and files of the catalogue: which file a name means, and one loader for every kind of file.
+"""Names and files of the catalogue: the file of a name, and one loader for every kind of file.
 
 `load(SHELF, "H100 SXM")` reads an entry of a folder by one of its names, or a user's own file by its path;
 `only(Bands)` reads the one file of a kind, once.
 
-A name is compared without case, spaces, hyphens and underscores. The stem of a file is opened directly; any
-other name costs a look at the first two lines (name and aliases) of each file of one folder, never more.
+A name is compared without case, spaces, hyphens and underscores. The stem of a file is opened directly; any other name
+costs a look at the first two lines (name and aliases) of each file of one folder, never more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ YAML_SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class Found(Generic[T_co]):
-    """A spec and its file. `id` is the file's stem, `matched_from` the name asked for where it differs."""
+    """A spec and its file. `id` is the file's stem, `matched_from` the name as written where it differs."""
 
     spec: T_co
     id: str
@@ -42,7 +42,7 @@ class Found(Generic[T_co]):
 
 
 class CatalogEntry(NamedTuple):
-    """A file of the catalogue by its head lines: stem, display name, other names."""
+    """A file of the catalogue by its head lines: stem, display name, aliases."""
 
     id: str
     path: Path
@@ -51,13 +51,13 @@ class CatalogEntry(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name that means this file."""
+        """Every name of this file."""
         return (self.id, self.name, *self.aliases)
 
 
 @dataclass(frozen=True)
 class Shelf(Generic[SpecT]):
-    """One folder of the catalogue: what its files describe, where it is, and the command that lists it.
+    """One folder of the catalogue: the spec of its files, its location, and the command that lists it.
 
     `check` raises InputError for what a user's own file lacks beyond its spec. `dots_matter` keeps dots in comparisons:
     Llama 3.1 is not Llama 31, but a GPU has no such names.
@@ -82,7 +82,7 @@ class Shelf(Generic[SpecT]):
         return tuple(sorted(path.stem for path in self.path.glob("*.yaml") if not path.name.startswith("_")))
 
     def key(self, name: str) -> str:
-        """Reduce a name to what counts in a comparison."""
+        """A name reduced to the characters that count in a comparison."""
         dropped = "-" if self.dots_matter else "-."
         return hyphenated(name).translate(str.maketrans("", "", dropped))
 
@@ -100,7 +100,7 @@ def only(spec_type: type[OneFileT]) -> OneFileT:
 
 
 def load(shelf: Shelf[SpecT], name_or_path: str) -> Found[SpecT]:
-    """Read the entry of a name, or a user's own file by its path.
+    """Read the entry with a name, or a user's own file by its path.
 
     Raises InputError for an unknown or ambiguous name, and for every fault of the file.
     """
@@ -115,13 +115,13 @@ def load(shelf: Shelf[SpecT], name_or_path: str) -> Found[SpecT]:
 
 
 def named(shelf: Shelf[SpecT], name: str) -> Found[SpecT]:
-    """Read the entry of a name. Raises InputError for an unknown or ambiguous one."""
+    """Read the entry with a name. Raises InputError for an unknown or ambiguous one."""
     entry = find(name, shelf)
     return Found(validate(shelf.spec, read_yaml(entry.path)), entry.id, entry.path, matched_from(name, entry))
 
 
 def hyphenated(name: str) -> str:
-    """Lower a name and join its words by single hyphens, the spelling of file stems."""
+    """Convert a name to lower case and join its words by single hyphens, as in file stems."""
     return _SEPARATORS.sub("-", name.strip().lower()).strip("-")
 
 
@@ -141,7 +141,7 @@ def find(query: str, shelf: Shelf[Any]) -> CatalogEntry:
 
 
 def by_stem(query: str, shelf: Shelf[Any]) -> CatalogEntry | None:
-    """The file whose stem is the name, found without looking at the others."""
+    """The file with the name as its stem, found without reading the others."""
     for stem in (query.strip().lower(), hyphenated(query)):
         path = shelf.path / f"{stem}.yaml"
         if _STEM.match(stem) and path.is_file():
@@ -150,7 +150,7 @@ def by_stem(query: str, shelf: Shelf[Any]) -> CatalogEntry | None:
 
 
 def match(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> CatalogEntry:
-    """The one entry that a name means: one of its names exactly, or else the beginning of one.
+    """The one entry with the name: an exact match of one of its names, or else of the beginning of one.
 
     Raises InputError that lists the candidates when there are several, or the nearest name when there is none.
     """
@@ -160,12 +160,12 @@ def match(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Catal
 
 
 def equal(key: str, known: Sequence[CatalogEntry], reduce: Callable[[str], str]) -> tuple[CatalogEntry, ...]:
-    """The entries of which a name reduces to the key."""
+    """The entries with a name that `reduce` maps to the key."""
     return tuple(entry for entry in known if key in map(reduce, entry.names))
 
 
 def beginning(key: str, known: Sequence[CatalogEntry], reduce: Callable[[str], str]) -> tuple[CatalogEntry, ...]:
-    """The entries of which a reduced name begins with the key."""
+    """The entries with a name that begins, reduced, with the key."""
     return tuple(entry for entry in known if key and any(reduce(name).startswith(key) for name in entry.names))
 
 
@@ -180,7 +180,7 @@ def chosen(query: str, hits: Sequence[CatalogEntry], known: Sequence[CatalogEntr
 
 
 def closest(query: str, hits: Sequence[CatalogEntry]) -> str | None:
-    """The id of the entry of which a name is most like the query; None where two are equally so."""
+    """The id of the entry with the name most similar to the query; None where two are equally similar."""
     word = hyphenated(query)
 
     def likeness(entry: CatalogEntry) -> float:
@@ -191,7 +191,7 @@ def closest(query: str, hits: Sequence[CatalogEntry]) -> str | None:
 
 
 def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fault:
-    """The fault of a name that no entry has, with the nearest one and the command that lists them all."""
+    """The fault of an unknown name, with the nearest one and the command that lists them all."""
     names = [name for entry in known for name in entry.names]
     return Fault(
         f"unknown {shelf.label} {query!r}",
@@ -201,7 +201,7 @@ def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fau
 
 
 def matched_from(query: str, entry: CatalogEntry) -> str | None:
-    """The name asked for, where it is not simply the entry's own."""
+    """The name as written, where it is not simply the entry's own."""
     return None if hyphenated(query) in map(hyphenated, (entry.id, entry.name)) else query
 
 

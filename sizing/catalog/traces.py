@@ -1,4 +1,4 @@
-"""Request traces: when requests came and how long they were, from CSV or JSON lines, packed with gzip or not.
+"""Request traces: arrival times and lengths of requests, from CSV or JSON lines, packed with gzip or not.
 
 Columns are found by the names under which traces are published; a row that is wrong is a fault with its line.
 """
@@ -34,7 +34,7 @@ Row = tuple[float, float, float]
 
 
 def _moment_s(value: Any) -> float:
-    """Read a date and time into seconds since some day; without a zone it is taken as UTC."""
+    """Parse a date and time into seconds since 1970; without a zone it is UTC."""
     moment = datetime.fromisoformat(str(value).strip())
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
@@ -44,7 +44,7 @@ def _milliseconds(value: Any) -> float:
 
 
 class Columns(NamedTuple):
-    """The columns of a published form: arrival with what reads it into seconds, prompt tokens, output tokens."""
+    """The columns of a published form: arrival with its parser into seconds, prompt tokens, output tokens."""
 
     arrival: str
     input: str
@@ -54,7 +54,7 @@ class Columns(NamedTuple):
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """The three names in a row's order."""
+        """The three column names in the order of a row."""
         return self.arrival, self.input, self.output
 
 
@@ -91,7 +91,7 @@ def load_trace(path: Path | str, *, most: int | None = None) -> NDArray[np.float
 
 
 def _text_of(raw: BufferedReader) -> TextIOWrapper:
-    """The text of an open file, unpacked where it is packed, whatever its name; read once, as pipes allow."""
+    """The text of an open file, unpacked if packed, whatever its name; it is read once, so pipes work."""
     packed = raw.peek(len(GZIP_MAGIC))[: len(GZIP_MAGIC)] == GZIP_MAGIC
     content = gzip.GzipFile(fileobj=raw) if packed else raw
     return TextIOWrapper(content, encoding="utf-8-sig", newline="")
@@ -110,7 +110,7 @@ def _rows(stream: IO[str], file: str, most: int | None) -> list[Row]:
 
 
 def _csv_entries(lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tuple[int, Any]]]:
-    """The columns of a CSV file, and its rows as (line, the three cells or what is wrong)."""
+    """The columns of a CSV file, and its rows as (line, the three cells or the fault)."""
     reader = csv.reader(lines)
     header = [name.strip() for name in next(reader)]
     columns = _known(header, file)
@@ -140,7 +140,7 @@ def _is_json_value(line: str) -> bool:
 
 
 def _json_entries(first: str, lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tuple[int, Any]]]:
-    """The columns of JSON lines, and its objects as (line, the three values or what is wrong)."""
+    """The columns of JSON lines, and its objects as (line, the three values or the fault)."""
     try:
         keys = list(json.loads(first))
     except (ValueError, RecursionError):
@@ -164,7 +164,7 @@ def _json_entries(first: str, lines: Iterable[str], file: str) -> tuple[Columns,
 
 
 def _known(names: list[str], file: str) -> Columns:
-    """The form whose columns are all there: exactly so written, else in any case of letters."""
+    """The form with all columns in the file: matched exactly, else in any case of letters."""
     for columns in KNOWN:
         if set(columns.names) <= set(names):
             return columns
@@ -215,7 +215,7 @@ def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, mo
 
 
 def _fault(entry: Any, columns: Columns, file: str, line: int, before: float, start: float) -> Fault:
-    """Say what is wrong with a row that is known to be wrong."""
+    """The fault of a row that failed its check."""
     if isinstance(entry, str):
         return Fault(entry, file=file, line=line)
     try:

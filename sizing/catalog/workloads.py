@@ -1,4 +1,4 @@
-"""Workloads, load profiles and fleets: ready ones by name, a user's own by path, and options laid over a workload."""
+"""Workloads, load profiles and fleets: ready ones by name, a user's own by path, and options over a workload."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load_workload(path_or_name: str) -> Found[Workload]:
 
 
 def with_paths(workload: Workload, folder: Path) -> Workload:
-    """A workload whose trace and profile, where they are in the folder of its file, are named from there."""
+    """A workload with paths of its trace and profile relative to the folder of its file, where they exist there."""
     demand, planning = workload.demand, workload.planning
     if demand is not None and demand.trace is not None:
         workload = workload.model_copy(
@@ -99,9 +99,9 @@ def load_profile(path_or_name: str) -> Found[Profile]:
 def override(workload: Workload | None, overrides: Mapping[str, Any], options: Mapping[str, str]) -> Workload:
     """A workload with fields replaced, or one made of the given fields alone.
 
-    `overrides` maps dotted fields to values (`tokens.isl`: 2000); a mapping replaces a field wholly
-    (`demand`), None leaves it as it is. `options` names the command-line option of each dotted field, for the
-    faults. Raises InputError with every fault of the result.
+    `overrides` maps dotted fields to values (`tokens.isl`: 2000); a mapping replaces a field wholly (`demand`), None
+    leaves it as it is. `options` names the command-line option of each dotted field, for the faults. Raises InputError
+    with every fault of the result.
     """
     data = {"tokens": {}} if workload is None else workload.model_dump(exclude_unset=True)
     given = {field: value for field, value in overrides.items() if value is not None}
@@ -121,7 +121,7 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
 
 
 def _drop(data: dict[str, Any], field: str) -> None:
-    """Take a field out, with the ranges of it and of what it holds."""
+    """Remove a field, with its ranges and those of the fields in it."""
     uncertain = data.get("uncertain")
     for name in [name for name in uncertain or () if name == field or name.startswith(f"{field}.")]:
         del data["uncertain"][name]
@@ -134,7 +134,7 @@ def _drop(data: dict[str, Any], field: str) -> None:
 
 
 def _set(data: dict[str, Any], steps: list[str], value: Any) -> None:
-    """Set a nested field. A value that is no mapping on the way there gives way: the later field decides."""
+    """Set a nested field. A value on its path that is not a mapping is replaced: the later field decides."""
     *holders, last = steps
     for step in holders:
         if not isinstance(data.get(step), dict):
@@ -144,7 +144,7 @@ def _set(data: dict[str, Any], steps: list[str], value: Any) -> None:
 
 
 def _option(path: FieldPath, given: Mapping[str, Any], options: Mapping[str, str]) -> str:
-    """Name the options behind a field: its own, that of a field around it, or those given inside it."""
+    """Name the options of a field: its own, that of an enclosing field, or those given inside it."""
     dotted = ".".join(map(str, path))
     around = [".".join(map(str, path[:end])) for end in range(len(path), 0, -1)]
     own = next((options[field] for field in around if field in options), None)
@@ -156,7 +156,7 @@ NOT_ONE = ("all",)  # words for several types of GPU
 
 
 class FoundMember(NamedTuple):
-    """A workload of a fleet with its name there, and the file and line that it stands in."""
+    """A workload of a fleet with its name in the fleet, and its file and line."""
 
     name: str
     member: Member
@@ -166,7 +166,7 @@ class FoundMember(NamedTuple):
     written_out: bool
 
     def located(self, fault: Fault, document: DataFile, index: int) -> Fault:
-        """A fault with its place in the fleet's file, unless it has one in a file of its own."""
+        """A fault with its place in the fleet's file, unless it has a place in a file of its own."""
         if fault.file is not None and fault.file != self.file:
             return fault
         named = (fault.field or "").removeprefix("--")
@@ -191,9 +191,9 @@ class FoundFleet(NamedTuple):
 
 
 def find_fleet(path_or_name: str) -> FoundFleet | None:
-    """The fleet that a path or a name means, None where it means something else, as a workload.
+    """The fleet that a path or a name means; None where it means something else, such as a workload.
 
-    A file is a fleet that has the key `fleet`. Raises InputError for every fault of it and of the workloads in it.
+    A file with the key `fleet` is a fleet. Raises InputError for every fault of it and of its workloads.
     """
     path = _path_of(path_or_name)
     if path is None:
@@ -216,7 +216,7 @@ def find_fleet(path_or_name: str) -> FoundFleet | None:
 
 
 def _path_of(path_or_name: str) -> Path | None:
-    """The file to look at: a path that is there, else a ready fleet; a pipe is left to be read as a workload."""
+    """The file to inspect: an existing path, else a ready fleet; a pipe is left to be read as a workload."""
     path = expanded(path_or_name)
     if is_path(path_or_name) and path.suffix.lower() in YAML_SUFFIXES and exists(path):
         return path
@@ -225,7 +225,7 @@ def _path_of(path_or_name: str) -> Path | None:
 
 
 def _member(index: int, member: Member, document: DataFile, path: Path) -> FoundMember:
-    """Look up one workload: written out here, in the folder of the fleet's file, or as anywhere else."""
+    """Look up one workload: defined inline, in the folder of the fleet's file, or by the usual rules."""
     stated = member.workload
     file, line, _, _ = document.place(("fleet", index, "workload"))
     if isinstance(stated, dict):
@@ -249,7 +249,7 @@ def _member(index: int, member: Member, document: DataFile, path: Path) -> Found
 
 
 def _is_fleet(path_or_name: str) -> bool:
-    """Whether a member's workload is a file of several."""
+    """Whether a member's workload is a file with several workloads."""
     path = _path_of(path_or_name)
     try:
         return path is not None and "fleet" in read_yaml(path).data
@@ -258,7 +258,7 @@ def _is_fleet(path_or_name: str) -> bool:
 
 
 def _unknown(index: int, member: Member, document: DataFile) -> list[Fault]:
-    """The faults of a member's GPU and profile where they are no names that are known, at their lines."""
+    """The faults of a member's unknown GPU and profile, at their lines."""
     faults: list[Fault] = []
     looked_up: tuple[tuple[str, Any, Callable[[str], Any]], ...] = (
         ("gpu", member.gpu, load_gpu),
@@ -283,7 +283,7 @@ def _in_fleet(fault: Fault, file: str, line: int | None, index: int) -> Fault:
 
 
 def _named_apart(members: list[FoundMember], document: DataFile) -> tuple[FoundMember, ...]:
-    """The members. Raises InputError where two go by one name."""
+    """The members. Raises InputError where two have the same name."""
     seen: dict[str, int] = {}
     for index, member in enumerate(members):
         if member.name in seen:

@@ -46,7 +46,7 @@ _SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
 
 
 class Spot(NamedTuple):
-    """Where a field stands: its line, and the text of its value as written (None for a mapping or a list)."""
+    """The place of a field: its line, and the text of its value as written (None for a mapping or a list)."""
 
     line: int
     text: str | None
@@ -74,18 +74,18 @@ class _Reading:
     faults: list[Fault] = field(default_factory=list)
 
     def fault(self, message: str, line: int, where: str | None = None, allowed: str | None = None) -> None:
-        """Keep a fault; reading goes on, so that one run reports them all."""
+        """Record a fault; reading continues, so that one run reports all faults."""
         self.faults.append(Fault(message, file=self.file, line=line, field=where, allowed=allowed))
 
 
 def dotted(path: Path) -> str:
-    """Render a path as users write it: `efficiency[3].t0_us`."""
+    """Write a path as users do: `efficiency[3].t0_us`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
 
 def parse(text: str, file: str) -> Any:
-    """The plain data of a YAML document, None for an empty one; raises InputError with every fault."""
+    """The plain data of a YAML document; None for an empty one. Raises InputError with every fault."""
     return _read(text, file, None).root
 
 
@@ -130,7 +130,6 @@ def _events(text: str) -> Iterator[Any]:
 
 
 def _take(reading: _Reading, event: Any) -> None:
-    """Fold one event into the data under construction."""
     line = event.start_mark.line + 1
     if isinstance(event, yaml.ScalarEvent):
         _check_plain_data(reading, event, line)
@@ -145,7 +144,7 @@ def _take(reading: _Reading, event: Any) -> None:
     elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
         reading.stack.pop()
     elif isinstance(event, yaml.AliasEvent):
-        # What an alias stands for is not followed: a few of them can stand for billions of values.
+        # Aliases are not expanded: a few of them can expand to billions of values.
         reading.fault(f"is the YAML alias *{event.anchor}; write the value out", line)
         raise InputError(reading.faults)
     elif isinstance(event, yaml.DocumentStartEvent):
@@ -181,7 +180,7 @@ def _open(reading: _Reading, value: Any, line: int) -> None:
 
 
 def _place(reading: _Reading, value: Any, line: int, text: str | None) -> Path:
-    """Put a value where it belongs, and return its path."""
+    """Put a value into its parent, and record its path."""
     if not reading.stack:
         reading.root = value
         if reading.spots is not None:
@@ -203,7 +202,7 @@ def _place(reading: _Reading, value: Any, line: int, text: str | None) -> Path:
 
 
 def _syntax_fault(error: yaml.YAMLError, text: str, file: str) -> Fault:
-    """Say what the parser stumbled over, with its line."""
+    """The parser's error in plain words, with its line."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line = mark.line + 1 if mark is not None else None
     lines = text.splitlines()

@@ -15,7 +15,7 @@ from sizing.specs.facts import OptimisationFacts
 from sizing.specs.workload import Workload
 
 MOST_ROWS = 1_000_000
-# A workload that is right and states what others of its fields need, so that a value put into it is all that can be wrong.
+# A valid workload with the fields that others depend on: only the value put into it can be wrong.
 PLAIN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1, "optimisations.prefix.hit": 0.5}
 OF_TURNS = ("turns", "think_time", "prefix_routing")  # which a hit rate leaves nothing to act on
 DEMAND = "demand."

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION = 1e-4, 100_000.0
 LEAST_RATIO, MOST_RATIO = 1e-3, 1_000.0
-# As people write numbers: ASCII, nothing between the digits.
+# Numbers in ASCII digits without separators.
 NUMBER = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z")
 
 

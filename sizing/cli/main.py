@@ -17,7 +17,7 @@ from sizing.cli.output import OutputError, complain, discard, flush_output
 from sizing.question.fields import DISAGGREGATE, POOLED, unpooled
 from sizing.specs.errors import Fault, InputError, nearest
 
-# The commands, in the order of help, and where each is; one that is not asked for is not loaded.
+# The commands, in the order of help, with their modules; only the requested one is loaded.
 COMMANDS = {
     **{
         name: f"{name}:command"

@@ -25,8 +25,8 @@ def command(**values: Any) -> None:
     from sizing.report.memory import document, record
 
     output = Part(lambda: chosen_format(values))
-    one = Part(lambda: check_rules(("one cache",), MEMORY_OPTIONS, values))
-    question = layout_question(options_of(MEMORY_OPTIONS, values), output, one)
+    rules = Part(lambda: check_rules(("one cache",), MEMORY_OPTIONS, values))
+    question = layout_question(options_of(MEMORY_OPTIONS, values), output, rules)
     found = record(deployment(question, load_data()), explained=values["explain"])
     write(document(found), output.value)
     if not found.fits:

@@ -28,7 +28,7 @@ OUTPUT = "Output"
 
 SEARCHED = "auto"
 
-# What these options mean to a command that looks at a single layout.
+# Help of these options for a command on a single layout.
 ONE_LAYOUT_HELP = {
     "gpu": "GPU type (llmsize gpus) or a profile's path; one.",
     "precision": "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4 or mxfp4. Default: the checkpoint's own.",

@@ -15,7 +15,7 @@ from sizing.specs.units import printable
 
 FORMATS = ("table", "json", "csv", "markdown")
 
-# What stands in for characters that a terminal's encoding lacks; any other becomes a question mark.
+# Replacements for characters outside a terminal's encoding; any other becomes a question mark.
 PLAINER = str.maketrans({"×": "x", "–": "-", "—": "-", "‑": "-", "µ": "u", "’": "'", "≥": ">=", "≤": "<="})
 
 

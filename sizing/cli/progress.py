@@ -41,7 +41,7 @@ class Bar:
         from rich.console import Console
         from rich.progress import Progress
 
-        # What is written to stdout meanwhile stays there: rich would take it to the bar's own stream.
+        # Text for stdout must stay there: rich would redirect it to the bar's own stream.
         progress = Progress(console=Console(stderr=True), transient=True, redirect_stdout=False)
         task = progress.add_task(self.text, total=self.total, completed=done)
         progress.start()

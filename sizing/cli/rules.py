@@ -62,7 +62,7 @@ RULES = (
     Rule("replicas of pools", ("replicas",), "contradicts --disaggregate, where each pool has its count"),
     Rule("policies of pools", ("policy",), "contradicts --disaggregate, whose pools are scheduled as the engine does"),
     Rule("slots of pools", ("slots",), "contradicts --disaggregate", "--max-num-seqs, of both pools"),
-    # what the load of a simulation leaves nothing to act on
+    # options without effect under the load of a simulation
     Rule("no dynamic batches", ("batch_size", "batch_window"), "has no meaning without --policy dynamic"),
     Rule("a mean rate", ("requests_per_user",), NO_USERS, "with --dau"),
     Rule("no users", ("requests_per_user", "active_hours", "peak_to_mean"), NO_USERS, "with --dau"),

@@ -40,7 +40,7 @@ SHAPES = ("lognormal", "normal")
 LEAST_BURSTINESS, MOST_BURSTINESS = 0.01, 1000.0  # gamma shapes: all but a few at once, and all but evenly spaced
 NOUNS = {"isl": "prompt", "osl": "output"}
 
-# What shared options mean where a given deployment is simulated.
+# Help of shared options for the simulation of a given deployment.
 HELP = {
     "itl": "Inter-token latency (TPOT): 30ms, p99:50ms; with --ticks the ticks of a decode step.",
     "max_model_len": "Longest sequence to hold; that of the load by default.",
@@ -68,7 +68,7 @@ OPTIONS = (
 
 
 class SimulationFiles(NamedTuple):
-    """The files to write beside the result, None for those not asked for."""
+    """The files to write besides the result, None for those not requested."""
 
     plot: Path | None
     rows: Path | None
@@ -175,20 +175,21 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     unitless = ("itl",) if values["itl"] is not None and _is_number(values["itl"]) else ()
     stated = options_of(OPTIONS, {**values, **dict.fromkeys((*wrong, *unitless))})
     names = look_up(workload, stated, single=True, tokens=PLACEHOLDER_TOKENS if traced else None)
-    placed = names.layers.by_field
+    add_place = names.layers.by_field
     pools = Part(lambda: separate_pools(names, ()), names.layers.at(SEPARATE_PATH))
     against = Part(lambda: _check_pools(values, driving.value) if pools.value is not None else None)
     serving = Part(lambda: names.workload.value.serving)
     layout = Part(
-        lambda: layout_of(serving.value if pools.value is None else pools.value.decode.serving(serving.value)), placed
+        lambda: layout_of(serving.value if pools.value is None else pools.value.decode.serving(serving.value)),
+        add_place,
     )
     rows = Part(lambda: _results_alone(read_rows.value, names.model.value))
-    question = Part(lambda: _question(names, layout.value, driving.value, rows.value, data), placed)
+    question = Part(lambda: _question(names, layout.value, driving.value, rows.value, data), add_place)
     idle = Part(lambda: _check_idle(values, names, driving.value, pools.value))
     check(*parts, driving, rows, *names.parts, pools, against, layout, question, idle)
     asked = with_origin(question.value, names, data, pools.value)
     trace = None if rows.value is None else Trace(values["trace"], rows.value)
-    return scenario(asked, driving.value, data=data, trace=trace, placed=placed)
+    return scenario(asked, driving.value, data=data, trace=trace, placed=add_place)
 
 
 def _driving(values: Mapping[str, Any]) -> Driving:
@@ -368,7 +369,7 @@ def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools
         for name, std in stds.items():
             read.spread(f"--{name}-std", getattr(driving, f"{name}_std"), getattr(asked.tokens, name))
             cut = std is not None and driving.length_ratio is None
-            # What a file states itself may stand though nothing comes of it: --isl may make it wrong.
+            # Values of a file may be without effect, but --isl may make them wrong.
             replaced = found is not None and getattr(found.spec.tokens, f"{name}_max") is not None
             if not cut and not replaced:
                 faults += broken((f"equal {name}",), OPTIONS, values)

@@ -13,7 +13,7 @@ from sizing.engine.rules import POLICIES, SchedulerRules, with_policy
 from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
 from sizing.question.fields import Field
 
-# What the sizing course's simulator takes where nothing is said.
+# Defaults of the sizing course's simulator.
 PREFILL, ITL, OSL, CHUNKS, SLOTS, SEED, POLICY = 2.0, 1.0, 4.0, 1, 4, 42, "inflight"
 WINDOW = 10.0  # ticks that a dynamic batch waits at most
 # The simulator walks through every step, slot and request one by one, with all of them in view. These bounds keep a run

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ValidationFiles(NamedTuple):
-    """The files to write beside the result, None for those not asked for."""
+    """The files to write besides the result, None for those not requested."""
 
     plot: Path | None
     per_row: Path | None

@@ -93,9 +93,9 @@ def plotted(figure: Figure) -> Iterator[str]:
 
 def legend(figure: Figure) -> str:
     """Explain the letters of `plotted`."""
-    told = list(dict.fromkeys(f"{letter} {series.name}" for letter, series in _lettered(figure)))
-    told += [f"{CHOSEN} chosen"] * any(mark.chosen for mark in _marks(figure))
-    return "; ".join(told + [f"{LIMIT} limit"] * (figure.limit is not None))
+    entries = list(dict.fromkeys(f"{letter} {series.name}" for letter, series in _lettered(figure)))
+    entries += [f"{CHOSEN} chosen"] * any(mark.chosen for mark in _marks(figure))
+    return "; ".join(entries + [f"{LIMIT} limit"] * (figure.limit is not None))
 
 
 def _lettered(figure: Figure) -> list[tuple[str, Series]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-# Okabe and Ito, Color Universal Design (https://jfly.uni-koeln.de/color), with greys for rings, grid and what is empty.
+# Okabe and Ito, Color Universal Design (https://jfly.uni-koeln.de/color), with greys for rings, grid and empty areas.
 BLACK, BLUE, ORANGE = "#000000", "#0072B2", "#E69F00"
 COLOURS = (BLUE, "#D55E00", "#009E73", "#CC79A7", ORANGE, "#56B4E9", BLACK)
 GREY, LIGHT, PALE = "#595959", "#E6E6E6", "#F2F2F2"

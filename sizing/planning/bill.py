@@ -1,4 +1,4 @@
-"""What serving a demand costs: every way to pay for it on each type of GPU, from which load on one pays, and the energy."""
+"""The cost of a demand: every way to pay on each type of GPU, break-even between them, and the energy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Ways(NamedTuple):
 
 
 class Rental(NamedTuple):
-    """Offers of one provider and kind for one type of GPU, and what to call them.
+    """Offers of one provider and kind for one type of GPU, and their title.
 
     `source` stands for that of the offer where the price to plan with is meant, which is counted by the GPU.
     """
@@ -60,14 +60,14 @@ class Rental(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What own servers and rented GPUs of one type cost."""
+    """The prices of own servers and rented GPUs of one type."""
 
     own: CompleteServer | None
     rentals: tuple[Rental, ...]
 
 
 class Priced(NamedTuple):
-    """One type of GPU: its prices, and what the search found on it."""
+    """One type of GPU: its prices, and the outcome of its search."""
 
     gpu_type: GpuType
     outcome: Outcome
@@ -75,18 +75,18 @@ class Priced(NamedTuple):
 
     @property
     def best(self) -> Answer | None:
-        """The answer; None where there is none, it is over the budget, or the simulation did not confirm it."""
+        """The answer; None without one, over the budget, or where the simulation did not confirm it."""
         return self.outcome.answer
 
     @property
     def shortfall(self) -> float:
-        """How far the type is from an answer; what only a budget or a simulation turned down is near."""
+        """The distance of the type from an answer; an answer rejected by budget or simulation alone is near."""
         miss = None if self.outcome.best is not None else nearest_miss(self.outcome)
         return 0.0 if miss is None else miss.shortfall
 
 
 class Deployed(NamedTuple):
-    """One type of GPU that has an answer: how it is used, its ways to pay, and the error band of its rate."""
+    """One type of GPU with an answer: its usage, its ways to pay, and the error band of its rate."""
 
     priced: Priced
     best: Answer
@@ -96,12 +96,12 @@ class Deployed(NamedTuple):
 
 
 class BreakEven(NamedTuple):
-    """From which load on `one` costs no more than `other`, at a day's shape like that of the demand.
+    """The load from which on `one` costs no more than `other`, with the demand's shape of a day.
 
-    `requests_per_day`: it does so at this load and every higher one; `first_requests_per_day`: at this load for the first
-    time; both are 0 where it does at every load, None where there is none, with the reason. `months`: after so many the
-    purchase of `one` and its running cost are no more than what `other` costs, at the load of the report; with
-    `months_reason` where that is later than it is written off, or never.
+    `requests_per_day` is the load from which on it does at every higher load, `first_requests_per_day` the lowest load
+    at which it does. Both are 0 where it does at every load, and None where there is none, with the reason. `months` is
+    the time after which the purchase and running cost of `one` are no more than the cost of `other`, at the load of the
+    report; `months_reason` explains a time beyond its write-off, or none.
     """
 
     one: str
@@ -115,7 +115,7 @@ class BreakEven(NamedTuple):
 
 
 class Energy(NamedTuple):
-    """Energy at the meter of the servers of one option, PUE in it."""
+    """Energy at the meter of the servers of one option, including PUE."""
 
     of: str
     server_power_w: ByLoad
@@ -127,10 +127,10 @@ class Energy(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """What `cost` finds: types of GPU with an answer, the cheapest first, and the options of all.
+    """The result of `cost`: types of GPU with an answer, the cheapest first, and the options of all.
 
-    `priced` are all types that were searched; `left_out` types without the prices asked for, and those whose servers are too
-    small for a replica. `suggestions` are changes that would help where no type has an answer.
+    `priced` are all types that were searched; `left_out` types without the prices asked for, and those whose servers
+    are too small for a replica. `suggestions` are changes that would help where no type has an answer.
     """
 
     ways: Ways
@@ -146,7 +146,7 @@ class Bill(NamedTuple):
 
 
 def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
-    """Size each type of GPU by itself and price it in every way; types without the prices asked for are left out.
+    """Size each type of GPU by itself and price it in every way; types without the stated kinds of price are left out.
 
     Raises InputError where no type has such prices, or where own servers are too small for a replica on every type.
 
@@ -191,7 +191,7 @@ def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
 
 
 def _each(keys: Iterable[K], read: Callable[[K], V]) -> tuple[list[tuple[K, V]], list[tuple[K, InputError]]]:
-    """What could be read of each key, and why the others could not."""
+    """The results of `read` by key, and the faults of the keys that could not be read."""
     found: list[tuple[K, V]] = []
     failed: list[tuple[K, InputError]] = []
     for key in keys:
@@ -207,14 +207,14 @@ def _usd_per_1k(deployed: Deployed) -> float:
 
 
 def _split(ways: Ways) -> Split:
-    """How to split between input and output: as asked, else as the API's prices do, else by time."""
+    """The split between input and output: as stated, else by the API's prices, else by time."""
     if ways.split is not None:
         return ways.split
     return ways.api.usd_out / ways.api.usd_in if ways.api is not None and ways.api.usd_in > 0 else BY_TIME
 
 
 def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
-    """The prices for one type of GPU; where neither servers nor rentals are asked for, the price to plan with.
+    """The prices for one type of GPU; without servers and rentals, the price to plan with.
 
     Raises InputError for an unknown provider, a server of other GPUs, and a type that nothing has a price of.
     """
@@ -246,7 +246,7 @@ def _rental(gpu_type: GpuType, asked: tuple[str, str]) -> Rental:
 
 
 def _at_price(gpu_type: GpuType) -> Rental:
-    """The price to plan with, counted by the GPU as `llmsize estimate` does."""
+    """The price to plan with, per GPU as in `llmsize estimate`."""
     usd = gpu_type.usd_per_gpu_hour
     typical = typical_offer(gpu_type.gpu)
     if typical is None or typical.usd_per_gpu_hour != usd:
@@ -256,7 +256,7 @@ def _at_price(gpu_type: GpuType) -> Rental:
 
 
 def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
-    """One type of GPU with its ways to pay; of several types their names say which."""
+    """One type of GPU with its ways to pay; with `several` types the names include the type."""
     best, question = priced.best, priced.outcome.question
     assert best is not None
     usage = usage_of(best, question, question.origin.workload.planning, split)
@@ -281,7 +281,7 @@ def _options(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOption]:
 
 
 def _band(best: Answer, question: Question) -> Band | None:
-    """The error band of the highest rate of an answer; none where it is on the edge of it already.
+    """The error band of the highest rate of an answer; none where the rate is on the edge of the band already.
 
     Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
     """
@@ -302,7 +302,7 @@ def compared(options: Sequence[CostOption]) -> Iterator[BreakEven]:
 
 
 def _break_even(one: CostOption, other: CostOption) -> BreakEven:
-    """Compare two options at the load of `one`, which has its own on each type of GPU."""
+    """Compare two options at the load of `one`; each type of GPU has a load of its own."""
     found = crossing(one.curves, other.curves)
     here = np.array([one.load_requests_per_s * SECONDS_PER_DAY])
     mine, others = (float(usd_per_year(option.curves, here)[0]) for option in (one, other))
@@ -320,7 +320,7 @@ def _break_even(one: CostOption, other: CostOption) -> BreakEven:
 
 
 def _reason(one: CostOption, other: CostOption, found: Crossing) -> str | None:
-    """Why there is no load from which on `one` costs no more, or that there is none below it."""
+    """Why there is no load from which on `one` costs no more, or none below it."""
     if found.stays == 0:
         return "cheaper or equal at every load"
     if found.stays is not None:
@@ -333,7 +333,7 @@ def _reason(one: CostOption, other: CostOption, found: Crossing) -> str | None:
 
 
 def _months(one: CostOption, other: CostOption, other_usd_per_year: float) -> tuple[float | None, str | None]:
-    """The months until the purchase of `one` has paid, or why there are none."""
+    """The months until the purchase of `one` has paid off, or why it never does."""
     if one.parts_usd_per_year is None or one.upfront_usd is None:
         return None, "nothing is bought"
     running = one.parts_usd_per_year.running
@@ -347,7 +347,7 @@ def _months(one: CostOption, other: CostOption, other_usd_per_year: float) -> tu
 
 
 def _energy(option: CostOption, deployed: Deployed) -> Energy | None:
-    """The energy of an option at full use and at the load; None of an API, whose servers are not known.
+    """The energy of an option at full use and at the load; None for an API, which has unknown servers.
 
     Rented servers draw what the default server does: their GPUs' TDP times its factor.
     """

@@ -1,4 +1,6 @@
-"""Break-even: from which load on one way to serve costs no more than another, and after how many months buying pays."""
+"""Break-even: the load from which on one way to serve costs no more than another, and the months until a purchase pays
+off.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ Days = NDArray[np.float64]
 
 
 class CostCurve(NamedTuple):
-    """Yearly cost against requests a day: units that each hold a load, and what each request costs on top.
+    """Yearly cost against requests a day: units with a capacity each, and a cost per request.
 
-    Units (servers, instances) are whole and as many as the peak takes, at least one; `elastic` ones follow the load, so that
-    only what serves is paid, but never less than one. An API has no units: they cost nothing and hold any load.
+    Units (servers, instances) are whole and as many as the peak takes, at least one; `elastic` ones follow the load, so
+    that only what serves is paid, but never less than one. An API has no units: they cost nothing and hold any load.
     """
 
     usd_per_unit_year: float
@@ -34,20 +36,20 @@ class CostCurve(NamedTuple):
 
     @property
     def usd_per_request_at_scale(self) -> float:
-        """What one more request costs where units are many."""
+        """The cost of an additional request where there are many units."""
         return self.usd_per_unit_year / (self.requests_per_day_of_unit * DAYS_PER_YEAR) + self.usd_per_request
 
     def units(self, requests_per_day: Days) -> Days:
-        """The units that loads take."""
+        """The units needed for `requests_per_day`."""
         needed = requests_per_day / self.requests_per_day_of_unit
         return np.maximum(1.0, needed if self.elastic else np.ceil(needed - 1e-9 * np.maximum(1.0, needed)))
 
     def usd_per_year(self, requests_per_day: Days) -> Days:
-        """The yearly cost of loads."""
+        """The yearly cost at `requests_per_day`."""
         return self.with_units(self.units(requests_per_day), requests_per_day)
 
     def with_units(self, units: Days, requests_per_day: Days) -> Days:
-        """The yearly cost of loads on `units` units."""
+        """The yearly cost at `requests_per_day` on `units` units."""
         return units * self.usd_per_unit_year + requests_per_day * DAYS_PER_YEAR * self.usd_per_request
 
 
@@ -57,10 +59,11 @@ Curves = Sequence[
 
 
 class Crossing(NamedTuple):
-    """Where one way to serve (`one`) is no dearer than another, in requests a day.
+    """The loads, in requests a day, at which one way to serve (`one`) is no dearer than another.
 
-    `first` is the lowest load at which it is; `stays` the load from which it is at every higher load too; None where there is
-    none. Both are 0 where it is at every load. Whole units make the two differ: in between one or the other is cheaper.
+    `first` is the lowest load at which it is; `stays` the load from which it is at every higher load too; None where
+    there is none. Both are 0 where it is at every load. Whole units make the two differ: in between one or the other is
+    cheaper.
     """
 
     first: float | None
@@ -70,15 +73,15 @@ class Crossing(NamedTuple):
 
 
 def usd_per_year(curves: Curves, requests_per_day: Days) -> Days:
-    """The yearly cost of loads with the cheapest of alternatives at each."""
+    """The yearly cost at `requests_per_day` with the cheapest alternative at each load."""
     return np.asarray(np.min([curve.usd_per_year(requests_per_day) for curve in curves], axis=0))
 
 
 def crossing(one: Curves, other: Curves) -> Crossing:
-    """Where `one` costs no more than `other`, exactly, over all loads.
+    """The loads at which `one` costs no more than `other`, exactly.
 
-    Between two steps both costs are straight lines. Beyond max(unit costs) / |difference at scale| the one that is cheaper at
-    scale is cheaper at every load, as whole units add at most one unit to the cost.
+    Between two steps both costs are straight lines. Beyond max(unit costs) / |difference at scale| the one that is
+    cheaper at scale is cheaper at every load, as whole units add at most one unit to the cost.
     """
     slopes = tuple(min(curve.usd_per_request_at_scale for curve in curves) for curves in (one, other))
     gap_usd = abs(slopes[0] - slopes[1]) * DAYS_PER_YEAR
@@ -101,13 +104,13 @@ def crossing(one: Curves, other: Curves) -> Crossing:
 
 
 def _within(curves: Curves, middle: Days, at: Days) -> Days:
-    """The cost at an end of each interval, with the units that are held in its middle."""
+    """The cost at an end of each interval, with the units of its middle."""
     costs = [curve.usd_per_year(at) if curve.elastic else curve.with_units(curve.units(middle), at) for curve in curves]
     return np.asarray(np.min(costs, axis=0))
 
 
 def _edges(curves: Curves, gap_usd: float) -> Days:
-    """The loads at which anything may change, up to where nothing does; a few steps of those that are alike at scale."""
+    """The loads at which the result may change, up to the last change; a few steps for curves equal at scale."""
     with_units = [curve for curve in curves if np.isfinite(curve.requests_per_day_of_unit)]
     sizes = [curve.requests_per_day_of_unit for curve in with_units]
     last = FEW_STEPS * max(sizes, default=1.0)
@@ -118,7 +121,7 @@ def _edges(curves: Curves, gap_usd: float) -> Days:
     for curve in with_units:
         size = curve.requests_per_day_of_unit
         found.append(size * (np.array([1.0]) if curve.elastic else np.arange(1.0, np.floor(last / size) + 1)))
-        # Where another alternative's least cost is what this one costs as it follows the load.
+        # Loads at which this elastic cost equals the minimum cost of another alternative.
         others = [other.usd_per_unit_year / curve.usd_per_unit_year for other in curves] if curve.elastic else []
         found.append(size * np.array(others))
     edges = np.unique(np.concatenate(found))
@@ -144,7 +147,8 @@ def _stays(right: Days, crosses: Days, wins_before: NDArray[np.bool_], wins_afte
 
 
 def payback_months(upfront_usd: float, running_usd_per_year: float, other_usd_per_year: float) -> float | None:
-    """Months until a purchase and its running cost are no more than what the other way costs; None where they never are.
+    """Months until a purchase and its running cost are no more than the cost of the other way; None where they never
+    are.
 
     Simple payback: no interest, no residual value.
     """

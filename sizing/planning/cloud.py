@@ -1,4 +1,4 @@
-"""Replicas that follow the load: by the hour, what they cost in GPU-hours, and what is at risk while more are loading."""
+"""Replicas that follow the load: GPU-hours and their cost by the hour, and requests at risk while replicas start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sizing.specs.units import GIB, GIGA, SECONDS_PER_HOUR
 
 
 class Delay(NamedTuple):
-    """Seconds until a new replica serves: a node, the weights over the slower of network and disk, the engine."""
+    """Seconds until a new replica serves: the node, the weights over the slower of network and disk, the engine."""
 
     node_start_s: float
     load_s: float
@@ -21,21 +21,21 @@ class Delay(NamedTuple):
 
     @property
     def total_s(self) -> float:
-        """All of it."""
+        """The sum of all parts."""
         return self.node_start_s + self.load_s + self.engine_start_s
 
 
 def delay(weights_bytes: float, rules: Scaling) -> Delay:
-    """The time until a replica with these weights serves."""
+    """The start-up delay of a replica with `weights_bytes`."""
     slower = min(rules.network_gb_per_s, rules.disk_gb_per_s)
     return Delay(rules.node_start_s, weights_bytes / (slower * GIGA), rules.engine_start_s)
 
 
 def at_risk(rates_per_s: Sequence[float], replicas: Sequence[int], per_replica: float, delay_s: float) -> float:
-    """The share of requests that come above what the replicas of the hour before serve while more are loading.
+    """The share of requests above the capacity of the previous hour's replicas while more are loading.
 
-    The load changes at the full hour, and scaling begins then; hours follow each other around. Such requests wait longer
-    than the limits allow, or are refused. Replicas that are started so much earlier leave none.
+    The load changes at the full hour, and scaling begins then; hours follow each other around. Such requests wait
+    longer than the limits allow, or are refused. Replicas started earlier by the delay leave none.
     """
     total = sum(rates_per_s) * SECONDS_PER_HOUR
     if total <= 0:
@@ -50,7 +50,7 @@ def at_risk(rates_per_s: Sequence[float], replicas: Sequence[int], per_replica: 
 
 
 def reserved(gpus: Sequence[int], price: float, on_demand_price: float) -> int:
-    """The GPUs that are cheaper reserved around the clock than rented for the hours that need them.
+    """The number of GPUs that are cheaper reserved around the clock than rented for the hours that need them.
 
     The n-th GPU is reserved where its share of hours times the on-demand price is at least the reserved price.
     """
@@ -59,7 +59,7 @@ def reserved(gpus: Sequence[int], price: float, on_demand_price: float) -> int:
 
 
 class Mix(NamedTuple):
-    """The cheapest mix of contracts for one type of GPU over the hours, and what its ends would cost, for a month.
+    """The cheapest mix of contracts for one type of GPU over the hours, and the cost of pure contracts, for a month.
 
     GPUs are those paid for: of whole instances where a provider is named (`sku`, of `gpus_per_instance` GPUs).
     """
@@ -81,7 +81,7 @@ class Mix(NamedTuple):
 
 
 def mix(gpu: str, gpus: Sequence[int], terms: Contracts, spot_share: float) -> Mix:
-    """The cheapest base of `gpus` by hour to reserve; above it GPUs are on demand, `spot_share` of their hours as spot."""
+    """The cheapest base of hourly `gpus` to reserve; the rest is on demand, with `spot_share` of its hours as spot."""
     base = reserved(gpus, terms.reserved, terms.on_demand)
     per_month = HOURS_PER_MONTH / len(gpus)
     above = sum(max(0, count - base) for count in gpus) * per_month
@@ -103,7 +103,7 @@ def mix(gpu: str, gpus: Sequence[int], terms: Contracts, spot_share: float) -> M
 
 
 class ScaleUp(NamedTuple):
-    """What passes until a new replica of a workload serves, and the share of its requests that come above what is up."""
+    """The start-up delay of a workload's replica, and the share of its requests above the running capacity."""
 
     workload: str
     weights_gb: float
@@ -115,7 +115,7 @@ class ScaleUp(NamedTuple):
 
 
 class Cloud(NamedTuple):
-    """GPUs paid for over the hours of a profile, those of whole instances where a provider is named, and what they cost.
+    """GPUs paid for over the hours of a profile (of whole instances where a provider is named), and their cost.
 
     `utilisation_mean` is the mean load over what they serve within the limits.
     """
@@ -134,7 +134,7 @@ class Cloud(NamedTuple):
 
 
 def cloud_of(fleet: Provision, scaling: Scaling) -> Cloud | None:
-    """What a cloud takes by the hour, in whole instances of the provider's; None without a profile and a provider."""
+    """The cloud use by the hour, in whole instances of the provider; None without a profile and a provider."""
     if fleet.hours == 1 and fleet.rules.provider is None:
         return None
     by_type = {gpu_id: _paid_for(gpu_id, fleet) for gpu_id in fleet.gpus_by_type}
@@ -159,14 +159,14 @@ def cloud_of(fleet: Provision, scaling: Scaling) -> Cloud | None:
 
 
 def _paid_for(gpu_id: str, fleet: Provision) -> tuple[int, ...]:
-    """GPUs of a type that each hour takes, those of whole instances where they are of a provider."""
+    """GPUs of a type that each hour needs; those of whole instances with a provider."""
     if gpu_id in fleet.rented:
         return fleet.rented[gpu_id].gpus_by_hour
     return tuple(map(sum, zip(*(pool.gpus_by_hour for pool in fleet.pools if pool.gpu_id == gpu_id), strict=True)))
 
 
 def _scale_up(answer: PlanAnswer, tenant: Tenant, fleet: Provision, scaling: Scaling) -> ScaleUp:
-    """The delay of a new replica; its weights are those of all its GPUs."""
+    """The start-up delay of a replica with the weights of all its GPUs."""
     chosen = answer.best.pool.replica
     weights = chosen.memory.weights_gib * GIB * chosen.layout.gpus
     late = delay(weights, scaling)
@@ -177,7 +177,7 @@ def _scale_up(answer: PlanAnswer, tenant: Tenant, fleet: Provision, scaling: Sca
 
 
 def _at_risk(fleet: Provision, ups: Sequence[ScaleUp]) -> float | None:
-    """The share of all requests that come above what is up, None where one workload states no rate."""
+    """The share of all requests above the running capacity; None where one workload states no rate."""
     sums = rates_of(fleet.tenants, fleet.hours)
     risks = [up.share_of_requests_at_risk for up in ups if up.share_of_requests_at_risk is not None]
     if sums is None or len(risks) < len(ups):
@@ -187,7 +187,7 @@ def _at_risk(fleet: Provision, ups: Sequence[ScaleUp]) -> float | None:
 
 
 def _mixes(fleet: Provision, by_type: Mapping[str, Sequence[int]], scaling: Scaling) -> Iterator[Mix]:
-    """Yield the mix of contracts of each type of GPU that has a price."""
+    """Yield the mix of contracts of each type of GPU with a price."""
     for gpu_id, gpus in by_type.items():
         gpu_type, rented = fleet.gpu_types[gpu_id], fleet.rented.get(gpu_id)
         price = fleet.price(gpu_id)

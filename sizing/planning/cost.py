@@ -1,7 +1,7 @@
-"""Money and energy: what owned servers, rented GPUs and an API cost a year, a request and a token.
+"""Formulas of money and energy: owned servers, rented GPUs and an API, per year, request and token.
 
-All in US dollars. A year has 365 days. `full use` is the highest rate that keeps the limits, around the clock; at a mean load
-the same GPUs are paid for and fewer requests share their cost.
+All in US dollars. A year has 365 days. `full use` is the highest rate that keeps the limits, around the clock; at a
+mean load the same GPUs are paid for and fewer requests share their cost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REQUESTS, TOKENS = 1_000, 1_000_000  # of which prices are quoted
 
 
 class OwnServer(NamedTuple):
-    """An owned server, everything about its cost resolved: $, years, watts at full load; shares are fractions of 1."""
+    """An owned server with all its cost parameters: $, years, watts at full load; shares are fractions of 1."""
 
     gpus: int
     price_usd: float
@@ -40,7 +40,7 @@ class OwnServer(NamedTuple):
 
 
 class ServerYear(NamedTuple):
-    """What one server costs a year, by part, in $."""
+    """The yearly cost of one server, by part, in $."""
 
     capital: float
     network: float
@@ -51,19 +51,20 @@ class ServerYear(NamedTuple):
 
     @property
     def running(self) -> float:
-        """What is paid while it runs: all but server and network themselves."""
+        """The running cost: all parts except server and network."""
         return self.hosting + self.power + self.licence + self.staff
 
     @property
     def total(self) -> float:
-        """All parts."""
+        """The sum of all parts."""
         return self.capital + self.network + self.running
 
 
 class TokenPrices(NamedTuple):
-    """$ per million tokens: input and output as the cost is split between them, and spread over all tokens alike.
+    """$ per million tokens: input and output as the cost is split between them, and averaged over all tokens.
 
-    `output_bearing_all` is what outputs cost where nothing is charged for inputs, the usual figure of serving benchmarks.
+    `output_bearing_all` is what outputs cost where nothing is charged for inputs, the usual figure of serving
+    benchmarks.
     """
 
     input: float
@@ -73,7 +74,7 @@ class TokenPrices(NamedTuple):
 
 
 def capital_recovery_factor(rate: float, years: float) -> float:
-    """Share of a loan that is paid a year, interest with it: r(1+r)^n / ((1+r)^n - 1); without interest a straight line.
+    """The yearly payment as a share of a loan: r(1+r)^n / ((1+r)^n - 1); 1/n without interest.
 
     Source: the annuity formula, as used in https://inferecon.com/assumptions; 8 % over 4 years give 0.301921.
     """
@@ -83,12 +84,12 @@ def capital_recovery_factor(rate: float, years: float) -> float:
 
 
 def capital_usd_per_year(price_usd: float, residual_usd: float, rate: float, years: float) -> float:
-    """Yearly $ of a purchase: what it loses is paid off over the years, and the residual value bears interest."""
+    """Yearly $ of a purchase: the loss of value is paid off over the years, and the residual value bears interest."""
     return capital_recovery_factor(rate, years) * (price_usd - residual_usd) + rate * residual_usd
 
 
 def power_w(full_w: float, idle_share: float, utilisation: float) -> float:
-    """Power of a server at a load: idle it draws a share of its full power, and the rest grows with the load."""
+    """Power in W of a server at a utilisation: a share of its full power when idle, plus a linear part."""
     return full_w * (idle_share + (1 - idle_share) * utilisation)
 
 
@@ -116,7 +117,7 @@ def server_year(server: OwnServer, utilisation: float) -> ServerYear:
 
 
 def usd_per_1k_requests(usd_per_year: float, requests_per_s: float, uptime: float = 1.0) -> float:
-    """$ per 1,000 requests of what costs so much a year and serves this rate while it is up."""
+    """$ per 1,000 requests at a yearly cost and a rate served during `uptime`."""
     return REQUESTS * usd_per_year / (requests_per_s * SECONDS_PER_YEAR * uptime)
 
 
@@ -131,7 +132,7 @@ def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float) -> float:
 
 
 def kwh_per_million_tokens(power_w: float, tokens_per_s: float) -> float:
-    """Energy per million tokens at a steady rate, in kWh; `power_w` is at the meter, PUE in it."""
+    """kWh per million tokens at a steady rate; `power_w` is at the meter, including PUE."""
     return power_w / tokens_per_s * TOKENS / JOULES_PER_KWH
 
 
@@ -146,7 +147,7 @@ def split_by_ratio(usd_per_1k: float, isl: float, osl: float, ratio: float) -> T
 
 
 def split_by_time(usd_per_1k: float, isl: float, osl: float, input_share: float) -> TokenPrices:
-    """Split the cost of requests by time: `input_share` of it is that of prefill, the rest of decode."""
+    """Split the cost of requests by time: `input_share` is the share of prefill, the rest that of decode."""
     per_request_in_millionths = usd_per_1k / REQUESTS * TOKENS
     each_in = per_request_in_millionths * input_share / isl
     each_out = per_request_in_millionths * (1 - input_share) / osl

@@ -20,7 +20,7 @@ SHARED: Sharing = "shared"
 
 
 class Tenant(NamedTuple):
-    """A workload of the fleet: its need and size on a type of GPU, how it is pooled, and its demand by hour."""
+    """A workload of the fleet: its need and size on a type of GPU, its pooling, and its demand by hour."""
 
     name: str
     gpu_id: str
@@ -31,17 +31,17 @@ class Tenant(NamedTuple):
 
     @property
     def hours(self) -> int:
-        """Hours of its profile; 1 where its load is the same at all hours."""
+        """Hours of its profile; 1 for a constant load."""
         return max(1, len(self.demanded.shares)) if self.demanded is not None else 1
 
     def rates_per_s(self, hours: int) -> tuple[float, ...] | None:
-        """Requests/s hour by hour, the peak at every hour without a profile; None where no rate is known."""
+        """Requests/s by hour, the peak at every hour without a profile; None where no rate is known."""
         if self.demanded is None or self.demanded.busy_per_s is None:
             return None
         return over_hours(self.demanded.rates_per_s(sized=False) or (self.demanded.busy_per_s,), hours)
 
     def base_replicas(self, hours: int, rules: ProvisionRules) -> tuple[int, ...]:
-        """The replicas that each hour takes, at least the minimum, without the reserve."""
+        """The replicas needed by hour, at least the minimum, without the reserve."""
         need = self.need
         each = tuple(
             min(
@@ -53,14 +53,16 @@ class Tenant(NamedTuple):
         return over_hours(each or (need.base,), hours)
 
     def parts(self) -> tuple[float, ...]:
-        """The demand to size for at each hour over that of the peak; chance is more of what is little."""
+        """The demand to size for at each hour divided by that of the peak; the allowance for chance is larger for small
+        loads.
+        """
         if self.demanded is None:
             return ()
         rates = self.demanded.rates_per_s(sized=True)
         return tuple(rate / max(rates) for rate in rates) or self.demanded.shares
 
     def replicas(self, hours: int, rules: ProvisionRules) -> tuple[int, ...]:
-        """The replicas that each hour takes, with the reserve, which stays up at all hours."""
+        """The replicas needed by hour, with the reserve, which runs at all hours."""
         return tuple(base + self.size.reserve.replicas for base in self.base_replicas(hours, rules))
 
 
@@ -69,7 +71,7 @@ def _replicas(amount: float, per_replica: float) -> int:
 
 
 def grown(tenant: Tenant, times: float, rules: ProvisionRules) -> Tenant:
-    """A workload with `times` times the demand."""
+    """A workload with its demand multiplied by `times`."""
     need = replace(tenant.need, demand=tenant.need.demand * times, base=tenant.need.replicas(times))
     return tenant._replace(need=need, size=size_of(need, rules))
 
@@ -77,8 +79,9 @@ def grown(tenant: Tenant, times: float, rules: ProvisionRules) -> Tenant:
 class GpuPool(NamedTuple):
     """The GPUs of one type that some workloads run on.
 
-    `gpus_sum_of_peaks` would be theirs with each sized for its own peak; a shared pool has the GPUs of the busiest hour of all
-    together, and the reserve of a pool (`reserve_gpus`; `reserve_gpus_apart` are those of each workload on its own).
+    `gpus_sum_of_peaks` would be theirs with each sized for its own peak; a shared pool has the GPUs of the busiest hour
+    of all together, and the reserve of a pool (`reserve_gpus`; `reserve_gpus_apart` are those of each workload on its
+    own).
     """
 
     gpu_id: str
@@ -95,18 +98,18 @@ class GpuPool(NamedTuple):
     reserve_gpus_apart: int
 
     def units_by_hour(self, gpus_per_unit: int) -> tuple[int, ...]:
-        """The whole servers or instances of `gpus_per_unit` GPUs that hold the replicas of each hour."""
-        units = {held: _nodes(held, gpus_per_unit) for held in set(self.held_by_hour)}
-        return tuple(units[held] for held in self.held_by_hour)
+        """The whole servers or instances of `gpus_per_unit` GPUs needed for the replicas of each hour."""
+        units = {hour: _nodes(hour, gpus_per_unit) for hour in set(self.held_by_hour)}
+        return tuple(units[hour] for hour in self.held_by_hour)
 
 
 def hours_of(tenants: Sequence[Tenant]) -> int:
-    """The hours that all profiles have in common: those of a day or of a week."""
+    """The common number of hours of all profiles: those of a day or of a week."""
     return math.lcm(*(tenant.hours for tenant in tenants))
 
 
 def pools_of(tenants: Sequence[Tenant], rules: ProvisionRules) -> tuple[GpuPool, ...]:
-    """The pools of a fleet: one for each workload on its own, one for each GPU type that others share."""
+    """The pools of a fleet: one for each separate workload, and one for each GPU type that others share."""
     hours = hours_of(tenants)
     shared: dict[str, list[Tenant]] = {}
     groups: list[list[Tenant]] = []
@@ -127,20 +130,20 @@ def _pool(tenants: Sequence[Tenant], hours: int, rules: ProvisionRules) -> GpuPo
     by_hour = [tenant.base_replicas(hours, rules) for tenant in tenants]
     sizes = [tenant.need.fit.gpus_per_replica for tenant in tenants]
     reserve = reserve_of_pool(tenants, rules)
-    held = tuple((*zip(sizes, counts, strict=True), *reserve) for counts in zip(*by_hour, strict=True))
-    gpus = tuple(sum(size * count for size, count in hour) for hour in held)
+    by_size = tuple((*zip(sizes, counts, strict=True), *reserve) for counts in zip(*by_hour, strict=True))
+    gpus = tuple(sum(size * count for size, count in hour) for hour in by_size)
     spare = sum(count for _, count in reserve)
     return GpuPool(
         gpu_id=first.gpu_id,
         pool=first.pool,
         workloads=tuple(tenant.name for tenant in tenants),
         gpus=max(gpus),
-        nodes=max(_nodes(hour, node) for hour in set(held)),
+        nodes=max(_nodes(hour, node) for hour in set(by_size)),
         gpus_per_node=node,
         gpus_sum_of_peaks=sum(tenant.size.gpus for tenant in tenants),
         gpus_by_hour=gpus,
         replicas_by_hour=tuple(sum(counts) + spare for counts in zip(*by_hour, strict=True)),
-        held_by_hour=held,
+        held_by_hour=by_size,
         reserve_gpus=sum(size * count for size, count in reserve),
         reserve_gpus_apart=sum(
             size * tenant.size.reserve.replicas for size, tenant in zip(sizes, tenants, strict=True)
@@ -151,8 +154,9 @@ def _pool(tenants: Sequence[Tenant], hours: int, rules: ProvisionRules) -> GpuPo
 def reserve_of_pool(tenants: Sequence[Tenant], rules: ProvisionRules) -> list[tuple[int, int]]:
     """The reserve of a pool as (GPUs of a replica, replicas).
 
-    A spare GPU can load any of the models, so the largest reserve is one for all. A target for each workload is not met by
-    one reserve for all, so what it asks for adds up; only one node at a time is out for maintenance.
+    A spare GPU can load any of the models, so the pool needs only the largest reserve. Reserves for availability
+    targets add up, as one reserve does not meet the targets of all workloads. Only one node at a time is out for
+    maintenance.
     """
     if rules.availability is None:
         return [
@@ -183,9 +187,9 @@ class Hour(NamedTuple):
 
 
 def hours_of_load(tenants: Sequence[Tenant], pools: Sequence[GpuPool]) -> tuple[Hour, ...]:
-    """The load hour by hour, and the replicas and GPUs that follow it; none where no workload has a profile.
+    """The load by hour, and the replicas and GPUs that follow it; none where no workload has a profile.
 
-    What replicas serve is of a single workload: requests of several differ.
+    The capacity of replicas is stated for a single workload: requests of several workloads differ.
     """
     count = hours_of(tenants)
     if all(tenant.hours == 1 for tenant in tenants):
@@ -209,7 +213,7 @@ def hours_of_load(tenants: Sequence[Tenant], pools: Sequence[GpuPool]) -> tuple[
 
 
 def rates_of(tenants: Sequence[Tenant], hours: int) -> list[tuple[float, ...]] | None:
-    """Requests/s of each workload hour by hour, None where one states no rate."""
+    """Requests/s of each workload by hour, None where one states no rate."""
     rates = [tenant.rates_per_s(hours) for tenant in tenants]
     known = [rate for rate in rates if rate is not None]
     return known if len(known) == len(rates) else None
@@ -224,7 +228,7 @@ def peak_of_sums(tenants: Sequence[Tenant]) -> float | None:
 
 
 def utilisation(tenants: Sequence[Tenant], gpus: float) -> float | None:
-    """The mean load over what `gpus` serve within the limits, where they are filled as planned.
+    """The mean load divided by the capacity of `gpus` within the limits, where they are used as planned.
 
     None where a workload states no rate by hour and no mean.
     """
@@ -241,7 +245,7 @@ def utilisation(tenants: Sequence[Tenant], gpus: float) -> float | None:
 
 
 class FleetFigures(NamedTuple):
-    """Workloads together: sums of their peaks, and the peak of their sum hour by hour; None where no rates are known."""
+    """All workloads together: the sum of their peaks, and the peak of their sum by hour; None where no rates are known."""
 
     sum_of_peaks_requests_per_s: float | None
     peak_of_sums_requests_per_s: float | None
@@ -250,7 +254,7 @@ class FleetFigures(NamedTuple):
 
 
 def together(tenants: Sequence[Tenant], pools: Sequence[GpuPool]) -> FleetFigures:
-    """The workloads of a fleet together, in requests/s and GPUs."""
+    """The sums over the workloads of a fleet, in requests/s and GPUs."""
     rates = rates_of(tenants, hours_of(tenants))
     return FleetFigures(
         sum_of_peaks_requests_per_s=None if rates is None else sum(map(max, rates)),
@@ -261,7 +265,7 @@ def together(tenants: Sequence[Tenant], pools: Sequence[GpuPool]) -> FleetFigure
 
 
 class Availability(NamedTuple):
-    """The chance that enough replicas are up for the peak, failing by themselves, and with their nodes."""
+    """The chance that enough replicas are up for the peak, with independent failures, and with failures of nodes."""
 
     workload: str
     target: float | None

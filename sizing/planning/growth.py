@@ -1,4 +1,4 @@
-"""Growth by the month: what a demand has become at a date, and when the next node is due."""
+"""Growth by the month: the demand at a date, and the date of the next node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_TIMES = 1e6  # that a demand may grow: beyond, a rate of growth is no plan
 
 
 class Month(NamedTuple):
-    """The size at a date, or at the end of a month, where the demand has grown so many times."""
+    """The size at a date, or at the end of a month, and the growth factor of the demand until then."""
 
     month: str
     times: float
@@ -22,7 +22,7 @@ class Month(NamedTuple):
 
 
 class Growing(NamedTuple):
-    """The size at a date, each month in which nodes are added until then, and when the next is due."""
+    """The size at a date, the months in which nodes are added until then, and the date of the next node."""
 
     per_month: float
     start: str
@@ -33,7 +33,7 @@ class Growing(NamedTuple):
 
 
 def months_between(start: date, end: date) -> float:
-    """The months from one date to a later one, the days of the last as a share of it: growth does not jump."""
+    """The months between two dates, the days of the last month as a fraction: growth does not jump."""
     whole = (end.year - start.year) * MONTHS_PER_YEAR + end.month - start.month
     if _same_day(start, whole) > end:
         whole -= 1
@@ -49,7 +49,7 @@ def month_after(start: date, months: int) -> str:
 def growing(
     per_month: float, start: date, until: date | None, size: Callable[[float], tuple[int, int, int]]
 ) -> Growing:
-    """How a size grows; `size` gives (replicas, GPUs, nodes) for a multiple of today's demand.
+    """The growth of a size; `size` gives (replicas, GPUs, nodes) for a multiple of today's demand.
 
     Nodes are due in the month by whose end the demand takes them.
     """
@@ -87,7 +87,6 @@ def growing(
 
 
 def _first(start: date, months: int) -> date:
-    """The first day of the month that is `months` after a date."""
     years, month = divmod(start.month - 1 + months, MONTHS_PER_YEAR)
     return date(start.year + years, month + 1, 1)
 

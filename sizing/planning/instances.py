@@ -1,4 +1,4 @@
-"""What a provider rents: the offer whose whole instances hold the pools of a type of GPU, and its price by contract.
+"""The instances of a provider: the offer that holds the pools of a type of GPU, and its price by contract.
 
 Usual discounts stand in for prices that are not known.
 """
@@ -17,7 +17,7 @@ RESERVED, SPOT = "reserved", "spot"
 
 
 class Contracts(NamedTuple):
-    """$ per GPU-hour by contract, each with where it is from."""
+    """$ per GPU-hour by contract, each with its source."""
 
     on_demand: float
     on_demand_source: str
@@ -30,7 +30,7 @@ class Contracts(NamedTuple):
 def contracts(gpu: Gpu, on_demand: tuple[float, str], rules: Scaling, offer: Price | None = None) -> Contracts:
     """The prices of all contracts, from a price on demand and usual discounts.
 
-    Of an offer its provider's other prices for as many GPUs count, where there are any.
+    For an `offer`, the provider's other prices for the same number of GPUs replace the discounts.
     """
 
     def of(kind: str, discount: float) -> tuple[float, str]:
@@ -45,7 +45,9 @@ def contracts(gpu: Gpu, on_demand: tuple[float, str], rules: Scaling, offer: Pri
 
 
 class Instances(NamedTuple):
-    """Instances of one offer, by hour; `joined` says that one of them holds the largest replica, or a node's part of it."""
+    """Instances of one offer, by hour; `joined` means that one of them holds the largest replica, or a node's part of
+    one.
+    """
 
     offer: Price
     by_hour: tuple[int, ...]
@@ -58,14 +60,14 @@ class Instances(NamedTuple):
 
     @property
     def usd_per_hour(self) -> float:
-        """What the busiest hour costs, and so all of it around the clock."""
+        """The cost of the busiest hour, which is that of every hour around the clock."""
         return max(self.gpus_by_hour) * usd_per_gpu_hour(self.offer)
 
 
 def instances(pools: Sequence[GpuPool], gpu: Gpu, provider: str) -> Instances:
     """The provider's cheapest offer for pools of one type of GPU, each on instances of its own.
 
-    An offer counts that holds a replica in one instance; where none does, GPUs count as if instances were joined. Raises
+    An offer needs to hold a replica in one instance; where none does, GPUs count as if instances were joined. Raises
     InputError where the provider has no price of the type.
     """
     largest = max(size for pool in pools for held in pool.held_by_hour for size, _ in held)

@@ -22,7 +22,7 @@ LOWER_BOUND = "following the load is a lower bound: GPUs that come and go at onc
 
 
 class ApiPrices(NamedTuple):
-    """$ per million tokens of an API, and whose prices they are."""
+    """$ per million tokens of an API, and the source of the prices."""
 
     usd_in: float
     usd_out: float
@@ -80,7 +80,7 @@ class CostOption(NamedTuple):
 
 
 class _Bundle(NamedTuple):
-    """The least that is bought at once: units (servers, instances) that together hold whole replicas, and how many of them."""
+    """The smallest purchase: units (servers, instances) that together hold whole replicas, and the number of both."""
 
     units: int
     replicas: int
@@ -104,7 +104,7 @@ def own_server(server: CompleteServer, gpu: Gpu) -> OwnServer:
 
 
 def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
-    """The cost of owned servers, as many whole ones as hold the replicas.
+    """The cost of the owned servers that hold all replicas.
 
     Raises InputError for a server too small for a replica that needs its GPUs joined.
     """
@@ -143,7 +143,7 @@ def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
 
 
 def _too_small(server: CompleteServer, gpus: int, joined: int, gpu: str) -> Fault:
-    """What a server does not hold joined, and what would: a larger server, or part of the replica."""
+    """The fault of a server too small for a replica, and alternatives: a larger server, or part of the replica."""
     part = max(size for size in range(1, gpus + 1) if joined % size == 0)
     stated = server.numbers["gpus"]
     message = f"{server.title} has {plural(gpus, 'GPU')}, and a replica on {gpu} joins {joined}"
@@ -154,8 +154,8 @@ def _too_small(server: CompleteServer, gpus: int, joined: int, gpu: str) -> Faul
 def rented(usage: Usage, offers: Iterable[Price], gpu: Gpu, name: str, contract: str) -> tuple[CostOption, ...]:
     """The cost of rented GPUs around the clock and, where a mean load is known, following the load.
 
-    The cheapest of a provider's offers is taken that holds a replica in an instance; where none does, GPUs are counted as if
-    those of several instances were joined, and the note says so.
+    The result is for a provider's cheapest offer that holds a replica in an instance. Where none does, GPUs count as if
+    several instances were joined, and the note says so.
     """
     needed = min(usage.gpus_per_replica, gpu.datasheet.node.gpus)
     found = list(offers)
@@ -174,7 +174,7 @@ def rented(usage: Usage, offers: Iterable[Price], gpu: Gpu, name: str, contract:
 
 
 class _Instances(NamedTuple):
-    """One offer as it would hold a deployment: instances, what one of them serves, and what the year costs."""
+    """One offer for a deployment: instances, the capacity of one, and the yearly cost."""
 
     offer: Price
     units: int
@@ -184,7 +184,7 @@ class _Instances(NamedTuple):
 
 
 def _rented(usage: Usage, offers: Iterable[Price], name: str, *, elastic: bool) -> CostOption:
-    """The cost with the offer whose year is cheapest at the load."""
+    """The cost with the offer that is cheapest per year at the load."""
     found = [_instances(usage, offer, elastic=elastic) for offer in offers]
     best = min(found, key=lambda instances: instances.usd.at_load)
     offer, capacity_per_s = best.offer, best.units * best.per_s
@@ -204,21 +204,21 @@ def _rented(usage: Usage, offers: Iterable[Price], name: str, *, elastic: bool) 
 
 
 def _instances(usage: Usage, offer: Price, *, elastic: bool) -> _Instances:
-    """What holding a deployment with instances of one offer costs: all of them always, or those that the load fills."""
+    """The yearly cost of a deployment on instances of one offer: of all of them, or of those that the load fills."""
     fit = Fit(usage.gpus_per_replica, offer.gpus)
     bundle, units = _bundle(fit), fit.nodes(usage.replicas)
     per_s = bundle.replicas * usage.per_replica_per_s / bundle.units
     unit_year = offer.gpus * usd_per_gpu_hour(offer) * demand.hours_per_year()
     least, always = bundle.units * unit_year, units * unit_year
-    held = usage.requests_per_day_of(bundle.replicas)
+    capacity = usage.requests_per_day_of(bundle.replicas)
     if elastic:
-        held = bundle.replicas * usage.per_replica_per_s * SECONDS_PER_DAY
+        capacity = bundle.replicas * usage.per_replica_per_s * SECONDS_PER_DAY
     here = max(least, always * usage.busy(units * per_s)) if elastic else always
-    return _Instances(offer, units, per_s, usage.by_load(always, here), CostCurve(least, held, 0.0, elastic))
+    return _Instances(offer, units, per_s, usage.by_load(always, here), CostCurve(least, capacity, 0.0, elastic))
 
 
 def api(usage: Usage, prices: ApiPrices) -> CostOption:
-    """The cost of an API; a year at full use is that of what the deployment itself would serve then."""
+    """The cost of an API; a year at full use has the capacity of the deployment."""
     per_1k = cost.api_usd_per_1k_requests(prices.usd_in, prices.usd_out, usage.isl, usage.osl)
     a_year = per_1k / cost.REQUESTS * cost.SECONDS_PER_YEAR  # at one request/s
     tokens = cost.split_by_ratio(per_1k, usage.isl, usage.osl, 1.0)._replace(input=prices.usd_in, output=prices.usd_out)
@@ -237,7 +237,7 @@ def api(usage: Usage, prices: ApiPrices) -> CostOption:
 def _option(
     usage: Usage, kind: str, per_s: float, usd: ByLoad, curves: tuple[CostCurve, ...], uptime: float = 1.0
 ) -> CostOption:
-    """An option without a name, with the figures that follow from its yearly cost and what it serves."""
+    """An option without a name, with the figures derived from its yearly cost and its rate."""
     year = usd.at_load
     each = usage.by_load(
         cost.usd_per_1k_requests(usd.full_use, per_s, uptime), cost.usd_per_1k_requests(year, usage.load_per_s, uptime)
@@ -253,7 +253,7 @@ def _option(
 
 
 def _by_token(usage: Usage, usd_per_1k: ByLoad) -> TokenCosts:
-    """A cost per 1,000 requests as prices of tokens, split as asked."""
+    """A cost per 1,000 requests as prices of tokens, in the chosen split."""
 
     def prices(usd: float, input_share: float) -> TokenPrices:
         if usage.split == BY_TIME:

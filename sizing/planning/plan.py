@@ -1,4 +1,4 @@
-"""A plan: GPUs and nodes for the peak of a fleet with reserves, as demand grows, in a cloud that follows the load, and how sure."""
+"""A plan: GPUs and nodes for the peak of a fleet with reserves, growth, a cloud that follows the load, and uncertainty."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from sizing.specs.demand import Scaling
 
 
 class Moved(NamedTuple):
-    """A workload on another type of GPU; `fleet` is the whole fleet then, None where the workload has no answer there."""
+    """A workload on another type of GPU; `fleet` is then the whole fleet, None where the workload has no answer there."""
 
     answer: PlanAnswer
     fleet: Provision | None
 
 
 class Plan(NamedTuple):
-    """What `plan` finds. Without a `fleet` there is no plan: a workload has no answer, or `unreachable` says why.
+    """The result of `plan`. `fleet` is None where a workload has no answer, or `unreachable` gives the reason.
 
     `suggestions` are, by workload, single changes that would let it be served. `draws` are None unless asked for.
     """
@@ -48,13 +48,13 @@ class Plan(NamedTuple):
 
     @property
     def gpus_over_budget(self) -> int:
-        """GPUs that the plan takes beyond the budget of its first question, 0 within it or without one."""
+        """GPUs of the plan beyond the budget of its first question; 0 within the budget or without one."""
         budget = self.answers[0].outcome.question.rules.gpu_budget
         return 0 if budget is None or self.fleet is None else max(0, self.fleet.gpus - budget)
 
     @property
     def feasible(self) -> bool:
-        """There is a plan, within the budget."""
+        """Whether there is a plan within the budget."""
         return self.fleet is not None and not self.gpus_over_budget
 
     @property
@@ -112,9 +112,9 @@ def plan(
 
 
 def _answer(workload: FleetWorkload, rules: ProvisionRules, data: Data, *, simulated: bool) -> PlanAnswer:
-    """The layout that takes the fewest GPUs with its reserve.
+    """The layout with the fewest GPUs including its reserve.
 
-    That is so in a shared pool too, which has one reserve for all, as large as the largest of them.
+    A shared pool uses the same layout; its one reserve is as large as the largest of its workloads.
     """
     return PlanAnswer(workload, answer(workload.question, data, simulated=simulated, order=order_with(rules)))
 
@@ -128,7 +128,7 @@ def _moved(fleet: Provision, name: str, question: Question, data: Data, *, simul
 
 
 def _growth(fleet: Provision) -> Growing | None:
-    """How the fleet grows, every workload alike; None where no growth is stated."""
+    """The growth of the fleet, equal for every workload; None without stated growth."""
     rules = fleet.rules
     if rules.growth_per_month is None:
         return None

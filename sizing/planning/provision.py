@@ -1,4 +1,4 @@
-"""A fleet sized: the answer of each workload with its reserve, the pools of GPUs that they make, and what is rented for them."""
+"""A sized fleet: the answer of each workload with its reserve, their pools of GPUs, and rented instances."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rented = Mapping[str, Instances]  # by id of the GPU type; empty without a provi
 
 
 class FleetWorkload(NamedTuple):
-    """A workload to plan for: its question, and how its GPUs are pooled."""
+    """A workload to plan for: its question, and the pooling of its GPUs."""
 
     name: str
     question: Question
@@ -30,7 +30,7 @@ class FleetWorkload(NamedTuple):
 
 
 class PlanAnswer(NamedTuple):
-    """What the search found for a workload."""
+    """The outcome of a workload's search."""
 
     workload: FleetWorkload
     outcome: Outcome
@@ -44,14 +44,14 @@ class PlanAnswer(NamedTuple):
 
 
 class UnitPrice(NamedTuple):
-    """$ per GPU-hour on demand, and whose price it is; None where none is known."""
+    """$ per GPU-hour on demand, and its source; None where unknown."""
 
     usd_per_gpu_hour: float | None
     source: str | None
 
 
 class Provision(NamedTuple):
-    """A fleet sized: a tenant for each answer, pools in their order, instances of a provider by GPU type."""
+    """A sized fleet: a tenant for each answer, pools in their order, instances of a provider by GPU type."""
 
     answers: tuple[PlanAnswer, ...]
     rules: ProvisionRules
@@ -61,7 +61,7 @@ class Provision(NamedTuple):
 
     @property
     def hours(self) -> int:
-        """Hours that the profiles of all workloads have in common."""
+        """The common number of hours of all profiles."""
         return hours_of(self.tenants)
 
     @property
@@ -90,7 +90,7 @@ class Provision(NamedTuple):
         return peak_of_sums(self.tenants) or sum(map(peak_of, self.answers, self.tenants))
 
     def price(self, gpu_id: str) -> UnitPrice:
-        """The price of a GPU type: of the instances that are rented, else the one to plan with."""
+        """The price of a GPU type: of its rented instances, else the one to plan with."""
         if gpu_id in self.rented:
             offer = self.rented[gpu_id].offer
             return UnitPrice(usd_per_gpu_hour(offer), source_of(offer))
@@ -117,7 +117,7 @@ class Provision(NamedTuple):
 
 
 def provision(answers: Sequence[PlanAnswer], rules: ProvisionRules) -> Provision:
-    """Size a fleet whose workloads all have an answer.
+    """Size a fleet of workloads with answers.
 
     Raises UnreachableError where no reserve keeps the availability, InputError for more spare replicas than there are.
     """
@@ -142,7 +142,7 @@ def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
 
 
 def peak_of(answer: PlanAnswer, tenant: Tenant) -> float:
-    """Requests/s of a workload at its peak: as answered where requests in flight are the demand."""
+    """Requests/s of a workload at its peak; those of its answer where the demand is in requests in flight."""
     return answer.best.requests_per_s if tenant.need.in_flight else tenant.need.demand
 
 
@@ -152,7 +152,7 @@ def replicas_of(pools: Sequence[GpuPool]) -> int:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """The sum of values, None where one is not known."""
+    """The sum of `values`; None where one is unknown."""
     found = list(values)
     known = [value for value in found if value is not None]
     return float(sum(known)) if len(known) == len(found) else None

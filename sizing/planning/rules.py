@@ -1,4 +1,4 @@
-"""The rules of a plan: reserves, growth and how a cloud is used; what does not go together, and what is assumed."""
+"""The rules of a plan: reserves, growth and cloud use; contradictions between them, and their defaults."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sizing.specs.fleet import PlanRules
 
 @dataclass(frozen=True, slots=True)
 class ProvisionRules:
-    """What is added to the size of the peak, and what the load does over time; nothing of it unless asked for.
+    """Additions to the size of the peak, and the development of the load; none by default.
 
-    `unit_availability` is that of a node, and `mtbf_hours` and `mttr_hours` what it is from, where they are stated.
-    `provider` is whose prices and instances count; the demand grows from the day `start`. `plan_rules` makes checked rules.
+    `unit_availability` is that of a node, derived from `mtbf_hours` and `mttr_hours` where these are stated. `provider`
+    is the source of prices and instances. The demand grows from the day `start`. `plan_rules` makes checked rules.
     """
 
     spare: int = 0
@@ -78,7 +78,7 @@ def key_of(name: str) -> str:
 
 
 def rules_of(stated: PlanRules, scaling: Scaling) -> ProvisionRules:
-    """The rules that a plan goes by, with what is assumed where the stated ones are silent."""
+    """The rules of a plan: `stated` ones, with assumptions in their gaps."""
     return ProvisionRules(
         spare=stated.spare or 0,
         availability=stated.availability,
@@ -97,19 +97,19 @@ def rules_of(stated: PlanRules, scaling: Scaling) -> ProvisionRules:
 
 
 def _node_availability(stated: PlanRules) -> float | None:
-    """The availability of a node: from its times, or as stated; None where neither is."""
+    """The availability of a node: from its times, or as stated; None without either."""
     if stated.mtbf is not None and stated.mttr is not None:
         return of_times(stated.mtbf, stated.mttr)
     return stated.node_availability
 
 
 def of_times(mtbf_hours: float, mttr_hours: float) -> float:
-    """The share of time that something is up which runs `mtbf_hours` between failures and is repaired in `mttr_hours`."""
+    """The availability of a unit that runs `mtbf_hours` between failures and takes `mttr_hours` to repair."""
     return mtbf_hours / (mtbf_hours + mttr_hours)
 
 
 def contradictions(stated: PlanRules) -> Iterator[tuple[str, Fault]]:
-    """Yield what does not go together, each with the name of the rule that is to blame."""
+    """Yield contradictions, each with the name of the rule at fault."""
     times = (stated.mtbf, stated.mttr)
     if times.count(None) == 1:
         name = "mtbf" if stated.mtbf is not None else "mttr"
@@ -132,7 +132,7 @@ def contradictions(stated: PlanRules) -> Iterator[tuple[str, Fault]]:
 
 
 def _of_until(until: date, start: date, per_month: float) -> list[Fault]:
-    """What is wrong with a date: it is past, too far ahead, or the demand has grown beyond all bounds by then."""
+    """The fault of a date: past, too far ahead, or after unbounded growth."""
     months = (until.year - start.year) * growth.MONTHS_PER_YEAR + until.month - start.month
     if until <= start:
         return [Fault(f"{until} is not after the day of the plan, {start}", field="--until")]

@@ -1,8 +1,7 @@
-"""Whole nodes: how many replicas fit a server, how many servers hold them, and how replicas of several sizes share them.
+"""The size of one workload: replicas, GPUs and whole nodes for its peak, and the reserves on top.
 
-Reserves for failures: how many replicas keep so many up, with what probability.
-
-The size of one workload: what its peak takes, and the reserves on top of it, in replicas, GPUs and nodes.
+Replicas are placed on nodes, several to a node or one over several nodes. Reserves keep a number of replicas up with a
+target probability.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from sizing.specs.errors import Fault, InputError
 
 
 class Fit(NamedTuple):
-    """A replica and the server that it runs on, in GPUs."""
+    """The GPUs of a replica and of the server that it runs on."""
 
     gpus_per_replica: int
     gpus_per_node: int
@@ -39,18 +38,18 @@ class Fit(NamedTuple):
 
     @property
     def replicas_lost_with_a_node(self) -> int:
-        """Replicas that are gone while one node is down."""
+        """Replicas that stop while one node is down."""
         return max(1, self.replicas_per_node)
 
     def nodes(self, replicas: int) -> int:
-        """Nodes that so many replicas take: a replica is never split over more nodes than it must be."""
+        """Nodes for `replicas` replicas: a replica is never split over more nodes than necessary."""
         if self.replicas_per_node == 0:
             return replicas * self.nodes_per_replica
         return -(-replicas // self.replicas_per_node)
 
 
 def packed(replicas: Mapping[int, int], gpus_per_node: int) -> int:
-    """The nodes that replicas take together, by GPUs of a replica; the largest are placed first, where they fit tightest."""
+    """The nodes for replicas of several sizes, by GPUs of a replica; the largest are placed first, on the fullest node."""
     nodes, free = 0, Counter[int]()
     for size in sorted(replicas, reverse=True):
         count = replicas[size]
@@ -61,9 +60,9 @@ def packed(replicas: Mapping[int, int], gpus_per_node: int) -> int:
             fit = room // size
             used = min(free[room], -(-count // fit))
             free[room] -= used
-            placed = min(count, used * fit)
-            _leave(free, room, size, used, placed)
-            count -= placed
+            added = min(count, used * fit)
+            _leave(free, room, size, used, added)
+            count -= added
         fit = gpus_per_node // size
         new = -(-count // fit)
         nodes += new
@@ -72,7 +71,7 @@ def packed(replicas: Mapping[int, int], gpus_per_node: int) -> int:
 
 
 def _leave(free: Counter[int], room: int, size: int, nodes: int, replicas: int) -> None:
-    """Note the room left on nodes that take replicas of one size: all full but the last."""
+    """Record the room left on nodes that take replicas of one size: all full but the last."""
     fit = room // size
     full, rest = divmod(replicas, fit)
     free[room - fit * size] += full
@@ -86,18 +85,18 @@ DIGITS_OF_AVAILABILITY = 1e-4
 
 
 class UnreachableError(Exception):
-    """No reserve of a sensible size reaches a target; the message says which node would."""
+    """No reserve of a reasonable size reaches a target; the message gives the node availability that would."""
 
 
 def up(n: int, k: int, availability: float) -> float:
-    """P(at least k of n are up) = sum over i >= k of C(n, i) A^i (1 - A)^(n - i), each up by itself with A."""
+    """P(at least k of n are up) = sum over i >= k of C(n, i) A^i (1 - A)^(n - i), with independent availability A."""
     if not 0 <= k <= n:
         return 0.0
     return min(1.0, math.fsum(_exactly(n, down, 1 - availability) for down in range(n - k + 1)))
 
 
 def fewest(k: int, availability: float, target: float) -> int | None:
-    """The fewest n of which at least k are up with the target's probability, None where none is enough."""
+    """The smallest n with at least k up with probability `target`; None where none is enough."""
     spare = 1  # doubled until it is enough: few are, and the sums are as long as the spare are many
     while spare < MOST_SPARE and not reaches(up(k + spare, k, availability), target):
         spare = min(2 * spare, MOST_SPARE)
@@ -124,7 +123,7 @@ def up_by_node(n: int, k: int, availability: float, fit: Fit) -> float:
 
 
 def fewest_by_node(k: int, availability: float, target: float, fit: Fit) -> int | None:
-    """The fewest replicas of which at least k are up with the target's probability where whole nodes fail."""
+    """The fewest replicas with at least k up with probability `target` where whole nodes fail."""
     most = _most_by_node(k, fit)
     if not reaches(up_by_node(most, k, availability, fit), target):
         return None
@@ -132,7 +131,7 @@ def fewest_by_node(k: int, availability: float, target: float, fit: Fit) -> int 
 
 
 def enough(k: int, target: float, fit: Fit, *, by_node: bool) -> float:
-    """The least availability of a replica with which the largest reserve reaches a target, to the fourth digit."""
+    """The smallest availability of a replica with which the largest reserve reaches `target`, to the fourth digit."""
     most = _most_by_node(k, fit) if by_node else k + MOST_SPARE
     low, high = 0.0, 1.0
     while high - low > DIGITS_OF_AVAILABILITY:
@@ -143,18 +142,18 @@ def enough(k: int, target: float, fit: Fit, *, by_node: bool) -> float:
 
 
 def reaches(chance: float, target: float) -> bool:
-    """Whether a probability is as high as a target, but for the rounding of its sum."""
+    """Whether a probability is as high as a target, except for rounding of its sum."""
     return chance >= target - CHANCE_ROUNDING
 
 
 def _most_by_node(k: int, fit: Fit) -> int:
-    """The most replicas that are tried, on full nodes."""
+    """The largest number of replicas to try, on full nodes."""
     each = max(1, fit.replicas_per_node)
     return -(-(k + MOST_SPARE) // each) * each
 
 
 def _exactly(n: int, hits: int, share: float) -> float:
-    """Binomial probability of exactly so many hits, in logarithms: counts of thousands neither over- nor underflow."""
+    """Binomial probability of exactly `hits` hits, in logarithms: thousands neither overflow nor underflow."""
     if share <= 0 or share >= 1:
         return float(hits == (0 if share <= 0 else n))
     log = math.lgamma(n + 1) - math.lgamma(hits + 1) - math.lgamma(n - hits + 1)
@@ -166,10 +165,10 @@ HUNDREDTHS = 1e4  # of a per cent in a whole: availabilities are said to two dec
 
 
 class Reserve(NamedTuple):
-    """Replicas on top of those that the peak takes.
+    """Replicas beyond those of the peak.
 
-    `replicas` are the larger of the `spare` ones that were asked for and those `for_availability`, and `maintenance`: those
-    that are lost while one node is out of service.
+    `replicas` are the larger of the `spare` ones that were asked for and those `for_availability`, and `maintenance`:
+    those that are lost while one node is out of service.
     """
 
     spare: int
@@ -179,7 +178,7 @@ class Reserve(NamedTuple):
 
     @property
     def failures(self) -> int:
-        """What stands in for failed replicas."""
+        """The replicas in reserve for failures."""
         return max(self.spare, self.for_availability)
 
 
@@ -195,7 +194,7 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one workload asks of its GPUs: the demand at the peak, and what one replica serves of it.
+    """The demand of one workload at the peak, and the capacity of one replica.
 
     Both are in requests/s or, of a closed loop, in requests in flight (`in_flight`).
     """
@@ -208,11 +207,11 @@ class Need:
     in_flight: bool
 
     def replicas(self, times: float = 1.0) -> int:
-        """The replicas that `times` times the demand takes, with its headroom, rounded up once."""
+        """The replicas for `times` times the demand, with its headroom, rounded up once."""
         return demand.replicas_for(times * self.demand * (1 + self.headroom), self.per_replica)
 
     def without(self, replicas: int) -> Need:
-        """This need with `replicas` of its replicas kept idle, and less served. Raises InputError where none is left."""
+        """This need with `replicas` replicas left idle, and less capacity. Raises InputError where none is left."""
         if replicas >= self.base:
             message = f"{replicas} spare of {self.base} replicas leave none to serve"
             raise InputError(Fault(message, field="--spare", allowed=f"at most {self.base - 1}"))
@@ -223,8 +222,8 @@ class Need:
 def need_of(best: Answer, question: Question) -> Need:
     """The need of an answer of the search.
 
-    What one replica serves is the most within all limits; where a simulation asked for more replicas than that most
-    explains, it is the load that was confirmed.
+    The capacity of one replica is its most within all limits. Where a simulation needed more replicas than that, it is
+    the confirmed load.
     """
     pool, target = best.pool, question.target
     fit = Fit(pool.replica.layout.gpus, pool.replica.gpu_type.gpu.datasheet.node.gpus)
@@ -239,7 +238,7 @@ def need_of(best: Answer, question: Question) -> Need:
 
 
 def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:
-    """The reserve of `base` replicas. Raises UnreachableError for a target that no sensible reserve reaches."""
+    """The reserve of `base` replicas. Raises UnreachableError for a target out of reach."""
     lost = fit.replicas_lost_with_a_node if rules.maintenance else 0
     if rules.availability is None or rules.unit_availability is None:
         return Reserve(rules.spare, 0, lost, rules.spare + lost)
@@ -258,13 +257,13 @@ def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:
 
 
 def _node_needed(base: int, target: float, fit: Fit, rules: ProvisionRules) -> float:
-    """The least availability of a node that reaches a target with the largest reserve."""
+    """The smallest availability of a node that reaches `target` with the largest reserve."""
     unit = enough(base, target, fit, by_node=rules.by_node)
     return math.ceil(float(unit ** (1 / fit.nodes_per_replica)) * HUNDREDTHS) / HUNDREDTHS
 
 
 def of_replica(fit: Fit, node_availability: float) -> float:
-    """The availability of a replica: that of all nodes that it spans together."""
+    """The availability of a replica: that all of its nodes are up."""
     return float(node_availability**fit.nodes_per_replica)
 
 
@@ -276,7 +275,9 @@ def size_of(need: Need, rules: ProvisionRules) -> Size:
 
 
 def order_with(rules: ProvisionRules) -> Callable[[Answer, Question], tuple[float, ...]]:
-    """The order of preference among sizes that counts their reserves: many small replicas spare less than few large ones."""
+    """The order of preference among sizes including reserves: many small replicas need less reserve than few large
+    ones.
+    """
 
     def order(found: Answer, question: Question) -> tuple[float, ...]:
         first, *others = preference(found, question)

@@ -1,4 +1,4 @@
-"""How sure a size is: draws of everything that is known as a range, and what they make of GPUs and money."""
+"""The uncertainty of a size: draws of every input with a range, and the resulting GPUs and cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 
 class Uncertain(NamedTuple):
-    """One workload and what is uncertain about it: the ranges of its file, and the error band of its rate.
+    """One workload and its uncertain inputs: the ranges of its file, and the error band of its rate.
 
     `gpus_per_instance` are those of what is rented, paid for as a whole.
     """
@@ -47,7 +47,7 @@ class Uncertain(NamedTuple):
 
 
 class Influence(NamedTuple):
-    """How one input moves the GPUs (of the price: the cost), as Spearman's rank correlation over the draws."""
+    """The influence of one input on the GPUs (of the price: on the cost): Spearman's rank correlation over the draws."""
 
     input: str
     distribution: str
@@ -64,7 +64,7 @@ class Quantiles(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """GPUs and cost over all draws, the inputs by how much they matter, most first, and what was taken as certain."""
+    """GPUs and cost over all draws, the inputs by influence (largest first), and the inputs taken as certain."""
 
     draws: int
     seed: int
@@ -82,21 +82,25 @@ class _Input(NamedTuple):
 
 
 def simulate(fleet: Sequence[Uncertain], rules: ProvisionRules, *, seed: int, draws: int = DRAWS) -> Ranges:
-    """Draw every uncertain input, and size the fleet for each draw from what one replica serves.
+    """Draw every uncertain input, and size the fleet for each draw.
 
-    Ranges are uniform; the model's error is lognormal with the band's ends as P10 and P90, one draw for a workload; prices
-    are uniform, one draw for all. Equal seeds give equal results.
+    Ranges are uniform; the model's error is lognormal with the band's ends as P10 and P90, one draw for a workload;
+    prices are uniform, one draw for all. Equal seeds give equal results.
     """
     random = np.random.default_rng(seed)
     inputs: list[_Input] = []
     bases = []
-    for one in fleet:
-        own, base = _bases(one, random, draws, rules, prefix=f"{one.tenant.name}: " if len(fleet) > 1 else "")
+    for uncertain in fleet:
+        own, base = _bases(
+            uncertain, random, draws, rules, prefix=f"{uncertain.tenant.name}: " if len(fleet) > 1 else ""
+        )
         inputs += own
         bases.append(base)
-    failures = [_failures(one.tenant, base.max(axis=1), rules) for one, base in zip(fleet, bases, strict=True)]
+    failures = [
+        _failures(uncertain.tenant, base.max(axis=1), rules) for uncertain, base in zip(fleet, bases, strict=True)
+    ]
     gpus, usd_per_h = _gpus(fleet, bases, failures, rules)
-    spread = max((one.workload.planning.price_uncertainty or 0.0 for one in fleet), default=0.0)
+    spread = max((uncertain.workload.planning.price_uncertainty or 0.0 for uncertain in fleet), default=0.0)
     if spread and usd_per_h is not None:
         times = random.uniform(1 - spread, 1 + spread, draws)
         inputs.append(_Input(PRICE, f"uniform, {spread * 100:g} % up or down", times))
@@ -114,16 +118,22 @@ def simulate(fleet: Sequence[Uncertain], rules: ProvisionRules, *, seed: int, dr
 
 
 def _certain(fleet: Sequence[Uncertain]) -> Iterator[str]:
-    """Yield what has no range."""
-    yield from (f"{one.tenant.name}: model (no published runs of its kind)" for one in fleet if one.band is None)
-    yield from (f"{one.tenant.name}: demand (no range stated)" for one in fleet if not one.workload.uncertain)
-    spread = [one.workload.planning.price_uncertainty for one in fleet]
+    """Yield the inputs without a range."""
+    yield from (
+        f"{uncertain.tenant.name}: model (no published runs of its kind)"
+        for uncertain in fleet
+        if uncertain.band is None
+    )
+    yield from (
+        f"{uncertain.tenant.name}: demand (no range stated)" for uncertain in fleet if not uncertain.workload.uncertain
+    )
+    spread = [uncertain.workload.planning.price_uncertainty for uncertain in fleet]
     if not any(spread):
         yield "price (no --price-uncertainty)" if set(spread) == {None} else "price (--price-uncertainty 0)"
 
 
 def of_fleet(fleet: Provision) -> list[Uncertain]:
-    """Each workload with its ranges, its price, and the error band of its rate where published runs of its kind are known."""
+    """Each workload with its ranges, its price, and the error band of its rate where similar published runs exist."""
     return [_uncertain(answer, tenant, fleet) for answer, tenant in zip(fleet.answers, fleet.tenants, strict=True)]
 
 
@@ -150,7 +160,7 @@ def _uncertain(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> Uncertai
 def _bases(
     one: Uncertain, random: np.random.Generator, draws: int, rules: ProvisionRules, *, prefix: str
 ) -> tuple[list[_Input], Floats]:
-    """The inputs drawn for a workload, and the replicas without reserve by draw and hour."""
+    """The drawn inputs of a workload, and the replicas without reserve by draw and hour."""
     drawn = {field: random.uniform(span.low, span.high, draws) for field, span in one.workload.uncertain.items()}
     inputs = [
         _Input(f"{prefix}{field}", f"uniform, {span.low:g} to {span.high:g}", drawn[field])
@@ -178,7 +188,7 @@ def _lognormal(random: np.random.Generator, band: Band, draws: int) -> Floats:
 
 
 def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
-    """The demand at the peak of every draw: the resolution of the workload with the numbers drawn."""
+    """The demand at the peak of every draw: the workload resolved with the drawn numbers."""
     if not drawn or one.workload.demand is None or one.tenant.demanded is None:
         return np.full(draws, one.tenant.need.demand)
     found = np.empty(draws)
@@ -204,7 +214,7 @@ def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
 
 
 def _failures(tenant: Tenant, bases: Floats, rules: ProvisionRules) -> Floats:
-    """The replicas that stand in for failed ones at each size, worked out once for each."""
+    """The replicas in reserve for failures at each size, computed once for each size."""
     sizes, where = np.unique(bases, return_inverse=True)
     return np.array([float(reserve_of(int(size), tenant.need.fit, rules).failures) for size in sizes])[where]
 
@@ -212,12 +222,12 @@ def _failures(tenant: Tenant, bases: Floats, rules: ProvisionRules) -> Floats:
 def _gpus(
     fleet: Sequence[Uncertain], bases: Sequence[Floats], failures: Sequence[Floats], rules: ProvisionRules
 ) -> tuple[Floats, Floats | None]:
-    """GPUs in all and $ an hour of every draw; workloads that share a pool add up hour by hour."""
+    """All GPUs and $ an hour of every draw; workloads in a shared pool are summed by hour."""
     hours = math.lcm(*(base.shape[1] for base in bases))
     total, usd = np.zeros(bases[0].shape[0]), np.zeros(bases[0].shape[0])
     pools: dict[str, list[int]] = {}
-    for index, one in enumerate(fleet):
-        key = one.tenant.gpu_id if one.tenant.pool == SHARED else f"{index}"
+    for index, uncertain in enumerate(fleet):
+        key = uncertain.tenant.gpu_id if uncertain.tenant.pool == SHARED else f"{index}"
         pools.setdefault(key, []).append(index)
     for members in pools.values():
         fits = [fleet[i].tenant.need.fit for i in members]
@@ -246,7 +256,7 @@ def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: ProvisionRu
 
 
 def _paid_for(gpus: Floats, fits: Sequence[Fit], per_instance: int) -> Floats:
-    """The GPUs of the whole instances that hold `gpus`; what replicas leave idle counts as that of the largest."""
+    """The GPUs of the whole instances that hold `gpus`; idle parts count as those of the largest replica."""
     fit = Fit(max(fit.gpus_per_replica for fit in fits), per_instance)
     used = (
         fit.gpus_per_replica * max(1, fit.replicas_per_node) / fit.nodes_per_replica
@@ -256,7 +266,7 @@ def _paid_for(gpus: Floats, fits: Sequence[Fit], per_instance: int) -> Floats:
 
 
 def _quantiles(values: Floats) -> Quantiles:
-    """Values that were drawn, none between two of them: half a GPU is none."""
+    """Quantiles among the drawn values, never between two of them, as there is no half GPU."""
     return Quantiles(*(float(value) for value in np.quantile(values, SHARES, method="inverted_cdf")))
 
 
@@ -270,7 +280,7 @@ def _influences(inputs: Sequence[_Input], gpus: Floats, usd: Floats | None) -> l
 
 
 def rank_correlation(one: Floats, other: Floats) -> float:
-    """Spearman's rank correlation, 0 where either is the same throughout; equal values share their mean rank."""
+    """Spearman's rank correlation, 0 where one of both is constant; equal values share their mean rank."""
     first, second = _ranks(one), _ranks(other)
     spread = float(first.std() * second.std())
     return float(np.mean((first - first.mean()) * (second - second.mean()))) / spread if spread else 0.0

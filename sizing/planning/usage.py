@@ -1,4 +1,4 @@
-"""What a sized deployment serves, in the terms that money is counted in: full use, and the load that a year is counted at."""
+"""The usage of a sized deployment, on which money depends: full use, and the load of a year."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ByLoad(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a deployment serves: replicas of `gpus_per_replica`, requests/s of one at full use, and the load it sees.
+    """The usage of a deployment: replicas of `gpus_per_replica`, requests/s of one at full use, and the load.
 
     `load_per_s` is the rate around the clock that a year is counted at: the mean where it is known; else the demand as
-    stated, which the load does not exceed; without a demand what the replicas sized serve at most. `sized_to_load` is the
-    rate sized for, headroom in it, over that. `input_shares` are the parts of a request's time that are prefill. `split`
-    divides a request's cost: `time`, or the price of an output token over that of an input token.
+    stated, which the load does not exceed; without a demand what the replicas sized serve at most. `sized_to_load` is
+    the rate sized for, headroom in it, over that. `input_shares` are the parts of a request's time that are prefill.
+    `split` divides a request's cost: `time`, or the price of an output token over that of an input token.
     """
 
     gpu: str
@@ -65,16 +65,16 @@ class Usage(NamedTuple):
         return ByLoad(full_use, at_load, at_load if self.load == "mean_load" else None)
 
     def busy(self, capacity_per_s: float) -> float:
-        """The load as a share of a capacity."""
+        """The load as a share of `capacity_per_s`."""
         return min(1.0, self.load_per_s / capacity_per_s)
 
     def requests_per_day_of(self, replicas: int) -> float:
-        """Requests a day that `replicas` hold where the peak of such a load stays within full use."""
+        """Requests a day on `replicas` replicas, with the peak of such a load within full use."""
         return replicas * self.per_replica_per_s * SECONDS_PER_DAY / self.sized_to_load
 
 
 def usage_of(best: Answer, question: Question, planning: Planning, split: Split) -> Usage:
-    """What an answer of the search serves; `planning` says how far the mean of requests in flight is below the peak."""
+    """The usage of an answer; `planning` relates the mean of requests in flight to the peak."""
     each = full_use_per_replica(best, question)
     load, per_s, sized_per_s = _load(best, question, planning, each * best.pool.count)
     service = question.service
@@ -85,9 +85,9 @@ def usage_of(best: Answer, question: Question, planning: Planning, split: Split)
 
 
 def _load(best: Answer, question: Question, planning: Planning, capacity_per_s: float) -> tuple[LoadKind, float, float]:
-    """The load that a year is counted at, and the rate that is sized for, in requests/s.
+    """The load of a year, and the rate that is sized for, in requests/s.
 
-    Requests in flight are as many requests/s as the deployment answers while they are all there.
+    Requests in flight become the rate at which the deployment answers them.
     """
     found = question.origin.demanded
     if found is None:
@@ -104,7 +104,7 @@ def _load(best: Answer, question: Question, planning: Planning, capacity_per_s: 
 def full_use_per_replica(best: Answer, question: Question) -> float:
     """Requests/s of one replica at full use: the most within all limits.
 
-    Where a simulation asked for more replicas than that explains, it is the rate that the simulation confirmed.
+    Where a simulation needed more replicas than that, it is the confirmed rate.
     """
     need, pool = need_of(best, question), best.pool
     if not need.in_flight:

@@ -35,7 +35,7 @@ from sizing.specs.optimisations import PHASES
 from sizing.specs.workload import Serving, Workload
 
 SEPARATE_PATH = ("optimisations", "disaggregate")
-# A workload has lengths; what looks at one layout alone has none of its own.
+# A workload needs lengths; the question of one layout has none.
 PLACEHOLDER_TOKENS = {"isl": 1, "osl": 1}
 NO_MODEL = Fault("is needed", field="--model", allowed="a name (llmsize models), a config.json or its folder")
 

@@ -63,7 +63,7 @@ def mean_of(count: float, share: float) -> float:
 
 
 SECONDS_PER_YEAR = SECONDS_PER_HOUR * capacity.hours_per_year()
-# Kinds that state the peak itself; of the others the mean is known, and the peak comes from it.
+# Kinds of demand that state the peak; the others state the mean, from which the peak follows.
 OF_PEAK = ("requests_per_s", "sessions")
 OF_USERS = ("daily_active_users", "concurrency", *OF_PEAK)  # that are active in a window, whether it is stated or not
 OF_YEAR = ("calls_per_year", "documents_per_year")

@@ -242,11 +242,11 @@ def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catal
 
 def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
     """Each profile once. A later file with the stem of an earlier one is named by its path."""
-    by_path = {resolved(one.path): one for one in found}
+    by_path = {resolved(profile.path): profile for profile in found}
     taken: set[str] = set()
     distinct = []
-    for one in by_path.values():
-        unique = one if one.id not in taken else replace(one, id=str(one.path))
+    for profile in by_path.values():
+        unique = profile if profile.id not in taken else replace(profile, id=str(profile.path))
         taken.add(unique.id)
         distinct.append(unique)
     return tuple(distinct)

@@ -23,8 +23,8 @@ OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of exp
 def served(workload: Workload, model: Model) -> tuple[Workload, Extras]:
     """The workload as served, and its extras. Raises InputError for options that the task or model does not have."""
     check_asked(workload, model)
-    beside = extras_of(workload, model)
-    return as_served(workload, beside), beside
+    extras = extras_of(workload, model)
+    return as_served(workload, extras), extras
 
 
 def check_served(workload: Workload, extras: Extras, model: Model) -> None:

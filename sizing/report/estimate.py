@@ -355,7 +355,7 @@ def _caution(record: Estimate, d: Deployment, load: LoadFigures) -> Iterator[Lin
     said = f"{plural(d.gpus, 'GPU')} instead of {c.gpus_without:,} ({c.extra_gpus:+,})"
     if not _is_demanded(record.inputs):
         said = f"{number(load.requests_per_s)} requests/s instead of {number(c.requests_per_s_without)}"
-    # Bands of latencies stand beside them only where published runs were like this one.
+    # Latencies have bands only where published runs were similar.
     of = "" if any(path.startswith("latency.") for path in record.bands) else " of plain serving"
     yield Line(f"Conservative: {said}, sized on the worse edges of the error bands{of}")
 

@@ -31,23 +31,23 @@ class MemoryReport(NamedTuple):
 
 def record(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
     """The memory of one layout; where a sequence does not fit, the reason and the changes that make it fit."""
-    held = layout_memory(resolved)
+    layout = layout_memory(resolved)
     found = (
         ()
         if not explained
         else (
-            *explain.of_memory(held.memory, resolved.settings, resolved.plan.kv_format),
-            *bands.explanations(held.predicted),
+            *explain.of_memory(layout.memory, resolved.settings, resolved.plan.kv_format),
+            *bands.explanations(layout.predicted),
         )
     )
     return MemoryReport(
-        fits=held.fits,
+        fits=layout.fits,
         inputs=inputs_of_layout(resolved),
-        memory=held.memory,
-        bands=bands.bounds(held.predicted),
-        reason=held.reason,
-        suggestions=held.suggestions,
-        assumptions=held.assumptions,
+        memory=layout.memory,
+        bands=bands.bounds(layout.predicted),
+        reason=layout.reason,
+        suggestions=layout.suggestions,
+        assumptions=layout.assumptions,
         explanations=found,
     )
 

@@ -177,7 +177,7 @@ FIGURES = (
     ("power", "/cost/power_w", number, "W (TDP)"),
     ("energy of output", "/cost/kwh_per_million_output_tokens", number, "kWh a million tokens"),
 )
-# Of a task that gives no tokens.
+# For tasks without output tokens.
 OF_INPUTS = tuple(
     (name.replace("output", "input"), pointer.replace("output_tokens", "input_tokens"), write, unit)
     for name, pointer, write, unit in FIGURES
@@ -217,7 +217,7 @@ def _memory(report: Report, memory: MemoryFigures) -> Iterator[Shares | Prose | 
     if not memory.fits:
         note = f"One sequence of {memory.max_model_len:,} tokens needs {gib(memory.deficit_gib)} GiB more."
     heads = (Column("part", False), Column("GiB"), Column("of visible"))
-    yield PageTable("Memory of one GPU, tightest rank", heads, tuple(row(*one) for one in shown), note)
+    yield PageTable("Memory of one GPU, tightest rank", heads, tuple(row(*part) for part in shown), note)
 
 
 COMMON = (Quantity("requests_per_s_per_8_gpus", PER_8), Quantity("requests_per_s_per_gpu", "requests/s a GPU"))
@@ -393,19 +393,27 @@ REJECTED = (GPU, in_words("layout", "layout", layout), in_words("reason", "reaso
 
 def _assumptions(report: Report) -> Iterator[Prose | PageTable | Numbered]:
     """Yield the assumptions, the least certain first, each with the number of its source."""
-    found = [(at, one) for kind in KINDS for at, one in enumerate(report.estimate.assumptions) if one.kind == kind]
-    sources = {source: n for n, source in enumerate(dict.fromkeys(one.source for _, one in found if one.source), 1)}
+    found = [
+        (at, assumption)
+        for kind in KINDS
+        for at, assumption in enumerate(report.estimate.assumptions)
+        if assumption.kind == kind
+    ]
+    sources = {
+        source: n
+        for n, source in enumerate(dict.fromkeys(assumption.source for _, assumption in found if assumption.source), 1)
+    }
 
-    def row(at: int, one: Assumption) -> tuple[Cell, ...]:
-        pointer = None if isinstance(one.value, str) else f"/estimate/assumptions/{at}/value"
-        value = Cell(f"{stated(one.value)} {one.unit}".rstrip(), pointer)
-        source = sources.get(one.source)
+    def row(at: int, assumption: Assumption) -> tuple[Cell, ...]:
+        pointer = None if isinstance(assumption.value, str) else f"/estimate/assumptions/{at}/value"
+        value = Cell(f"{stated(assumption.value)} {assumption.unit}".rstrip(), pointer)
+        source = sources.get(assumption.source)
         cited = Cell("") if source is None else Cell(f"[{source}]", target=f"source-{source}")
-        return Cell(one.kind), Cell(one.what), value, cited
+        return Cell(assumption.kind), Cell(assumption.what), value, cited
 
     yield Prose((Line(ASSUMED),))
     heads = tuple(Column(name, False) for name in ("known", "what", "value", "source"))
-    yield PageTable("Inputs by how they are known", heads, tuple(row(*one) for one in found))
+    yield PageTable("Inputs by how they are known", heads, tuple(row(*assumption) for assumption in found))
     yield Numbered("Sources", tuple((f"source-{at}", text) for text, at in sources.items()))
 
 

@@ -154,11 +154,11 @@ def _of_one(record: PlanReport, workload: WorkloadPlan) -> Iterator[Line]:
     if steps is not None:
         yield steps
     yield Line(_size(workload), "Size")
-    held = "a replica spans several nodes"
+    per_node = "a replica spans several nodes"
     if workload.replicas_per_node:
-        held = f"{plural(workload.replicas_per_node, 'replica')} a node"
+        per_node = f"{plural(workload.replicas_per_node, 'replica')} a node"
     nodes = f"{plural(workload.nodes, 'node')} of {workload.gpus_per_node} GPUs"
-    yield Line(f"{plural(workload.gpus, 'GPU')} = {nodes}, {held}, rounded up to whole nodes", "Nodes")
+    yield Line(f"{plural(workload.gpus, 'GPU')} = {nodes}, {per_node}, rounded up to whole nodes", "Nodes")
     users = record.users
     if users is not None and (users.stated or record.inputs["workloads"][workload.name]["mode"] != "offline"):
         who = "daily active users" if users.stated else "daily active users would make this peak"

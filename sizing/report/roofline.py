@@ -240,19 +240,19 @@ def _roofs(timed: Sequence[Step], kernels: Kernels) -> tuple[Roof, ...]:
 def _compute_bound(found: Crossings) -> ComputeBound:
     named = {
         name: OperationCrossing(
-            batch=one.sequences,
-            ridge_flops_per_byte=one.ridge_flops_per_byte,
-            least_flops_per_byte=one.least_flops_per_byte,
-            most_flops_per_byte=one.most_flops_per_byte,
-            grows=one.grows,
+            batch=crossing.sequences,
+            ridge_flops_per_byte=crossing.ridge_flops_per_byte,
+            least_flops_per_byte=crossing.least_flops_per_byte,
+            most_flops_per_byte=crossing.most_flops_per_byte,
+            grows=crossing.grows,
         )
-        for name, one in found.by_operation.items()
+        for name, crossing in found.by_operation.items()
     }
     return ComputeBound(found.products, found.whole_step, named)
 
 
 def _step(shown: _Shown, step: Step, kernels: Kernels) -> RooflineStep:
-    done = intensity.work((one.operation for one in step.operations), kernels)
+    done = intensity.work((timed.operation for timed in step.operations), kernels)
     return RooflineStep(
         *shown.label,
         flops=done.flops,
@@ -270,11 +270,11 @@ def _step(shown: _Shown, step: Step, kernels: Kernels) -> RooflineStep:
 
 def _points(shown: _Shown, step: Step, kernels: Kernels) -> Iterator[RooflinePoint]:
     named: dict[str, list[TimedOperation]] = {}
-    for one in step.operations:
-        named.setdefault(one.operation.name, []).append(one)
+    for timed in step.operations:
+        named.setdefault(timed.operation.name, []).append(timed)
     for name, group in named.items():
-        operations = [one.operation for one in group]
-        done, seconds = intensity.work(operations, kernels), sum(one.seconds for one in group)
+        operations = [timed.operation for timed in group]
+        done, seconds = intensity.work(operations, kernels), sum(timed.seconds for timed in group)
         yield RooflinePoint(
             *shown.label,
             name=name,
@@ -297,7 +297,7 @@ def _share(done: StepWork, seconds: float) -> float | None:
 
 def _bound(group: Iterable[TimedOperation], done: StepWork, seconds: float) -> str:
     if done.message_bytes > 0:
-        return next(one.bound for one in group if float(one.operation.message_bytes) > 0)
+        return next(timed.bound for timed in group if float(timed.operation.message_bytes) > 0)
     return step_model.bound(done.compute_s, done.memory_s, seconds)
 
 
@@ -372,9 +372,9 @@ def verdict(record: RooflineReport) -> Iterator[str]:
     """
     found, i = record.compute_bound_from, record.inputs
     yield f"Decode: products with weights are compute-bound {_from_batch(found.decode_batch)}"
-    for name, one in found.by_operation.items():
-        if not one.grows:
-            yield _constant(name, one)
+    for name, crossing in found.by_operation.items():
+        if not crossing.grows:
+            yield _constant(name, crossing)
     groups = " on each attention group" if i["dp"] > 1 else ""
     yield (
         f"The whole step at {i['context_tokens']:,} tokens of context is compute-bound {_from_batch(found.whole_step_batch)}; the "
@@ -485,12 +485,13 @@ def _operations(record: RooflineReport) -> Table:
     batches, prompts = record.inputs["batches"], record.inputs["prompt_tokens"]
     picked = {batches[0], batches[len(batches) // 2], batches[-1]} if len(batches) > SHOWN_BATCHES else set(batches)
     shown = [
-        one
-        for one in record.operations
-        if one.flops > 0 and (one.batch in picked if one.batch is not None else one.prompt_tokens == prompts[-1])
+        point
+        for point in record.operations
+        if point.flops > 0
+        and (point.batch in picked if point.batch is not None else point.prompt_tokens == prompts[-1])
     ]
     notes = [Line("--format csv has every size, and the operations that only move data", style="dim")]
-    if any((one.share_of_roof or 0.0) > ROOF_SLACK for one in record.operations):
+    if any((point.share_of_roof or 0.0) > ROOF_SLACK for point in record.operations):
         notes.append(
             Line("Above 100 %: the constants fitted to measured kernels exceed the datasheet's bandwidth", style="dim")
         )

@@ -482,6 +482,6 @@ def figures(served: Mapping[str, Run]) -> Iterator[Figure]:
         )
         cache = line("cache", (100 * sample.cache for sample in run.samples), 3)
         title = f"{policy}: {run.completed:,} of {run.arrived:,} requests in {run.duration_s:,.4g} s"
-        held = Figure("", "cache held (%)", (cache,), logarithmic="", span=(0, end), top=100)
-        yield Figure("", "requests on a replica", state, logarithmic="", title=title, span=(0, end), right=held)
+        cache_figure = Figure("", "cache held (%)", (cache,), logarithmic="", span=(0, end), top=100)
+        yield Figure("", "requests on a replica", state, logarithmic="", title=title, span=(0, end), right=cache_figure)
         yield Figure("s", "TTFT, E2E (s)", measured, logarithmic="y", span=(0, end))

@@ -244,8 +244,19 @@ def rows(record: WhatIfReport) -> Rows:
     found: list[tuple[Any, ...]] = []
     if base is not None:
         found.append(("base", "", "", base.gpus, 0, *_shown(base), "", ""))
-    for one in record.options:
-        found.append(("alone", one.name, one.options, one.gpus, one.gpus_saved, *_shown(one), one.needs, one.risk))
+    for option in record.options:
+        found.append(
+            (
+                "alone",
+                option.name,
+                option.options,
+                option.gpus,
+                option.gpus_saved,
+                *_shown(option),
+                option.needs,
+                option.risk,
+            )
+        )
     if best is not None:
         answer, names = best.answer, " + ".join(best.names)
         found.append(("best", names, best.options, answer.gpus, best.gpus_saved, *_shown(answer), "", ""))

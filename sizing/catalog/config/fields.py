@@ -97,12 +97,12 @@ _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 
 
 def shown(value: Any) -> str:
-    """A wrong value as a message shows it: long texts, numbers and lists are cut."""
+    """A wrong value as a message shows it; long texts, numbers and lists are cut."""
     return _SHORT.repr(value)
 
 
 def flattened(config: Mapping[str, Any]) -> dict[str, Any]:
-    """One mapping: the innermost language model's values over the wrapper's, sections below both."""
+    """One mapping: the innermost language model's values take precedence over the wrapper's; sections are merged."""
     merged = dict(config)
     for wrapper in WRAPPERS:
         inner = config.get(wrapper)
@@ -134,7 +134,7 @@ class Fields:
         notes: list[str] | None = None,
         prefix: str = "",
     ) -> None:
-        """Wrap a config; `where` is the file that faults name, `prefix` the section that fields lie in."""
+        """Wrap `config`; `where` is the file that faults name, `prefix` the section of the fields."""
         self._values = flattened(config)
         self.where = where
         self._prefix = prefix
@@ -145,14 +145,14 @@ class Fields:
         self.missing: dict[tuple[str, ...], Fault] = {}
 
     def fault(self, field: str, message: str, allowed: str | None = None, nearest: str | None = None) -> Fault:
-        """Record a fault once, and return it."""
+        """Record a fault once; the fault is the result."""
         found = Fault(message, file=self.where, field=self._prefix + field, allowed=allowed, nearest=nearest)
         if found not in self.faults:
             self.faults.append(found)
         return found
 
     def note(self, text: str) -> None:
-        """Record an inference that the result should state, once."""
+        """Record, once, an inference that the result should state."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -170,7 +170,7 @@ class Fields:
         return found
 
     def names(self) -> tuple[str, ...]:
-        """Every key, in the order written."""
+        """Every key, in its order in the file."""
         return tuple(self._values)
 
     def value(self, *keys: str) -> Any:
@@ -186,7 +186,7 @@ class Fields:
         return None
 
     def optional_integer(self, *keys: str, least: int = 0) -> int | None:
-        """A whole number from `least` on; None where no key has a value. A wrong value is a fault."""
+        """A whole number of at least `least`; None where no key has a value. A wrong value is a fault."""
 
         def fits(value: Any) -> bool:
             return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
@@ -221,7 +221,7 @@ class Fields:
         return None if found is None else tuple(found)
 
     def inner(self, key: str, value: object) -> Fields:
-        """One value of a list or a section of its own as fields, which record into the same faults and notes."""
+        """A value of a list or section as fields, which record into the same faults and notes."""
         return Fields({key: value}, self.where, self.faults, self.notes)
 
     def section(self, key: str) -> Fields | None:
@@ -242,7 +242,7 @@ LIKELY_KEY = 0.8
 
 
 def report_misspelt(fields: Fields) -> None:
-    """Record a fault for each misspelt key, once all other fields have been read.
+    """Record a fault for each misspelt key, after all other fields have been read.
 
     The fault of a missing field turns into one at the key that was written in its place, so that it has a line.
     """
@@ -262,12 +262,11 @@ def report_misspelt(fields: Fields) -> None:
 
 
 def _plain(key: str) -> str:
-    """A key without the differences of style: case, hyphens, spaces around it."""
     return key.strip().lower().replace("-", "_")
 
 
 def _most_alike(written: Mapping[str, str], known: Sequence[str], cutoff: float) -> tuple[str, str] | None:
-    """The written key and the known one that are most alike, None where no pair reaches the cutoff."""
+    """The most similar pair of a written and a known key; None where no pair reaches `cutoff`."""
     for key in known:
         hits = get_close_matches(key, list(written), n=1, cutoff=cutoff)
         if hits:

@@ -50,14 +50,14 @@ MOST_LAYERS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One layer: its mixer, or None, and the MLPs that follow."""
+    """One layer: its mixer, or None, and the MLPs after it."""
 
     mixer: Mixer | None
     mlps: tuple[MlpName, ...]
 
 
 def read_layout(fields: Fields) -> tuple[Slot, ...]:
-    """One slot a layer, first to last."""
+    """One slot for each layer, first to last."""
     blocks = _blocks(fields, PATTERN, BLOCKS)
     if blocks is not None and any(block in BLOCK_MLPS for block in blocks):
         count = fields.optional_integer(*LAYERS, least=1) or len(blocks)
@@ -69,8 +69,8 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
     has_experts = bool(fields.optional_integer(*EXPERTS)) and fields.flag("enable_moe_block") is not False
     moe = _routed(fields, count) if has_experts else (False,) * count
     _check_length(fields, "mlp_layer_types", len(moe), count)
-    beside: tuple[MlpName, ...] = ("dense", "moe") if fields.flag("enable_moe_block") else ("moe",)
-    return tuple(Slot(mixer, beside if routed else ("dense",)) for mixer, routed in zip(mixers, moe, strict=False))
+    mlps: tuple[MlpName, ...] = ("dense", "moe") if fields.flag("enable_moe_block") else ("moe",)
+    return tuple(Slot(mixer, mlps if routed else ("dense",)) for mixer, routed in zip(mixers, moe, strict=False))
 
 
 def layer_count(fields: Fields) -> int:
@@ -129,7 +129,7 @@ def _mixers(fields: Fields, count: int) -> tuple[Mixer, ...]:
 
 
 def _or(full: bool, other: Mixer) -> Mixer:
-    """Full attention or the other mixer of a layout that has two."""
+    """Full attention or the other mixer of a layout with two mixers."""
     return "full" if full else other
 
 
@@ -198,7 +198,7 @@ def _by_window(fields: Fields, count: int) -> tuple[Mixer, ...]:
 
 
 def _routed(fields: Fields, count: int) -> tuple[bool, ...]:
-    """Which layers route to experts."""
+    """Whether each layer routes to experts."""
     listed = fields.sequence("mlp_layer_types")
     if listed is not None:
         return tuple(kind == "sparse" for kind in listed)

@@ -30,7 +30,7 @@ from sizing.specs.model import (
     SsmAttention,
 )
 
-# What a windowed layer has of a grouped-query one.
+# The fields of a windowed layer in common with a grouped-query one.
 _GROUPED = ("q_heads", "kv_heads", "head_dim", "bias", "output_gate", "shared_kv", "reuses_cache")
 KV_HEADS_BY_LAYER = "num_key_value_heads_per_layer"
 STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -54,7 +54,7 @@ def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attenti
 
 
 def _window(fields: Fields, mixer: Mixer) -> int | None:
-    """The window in tokens, None where it covers the longest context and so never binds."""
+    """The window in tokens; None for a window of the longest context, as it never applies."""
     if mixer == "full":
         return None
     size = fields.integer(*(("attention_chunk_size",) if mixer == "chunk" else WINDOW))
@@ -88,7 +88,7 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
 
 
 def head_dim_of(fields: Fields, q_heads: int) -> int:
-    """The stated head width, else the hidden size shared out evenly."""
+    """The stated head width, else the hidden size divided by the heads."""
     stated = fields.stated(*HEAD_DIM)
     if stated is not None:
         return fields.integer(stated)
@@ -144,7 +144,7 @@ def _output_gate(fields: Fields) -> bool:
 
 
 def _latent(fields: Fields, index: int) -> MlaAttention:
-    """Latent attention; a layer whose indexer is `shared` reuses the choice of the layer before it."""
+    """Latent attention; a layer with a `shared` indexer reuses the choice of the layer before it."""
     if not fields.has("q_lora_rank"):
         fields.fault("q_lora_rank", "missing", "a whole number above zero, or null for full-rank queries")
     topk = fields.optional_integer("index_topk") or 0

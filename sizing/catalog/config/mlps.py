@@ -119,7 +119,7 @@ PATTERN, BLOCKS = "mtp_hybrid_override_pattern", "mtp_layers_block_type"
 def read_mtp(
     fields: Fields, layers: Sequence[LayerKind], layer_of: Callable[[Slot], LayerKind], excluded: Sequence[str]
 ) -> Mtp | None:
-    """The modules that a config states, 0 where it states none of them; None where it is silent.
+    """The modules stated by a config, 0 where it states none of them; None where it is silent.
 
     `layer_of` reads a layer of a pattern, `excluded` are the modules that a quantised checkpoint leaves alone.
     """

@@ -93,7 +93,7 @@ PER_LAYER_PROJECTIONS = 3  # one from the input embedding, a gate and a way back
 
 
 def other_parameters(fields: Fields, layers: int) -> int:
-    """How many parameters lie outside the text layers, embedding, head and vision tower.
+    """The number of parameters outside the text layers, embedding, head and vision tower.
 
     Notes say what is estimated.
     """
@@ -147,7 +147,7 @@ class Tower(NamedTuple):
 
 
 def read_vision(fields: Fields) -> Tower:
-    """The vision transformer that a config states; nothing where it has none or lacks its sizes.
+    """The vision transformer of a config; an empty tower without one, or where it lacks sizes.
 
     Parameters are those of patches, blocks, and the merger's two matrices where stated.
     """
@@ -174,7 +174,7 @@ def read_vision(fields: Fields) -> Tower:
 
 
 def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:
-    """The field that tells how an image becomes tokens, patches a side to a token, and the tokens that are fixed."""
+    """The field that determines image tokens, patches along a side of a token, and the number of fixed tokens."""
     for key in ("mm_tokens_per_image", "vision_soft_tokens_per_image"):
         tokens = fields.optional_integer(key, least=1)
         if tokens is not None:
@@ -193,7 +193,7 @@ def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:
 
 
 def _of_ratio(vision: Fields, ratio: Any) -> int:
-    """How many patches a side a ratio makes one token."""
+    """The patches along a side of one token for a ratio."""
     side = 1 / ratio if isinstance(ratio, int | float) and not isinstance(ratio, bool) and 0 < ratio <= 1 else 0.0
     if side != round(side) or not side:
         vision.fault("pixel_shuffle_ratio", f"{shown(ratio)} is no ratio", "1 over a whole number, as 0.5")
@@ -202,7 +202,7 @@ def _of_ratio(vision: Fields, ratio: Any) -> int:
 
 
 def _merger(vision: Fields, hidden: int) -> int:
-    """The two matrices that join patches, once for the output and once for each layer also tapped."""
+    """The two matrices that join patches, once for the output and once for each tapped layer."""
     merge = vision.optional_integer("spatial_merge_size", least=1)
     output = vision.optional_integer(*VISION_OUTPUT, least=1)
     if merge is None or output is None:
@@ -235,12 +235,11 @@ def read_model(
     hf_quant_config: Mapping[str, Any] | None = None,
     checkpoint_bytes: int | None = None,
 ) -> Model:
-    """The model that a config.json states.
+    """The model of a config.json.
 
-    `where` is the file that faults name; `hf_quant_config` is ModelOpt's file of that name, where a
-    checkpoint has one; `checkpoint_bytes` the exact size of the weights in bytes, where an index gives it.
-    Raises InputError with one fault for each field that is missing or wrong, or whose meaning can't be
-    expressed.
+    `where` is the file that faults name; `hf_quant_config` is ModelOpt's file of that name, where a checkpoint has one;
+    `checkpoint_bytes` the exact size of the weights in bytes, where an index gives it. Raises InputError with one fault
+    for each field that is missing or wrong, or whose meaning can't be expressed.
     """
     if not isinstance(config, Mapping):
         raise InputError(Fault("not a mapping of fields", file=where))

@@ -34,7 +34,7 @@ _REGEX_MARK = "re:"
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One module that a list names: its layer, its role, and the projection where only that one is named."""
+    """A module in a list: its layer, its role, and the projection where the list names only that."""
 
     layer: int
     role: Role
@@ -42,7 +42,7 @@ class _Part:
 
 
 def roles_of(layer: LayerKind) -> frozenset[Role]:
-    """The roles that one layer has."""
+    """The roles of one layer."""
     found: set[Role] = {"norm"}
     if layer.mixer is not None:
         found.add("attention")
@@ -57,7 +57,7 @@ def roles_of(layer: LayerKind) -> frozenset[Role]:
 
 
 def kept_roles(excluded: Iterable[str], layers: Sequence[LayerKind]) -> frozenset[Role]:
-    """The roles that stay in 16 bit in every layer that has them, the usual ones included."""
+    """The roles that stay in 16 bit in every layer with them, the usual ones included."""
     present = [roles_of(layer) for layer in layers]
     parts = {part for pattern in excluded for part in _parts(pattern, present)}
     whole = {(part.layer, part.role) for part in parts if part.projection is None}
@@ -98,7 +98,7 @@ def _as_glob(pattern: str) -> str:
 
 
 def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
-    """The roles of one layer that a module's name covers; an empty name covers the layer."""
+    """The roles of one layer covered by a module's name; an empty name covers the layer."""
     name = tail.strip("*.")
     last = name.rpartition(".")[2]
     if not name:
@@ -116,7 +116,7 @@ def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
     if "mixer" in name:
         return roles & {"attention"} or roles & MLP_ROLES
     if any(word in name for word in ("mlp", "ffn", "feed_forward", "block_sparse_moe")):
-        # Beside routed experts a module named `mlp` is the dense one; alone, it is all that the layer has.
+        # In a layer with routed experts a module named `mlp` is the dense MLP; otherwise it is the layer's only MLP.
         return roles & {"dense_mlp"} or (frozenset() if _PROJECTION.search(name) or "(" in name else roles & MLP_ROLES)
     return frozenset()
 
@@ -165,9 +165,9 @@ def read_quantisation(
     activation_precision: str,
     hf_quant_config: Mapping[str, Any] | None = None,
 ) -> Quantisation:
-    """How the weights are stored; unquantised checkpoints are in their activation precision.
+    """The storage of the weights; unquantised checkpoints are in their activation precision.
 
-    What a checkpoint does not know to name is recorded as a fault in `fields`, and a stand-in returned.
+    Unknown names are recorded as faults in `fields`, with a stand-in as the result.
     """
     section = _section(fields, hf_quant_config)
     method = None if section is None else _method(section)
@@ -194,16 +194,16 @@ def excluded_modules(fields: Fields, hf_quant_config: Mapping[str, Any] | None =
 
 
 def _section(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
-    """Where the quantisation is stated: the config's own section, or ModelOpt's file where that says more."""
+    """The section with the quantisation: the config's own, or ModelOpt's file where that has more."""
     section = next((found for key in SECTIONS if (found := fields.section(key)) is not None), None)
-    beside = _modelopt_file(fields, hf_quant_config)
-    if section is None or (beside is not None and section.stated("quant_algo", "config_groups", "bits") is None):
-        section = beside if beside is not None else section
+    modelopt = _modelopt_file(fields, hf_quant_config)
+    if section is None or (modelopt is not None and section.stated("quant_algo", "config_groups", "bits") is None):
+        section = modelopt if modelopt is not None else section
     return section
 
 
 def _modelopt_file(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
-    """The `quantization` part of ModelOpt's file, with faults recorded beside the config's."""
+    """The `quantization` part of ModelOpt's file, with faults recorded among the config's."""
     if hf_quant_config is None:
         return None
     outer = Fields(hf_quant_config, fields.where, fields.faults, fields.notes)
@@ -308,7 +308,7 @@ def _excluded(section: Fields) -> tuple[str, ...]:
 
 
 def _cache_precision(section: Fields) -> str | None:
-    """The cache precision that the checkpoint carries scales for, or None."""
+    """The cache precision for which the checkpoint has scales, or None."""
     scheme = section.section("kv_cache_scheme")
     if scheme is not None:
         return GROUP_FORMATS.get((scheme.text("type") or "", scheme.integer("num_bits")))

@@ -30,10 +30,11 @@ OF_LINES = ("points", "reason", "fits")
 class LineRecord(NamedTuple):
     """A layout of one GPU type and weight precision with its points by concurrency; `gpus` are those of one replica.
 
-    `slots` are the requests that the engine runs at once, `cache_holds` those of mean length that its cache holds. One that
-    does not fit has a reason and no points. `source` is where a measured line is from, whose weight precision may be empty:
-    not stated. Of separate `pools` the GPUs are those of both, `concurrency` is over both, and what one replica alone has (its
-    layout, slots, cache) is null; MBU, MFU and the cache in use of their points are the decode pool's.
+    `slots` is the number of requests that the engine runs at once, `cache_holds` the number of mean length that its
+    cache holds. A line that does not fit has a reason and no points. `source` is the source of a measured line; its
+    weight precision is empty if not stated. With separate `pools` the GPUs are those of both, `concurrency` is over
+    both, and the layout, slots and cache of a replica are null; MBU, MFU and the cache in use of points are the decode
+    pool's.
     """
 
     origin: Origin

@@ -209,10 +209,10 @@ def of_extras(question: Question) -> Iterator[Assumption]:
     elif cached.hit:
         yield Assumption("share of a prompt in the prefix cache", cached.hit, "", "assumed", "as asked")
     if cached.shared_tokens:
-        held = f"{cached.distinct:,} of {cached.shared_tokens:,} tokens on every replica"
+        amount = f"{cached.distinct:,} of {cached.shared_tokens:,} tokens on every replica"
         of = f", its part of {cached.prefixes:,}" if cached.distinct < cached.prefixes else ""
         why = "affinity routing, as asked" if cached.affinity else "a router that knows them needs fewer on each"
-        yield Assumption("shared prefixes", held + of, "", "assumed", f"as asked; {why}")
+        yield Assumption("shared prefixes", amount + of, "", "assumed", f"as asked; {why}")
     if cached.restored:
         yield Assumption("share of a prompt restored from host memory", cached.restored, "", "assumed", "as asked")
     if (adapters := extras.adapters) is not None:
@@ -221,8 +221,8 @@ def of_extras(question: Question) -> Iterator[Assumption]:
             if adapters.experts
             else "every linear layer but routed experts"
         )
-        held = f"{adapters.slots:,} of rank {adapters.rank:,}, on {where}"
-        yield Assumption("LoRA adapters on the GPU", held, "", "assumed", adapters.facts.source)
+        amount = f"{adapters.slots:,} of rank {adapters.rank:,}, on {where}"
+        yield Assumption("LoRA adapters on the GPU", amount, "", "assumed", adapters.facts.source)
     if (encoder := extras.encoder) is not None:
         source, known = f"{encoder.title}: {encoder.source}", KIND_OF_EVIDENCE[encoder.evidence]
         stated = (
@@ -239,11 +239,9 @@ def _of_turns(cached: Cached) -> Iterator[Assumption]:
     """Yield the assumptions on conversations: turns equally frequent, answers of mean length, and where a cache is
     found.
     """
-    talk = cached.conversation
-    assert talk is not None
-    each = (
-        f"{talk.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {talk.adds:,} and the answers"
-    )
+    conversation = cached.conversation
+    assert conversation is not None
+    each = f"{conversation.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {conversation.adds:,} and the answers"
     yield Assumption("turns of a conversation", each, "", "assumed", "as asked")
     where = "on the replica that has its cache"
     if not cached.affinity:
@@ -297,7 +295,7 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
         yield Assumption(field, middle, "", "assumed", "a range, as asked; llmsize plan --uncertain draws from it")
     if chosen.gpu_type.usd_per_gpu_hour is not None:
         price = chosen.gpu_type.usd_per_gpu_hour
-        # A provider's list on a date, or what was asked: what is paid depends on contract, region and term.
+        # A list price on a date, or a stated one: the price paid depends on contract, region and term.
         yield Assumption("price", price, "$ per GPU-hour", "assumed", chosen.gpu_type.price_source or "")
 
 

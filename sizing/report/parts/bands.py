@@ -110,8 +110,8 @@ def of_load(
 def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
     """Yield the width and the class of each band, once for all numbers of one class."""
     found = shelf.only(Bands)
-    told = dict.fromkeys((n.metric, n.situation) for n in numbers if n.value is not None)
-    for metric, situation in told:
+    classes = dict.fromkeys((n.metric, n.situation) for n in numbers if n.value is not None)
+    for metric, situation in classes:
         what = f"error band of {TITLES[metric]}{', alone' if situation.load == 'solo' else ''}"
         band = find(found.bands, metric, situation)
         if band is None:

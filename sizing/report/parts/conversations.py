@@ -13,8 +13,8 @@ from sizing.question.question import Question
 
 
 class IdleConversations(NamedTuple):
-    """Conversations between two turns, of one replica: those whose cache should be kept, the room for them, and the share of
-    turns that was taken to find their history.
+    """Idle conversations of one replica: those to keep in cache, the room for them, and the assumed share of turns that
+    find their history.
     """
 
     needed: float

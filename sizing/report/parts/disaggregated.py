@@ -178,14 +178,14 @@ def _why(pooled: Answer, aggregated: Answer | None, question: Question) -> str:
     idle = [f"{name} carries {percent(share)}" for name, share in used.items() if share < IDLE]
     if idle:
         return f"pools come in whole replicas: {' and '.join(idle)} of what it could within the limits"
-    held = [
+    limited = [
         f"the {pool.name} pool reaches the {limit_of(pool)} limit at {percent(_utilisation(pool))} of its highest rate"
         for pool in pooled.pools
         if pool.capacity.binding in LATENCIES
         and _utilisation(pool) < used[pool.name] * question.target.max_utilisation * LEAST_HELD
     ]
-    if held:
-        return " and ".join(held)
+    if limited:
+        return " and ".join(limited)
     return (
         f"what ends the load of serving as one is {limit_words(whole.capacity.binding)} at {most}, which pools do not relieve enough to pay "
         "for weights held twice"
@@ -277,9 +277,9 @@ def _against(found: Disaggregated) -> str:
     if other is None:
         return f"Beats serving as one: {found.why}"
     itl = f", ITL {milliseconds(other.itl_ms)}" if other.itl_ms is not None else ""
-    beside = f"{plural(other.gpus, 'GPU')}, {number(other.requests_per_s)} requests/s, TTFT {milliseconds(other.ttft_ms)}{itl}"
+    alternative = f"{plural(other.gpus, 'GPU')}, {number(other.requests_per_s)} requests/s, TTFT {milliseconds(other.ttft_ms)}{itl}"
     verdict = "Beats serving as one" if found.beats_aggregated else "Does not beat serving as one"
-    return f"{verdict} ({beside}): {found.why}"
+    return f"{verdict} ({alternative}): {found.why}"
 
 
 def _used(pool: PoolFigures) -> str:

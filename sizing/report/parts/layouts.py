@@ -79,7 +79,7 @@ class RejectedLayout(NamedTuple):
 
 
 class LayoutSizes(Protocol):
-    """What states the sizes of a layout; one that does not apply may be None."""
+    """An object with the sizes of a layout; a size that does not apply may be None."""
 
     @property
     def tp(self) -> int | None:
@@ -249,7 +249,7 @@ def _gpus(r: RejectedLayout) -> int:
 
 
 def _of_layouts(found: Sequence[RejectedLayout], *, feasible: bool) -> list[RejectedLayout]:
-    # What the hardware or engine refuses teaches nothing beside an answer, unless it is all there is.
+    # Refusals by hardware or engine are shown next to an answer only where there are no others.
     teaching = [r for r in found if r.reason not in HARD_REASONS]
     nearest = sorted(teaching or ([] if feasible else found), key=_nearness)
     return _first_of(nearest, lambda r: (r.reason in HARD_REASONS or r.tp, r.reason))[:MOST_REJECTED]

@@ -19,10 +19,10 @@ from sizing.report.parts.figures import MemoryFigures, memory_figures
 def memory_line(m: MemoryFigures) -> Line:
     """One GPU's memory on a line: parts, pool, budget, visible."""
     graphs = f"CUDA graphs {gib(m.cuda_graphs_gib)}" + ("" if m.cuda_graphs_in_budget else " on top")
-    beside = f" ({gib(m.beside_gib)} of them beside the model)" if m.beside_gib else ""
+    extras = f" ({gib(m.beside_gib)} of them beside the model)" if m.beside_gib else ""
     shared = f" (shared prefixes {gib(m.shared_prefix_gib)})" if m.shared_prefix_gib else ""
     return Line(
-        f"weights {gib(m.weights_gib)}{beside}, activation {gib(m.activation_gib)}, other {gib(m.non_torch_gib)}, {graphs}, "
+        f"weights {gib(m.weights_gib)}{extras}, activation {gib(m.activation_gib)}, other {gib(m.non_torch_gib)}, {graphs}, "
         f"KV cache {gib(m.kv_cache_gib)}{shared} of {gib(m.budget_gib)} GiB budget ({gib(m.visible_gib)} visible)",
         "Memory per GPU",
     )

@@ -60,7 +60,7 @@ class PoolShapes(NamedTuple):
 
 
 class TransferSummary(NamedTuple):
-    """The cache of a prompt of the mean length on its way: its size on the GPU that has the most of it, and the link."""
+    """The transfer of the cache of a mean prompt: its size on the GPU with the largest part, and the link."""
 
     gb_per_gpu: float
     link: str

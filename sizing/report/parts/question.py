@@ -156,18 +156,18 @@ def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
     Blocks and replicas decide the share found in cache; it is null without one layout (`placed` False).
     """
     cached = question.service.extras.cached
-    talk = cached.conversation
-    if talk is None:
+    conversation = cached.conversation
+    if conversation is None:
         return {}
-    found = prefixes.found_by_turn(talk, cached.finding) if placed else None
+    found = prefixes.found_by_turn(conversation, cached.finding) if placed else None
     return {
         "conversation": {
-            "turns": talk.turns,
-            "isl_first": talk.first,
-            "shared_tokens": talk.shared,
-            "added_tokens_per_turn": talk.adds,
-            "isl_mean": talk.mean_isl,
-            "isl_by_turn": list(talk.prompts),
+            "turns": conversation.turns,
+            "isl_first": conversation.first,
+            "shared_tokens": conversation.shared,
+            "added_tokens_per_turn": conversation.adds,
+            "isl_mean": conversation.mean_isl,
+            "isl_by_turn": list(conversation.prompts),
             "cached_tokens_by_turn": None if found is None else list(found),
             "hit": cached.hit if placed else None,
             "routing": "affinity" if cached.affinity else "random",
@@ -226,14 +226,18 @@ def optimised(inputs: dict[str, Any]) -> tuple[Line, ...]:
 
 def turns(inputs: dict[str, Any]) -> str:
     """Write the growth of prompts in conversations, and the share found in cache; empty where requests are not turns."""
-    talk = inputs.get("conversation")
-    if talk is None:
+    conversation = inputs.get("conversation")
+    if conversation is None:
         return ""
-    prompts = talk["isl_by_turn"]
-    text = f"first prompt {prompts[0]:,} tokens (the ISL asked), turn {talk['turns']:,} {prompts[-1]:,}, mean {number(talk['isl_mean'], 4)}"
-    if talk["hit"] is not None:
-        over = f" over {talk['caches']:,} caches" if talk["routing"] == "random" and talk["caches"] > 1 else ""
-        text += f"; {talk['hit'] * 100:.3g} % of prompt tokens found in cache ({talk['routing']} routing{over})"
+    prompts = conversation["isl_by_turn"]
+    text = f"first prompt {prompts[0]:,} tokens (the ISL asked), turn {conversation['turns']:,} {prompts[-1]:,}, mean {number(conversation['isl_mean'], 4)}"
+    if conversation["hit"] is not None:
+        over = (
+            f" over {conversation['caches']:,} caches"
+            if conversation["routing"] == "random" and conversation["caches"] > 1
+            else ""
+        )
+        text += f"; {conversation['hit'] * 100:.3g} % of prompt tokens found in cache ({conversation['routing']} routing{over})"
     return text
 
 
@@ -288,21 +292,21 @@ def steps_line(demand: dict[str, Any], *, always: bool = False) -> Line | None:
     """The steps from the stated figure to the peak; None without any step worth showing."""
     steps = demand["steps"]
     plain = demand["kind"] in OWN_WORDS and demand["profile"] is None and demand["poisson_percentile"] is None
-    told = [f"{step['what']} {number(step['requests_per_s'], 4)} requests/s ({step['how']})" for step in steps]
+    parts = [f"{step['what']} {number(step['requests_per_s'], 4)} requests/s ({step['how']})" for step in steps]
     if plain and not always:
-        told = []
+        parts = []
     ranges = demand["ranges"]
-    said = f"demand.{demand['kind']}" if told and demand["kind"] in STATED_RATES else None
+    said = f"demand.{demand['kind']}" if parts and demand["kind"] in STATED_RATES else None
     if ranges and set(ranges) == {said}:
-        told.append("llmsize plan --uncertain shows the spread")
+        parts.append("llmsize plan --uncertain shows the spread")
     elif ranges:
         spans = ", ".join(
             f"{name.partition('.')[2]} {span['low']:g} to {span['high']:g}"
             for name, span in ranges.items()
             if name != said
         )
-        told.append(f"of {spans} the middle counts; llmsize plan --uncertain shows the spread")
-    return Line("; ".join(told), "Demand") if told else None
+        parts.append(f"of {spans} the middle counts; llmsize plan --uncertain shows the spread")
+    return Line("; ".join(parts), "Demand") if parts else None
 
 
 def limits_in_words(limits: LimitsInMs) -> str:

@@ -22,10 +22,10 @@ def layout_faults(resolved: Resolved) -> Iterator[Fault]:
 def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Iterator[Fault]:
     """Yield the faults of `lengths` (tokens by option) that exceed the engine's maximum."""
     longest, model = resolved.question.service.max_model_len, resolved.question.service.model
-    held = f"the model's {longest:,} positions" if longest == model.max_position else f"--max-model-len {longest:,}"
+    maximum = f"the model's {longest:,} positions" if longest == model.max_position else f"--max-model-len {longest:,}"
     for option, tokens in lengths:
         if tokens > longest:
-            yield Fault(f"{tokens:,} tokens exceed {held}", field=option, allowed=f"at most {longest:,}")
+            yield Fault(f"{tokens:,} tokens exceed {maximum}", field=option, allowed=f"at most {longest:,}")
 
 
 def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[str, str]) -> Iterator[Fault]:
@@ -42,9 +42,9 @@ def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[s
         (of_tokens, decode * verified + prefill, "tokens", "max-num-batched-tokens", settings.max_num_batched_tokens),
     ):
         if amount > most * groups:
-            held = f"{most:,}" + (f" on each of {groups} groups" if groups > 1 else "")
+            maximum = f"{most:,}" + (f" on each of {groups} groups" if groups > 1 else "")
             yield Fault(
-                f"{amount:,} {noun} are more than the engine takes in a step ({held})",
+                f"{amount:,} {noun} are more than the engine takes in a step ({maximum})",
                 field=option,
                 allowed=f"at most {most * groups:,}, or a larger --{name}",
             )
