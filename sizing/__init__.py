@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sizing.planning.bill import cost as cost
     from sizing.planning.plan import plan as plan
     from sizing.planning.rules import ProvisionRules as ProvisionRules
+    from sizing.planning.rules import plan_rules as plan_rules
     from sizing.question.ask import ask as ask
     from sizing.question.ask import ask_layout as ask_layout
     from sizing.specs.errors import InputError as InputError
@@ -59,6 +60,7 @@ PUBLIC = {
     "Grid": "answers.lines",
     "Layouts": "answers.lines",
     "plan": "planning.plan",
+    "plan_rules": "planning.rules",
     "ProvisionRules": "planning.rules",
     "cost": "planning.bill",
     "Ways": "planning.bill",

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from importlib import import_module
 
 import pytest
@@ -85,3 +86,32 @@ def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> No
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     exec(compile(block, "README.md", "exec"), {})
     assert re.fullmatch(r"\d+ [\d.]+ [\d.]+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"spare": -3}, "spare: must be a whole number"),
+        ({"availability": 2.0}, "availability: must be a number"),
+        ({"sparse": 1}, "sparse: is no rule of a plan"),
+        ({"growth": "5%", "start": "2027-12", "until": "2026-12"}, "is not after the day of the plan"),
+    ],
+)
+def test_rules_of_a_plan_are_checked(options: dict[str, object], words: str) -> None:
+    with pytest.raises(sizing.InputError, match=words):
+        sizing.plan_rules(**options)
+
+
+def test_growth_starts_today_unless_stated() -> None:
+    assert sizing.plan_rules(growth="5%", until="2031-12").start == date.today()
+
+
+def test_the_memory_of_a_refused_layout_is_no_answer() -> None:
+    with pytest.raises(sizing.InputError, match="TP3 is refused: 64 attention heads"):
+        sizing.memory(sizing.ask_layout(model="llama-3.1-70b", gpu="h100-sxm", tp=3))
+
+
+def test_equal_questions_have_equal_outcomes_that_can_be_shown() -> None:
+    first, second = (sizing.estimate(sizing.ask("chat", gpu="h100-sxm")) for _ in range(2))
+    assert first == second == pickle.loads(pickle.dumps(first))
+    assert len(repr(first)) < 20_000

@@ -38,7 +38,7 @@ class Pool:
     pools. `run` is what a simulation measured of this pool by itself, where it is one of two.
     """
 
-    load: Timed
+    load: Timed = field(repr=False, compare=False)
     count: int
     capacity: Capacity
     point: Point
@@ -243,9 +243,9 @@ class Outcome:
     same, where they are asked for.
     """
 
-    question: Question
+    question: Question = field(repr=False)
     answers: tuple[Answer, ...]
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[Refusal, ...] = field(default=(), repr=False)
     pairing: Pairing | None = field(default=None, repr=False)
     tries: int = 0
     passed: bool = True

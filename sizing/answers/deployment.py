@@ -7,17 +7,23 @@ from sizing.model.memory import MemoryUse
 from sizing.question.ask import layout_of
 from sizing.question.question import PoolSpace, Question, load_data
 from sizing.specs.data import Data
+from sizing.specs.errors import Fault, InputError
 
 
 def memory(question: Question, data: Data | None = None) -> MemoryUse:
     """What the memory of one GPU holds in the layout that a question's flags describe, on its first GPU type.
+
+    Raises InputError for a layout that the engine or the hardware refuses.
 
     >>> from sizing import ask_layout
     >>> held = memory(ask_layout(model="llama-3.1-8b", gpu="h100-sxm", max_model_len=8192))
     >>> held.fits, round(held.weights_gib, 2)
     (True, 14.96)
     """
-    return deployment(question, data or load_data()).memory
+    found = deployment(question, data or load_data())
+    if found.refused is not None:
+        raise InputError(Fault(f"{found.layout} is refused: {found.refused}", allowed="another layout"))
+    return found.memory
 
 
 def deployment(question: Question, data: Data, pool: PoolSpace | None = None) -> Resolved:

@@ -26,7 +26,7 @@ from sizing.specs.errors import Fault, InputError, nearest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sizing.catalog.files import DataFile, FieldPath
+    from sizing.catalog.files import DataFile
     from sizing.catalog.shelf import Found
     from sizing.catalog.workloads import FoundFleet, FoundMember
     from sizing.planning.provision import FleetWorkload
@@ -154,29 +154,11 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
 
 
 def _own_rules(values: Mapping[str, Any]) -> PlanRules:
-    from pydantic import ValidationError
-
-    from sizing.catalog.faults import faults_of
+    from sizing.planning.rules import stated_rules
     from sizing.specs.fleet import PlanRules
 
-    keys = {option.name: _key(option.name) for option in RULE_OPTIONS if option.name in PlanRules.model_fields}
-    flags = {keys[option.name]: option.flags[0] for option in RULE_OPTIONS if option.name in keys}
-    data = {key: values[name] for name, key in keys.items() if is_given(values[name])}
-
-    def place(path: FieldPath) -> tuple[None, None, str, None]:
-        return None, None, flags.get(str(path[0]) if path else "", ", ".join(flags[key] for key in data)), None
-
-    try:
-        return PlanRules.model_validate(data)
-    except ValidationError as error:
-        raise InputError(faults_of(error, PlanRules, data, place)) from None
-
-
-def _key(name: str) -> str:
-    """The key of a rule in a fleet's file."""
-    from sizing.specs.fleet import PlanRules
-
-    return PlanRules.model_fields[name].alias or name
+    flags = {option.name: option.flags[0] for option in RULE_OPTIONS if option.name in PlanRules.model_fields}
+    return stated_rules({name: values[name] for name in flags if is_given(values[name])}, flags)
 
 
 def _rules(own: PlanRules, fleet: FoundFleet | None) -> PlanRules:
@@ -200,7 +182,9 @@ def _rules(own: PlanRules, fleet: FoundFleet | None) -> PlanRules:
 
 def _in_file(fault: Fault, name: str, document: DataFile) -> Fault:
     """A fault of a rule with its place in the fleet's file."""
-    file, line, key, _ = document.place(("planning", _key(name)))
+    from sizing.planning.rules import key_of
+
+    file, line, key, _ = document.place(("planning", key_of(name)))
     return replace(fault, file=file, line=line, field=key)
 
 

@@ -80,8 +80,8 @@ def plan(
     `moves` are names of workloads with their question on other GPU types. With a `seed`, GPUs and cost are found over draws
     of what is uncertain. Raises InputError for more spare replicas than there are.
 
-    >>> from sizing import ProvisionRules, ask
-    >>> found = plan(ask("chat", gpu="h100-sxm", rps=2), ProvisionRules(spare=1), simulated=False)
+    >>> from sizing import ask, plan_rules
+    >>> found = plan(ask("chat", gpu="h100-sxm", rps=2), plan_rules(spare=1), simulated=False)
     >>> found.feasible, found.fleet.gpus
     (True, 4)
     """

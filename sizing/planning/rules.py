@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import date
+from typing import Any
 
+from pydantic import ValidationError
+
+from sizing.catalog import shelf
+from sizing.catalog.faults import faults_of
+from sizing.catalog.files import FieldPath
 from sizing.planning import growth
 from sizing.specs.demand import Scaling
-from sizing.specs.errors import Fault
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.fleet import PlanRules
 
 
@@ -17,7 +23,7 @@ class ProvisionRules:
     """Additions to the size of the peak, and the development of the load; none by default.
 
     `unit_availability` is that of a node, derived from `mtbf_hours` and `mttr_hours` where these are stated. `provider`
-    is the source of prices and instances.
+    is the source of prices and instances. The demand grows from the day `start`. `plan_rules` makes checked rules.
     """
 
     spare: int = 0
@@ -28,11 +34,47 @@ class ProvisionRules:
     by_node: bool = False
     maintenance: bool = False
     growth_per_month: float | None = None
-    start: date = date(2000, 1, 1)
+    start: date = field(default_factory=date.today)
     until: date | None = None
     min_replicas: int = 1
     spot_share: float = 0.0
     provider: str | None = None
+
+
+def plan_rules(**options: Any) -> ProvisionRules:
+    """The rules of a plan by the names of the options of `llmsize plan`. Raises InputError with all faults.
+
+    >>> plan_rules(spare=1, growth="5%", start="2026-12", until="2027-12").growth_per_month
+    0.05
+    """
+    stated = stated_rules(options, {})
+    faults = [fault for _, fault in contradictions(stated)]
+    if faults:
+        raise InputError(faults)
+    return rules_of(stated, shelf.only(Scaling))
+
+
+def stated_rules(given: Mapping[str, Any], flags: Mapping[str, str]) -> PlanRules:
+    """Rules as they are given by name; a fault names the flag of a rule, else the rule. Raises InputError with all faults."""
+    unknown = sorted(set(given) - set(PlanRules.model_fields))
+    if unknown:
+        allowed = ", ".join(PlanRules.model_fields)
+        raise InputError(Fault("is no rule of a plan", field=name, allowed=allowed) for name in unknown)
+    data = {key_of(name): value for name, value in given.items()}
+    names = {key_of(name): flags.get(name, name) for name in given}
+
+    def place(path: FieldPath) -> tuple[None, None, str, None]:
+        return None, None, names[str(path[0])] if path else ", ".join(names.values()), None
+
+    try:
+        return PlanRules.model_validate(data)
+    except ValidationError as error:
+        raise InputError(faults_of(error, PlanRules, data, place)) from None
+
+
+def key_of(name: str) -> str:
+    """The key of a rule in a fleet's file."""
+    return PlanRules.model_fields[name].alias or name
 
 
 def rules_of(stated: PlanRules, scaling: Scaling) -> ProvisionRules:
