@@ -115,3 +115,29 @@ def test_equal_questions_have_equal_outcomes_that_can_be_shown() -> None:
     first, second = (sizing.estimate(sizing.ask("chat", gpu="h100-sxm")) for _ in range(2))
     assert first == second == pickle.loads(pickle.dumps(first))
     assert len(repr(first)) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("workload", "options", "words"),
+    [
+        (5, {}, "workload: 5 is no text"),
+        ("chat", {"gpu": 5}, "gpu: 5 is no text"),
+        ("chat", {"gpu": "h100-sxm", "precision": 8}, "precision: 8 is no text"),
+    ],
+)
+def test_what_is_no_name_is_refused(workload: object, options: dict[str, object], words: str) -> None:
+    with pytest.raises(sizing.InputError, match=words):
+        sizing.ask(workload, **options)  # type: ignore[arg-type]
+
+
+def test_paths_and_lists_are_taken_as_names() -> None:
+    question = sizing.ask(ROOT / "workloads" / "traffic" / "chat.yaml", gpu=["h100-sxm", "a100-sxm-80gb"])
+    assert [gpu_type.id for gpu_type in question.space.gpu_types] == ["h100-sxm", "a100-sxm-80gb"]
+
+
+def test_money_takes_no_separate_pools() -> None:
+    question = sizing.ask("chat", gpu="h100-sxm", disaggregate="auto")
+    with pytest.raises(sizing.InputError, match="plan takes no separate pools"):
+        sizing.plan(question, sizing.plan_rules())
+    with pytest.raises(sizing.InputError, match="cost takes no separate pools"):
+        sizing.cost(question, sizing.Ways())

@@ -21,6 +21,8 @@ from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payb
 from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
+from sizing.question.fields import unpooled
+from sizing.question.names import SEPARATE
 from sizing.question.question import Question, load_data, situation_of
 from sizing.specs import demand
 from sizing.specs.bands import AS_PREDICTED, Band, Bands, find, region
@@ -148,13 +150,15 @@ class Bill(NamedTuple):
 def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
     """Size each type of GPU by itself and price it in every way; types without the stated kinds of price are left out.
 
-    Raises InputError where no type has such prices, or where own servers are too small for a replica on every type.
+    Raises InputError for separate pools, where no type has such prices, or where own servers are too small for a replica on every type.
 
     >>> from sizing import Ways, ask
     >>> bill = cost(ask("chat", gpu="h100-sxm", rps=2), Ways(clouds=(("lambda", "on-demand"),)), simulated=False)
     >>> [option.name for option in bill.options]
     ['Lambda', 'Lambda, following the load']
     """
+    if question.space.pools is not None:
+        raise InputError(unpooled("cost", SEPARATE))
     data = load_data()
     prices, unpriced = _each(question.space.gpu_types, partial(prices_of, ways))
     if not prices:

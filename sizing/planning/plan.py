@@ -17,9 +17,12 @@ from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, prov
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import UnreachableError, order_with
 from sizing.planning.uncertainty import Ranges
+from sizing.question.fields import unpooled
+from sizing.question.names import SEPARATE
 from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
 from sizing.specs.demand import Scaling
+from sizing.specs.errors import InputError
 
 
 class Moved(NamedTuple):
@@ -78,7 +81,7 @@ def plan(
     """Size a fleet of workloads, or a question alone, each answered as `estimate` does but for the fewest GPUs with its reserve.
 
     `moves` are names of workloads with their question on other GPU types. With a `seed`, GPUs and cost are found over draws
-    of what is uncertain. Raises InputError for more spare replicas than there are.
+    of what is uncertain. Raises InputError for separate pools.
 
     >>> from sizing import ask, plan_rules
     >>> found = plan(ask("chat", gpu="h100-sxm", rps=2), plan_rules(spare=1), simulated=False)
@@ -88,6 +91,8 @@ def plan(
     data = load_data()
     if isinstance(workloads, Question):
         workloads = [FleetWorkload(workloads.origin.workload_name or "workload", workloads)]
+    if any(each.question.space.pools is not None for each in workloads):
+        raise InputError(unpooled("plan", SEPARATE))
     answers = tuple(_answer(workload, rules, data, simulated=simulated) for workload in workloads)
     found = Plan(answers, rules, shelf.only(Scaling))
     unmet = [each for each in answers if each.outcome.confirmed is None]

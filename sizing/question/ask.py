@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -34,13 +35,14 @@ from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES
 from sizing.specs.workload import Serving, Workload
 
+NAMES = ("model", "gpu", "precision", "engine")  # options that are text or a path, or a list of them
 SEPARATE_PATH = ("optimisations", "disaggregate")
 # A workload needs lengths; the question of one layout has none.
 PLACEHOLDER_TOKENS = {"isl": 1, "osl": 1}
 NO_MODEL = Fault("is needed", field="--model", allowed="a name (llmsize models), a config.json or its folder")
 
 
-def ask(workload: str | None = None, **options: Any) -> Question:
+def ask(workload: str | os.PathLike[str] | None = None, **options: Any) -> Question:
     """The question of a workload (file or ready name) and of options over it, by their names on the command line.
 
     Raises InputError with all faults that can be known, and TypeError for an unknown option.
@@ -49,7 +51,8 @@ def ask(workload: str | None = None, **options: Any) -> Question:
     >>> question.service.model.name, question.target.requests_per_s
     ('meta-llama/Llama-3.1-70B', 2.0)
     """
-    question = question_of(workload, options_of(QUESTION_OPTIONS, _values(QUESTION_OPTIONS, options)), pooled=True)
+    named = _text("workload", workload)
+    question = question_of(named, options_of(QUESTION_OPTIONS, _values(QUESTION_OPTIONS, options)), pooled=True)
     return cautious(question) if options.get("conservative") else question
 
 
@@ -60,7 +63,19 @@ def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> dict[str, An
         if name not in known:
             near = nearest(name, known)
             raise TypeError(f"there is no option {name!r}" + (f"; did you mean {near!r}?" if near else ""))
-    return {name: ",".join(value) if isinstance(value, list | tuple) else value for name, value in options.items()}
+    listed = {
+        name: ",".join(map(str, value)) if isinstance(value, list | tuple) else value for name, value in options.items()
+    }
+    return {name: _text(name, value) if name in NAMES else value for name, value in listed.items()}
+
+
+def _text(name: str, value: Any) -> str | None:
+    """A name or a path as text. Raises InputError for anything else."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, os.PathLike):
+        return str(value)
+    raise InputError(Fault(f"{value!r} is no text", field=name, allowed="a name, or the path of a file"))
 
 
 def question_of(

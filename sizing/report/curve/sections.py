@@ -8,6 +8,7 @@ from typing import Any
 
 from sizing.answers.points import METRICS, CurvePoint
 from sizing.formats.view import (
+    NOTHING,
     Document,
     Facts,
     Figure,
@@ -272,8 +273,9 @@ def _table(record: CurveRecord, line: LineRecord, at: str) -> Table:
         spare.insert(2, f"{axis.metric.upper()} ms")
     measured = ", measured" if line.origin == "measured" else ""
     heading = f"{line_name(line)}{measured} on {line.gpu}, {_engine(line)}"
+    kept = [column for column in columns if any(column.text(point) not in (NOTHING, "0") for point in line.points)]
     said = in_words("marks", "marks", _marks, nothing="")
-    return Table((*columns, said), line.points, at, heading, spare=tuple(spare))
+    return Table((*kept, said), line.points, at, heading, spare=tuple(spare))
 
 
 def _marks(point: CurvePoint) -> str | None:
