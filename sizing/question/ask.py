@@ -69,7 +69,7 @@ def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> dict[str, An
     return {name: _text(name, value) if name in NAMES else value for name, value in listed.items()}
 
 
-def _text(name: str, value: Any) -> str | None:
+def _text(name: str, value: object) -> str | None:
     """A name or a path as text. Raises InputError for anything else."""
     if value is None or isinstance(value, str):
         return value
