@@ -13,7 +13,7 @@ from builders import kernels_for, real_gpu, real_model
 from sizing.engine import rules, run, simulation
 from sizing.engine.batch import DecodeBatch, KvCache, Piece
 from sizing.engine.clock import StepClock, step_clock, windows_of
-from sizing.engine.requests import Requests
+from sizing.engine.requests import Lengths, Requests
 from sizing.engine.rules import SchedulerRules
 from sizing.engine.run import History
 from sizing.engine.scheduler import Scheduler
@@ -117,3 +117,19 @@ def repeated(isl: int, osl: int) -> Iterator[tuple[int, int]]:
 
 def run_open(replica: Scheduler) -> History:
     return run.open_loop(replica.requests, [replica])
+
+
+@cache
+def llama_replica() -> simulation.ReplicaSet:
+    """One replica of a small model on one GPU."""
+    card, layout = real_gpu("h100-sxm"), Layout()
+    kernels = kernels_for(real_model("llama-3.1-8b"), card, layout)
+    used = memory.use(kernels.shard, card, 4096)
+    return simulation.ReplicaSet(kernels, used, rules.of_engine(kernels.settings))
+
+
+def driven(count: int, *, progress: Any = None, **load: Any) -> simulation.Run:
+    """`count` requests of 500 tokens through that replica."""
+    lengths = Lengths(500), Lengths(50, 30, "lognormal")
+    traffic = simulation.Traffic(*lengths, count, longest=4096, **load)
+    return simulation.simulate(llama_replica(), traffic, progress=progress)

@@ -747,7 +747,7 @@ def test_the_bar_shows_itself_on_a_terminal_after_a_while(
 
 
 def test_progress_never_goes_back_and_stays_within_the_total() -> None:
-    from test_simulation_report import driven
+    from engine_builders import driven
 
     for load in ({"rate_per_s": 10.0}, {"in_flight": 16}, {}):
         told: list[int] = []

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from engine_builders import driven, llama_replica
 
 from sizing.answers.simulate import Runs
 from sizing.cli.main import run
 from sizing.engine.requests import Lengths
-from sizing.engine.rules import of_engine
-from sizing.engine.simulation import ReplicaSet, Run, Traffic, simulate
+from sizing.engine.simulation import Traffic, simulate
 from sizing.engine.ticks import TickStep
 from sizing.formats.text import render
-from sizing.model.architecture import Layout
 from sizing.report.ticks import MOST_TICKS, bands, slot_rows
 
 COURSE = [
@@ -35,22 +33,6 @@ COURSE = [
 ]
 OPEN = ["simulate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--rps", "10", "--requests", "300"]  # fmt: skip
 Capture = pytest.CaptureFixture[str]
-
-
-@cache
-def deployed() -> ReplicaSet:
-    from builders import kernels_for, real_gpu, real_model
-
-    from sizing.model import memory
-
-    model, card, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout()
-    kernels = kernels_for(model, card, layout)
-    used = memory.use(kernels.shard, card, 4096)
-    return ReplicaSet(kernels, used, of_engine(kernels.settings))
-
-
-def driven(count: int, *, progress: Any = None, **load: Any) -> Run:
-    return simulate(deployed(), Traffic(Lengths(500), Lengths(50, 30, "lognormal"), count, longest=4096, **load), progress=progress)  # fmt: skip
 
 
 def printed(arguments: list[str], capsys: Capture, code: int = 0) -> str:
@@ -268,12 +250,14 @@ def test_samples_are_few_in_order_and_span_the_run() -> None:
 def test_requests_refused_do_not_make_a_run_unstable() -> None:
     # Every output is longer than the whole pool holds but for none: lengths above the pool are turned away at once.
     traffic = Traffic(Lengths(500), Lengths(50), 500, rate_per_s=10.0, longest=4096)
-    full = simulate(deployed(), traffic)
+    full = simulate(llama_replica(), traffic)
     assert full.stable and full.refused == 0
-    used = deployed().memory
+    used = llama_replica().memory
     from dataclasses import replace
 
-    tiny = replace(deployed(), memory=replace(used, kv_cache_gib=0.02))  # 0.02 GiB hold 163 tokens of 131,072 bytes
+    tiny = replace(
+        llama_replica(), memory=replace(used, kv_cache_gib=0.02)
+    )  # 0.02 GiB hold 163 tokens of 131,072 bytes
     none = simulate(tiny, traffic)
     assert (none.refused, none.completed, none.stable) == (500, 0, True)
 
