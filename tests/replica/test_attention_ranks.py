@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builders import ask, data, kernels_for, option, real_gpu, real_model
 from engine_builders import run_open, store
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sizing.cli.main import run
@@ -92,36 +92,38 @@ def test_one_prompt_and_two_worked_by_hand() -> None:
     assert output.flops == pytest.approx(2 * 1000 * 2880 * 4096)
 
 
-def seconds_over_ranks(a_rank: int, dp: int, backend: str) -> tuple[float, float]:
-    """The body of a step with a prompt on one rank, and with the same tokens, `a_rank` of them each, on all."""
+SHORT = 18  # tokens up to which low-latency exchanges over 8 ranks come out up to 5 % short: a known fault of the model
+
+
+def seconds_over_ranks(tokens: int, dp: int, backend: str) -> tuple[float, float]:
+    """The body of a step with a prompt on one rank, and with its tokens spread evenly over all."""
     layout = Layout(dp=dp, ep=dp)
     kernels = kernels_for(OSS, H100, layout)
     changed = kernels.settings.model_copy(update={"all2all_backend": backend})
     kernels = replace(kernels, shard=replace(kernels.shard, settings=changed))
 
     def body_s(fullest: float) -> float:
-        found = exact.unevenly(lambda n: operations.body(kernels.shard, n), float(a_rank * dp), fullest, dp)
+        found = exact.unevenly(lambda n: operations.body(kernels.shard, n), float(tokens), fullest, dp)
         return float(gpu_seconds(found, kernels))
 
-    return body_s(a_rank * dp), body_s(a_rank)
+    return body_s(tokens), body_s(tokens / dp)
 
 
-@given(st.integers(3, 1000), st.sampled_from([2, 4, 8]), st.sampled_from(BACKENDS))
+@given(st.integers(1, 8000), st.sampled_from([2, 4, 8]), st.sampled_from(BACKENDS))
 @settings(max_examples=30)
-def test_a_prompt_on_one_rank_is_never_faster_than_spread_over_all(a_rank: int, dp: int, backend: str) -> None:
+def test_a_prompt_on_one_rank_is_never_faster_than_spread_over_all(tokens: int, dp: int, backend: str) -> None:
     """Nor does a step with more prompts take less than one with fewer."""
-    alone_s, spread_s = seconds_over_ranks(a_rank, dp, backend)
+    assume(not (backend == "low_latency" and dp == 8 and tokens <= SHORT))
+    alone_s, spread_s = seconds_over_ranks(tokens, dp, backend)
     assert alone_s >= spread_s * (1 - 1e-9)
-    taken = [prompts(Layout(dp=dp, ep=dp), n, a_rank) for n in range(1, 2 * dp + 1)]
+    taken = [prompts(Layout(dp=dp, ep=dp), n, tokens / dp) for n in range(1, 2 * dp + 1)]
     assert taken == sorted(taken)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="low-latency exchanges of one or two tokens a rank over 8 ranks: 5 % and 1 % short"
-)
-@pytest.mark.parametrize("a_rank", [1, 2])
-def test_a_tiny_prompt_on_one_rank_is_never_faster_than_spread_over_all(a_rank: int) -> None:
-    alone_s, spread_s = seconds_over_ranks(a_rank, 8, "low_latency")
+@pytest.mark.xfail(strict=True, reason="low-latency exchanges of few tokens over 8 ranks are up to 5 % short")
+@pytest.mark.parametrize("tokens", [1, 8, SHORT])
+def test_a_tiny_prompt_on_one_rank_is_never_faster_than_spread_over_all(tokens: int) -> None:
+    alone_s, spread_s = seconds_over_ranks(tokens, 8, "low_latency")
     assert alone_s >= spread_s
 
 
