@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sizing.model.service import Phase
+from sizing.model.settings import Phase
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity
 from sizing.replica.points import Point

@@ -22,7 +22,7 @@ from sizing.answers.answer import Answer, Outcome, Pairing, Pool, preference
 from sizing.answers.search import alone, evaluate, resized, with_count
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.precision import PrecisionPlan
-from sizing.model.service import Phase
+from sizing.model.settings import Phase
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import Capacity
 from sizing.replica.replica import Refusal, Replica

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sizing.answers.answer import Outcome
 from sizing.answers.estimate import answer, confirmed
 from sizing.answers.search import Bounded, bounded, chosen, search, settled, tabulated
-from sizing.model.service import Service
+from sizing.model.settings import Service
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.replica.timing import Timed

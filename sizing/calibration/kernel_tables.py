@@ -12,8 +12,7 @@ from typing import Annotated, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from sizing.catalog.files import read_text
-from sizing.catalog.paths import is_folder
+from sizing.catalog.files import is_folder, read_text
 from sizing.specs.calibration import KernelRules
 from sizing.specs.errors import Fault, InputError
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sizing.catalog.files import read_text
-from sizing.catalog.paths import expanded
+from sizing.catalog.files import expanded, read_text
 from sizing.specs.errors import Fault, InputError, nearest
 
 MOST_FAULTS = 10  # shown of one file: more cells that are wrong in the same way help nobody

@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sizing.catalog.config.model import read_model
-from sizing.catalog.files import DataFile, read_json, read_yaml, validate
-from sizing.catalog.paths import exists, expanded, is_file, is_folder, resolved
+from sizing.catalog.files import (
+    DataFile,
+    exists,
+    expanded,
+    is_file,
+    is_folder,
+    read_json,
+    read_yaml,
+    resolved,
+    validate,
+)
 from sizing.catalog.shelf import (
     YAML_SUFFIXES,
     CatalogEntry,

@@ -17,8 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sizing.catalog.files import DataFile, SpecT, data_folder, read_yaml, validate
-from sizing.catalog.paths import expanded
+from sizing.catalog.files import DataFile, SpecT, data_folder, expanded, read_yaml, validate
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.values import OneFile
 

@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.catalog.paths import open_bytes
+from sizing.catalog.files import open_bytes
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MILLI, MOST_DURATION_S, SECONDS_PER_HOUR
 

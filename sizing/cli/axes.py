@@ -7,9 +7,8 @@ from typing import Any
 
 from sizing.answers.sweep import Axis, size
 from sizing.catalog import shelf, workloads
-from sizing.question.fields import NUMBER, WHOLE, Field
 from sizing.question.names import ALL, Catalog, checked_price, precisions_of
-from sizing.question.values import ALLOWED, comma_separated, numbers, positive
+from sizing.question.values import ALLOWED, NUMBER, WHOLE, Field, comma_separated, numbers, positive
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.facts import OptimisationFacts
 from sizing.specs.workload import Workload

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.question.fields import WORKLOAD_OPTIONS
-from sizing.question.values import comma_separated
+from sizing.question.values import WORKLOAD_OPTIONS, comma_separated
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -46,8 +45,7 @@ def command(
     from sizing.cli.output import chosen_format, complain, write, write_picture
     from sizing.planning.bill import cost
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
-    from sizing.question.values import Part
+    from sizing.question.values import Part, options_of
     from sizing.report.cost import document, figure, record
 
     output, plot, ways = (
@@ -107,7 +105,7 @@ def _of_own(fault: Fault) -> Fault:
 
 def _clouds(text: str | None) -> tuple[tuple[str, str], ...]:
     """(provider, kind) of each `provider` or `provider:kind`, on demand unless a kind is given."""
-    from sizing.catalog.prices import ON_DEMAND
+    from sizing.catalog.gpus import ON_DEMAND
 
     if text is None:
         return ()

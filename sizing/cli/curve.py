@@ -11,15 +11,17 @@ import typer
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 from sizing.cli.output import chosen_format, complain, write, write_picture
 from sizing.cli.rules import broken, check_rules
-from sizing.question.fields import (
+from sizing.question.values import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
+    Part,
+    check,
+    comma_separated,
 )
-from sizing.question.values import Part, check, comma_separated
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:  # loaded when the command runs
@@ -199,8 +201,8 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
 def _own(values: Mapping[str, Any]) -> _Own:
     from sizing.answers.lines import ARRIVALS
     from sizing.answers.points import METRICS
+    from sizing.catalog.files import expanded
     from sizing.catalog.measured import IN_FLIGHT
-    from sizing.catalog.paths import expanded
     from sizing.cli.reading import Reader
     from sizing.question.values import whole_numbers
 
@@ -313,9 +315,9 @@ def _predicted(
     """The question and grid to predict; measurements fill in unstated values."""
     from sizing.answers.lines import Grid
     from sizing.question.ask import SEPARATE_PATH, with_origin
-    from sizing.question.fields import options_of
     from sizing.question.names import look_up
     from sizing.question.question import load_data
+    from sizing.question.values import options_of
 
     if measured.faults and values["measured"] is not None:  # it would fill in what then seems to be missing
         check(*parts)
@@ -365,7 +367,7 @@ def _pools(names: Names) -> SeparatePools | None:
     """The separate pools of the question; the module that draws them is loaded only with pools."""
     if names.workload.value.optimisations.disaggregate is None:
         return None
-    from sizing.question.pools import decodes, separate_pools
+    from sizing.question.ask import decodes, separate_pools
 
     return separate_pools(names, (decodes,))
 

@@ -14,7 +14,7 @@ import typer
 from sizing import __version__
 from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, flush_output
-from sizing.question.fields import DISAGGREGATE, POOLED, unpooled
+from sizing.question.values import DISAGGREGATE, POOLED, unpooled
 from sizing.specs.errors import Fault, InputError, nearest
 
 # The commands, in the order of help, with their modules; only the requested one is loaded.

@@ -19,9 +19,8 @@ def command(**values: Any) -> None:
     from sizing.cli.output import chosen_format, write
     from sizing.cli.rules import check_rules
     from sizing.question.ask import layout_question
-    from sizing.question.fields import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part
+    from sizing.question.values import Part, options_of
     from sizing.report.memory import document, record
 
     output = Part(lambda: chosen_format(values))

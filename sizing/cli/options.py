@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sizing.question.fields import (
+from sizing.question.values import (
     DISAGGREGATE,
     MODEL_OPTIONS,
     NUMBER,

@@ -58,7 +58,7 @@ def write(document: Document[Any], name: str) -> None:
 
 def write_file(path: Path, option: str, content: bytes) -> None:
     """Write the file of an option. Raises InputError, naming the option, where that is impossible."""
-    from sizing.catalog.paths import write_bytes
+    from sizing.catalog.files import write_bytes
 
     write_bytes(path, content, lambda reason: Fault(f"{str(path)!r} {reason}", field=option))
 

@@ -11,7 +11,7 @@ import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, PLAN_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
 from sizing.cli.rules import broken, check_rules, is_given
-from sizing.question.fields import (
+from sizing.question.values import (
     DEMAND_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
@@ -19,8 +19,8 @@ from sizing.question.fields import (
     PEAK_OPTIONS,
     PLANNING_OPTIONS,
     SERVING_OPTIONS,
+    comma_separated,
 )
-from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError, nearest
 
 if TYPE_CHECKING:
@@ -209,10 +209,9 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
 
     Raises InputError where it offers none of them.
     """
-    from sizing.catalog.prices import price_of
+    from sizing.catalog.gpus import price_of
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
-    from sizing.question.values import Part
+    from sizing.question.values import Part, options_of
 
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values))
     if rules.cloud is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sizing.catalog.paths import exists, expanded, is_folder, out_of_reach, resolved
+from sizing.catalog.files import exists, expanded, is_folder, out_of_reach, resolved
 from sizing.specs.errors import Fault, InputError, nearest
 
 MOST = 10_000_000  # of what is counted: more requests would not fit memory

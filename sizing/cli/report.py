@@ -11,7 +11,7 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import VERIFY_OPTIONS, takes
-from sizing.question.fields import WORKLOAD_OPTIONS
+from sizing.question.values import WORKLOAD_OPTIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,8 +45,7 @@ def command(
     """
     from sizing.cli.output import complain, print_text, write_file
     from sizing.question.ask import question_of
-    from sizing.question.fields import options_of
-    from sizing.question.values import Part
+    from sizing.question.values import Part, options_of
     from sizing.report.page import html
 
     target = Part(lambda: _target(output))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
-from sizing.question.fields import DEMAND, WHOLE, Field
+from sizing.question.values import DEMAND, WHOLE, Field
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,9 +42,8 @@ def command(
     from sizing.cli.output import chosen_format, write, write_picture
     from sizing.cli.rules import check_rules
     from sizing.question.ask import layout_question
-    from sizing.question.fields import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part
+    from sizing.question.values import Part, options_of
     from sizing.report.roofline import document, figure, record
 
     given = {**values, "batch": batch, "context": context, "prefill": prefill, "plot": plot}

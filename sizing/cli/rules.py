@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sizing.question.fields import WORKLOAD_OPTIONS, Field
+from sizing.question.values import WORKLOAD_OPTIONS, Field
 from sizing.specs.errors import Fault, InputError
 
 OF_CONVERSATIONS = ("turns", "think_time", "prefix_routing")

@@ -10,7 +10,7 @@ import typer
 
 from sizing.cli.options import FILE_OPTIONS, FORMAT_OPTIONS, SIMULATION_OPTIONS, TICK_OPTIONS, for_one_layout, takes
 from sizing.cli.rules import OF_LENGTHS, OF_LOADS, broken, check_rules
-from sizing.question.fields import (
+from sizing.question.values import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
     LIMIT_OPTIONS,
@@ -85,7 +85,7 @@ def command(
 
     Exit codes: 0 done, 1 unstable, requests refused, a limit missed or no room, 2 bad input.
     """
-    from sizing.catalog.paths import expanded
+    from sizing.catalog.files import expanded
     from sizing.cli.output import chosen_format
     from sizing.cli.reading import Reader
     from sizing.question.values import Part
@@ -161,12 +161,10 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     Raises InputError with all faults that can be known, those of `parts` too.
     """
     from sizing.answers.scenario import Trace, scenario
-    from sizing.question.ask import PLACEHOLDER_TOKENS, SEPARATE_PATH, layout_of, with_origin
-    from sizing.question.fields import options_of
+    from sizing.question.ask import PLACEHOLDER_TOKENS, SEPARATE_PATH, layout_of, separate_pools, with_origin
     from sizing.question.names import look_up
-    from sizing.question.pools import separate_pools
     from sizing.question.question import load_data
-    from sizing.question.values import Part, check
+    from sizing.question.values import Part, check, options_of
 
     driving = Part(lambda: _driving(values))
     read_rows = Part(lambda: _rows(values, driving))
@@ -285,7 +283,7 @@ def _seconds(text: str) -> float:
 
 def _rows(values: Mapping[str, Any], driving: Part[Driving]) -> NDArray[Any] | None:
     """The rows of a trace; all rows where the number to send is unknown."""
-    from sizing.catalog.paths import expanded
+    from sizing.catalog.files import expanded
     from sizing.catalog.traces import load_trace
 
     if values["trace"] is None:

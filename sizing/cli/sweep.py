@@ -12,8 +12,7 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, takes
-from sizing.question.fields import QUESTION_OPTIONS, WORKLOAD_OPTIONS, Field, options_of
-from sizing.question.values import Part, check
+from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, Field, Part, check, options_of
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:  # loaded where something is swept

@@ -11,7 +11,7 @@ from sizing.cli.rules import broken, is_given
 from sizing.engine import ticks as tick_run
 from sizing.engine.rules import POLICIES, SchedulerRules, with_policy
 from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
-from sizing.question.fields import Field
+from sizing.question.values import Field
 
 # Defaults of the sizing course's simulator.
 PREFILL, ITL, OSL, CHUNKS, SLOTS, SEED, POLICY = 2.0, 1.0, 4.0, 1, 4, 42, "inflight"

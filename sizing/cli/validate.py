@@ -65,7 +65,7 @@ def command(
 
 def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> ValidationFiles:
     """The files to write. Raises InputError before any work where one can't be written, or is also read."""
-    from sizing.catalog.paths import expanded
+    from sizing.catalog.files import expanded
     from sizing.cli.reading import Reader
 
     read = Reader({"plot": plot, "per_row": per_row}, [])

@@ -29,7 +29,7 @@ from sizing.evidence.notes import (
 )
 from sizing.model import architecture, memory, precision, settings
 from sizing.model.architecture import Layout
-from sizing.model.service import Service
+from sizing.model.settings import Service
 from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of, laid_out

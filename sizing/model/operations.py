@@ -1,4 +1,8 @@
-"""The operations of one step: what runs, how often, with which FLOPs, bytes and messages, on one GPU of a layout.
+"""One operation on one GPU: products, experts and small kernels with their FLOPs and bytes; what a rank of experts gets to do.
+
+What GPUs of a replica send each other in a step: sums and parts of tensors, tokens to experts, parts of caches.
+
+The operations of one step: what runs, how often, with which FLOPs, bytes and messages, on one GPU of a layout.
 
 Four builders, so that closed form, simulator and the `step` command share them: `body` (all that depends on the
 number of tokens alone), `head` (rows that get logits), `decode_attention` and `prefill_attention`.
@@ -6,15 +10,251 @@ number of tokens alone), `head` (rows that get logits), `decode_attention` and `
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from sizing.model import architecture, exchange
+import numpy as np
+
+from sizing.model import architecture
 from sizing.model.architecture import Layout
 from sizing.model.attention import pick
-from sizing.model.attention.terms import Numeric, Work
-from sizing.model.operation import ACTIVATION_BYTES, Operation, gemm, moe, small
+from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric, Work
+from sizing.model.precision import PrecisionPlan
 from sizing.model.shard import Shard
-from sizing.specs.model import DenseMlp, MoeMlp
+from sizing.specs.engine import EngineSettings
+from sizing.specs.model import Attention, DenseMlp, LayerKind, Model, MoeMlp
+
+ACTIVATION_BYTES = 2  # activations travel between kernels at 16 bit
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation on one GPU: `count` times a step, each with `flops`, memory traffic `bytes` and `message_bytes`.
+
+    `rule` names how it is timed; `role` whose weights it reads; `gpus` how many take part in a collective, one of every
+    `apart` GPUs of a stage, and `fan_out` to how many experts a token goes;
+    `of_all` says that it works on the tokens of all attention-data ranks together, others on those of one's own;
+    `input_values` is how many values enter a product; `head_dim`, `q_heads`, `prompt_tokens` choose the measured row of attention.
+    """
+
+    name: str
+    rule: str
+    count: float
+    flops: Numeric = 0.0
+    bytes: Numeric = 0.0
+    input_values: Numeric = 0.0
+    message_bytes: Numeric = 0.0
+    role: str = ""
+    gpus: int = 1
+    apart: int = 1
+    fan_out: int = 0
+    head_dim: int = 0
+    q_heads: float = 0
+    kv_heads: int = 0
+    prompt_tokens: Numeric = 0.0
+    context_tokens: Numeric = 0.0
+    of_all: bool = False
+
+
+def unevenly(
+    build: Callable[[Numeric], tuple[Operation, ...]], tokens: Numeric, fullest: Numeric, ranks: int
+) -> tuple[Operation, ...]:
+    """The operations on `tokens` tokens of a replica. Its fullest attention-data rank has `fullest` tokens.
+
+    `build` makes operations for tokens that are spread evenly over the ranks. All ranks meet at the experts of every
+    layer. So each operation takes its time on the fullest rank, except those that share all tokens.
+    """
+    as_full, together = build(fullest * ranks), build(tokens)
+    return tuple(every if own.of_all else own for own, every in zip(as_full, together, strict=True))
+
+
+def expected_experts(experts: float, experts_per_token: int, tokens: Numeric) -> Numeric:
+    """Distinct experts hit by `tokens` under uniform routing: N*(1-(1-k/N)^T). Skew makes it lower."""
+    return experts * (1 - np.power(1 - experts_per_token / experts, tokens))
+
+
+def busiest(mean: Numeric, ranks: int) -> Numeric:
+    """Load of the busiest of `ranks` that draw loads with a mean at random, about m + sqrt(2 m ln n); never more than all."""
+    most: Numeric = np.minimum(mean + np.sqrt(2 * mean * np.log(ranks)), mean * ranks)
+    return most
+
+
+def busiest_load(mean: Numeric, layout: Layout, settings: EngineSettings) -> Numeric:
+    """Load of the busiest rank of ep: as measured where an imbalance is stated, else of random routing."""
+    if settings.expert_imbalance is None:
+        return busiest(mean, layout.ep)
+    return mean * min(settings.expert_imbalance, layout.ep)
+
+
+def gemm(matrix: Matrix, tokens: Numeric, count: float, plan: PrecisionPlan) -> Operation:
+    """A dense product of `tokens` rows with one matrix: weights read once, inputs read and outputs written."""
+    input_bytes = plan.input_bytes(matrix.role)
+    return Operation(
+        name=matrix.name,
+        rule="gemm",
+        count=count,
+        flops=FLOPS_PER_MAC * tokens * matrix.inputs * matrix.outputs,
+        bytes=matrix.inputs * matrix.outputs * plan.weight_bytes(matrix.role)
+        + tokens * (matrix.inputs * input_bytes + matrix.outputs * ACTIVATION_BYTES),
+        input_values=tokens * matrix.inputs,
+        role=matrix.role,
+    )
+
+
+def dispatches(layout: Layout, settings: EngineSettings) -> bool:
+    """Whether tokens go only to the ranks of their experts: several attention ranks share whole experts."""
+    whole = layout.token_ranks > 1 and layout.ep == layout.stage_gpus
+    return whole and settings.all2all_backend != "allgather"
+
+
+def moe(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: float) -> Operation:
+    """The routed experts of one layer, fused, on the busiest rank of ep: `tokens` are of the whole replica."""
+    hidden_size, layout, settings = shard.model.hidden_size, shard.layout, shard.settings
+    experts = architecture.expert_matrices(mlp, hidden_size, layout)
+    weights_per_expert = sum(matrix.inputs * matrix.outputs for matrix in experts)
+    pairs = busiest_load(tokens * mlp.experts_per_token / layout.ep, layout, settings)
+    rows = pairs if dispatches(layout, settings) else tokens  # that a rank gets: its own, or all that were gathered
+    hit = expected_experts(mlp.experts, mlp.experts_per_token, pairs * layout.ep / mlp.experts_per_token) / layout.ep
+    return Operation(
+        name="experts",
+        rule="moe",
+        count=count,
+        flops=FLOPS_PER_MAC * pairs * weights_per_expert,
+        bytes=hit * weights_per_expert * shard.plan.weight_bytes("expert")
+        + 2 * rows * (mlp.latent or hidden_size) * ACTIVATION_BYTES,
+        role="expert",
+        of_all=True,
+    )
+
+
+def small(name: str, bytes_: Numeric, count: float) -> Operation:
+    """A kernel that only moves activations: norm, rotary embedding and cache write, activation function, routing."""
+    return Operation(name=name, rule="small", count=count, bytes=bytes_)
+
+
+SUM_BYTES = 4  # of a query head: the log of the sum of its weights, 32 bit
+TINY = 1e-12  # keeps a ratio of nothing finite
+
+
+def all_reduce(name: str, model: Model, gpus: int, tokens: Numeric, count: float) -> Operation:
+    """The all-reduce of the hidden states of `tokens` tokens over `gpus` GPUs."""
+    message = tokens * model.hidden_size * ACTIVATION_BYTES
+    return Operation(name, "all_reduce", count, message_bytes=message, gpus=gpus)
+
+
+def pipeline_sends(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
+    """Messages between pipeline stages for `tokens` tokens of one replica; empty for one stage."""
+    layout = shard.layout
+    if layout.pp == 1:
+        return ()
+    message = tokens / layout.token_ranks * shard.model.hidden_size * ACTIVATION_BYTES / layout.tp
+    return (Operation("pipeline_send", "send", layout.pp - 1, message_bytes=message, gpus=layout.stage_gpus),)
+
+
+def of_layer(shard: Shard, kind: LayerKind, count: int, tokens: Numeric) -> list[Operation]:
+    """One all-reduce after the mixer and one after the MLPs; experts of several attention ranks exchange their tokens."""
+    found: list[Operation] = []
+    model, layout = shard.model, shard.layout
+    rank_tokens = tokens / layout.token_ranks
+    routed = [mlp for mlp in kind.mlps if isinstance(mlp, MoeMlp)]
+    if layout.tp > 1 and kind.mixer is not None and not (model.parallel_blocks and kind.mlps):
+        found.append(all_reduce("mixer_all_reduce", model, layout.tp, rank_tokens, count))
+    if layout.token_ranks > 1 and routed:
+        if dispatches(layout, shard.settings):
+            found += _dispatched(shard, routed[0], tokens, count)
+        else:
+            found += _gathered(shard, tokens, count)
+    elif layout.tp > 1 and kind.mlps:
+        found.append(all_reduce("mlp_all_reduce", model, layout.tp, rank_tokens, count))
+    return found
+
+
+def _gathered(shard: Shard, tokens: Numeric, count: int) -> list[Operation]:
+    """Every GPU gets all tokens of the stage and adds up what its experts made of them."""
+    message = tokens * shard.model.hidden_size * ACTIVATION_BYTES
+    return [
+        Operation(name, rule, count, message_bytes=message, gpus=shard.layout.stage_gpus, of_all=True)
+        for name, rule in (("experts_all_gather", "all_gather"), ("experts_reduce_scatter", "reduce_scatter"))
+    ]
+
+
+def _dispatched(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: int) -> list[Operation]:
+    """Each token goes to the ranks of its experts, in their precision, and comes back from each at 16 bit.
+
+    The busiest rank binds, of those that send and those that get: what one has to send it gets back. GPUs of a tensor-parallel group send a part of its tokens each, and gather them after.
+    """
+    layout, hidden_size = shard.layout, shard.model.hidden_size
+    own = tokens / layout.stage_gpus
+    mean = tokens * mlp.experts_per_token / layout.ep
+    uneven = busiest_load(mean, layout, shard.settings) / np.maximum(mean, TINY)
+    width = mlp.latent or hidden_size
+
+    def send(name: str, value_bytes: float) -> Operation:
+        return Operation(
+            name,
+            shard.settings.all2all_backend,
+            count,
+            message_bytes=own * uneven * width * value_bytes,
+            gpus=layout.ep,
+            fan_out=mlp.experts_per_token,
+        )
+
+    found = [send("experts_dispatch", shard.plan.input_bytes("expert")), send("experts_combine", ACTIVATION_BYTES)]
+    if layout.tp > 1:
+        message = tokens / layout.token_ranks * hidden_size * ACTIVATION_BYTES
+        found.append(Operation("experts_all_gather", "all_gather", count, message_bytes=message, gpus=layout.tp))
+    return found
+
+
+def parts_joined(shard: Shard, sequences: Numeric) -> tuple[Operation, ...]:
+    """Exchanges between GPUs with parts of the same caches, in a decode step of `sequences` sequences of a replica.
+
+    They exchange queries before attention. After attention they add up outputs, weighted by the sum of each part
+    (decode context parallelism in vLLM; pass-Q in arXiv:2411.01783).
+    """
+    found = []
+    model, layout = shard.model, shard.layout
+    tokens = sequences * shard.extras.verified / layout.dp
+    heads_over = layout.tp // layout.dcp  # a part of a cache is read for the heads of all GPUs that DCP joins
+    groups = (("dcp", layout.dcp, 1, tokens / layout.cp), ("cp", layout.cp, layout.tp, tokens))
+    for name, gpus, apart, of_group in groups if layout.cache_parts > 1 else ():
+        for index, count in architecture.whole(model).layers if gpus > 1 else ():
+            mixer = model.kinds[index].mixer
+            for what, rule, values_bytes in _exchanged(mixer) if mixer is not None else ():
+                message = of_group * values_bytes / heads_over
+                found.append(Operation(f"{name}_{what}", rule, count, message_bytes=message, gpus=gpus, apart=apart))
+    return tuple(found)
+
+
+def _exchanged(mixer: Attention) -> tuple[tuple[str, str, float], ...]:
+    """(name, collective, bytes of all heads) of each exchange of one token."""
+    heads, query_values, output_values = pick(mixer.kind).exchanged(mixer)
+    return (
+        ("queries", "all_gather", heads * query_values * ACTIVATION_BYTES),
+        ("sums", "all_gather", heads * SUM_BYTES),
+        ("outputs", "reduce_scatter", heads * output_values * ACTIVATION_BYTES),
+    )
+
+
+def keys_gathered(
+    shard: Shard, kind: LayerKind, count: int, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
+) -> list[Operation]:
+    """Exchanges that give each GPU all keys of a prompt: the cached ones and the new tokens of other ranks.
+
+    They do not overlap with attention. A ring would (arXiv:2411.01783), but not every engine uses one.
+    """
+    found = []
+    layout = shard.layout
+    held = architecture.layer_cache(kind, Layout(tp=layout.tp), shard.plan.kv_bytes)
+    seen = prior_tokens if held.window_tokens is None else np.minimum(prior_tokens, held.window_tokens)
+    if layout.dcp > 1:
+        message = sequences * seen * held.bytes_per_token / layout.cp
+        found.append(Operation("dcp_keys", "all_gather", count, message_bytes=message, gpus=layout.dcp))
+    if layout.cp > 1:
+        message = sequences * (seen + tokens) * held.bytes_per_token
+        found.append(Operation("cp_keys", "all_gather", count, message_bytes=message, gpus=layout.cp, apart=layout.tp))
+    return found
+
 
 NORM_SUMS_BYTES = 8  # of a token: one 32-bit sum of squares of its queries, one of its keys
 NORM_PASSES = 4  # a fused residual-add and norm reads two tensors and writes two
@@ -22,7 +262,7 @@ NORM_PASSES = 4  # a fused residual-add and norm reads two tensors and writes tw
 
 def body(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
     """The operations of all layers that depend only on `tokens`, the tokens of one replica."""
-    return split_body(shard, tokens) + exchange.pipeline_sends(shard, tokens)
+    return split_body(shard, tokens) + pipeline_sends(shard, tokens)
 
 
 def split_body(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
@@ -31,7 +271,7 @@ def split_body(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
     tokens_per_rank = tokens / layout.token_ranks
     found: list[Operation] = [small("embed", 2 * tokens_per_rank * model.hidden_size * ACTIVATION_BYTES, 1)]
     if layout.tp > 1:
-        found.append(exchange.all_reduce("embed_all_reduce", model, layout.tp, tokens_per_rank, 1))
+        found.append(all_reduce("embed_all_reduce", model, layout.tp, tokens_per_rank, 1))
     for index, count in architecture.whole(model).layers:
         found += _layer(shard, index, count, tokens)
     return tuple(found)
@@ -54,7 +294,7 @@ def _layer(shard: Shard, index: int, count: int, tokens: Numeric) -> list[Operat
             found += _norm_over_heads(qkv, layout, rank_tokens, count)
     for mlp in kind.mlps:
         found += _mlp(shard, mlp, tokens, count)
-    return found + exchange.of_layer(shard, kind, count, tokens)
+    return found + of_layer(shard, kind, count, tokens)
 
 
 def _norm_over_heads(qkv: float, layout: Layout, rank_tokens: Numeric, count: int) -> list[Operation]:
@@ -143,5 +383,5 @@ def prefill_attention(
                 kind.mixer, layout.tp, shard.plan.kv_bytes, sequences / layout.token_ranks, tokens, prior_tokens
             )
             found.append(_attention(f"prefill_{kind.mixer.kind}", work, count))
-            found += exchange.keys_gathered(shard, kind, count, sequences / layout.dp, tokens, prior_tokens)
+            found += keys_gathered(shard, kind, count, sequences / layout.dp, tokens, prior_tokens)
     return tuple(found)

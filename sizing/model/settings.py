@@ -1,4 +1,7 @@
-"""From an engine profile to the settings of one version under given conditions: the first row that holds wins."""
+"""What a replica runs: the settings of one engine version under given conditions, and the service they belong to.
+
+The first row of an engine profile that holds gives a setting. A service states no demand.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,16 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from sizing.model import architecture
+from sizing.model.extras import NOTHING, Extras
+from sizing.specs.bands import DrivingMode, LoadRegion, ModelKind, Situation
 from sizing.specs.engine import Engine, EngineSettings, Row, When
 from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.gpu import Gpu
+from sizing.specs.model import Model
+from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import parse_version
+from sizing.specs.workload import GENERATE, Serving, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +165,38 @@ def _no_row(engine: Engine, version: str, setting: str) -> Fault:
 
 def _wrong_value(engine: Engine, version: str, place: tuple[int | str, ...], message: str) -> Fault:
     return Fault(f"{engine.name} {version}: {message}", field=".".join(map(str, ("settings", *place))))
+
+
+Phase = Literal["whole", "prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a replica runs: the model on an engine, with its flags, extras, formats and lengths. It states no demand.
+
+    `isl` and `osl` are mean lengths in tokens. `phase` is what the replica does: all of a request, or, in separate
+    pools, its prefill or its decode alone.
+    """
+
+    model: Model
+    isl: int
+    osl: int
+    max_model_len: int
+    serving: Serving
+    engine: Engine
+    engine_version: str
+    kv_precision: str
+    optimisations: Optimisations = NOTHING_ASKED
+    extras: Extras = NOTHING
+    phase: Phase = "whole"
+    task: Task = GENERATE
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens that a request returns: its OSL, 0 for a task that pools."""
+        return 0 if self.model.pooled else self.osl
+
+    def situation(self, gpu: Gpu, mode: DrivingMode, load: LoadRegion | None) -> Situation:
+        """The class that figures of this service on a GPU type belong to, by which their error bands are looked up."""
+        kind: ModelKind = "moe" if architecture.is_moe(self.model) else "dense"
+        return Situation(mode, gpu.vendor, self.engine.name, gpu.architecture, kind, load)

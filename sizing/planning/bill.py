@@ -13,7 +13,7 @@ from sizing.answers.advice import nearest_miss, suggestions
 from sizing.answers.answer import Answer, Outcome, Suggestion
 from sizing.answers.estimate import answer
 from sizing.catalog import servers, shelf
-from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
+from sizing.catalog.gpus import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import CompleteServer, OwnFile
 from sizing.formats.words import rounded_usd
 from sizing.model.extras import NOTHING
@@ -21,9 +21,9 @@ from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payb
 from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
-from sizing.question.fields import unpooled
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, load_data, situation_of
+from sizing.question.values import unpooled
 from sizing.specs import demand
 from sizing.specs.bands import AS_PREDICTED, Band, Bands, find, region
 from sizing.specs.errors import Fault, InputError

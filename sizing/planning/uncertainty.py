@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.catalog import shelf, traces
-from sizing.catalog.paths import expanded
+from sizing.catalog.files import expanded
 from sizing.planning.fleet import SHARED, Tenant
 from sizing.planning.provision import HOURS_PER_MONTH, PlanAnswer, Provision
 from sizing.planning.rules import ProvisionRules

@@ -1,22 +1,29 @@
-"""From options to a resolved question: the names written by the user are looked up in the catalogue."""
+"""From options to a resolved question: names are looked up in the catalogue, separate pools are read."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sizing.catalog import shelf
+from sizing.catalog import gpus, shelf
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.model.architecture import SIZES, Layout
-from sizing.question.fields import QUESTION_OPTIONS, Field, Options, options_of, unpooled
 from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
-from sizing.question.pools import decodes, rated, separate_pools
-from sizing.question.question import Question, SeparatePools, Space, load_data, resolve, service_of, undemanded
+from sizing.question.question import (
+    PoolSpace,
+    Question,
+    SeparatePools,
+    Space,
+    load_data,
+    resolve,
+    service_of,
+    undemanded,
+)
 from sizing.question.served import (
     as_served,
     check_asked,
@@ -27,13 +34,66 @@ from sizing.question.served import (
     served,
     with_images,
 )
-from sizing.question.values import Part, check, positive
+from sizing.question.values import QUESTION_OPTIONS, Field, Options, Part, check, options_of, positive, unpooled
 from sizing.specs.bands import Bands
 from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import GpuType
-from sizing.specs.optimisations import PHASES
+from sizing.specs.optimisations import PHASES, HandOver
 from sizing.specs.workload import Serving, Workload
+
+Check = Callable[[Workload], Fault | None]
+
+
+def separate_pools(names: Names, checks: Sequence[Check]) -> SeparatePools | None:
+    """The pools to consider; None without separate pools.
+
+    Raises InputError for an unknown GPU type, and for work that the checks find cannot be split.
+    """
+    workload = names.workload.value
+    wanted = workload.optimisations.disaggregate
+    if wanted is None:
+        return None
+    considered = names.gpu_types
+    faults = [fault for check in checks if (fault := check(workload)) is not None]
+    faults += _of_turns(workload)
+    sides = {}
+    for phase, pool in (("prefill", wanted.prefill), ("decode", wanted.decode)):
+        try:
+            sides[phase] = PoolSpace(considered if pool.gpu is None else (names.priced(gpus.load_gpu(pool.gpu)),), pool)
+        except InputError as error:
+            faults += error.faults
+    if faults:
+        raise InputError(faults)
+    return SeparatePools(sides["prefill"], sides["decode"], shelf.only(HandOver))
+
+
+def _of_turns(workload: Workload) -> Sequence[Fault]:
+    """The fault of conversations in separate pools; None without conversations."""
+    prefix = workload.optimisations.prefix
+    if prefix is None or (prefix.turns or 1) == 1 or (prefix.routing == "affinity" and prefix.think_time_s is None):
+        return ()
+    message = "turns over separate pools are sized where each finds its cache, without a think time"
+    return (Fault(message, field="optimisations.prefix.turns", allowed="--prefix-routing affinity; or --prefix-hit"),)
+
+
+def decodes(workload: Workload) -> Fault | None:
+    """The fault of a workload without decode steps."""
+    if workload.tokens.osl > 1:
+        return None
+    return Fault("nothing decodes with OSL 1", field=SEPARATE, allowed="an output of two tokens and more")
+
+
+def rated(workload: Workload) -> Fault | None:
+    """The fault of a workload without a request rate, by which pools are sized."""
+    demand = workload.demand
+    if demand is not None and demand.concurrency is not None:
+        what = "pools are sized by a rate, and requests in flight state none"
+        return Fault(what, field=SEPARATE, allowed="with --rps or --dau")
+    if demand is None and workload.mode == "offline":
+        return Fault("pools are sized by a rate, which offline work has none of", field=SEPARATE, allowed="with --rps")
+    return None
+
 
 NAMES = ("model", "gpu", "precision", "engine")  # options that are text or a path, or a list of them
 SEPARATE_PATH = ("optimisations", "disaggregate")

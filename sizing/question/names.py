@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import engines, gpus, models, workloads
-from sizing.catalog.files import FieldPath, read_yaml
+from sizing.catalog.files import FieldPath, read_yaml, resolved
+from sizing.catalog.gpus import typical_price
 from sizing.catalog.models import FoundModel
-from sizing.catalog.paths import resolved
-from sizing.catalog.prices import typical_price
 from sizing.catalog.shelf import Found
 from sizing.model import settings
-from sizing.question.fields import Options
-from sizing.question.values import Part, comma_separated
+from sizing.question.values import Options, Part, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu, GpuType

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from sizing.catalog import gpus, shelf, workloads
-from sizing.catalog.paths import expanded
+from sizing.catalog.files import expanded
 from sizing.model.architecture import SIZES
 from sizing.model.extras import NOTHING, Extras
-from sizing.model.service import Service
+from sizing.model.settings import Service
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
 from sizing.specs.bands import DrivingMode, LoadRegion, Situation

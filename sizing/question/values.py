@@ -1,12 +1,16 @@
-"""Values as they are written: parts of a question with all their faults at once, lists with commas, ranges of numbers."""
+"""Values as they are written: parts of a question with all their faults at once, lists with commas, ranges of numbers.
+
+Every field of a question that a user may set: name, type, spellings, help, and its workload field.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sizing.specs.errors import Fault, InputError
 
@@ -121,3 +125,146 @@ def _steps(part: str, low: Decimal, high: Decimal, step: Decimal) -> Iterator[De
     if steps >= MOST_VALUES:
         raise ValueError(f"{part!r} has more than {MOST_VALUES:,} values")
     return (low + index * step for index in range(int(steps) + 1))
+
+
+class Field(NamedTuple):
+    """A field: parameter name, type, spellings, help, panel of help, and its workload field (None: not in a workload)."""
+
+    name: str
+    type: Any
+    flags: tuple[str, ...]
+    help: str
+    panel: str
+    field: str | None = None
+
+
+MODEL = "Model and GPUs"
+DEMAND = "Tokens and demand"
+LIMITS = "Latency limits"
+SERVING = "Serving"
+PLANNING = "Planning and cost"
+OPTIMISATIONS = "Optimisations"
+
+TEXT, WHOLE, NUMBER = str | None, int | None, float | None
+DISAGGREGATE = "--disaggregate"
+POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")  # commands that take separate pools
+
+MODEL_OPTIONS = (
+    Field("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
+    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, or all. Default: the workload's, else all.", MODEL, "gpu"),
+    Field("task", TEXT, ("--task",), "generate; or embed, classify, score, which pool a prompt into one result: no output head, no decode.", MODEL, "task"),
+    Field("precision", TEXT, ("--precision",), "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: the checkpoint's own.", MODEL),
+    Field("kv_precision", TEXT, ("--kv-precision", "--kv-cache-dtype"), "KV cache: auto, fp32, fp16, bf16, fp8, int8, nvfp4.", MODEL, "kv_precision"),
+)  # fmt: skip
+SERVING_OPTIONS = (
+    Field("engine", TEXT, ("--engine",), "vllm, sglang, tensorrt-llm (nim, trtllm), or name:version.", SERVING, "serving.engine"),
+    Field("tp", WHOLE, ("--tp",), "Tensor parallelism; all are tried without it.", SERVING, "serving.tp"),
+    Field("pp", WHOLE, ("--pp",), "Pipeline parallelism.", SERVING, "serving.pp"),
+    Field("ep", WHOLE, ("--ep",), "Expert parallelism (MoE).", SERVING, "serving.ep"),
+    Field("dp", WHOLE, ("--dp",), "Attention data parallelism inside a replica.", SERVING, "serving.dp"),
+    Field("cp", WHOLE, ("--cp", "--prefill-context-parallel-size"), "Context parallelism: GPUs, on top of the others, that share each prompt and its cache by tokens.", SERVING, "serving.cp"),
+    Field("dcp", WHOLE, ("--dcp", "--decode-context-parallel-size"), "Decode context parallelism: of the TP GPUs that hold the same cache (MLA, few KV heads), how many share it by tokens.", SERVING, "serving.dcp"),
+    Field("all2all_backend", TEXT, ("--all2all-backend",), "How tokens reach experts under --dp and --ep: allgather (default), low_latency or high_throughput (DeepEP).", SERVING, "serving.all2all_backend"),
+    Field("expert_imbalance", NUMBER, ("--expert-imbalance",), "Load of the busiest expert rank over the mean, as measured: 1.2; that of random routing without it.", SERVING, "serving.expert_imbalance"),
+    Field("memory_fraction", NUMBER, ("--gpu-memory-utilization", "--memory-fraction"), "The engine's share of GPU memory.", SERVING, "serving.memory_fraction"),
+    Field("max_model_len", WHOLE, ("--max-model-len",), "Longest sequence to hold.", SERVING, "serving.max_model_len"),
+    Field("max_num_seqs", WHOLE, ("--max-num-seqs",), "Most sequences running at once.", SERVING, "serving.max_num_seqs"),
+    Field("max_num_batched_tokens", WHOLE, ("--max-num-batched-tokens",), "Token budget of one step.", SERVING, "serving.max_num_batched_tokens"),
+    Field("cuda_graphs_gib", NUMBER, ("--cuda-graphs-gib",), "CUDA-graph memory from the engine's log, in place of the usual.", SERVING, "serving.cuda_graphs_gib"),
+)  # fmt: skip
+OPTIMISATION_OPTIONS = (
+    Field("speculative", TEXT, ("--speculative",), "Speculative decoding, METHOD[:TOKENS][@ACCEPTANCE[/...]]: eagle3, eagle3:3@0.75, eagle3:3@0.8/0.7/0.6 (by depth), ngram:4@0.5, draft:llama-3.2-1b:4@0.7 (llmsize explain speculative).", OPTIMISATIONS, "optimisations.speculative"),
+    Field("sparsity", TEXT, ("--sparsity",), "Structured sparsity of the weights: 2:4.", OPTIMISATIONS, "optimisations.sparsity"),
+    Field("prefix_hit", TEXT, ("--prefix-hit",), "Share of each prompt found in the prefix cache: 0.3, 30%.", OPTIMISATIONS, "optimisations.prefix.hit"),
+    Field("prefix_shared", WHOLE, ("--prefix-shared",), "Tokens of a prompt that live requests share and the cache holds once.", OPTIMISATIONS, "optimisations.prefix.shared_tokens"),
+    Field("prefix_distinct", WHOLE, ("--prefix-distinct",), "Different shared prefixes in all, 1 by default; each replica holds all of them, or its part under affinity.", OPTIMISATIONS, "optimisations.prefix.distinct"),
+    Field("turns", WHOLE, ("--turns",), "Turns of a conversation, each of which sends all before it again: --isl is then the first prompt, later ones grow, and the hit rate follows.", OPTIMISATIONS, "optimisations.prefix.turns"),
+    Field("think_time", TEXT, ("--think-time",), "Time between an answer and the conversation's next turn, 30s: how many caches must be kept meanwhile.", OPTIMISATIONS, "optimisations.prefix.think_time_s"),
+    Field("prefix_routing", TEXT, ("--prefix-routing",), "Router over replicas: affinity (prefix-aware: a conversation stays with its cache) or random (the default; round-robin too).", OPTIMISATIONS, "optimisations.prefix.routing"),
+    Field("lora", TEXT, ("--lora",), "LoRA adapters on the GPU at once, SLOTSxRANK[+experts]: 16x64, 16x64+experts (routed ones too).", OPTIMISATIONS, "optimisations.lora"),
+    Field("images", TEXT, ("--images",), "Images of a request, NxHxW in pixels: 2x1024x768.", OPTIMISATIONS, "optimisations.images"),
+    Field("kv_offload", TEXT, ("--kv-offload",), "Share of each prompt whose cache comes back from host memory, SHARE[@GB_PER_S]: 0.5, 0.5@40.", OPTIMISATIONS, "optimisations.kv_offload"),
+)  # fmt: skip
+DISAGGREGATION_OPTIONS = (
+    Field("disaggregate", TEXT, (DISAGGREGATE,), "Separate pools for prefill and decode: without a value the search lays both out; else prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=h100-sxm:tp2,decode=2xh200-sxm:tp4.", OPTIMISATIONS, "optimisations.disaggregate"),
+)  # fmt: skip
+DEMAND_OPTIONS = (
+    Field("isl", WHOLE, ("--isl",), "Mean prompt length in tokens; of conversations (--turns) the first prompt.", DEMAND, "tokens.isl"),
+    Field("osl", WHOLE, ("--osl",), "Mean output length in tokens.", DEMAND, "tokens.osl"),
+    Field("isl_max", WHOLE, ("--isl-max",), "Longest prompt.", DEMAND, "tokens.isl_max"),
+    Field("osl_max", WHOLE, ("--osl-max",), "Longest output.", DEMAND, "tokens.osl_max"),
+    Field("rps", NUMBER, ("--rps",), "Demand in requests/s at the peak.", DEMAND, "demand.requests_per_s"),
+    Field("concurrency", WHOLE, ("--concurrency",), "Demand in requests in flight, over all replicas.", DEMAND, "demand.concurrency"),
+    Field("dau", NUMBER, ("--dau",), "Demand in daily active users.", DEMAND, "demand.daily_active_users"),
+    Field("requests_per_user", NUMBER, ("--requests-per-user",), "Requests of a user in a day.", DEMAND, "planning.requests_per_user_per_day"),
+    Field("active_hours", NUMBER, ("--active-hours",), "Hours of a day in which users are active.", DEMAND, "planning.active_hours"),
+    Field("peak_to_mean", NUMBER, ("--peak-to-mean",), "Peak over mean within the active hours.", DEMAND, "planning.peak_to_mean"),
+    Field("mode", TEXT, ("--mode",), "streaming, sequential or offline.", DEMAND, "mode"),
+    Field("gpus", WHOLE, ("--gpus",), "Budget of GPUs that the demand must fit in. For what they can serve, give no demand: a workload without one, or -m, --isl and --osl alone.", DEMAND),
+)  # fmt: skip
+PEAK_OPTIONS = (
+    Field("mean_rps", NUMBER, ("--mean-rps",), "Demand in requests/s on average around the clock; the peak comes from what follows.", DEMAND, "demand.mean_requests_per_s"),
+    Field("profile", TEXT, ("--profile",), "Load by hour: office, consumer, global, batch-at-night, or the path of a profile.", DEMAND, "planning.profile"),
+    Field("percentile", TEXT, ("--percentile",), "Size for this percentile of the requests that arrive in a second (Poisson): 95%.", DEMAND, "planning.poisson_percentile"),
+)  # fmt: skip
+LIMIT_OPTIONS = (
+    Field("ttft", TEXT, ("--ttft",), "Time to first token: 500ms (mean), p95:500ms.", LIMITS, "limits.ttft"),
+    Field("itl", TEXT, ("--itl",), "Inter-token latency (TPOT): 30ms, p99:50ms.", LIMITS, "limits.itl"),
+    Field("e2e", TEXT, ("--e2e",), "End-to-end latency: 5s.", LIMITS, "limits.e2e"),
+)
+PLANNING_OPTIONS = (
+    Field("max_utilisation", TEXT, ("--max-utilisation",), "Share of the highest stable rate to run at: 0.8, 80%.", PLANNING, "planning.max_utilisation"),
+    Field("headroom", TEXT, ("--headroom",), "Growth to add to the demand: 0.2, 20%.", PLANNING, "planning.headroom"),
+    Field("objective", TEXT, ("--objective",), "gpus, cost or energy.", PLANNING, "planning.objective"),
+    Field("conservative", bool, ("--conservative",), "Size on the worse edges of the error bands: limits hold where latencies and rates turn out as far off as 8 in 10 published measurements are.", PLANNING),
+    Field("price", NUMBER, ("--price",), "$ per GPU-hour in place of the profile's.", PLANNING),
+)  # fmt: skip
+WORKLOAD_OPTIONS = (
+    *MODEL_OPTIONS,
+    *DEMAND_OPTIONS,
+    *PEAK_OPTIONS,
+    *LIMIT_OPTIONS,
+    *SERVING_OPTIONS,
+    *OPTIMISATION_OPTIONS,
+    *PLANNING_OPTIONS,
+)
+QUESTION_OPTIONS = (*WORKLOAD_OPTIONS, *DISAGGREGATION_OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Stated options: workload fields by path, and values that no workload has. `flags` are the options' spellings."""
+
+    fields: Mapping[str, Any]
+    flags: Mapping[str, str]
+    precision: str | None = None
+    price: float | None = None
+    gpus: int | None = None
+
+
+def options_of(fields: Iterable[Field], values: Mapping[str, Any]) -> Options:
+    """Collect the stated `values` of some fields by parameter name; None means not stated.
+
+    A demand replaces the whole demand of a workload, so its fields come as one mapping.
+    """
+    of_workload = {field.field: field for field in fields if field.field}
+    given: dict[str, Any] = {}
+    demand: dict[str, Any] = {}
+    for path, field in of_workload.items():
+        value = values.get(field.name)
+        if value is None:
+            continue
+        if path.startswith("demand."):
+            demand[path.removeprefix("demand.")] = value
+        else:
+            given[path] = comma_separated(value) if path == "gpu" else value
+    if demand:
+        given["demand"] = demand
+    flags = {path: field.flags[0] for path, field in of_workload.items()}
+    flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --concurrency, --dau"
+    return Options(given, flags, values.get("precision"), values.get("price"), values.get("gpus"))
+
+
+def unpooled(command: str, field: str) -> Fault:
+    """The fault of separate pools for a command that has none."""
+    return Fault(f"{command} takes no separate pools", field=field, allowed=f"with {', '.join(POOLED)}")

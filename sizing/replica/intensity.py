@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from sizing.model.operation import Operation
+from sizing.model.operations import Operation
 from sizing.model.shard import Shard
 from sizing.replica import step as steps
 from sizing.replica.kernels import Kernels

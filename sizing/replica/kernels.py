@@ -15,7 +15,7 @@ import numpy as np
 
 from sizing.model.architecture import Layout
 from sizing.model.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric
-from sizing.model.operation import Operation
+from sizing.model.operations import Operation
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.model.shard import Shard
 from sizing.replica import roofline

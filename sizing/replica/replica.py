@@ -14,7 +14,7 @@ from sizing.model.architecture import Layout
 from sizing.model.extras import Extras
 from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
-from sizing.model.service import Service
+from sizing.model.settings import Service
 from sizing.model.shard import Shard
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.model import architecture, exchange, memory, operations
+from sizing.model import architecture, memory, operations
+from sizing.model import operations as exchange
 from sizing.model.attention.terms import Numeric
 from sizing.model.extras import adapters, drafts, images
-from sizing.model.operation import Operation, unevenly
+from sizing.model.operations import Operation, unevenly
 from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
 from sizing.specs.engine import FrontEnd, HostTime

@@ -7,31 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sizing.formats.view import (
-    Document,
-    Facts,
-    Line,
-    Quantity,
-    Rows,
-    Section,
-    Table,
-    in_words,
-    labelled,
-    rows_of,
-)
+from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, in_words, labelled, rows_of
 from sizing.formats.words import between, milliseconds, money, number, percent, plural
 from sizing.report.compare_record import BANDS, LATENCIES, Compare, CompareCandidate
-from sizing.report.parts import assumptions, quantities
+from sizing.report.parts import assumptions, bands
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.pools import shape_words
-from sizing.report.parts.question import (
-    LABELS,
-    LimitInMs,
-    LimitsInMs,
-    lengths,
-    limits_in_words,
-    steps_line,
-)
+from sizing.report.parts.question import LABELS, LimitInMs, LimitsInMs, lengths, limits_in_words, steps_line
 
 SORTED = {"gpus": "fewest GPUs", "cost": "lowest cost an hour", "energy": "lowest power"}
 
@@ -111,22 +93,22 @@ def _price(c: CompareCandidate) -> str | None:
 
 NAME = in_words("gpu", "GPU, weights", called)
 SIZES = (
-    quantities.GPUS,
+    bands.GPUS,
     Quantity("gpus_per_replaced_gpu", "for each"),
     NAME,
     in_words("layout", "layout", _shape),
     Quantity("usd_per_hour", "$/h", str, _price),
-    quantities.HEADROOM,
+    bands.HEADROOM,
     in_words("limit", "limit", lambda c: c.limit if c.feasible else f"no: {c.limit}"),
 )
 RATES = (
     NAME,
-    quantities.REQUESTS_PER_S,
-    quantities.REQUESTS_PER_S_PER_GPU,
-    quantities.USD_PER_MILLION_OUTPUT_TOKENS,
-    quantities.USD_PER_MILLION_TOKENS,
-    quantities.POWER_W,
-    quantities.KWH_PER_MILLION_OUTPUT_TOKENS,
+    bands.REQUESTS_PER_S,
+    bands.REQUESTS_PER_S_PER_GPU,
+    bands.USD_PER_MILLION_OUTPUT_TOKENS,
+    bands.USD_PER_MILLION_TOKENS,
+    bands.POWER_W,
+    bands.KWH_PER_MILLION_OUTPUT_TOKENS,
 )
 RANGES = (NAME, *map(_range, LATENCIES))
 
@@ -149,7 +131,7 @@ def sections(record: Compare) -> Iterator[Section]:
 
 def _latencies(record: Compare) -> Iterator[Quantity]:
     percentiles = dict(_percentiles(record))
-    for quantity in quantities.LATENCIES:
+    for quantity in bands.LATENCY_QUANTITIES:
         yield quantity
         if quantity.key in percentiles:
             yield _at_limit(quantity.key, percentiles[quantity.key].statistic)

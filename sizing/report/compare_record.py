@@ -7,27 +7,21 @@ from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.compare import place
-from sizing.formats.view import (
-    Assumption,
-)
+from sizing.formats.view import Assumption
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools
-from sizing.report.parts.answers import (
+from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
+from sizing.report.parts.layouts import (
     as_one,
     kwh_per_million_output_tokens,
+    sizes,
     usd_per_million_output_tokens,
     usd_per_million_tokens,
 )
-from sizing.report.parts.bands import ErrorBand
-from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
-from sizing.report.parts.layouts import sizes
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import PoolShapes
-from sizing.report.parts.question import (
-    demand,
-    inputs,
-    limits,
-)
+from sizing.report.parts.question import demand, inputs, limits
+from sizing.specs.bands import ErrorBand
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective
 

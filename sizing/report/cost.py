@@ -34,11 +34,11 @@ from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.report.parts import assumptions, quantities
-from sizing.report.parts.bands import ErrorBand
+from sizing.report.parts import assumptions, bands
 from sizing.report.parts.layouts import Deployment, deployment, layout
 from sizing.report.parts.limiting import suggested, unmet, what_would_help
 from sizing.report.parts.question import inputs
+from sizing.specs.bands import ErrorBand
 from sizing.specs.server import NUMBERS
 
 LOADS: dict[LoadKind, str] = {
@@ -352,7 +352,7 @@ def _years(record: CostReport) -> Table:
     columns = (
         in_words("name", f"at {_at(record)}"),
         Quantity("gpus", "GPUs", str, _count),
-        quantities.USD_PER_HOUR._replace(write=rounded_usd),
+        bands.USD_PER_HOUR._replace(write=rounded_usd),
         _usd("usd_per_month", "$/month"),
         _usd("usd_per_year", "$/year"),
         _usd("usd_per_1k_requests.full_use", "per 1,000 full use"),

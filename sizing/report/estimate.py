@@ -7,22 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
-from sizing.formats.view import (
-    Assumption,
-    Document,
-    Explanation,
-    Facts,
-    Line,
-    Rows,
-    Section,
-    Text,
-    plain,
-)
+from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, Text, plain
 from sizing.formats.words import milliseconds, money, number, percent, plural, stated
 from sizing.question.question import situation_of
 from sizing.report.parts import assumptions, bands, conversations, explain, layouts, pools, repeat
-from sizing.report.parts.answers import headline, latencies
-from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.conversations import IdleConversations
 from sizing.report.parts.figures import (
     Cost,
@@ -35,10 +23,11 @@ from sizing.report.parts.figures import (
     figures,
     memory_of,
 )
-from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, layout
+from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, headline, latencies, layout
 from sizing.report.parts.limiting import Limiting, limiting, unmet, what_would_help
 from sizing.report.parts.memory import memory_line
 from sizing.report.parts.question import LABELS, inputs, lengths, model_line, optimised, steps_line
+from sizing.specs.bands import ErrorBand
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
     from sizing.report.parts.disaggregated import Disaggregated

@@ -9,10 +9,10 @@ from sizing.answers.resolved import Resolved
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, labelled, rows_of
 from sizing.formats.words import gib, number
 from sizing.report.parts import assumptions, bands, explain
-from sizing.report.parts.bands import ErrorBand
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.memory import layout_memory, memory_line
 from sizing.report.parts.question import inputs_of_layout, labels, setup
+from sizing.specs.bands import ErrorBand
 
 
 class MemoryReport(NamedTuple):

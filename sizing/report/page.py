@@ -29,7 +29,7 @@ from sizing.report.curve.record import LineRecord, shape
 from sizing.report.curve.sections import PER_8
 from sizing.report.estimate import Estimate
 from sizing.report.page_record import ChangedInput, RateLine, RatePoint, Report
-from sizing.report.parts import quantities
+from sizing.report.parts import bands
 from sizing.report.parts.assumptions import KINDS
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout
@@ -93,7 +93,7 @@ def _answer(report: Report) -> Iterator[Prose | Facts | PageTable]:
     yield Facts(tuple(_asked(estimate)), "What was asked")
     if estimate.latency is not None:
         columns = ("latency", *STATISTICS, "limit", "band of the mean, low", "high", "runs")
-        rows = tuple(_latency(report, quantity) for quantity in quantities.LATENCIES)
+        rows = tuple(_latency(report, quantity) for quantity in bands.LATENCY_QUANTITIES)
         title = "Latency under load, with the range of 8 in 10 published runs of the kind"
         yield PageTable(title, tuple(Column(name, name != "latency") for name in columns), rows)
         shown = FIGURES if estimate.inputs["osl"] else OF_INPUTS
@@ -347,12 +347,12 @@ def _limit(c: CompareCandidate) -> str:
 CANDIDATES = (
     in_words("gpu", "GPU", lambda c: f"{c.gpu}, {c.weight_precision.upper()}"),
     in_words("layout", "layout", _layout),
-    quantities.GPUS._replace(write="{:,}".format),
-    quantities.USD_PER_HOUR,
-    quantities.USD_PER_MILLION_OUTPUT_TOKENS._replace(heading="$ a million output tokens", write=money),
-    quantities.POWER_W._replace(heading="W"),
-    *quantities.LATENCIES,
-    quantities.HEADROOM,
+    bands.GPUS._replace(write="{:,}".format),
+    bands.USD_PER_HOUR,
+    bands.USD_PER_MILLION_OUTPUT_TOKENS._replace(heading="$ a million output tokens", write=money),
+    bands.POWER_W._replace(heading="W"),
+    *bands.LATENCY_QUANTITIES,
+    bands.HEADROOM,
     in_words("limit", "what limits it", _limit),
 )
 
@@ -365,15 +365,15 @@ def _then(one: ChangedInput) -> str | None:
     return f"{one.gpu}, {(one.weight_precision or '').upper()}, {one.layout}" if one.feasible else one.reason
 
 
-COUNTED = quantities.GPUS._replace(write="{:,}".format)
+COUNTED = bands.GPUS._replace(write="{:,}".format)
 CHANGES = (
     in_words("what", "input"),
     Quantity("share", "change", lambda share: f"{share * 100:+.0f} %"),
     Quantity("value", "to", str, _changed),
     COUNTED,
     Quantity("extra_gpus", "more GPUs", "{:+,}".format),
-    quantities.REQUESTS_PER_S,
-    quantities.USD_PER_HOUR,
+    bands.REQUESTS_PER_S,
+    bands.USD_PER_HOUR,
     in_words("layout", "then", _then),
 )
 MEETING = "Other layouts that meet the demand (closed form, means)"
@@ -382,11 +382,11 @@ ALTERNATIVES = (
     GPU,
     in_words("layout", "layout", lambda one: f"{one.replicas} x {layout(one)}"),
     COUNTED,
-    quantities.REQUESTS_PER_S_PER_GPU._replace(heading="requests/s a GPU"),
-    quantities.TTFT,
-    quantities.ITL,
-    quantities.USD_PER_HOUR,
-    quantities.POWER_W._replace(heading="W"),
+    bands.REQUESTS_PER_S_PER_GPU._replace(heading="requests/s a GPU"),
+    bands.TTFT,
+    bands.ITL,
+    bands.USD_PER_HOUR,
+    bands.POWER_W._replace(heading="W"),
 )
 REJECTED = (GPU, in_words("layout", "layout", layout), in_words("reason", "reason"), in_words("detail", "detail"))
 

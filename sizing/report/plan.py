@@ -29,7 +29,7 @@ from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import Ranges
-from sizing.report.parts import assumptions, quantities
+from sizing.report.parts import assumptions, bands
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import what_would_help
 from sizing.report.parts.question import steps_line
@@ -205,12 +205,12 @@ def _count(count: int) -> str:
 
 WORKLOADS = (
     in_words("name", "workload alone"),
-    quantities.GPU,
+    bands.GPU,
     in_words("layout", "layout", layout),
     Quantity("peak_requests_per_s", "peak req/s"),
     Quantity("base_replicas", "replicas", _count),
     Quantity("reserve.replicas", "reserve", _count, attrgetter("reserve.replicas")),
-    quantities.GPUS._replace(write=_count),
+    bands.GPUS._replace(write=_count),
 )
 
 

@@ -32,7 +32,7 @@ from sizing.replica.intensity import Crossings, StepWork
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
-from sizing.report.parts import assumptions, quantities
+from sizing.report.parts import assumptions, bands
 from sizing.report.parts.question import inputs_of_layout, setup
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.specs.errors import Fault, InputError
@@ -352,7 +352,7 @@ STEPS = (
     Quantity("mbu", "MBU", percent),
     BOUND,
 )
-OPERATIONS = (*SIZE, in_words("name", "operation"), quantities.US_IN_ALL, *ROOFED, BOUND)
+OPERATIONS = (*SIZE, in_words("name", "operation"), bands.US_IN_ALL, *ROOFED, BOUND)
 
 
 def sections(record: RooflineReport) -> Iterator[Section]:

@@ -27,15 +27,15 @@ from sizing.formats.view import (
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.extras import NOTHING
 from sizing.question.question import situation_of
-from sizing.report.parts import assumptions, bands, pools, quantities, traffic
+from sizing.report.parts import assumptions, bands, pools, traffic
 from sizing.report.parts.assumptions import NO_ITL, NO_ITL_LINE
-from sizing.report.parts.bands import ErrorBand, Predicted
+from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.memory import LayoutMemory, layout_memory, memory_line
 from sizing.report.parts.pools import SimulatedPools
 from sizing.report.parts.question import LimitInMs, inputs_of_layout, labels, limits_in_ms, setup
 from sizing.report.parts.requests import latencies
-from sizing.specs.bands import LATENCIES, region
+from sizing.specs.bands import LATENCIES, ErrorBand, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE
 
@@ -308,7 +308,7 @@ RATES = (
     POLICY,
     _figure("requests_per_s", "requests/s"),
     _figure("output_tokens_per_s", "tokens/s"),
-    *(_figure(f"{q.key}_mean", q.heading, q.write) for q in quantities.LATENCIES),
+    *(_figure(f"{q.key}_mean", q.heading, q.write) for q in bands.LATENCY_QUANTITIES),
     in_words("note", "note", itemgetter("note"), nothing=""),
 )
 PERCENTILES = tuple(
@@ -351,7 +351,7 @@ def _one(record: SimulationReport, run: SimulatedRun) -> Iterator[Section]:
         f"{number(run.requests_per_s)} requests/s ({number(run.requests_per_s_per_gpu)} per GPU), {tokens} from "
         f"{_deployed(record)}",
     )
-    names = [q for q in quantities.LATENCIES if getattr(run, q.key).mean is not None]
+    names = [q for q in bands.LATENCY_QUANTITIES if getattr(run, q.key).mean is not None]
     label = in_words("latency", "latency" if run.stable else "not converged", itemgetter(0))
     spreads = [(q.heading, *getattr(run, q.key)) for q in names]
     yield Table((label, *PERCENTILES), spreads, notes=(bands.run_words(record.bands),))

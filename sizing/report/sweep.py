@@ -24,10 +24,16 @@ from sizing.formats.view import (
 )
 from sizing.formats.words import plural, stated
 from sizing.question.question import Question
-from sizing.report.parts import assumptions, quantities
-from sizing.report.parts.answers import as_one, gpus_called, shape, usd_per_million_output_tokens, weights_called
+from sizing.report.parts import assumptions, bands
 from sizing.report.parts.figures import mean_ms
-from sizing.report.parts.layouts import layout_in
+from sizing.report.parts.layouts import (
+    as_one,
+    gpus_called,
+    layout_in,
+    shape,
+    usd_per_million_output_tokens,
+    weights_called,
+)
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
 from sizing.report.parts.question import inputs
@@ -209,14 +215,14 @@ def _shape(row: dict[str, Any]) -> str | None:
 
 
 ANSWER = (
-    _of_row(quantities.GPUS),
-    _of_row(quantities.GPU)._replace(shown="differs"),
-    _of_row(quantities.WEIGHTS)._replace(shown="differs"),
+    _of_row(bands.GPUS),
+    _of_row(bands.GPU)._replace(shown="differs"),
+    _of_row(bands.WEIGHTS)._replace(shown="differs"),
     in_words("layout", "layout", _shape, shown="always"),
-    _of_row(quantities.TTFT),
-    _of_row(quantities.ITL),
-    _of_row(quantities.REQUESTS_PER_S_PER_GPU, "req/s per GPU"),
-    _of_row(quantities.USD_PER_HOUR),
+    _of_row(bands.TTFT),
+    _of_row(bands.ITL),
+    _of_row(bands.REQUESTS_PER_S_PER_GPU, "req/s per GPU"),
+    _of_row(bands.USD_PER_HOUR),
     in_words("limit", "limit", lambda row: row["limit"] if row["feasible"] else f"no: {row['limit']}"),
 )
 

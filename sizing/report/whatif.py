@@ -25,14 +25,8 @@ from sizing.formats.view import (
 from sizing.formats.words import milliseconds, money, number, plural
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
-from sizing.report.parts.answers import (
-    cache_called,
-    gpus_called,
-    shape,
-    usd_per_million_output_tokens,
-    weights_called,
-)
 from sizing.report.parts.figures import mean_ms
+from sizing.report.parts.layouts import cache_called, gpus_called, shape, usd_per_million_output_tokens, weights_called
 from sizing.report.parts.question import LABELS, inputs, labels, lengths, model_line, optimised
 
 NOTE = "req/s/GPU is the most that a GPU serves within the limits; latencies are means at the demand"

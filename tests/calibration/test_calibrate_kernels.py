@@ -25,7 +25,7 @@ from sizing.calibration.kernels import not_read
 from sizing.calibration.profiles import gpu_rewritten, written
 from sizing.catalog import gpus, shelf
 from sizing.catalog.shelf import Found as Loaded
-from sizing.model.operation import Operation
+from sizing.model.operations import Operation
 from sizing.replica import roofline
 from sizing.replica import roofline as network
 from sizing.specs.calibration import Calibration

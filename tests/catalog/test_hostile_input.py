@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sizing.catalog import paths
+from sizing.catalog import files
 from sizing.catalog.config.model import read_model
 from sizing.catalog.files import MAX_DIGITS, read_json, read_text, read_yaml, validate
 from sizing.catalog.gpus import load_gpu
@@ -70,13 +70,13 @@ def test_a_long_name_is_one_line_under_every_option(arguments: list[str], capsys
     assert "xxx" in refusal(arguments, capsys)
 
 
-@pytest.mark.parametrize("look", [paths.is_file, paths.is_folder, paths.exists])
+@pytest.mark.parametrize("look", [files.is_file, files.is_folder, files.exists])
 @pytest.mark.parametrize("name", [LONG, "a\0b", "~no-such-user/x"])
 def test_looking_at_a_path_never_raises(look: Any, name: str) -> None:
     assert look(Path(name)) is False
-    assert paths.expanded("~no-such-user/x") == Path("~no-such-user/x")
-    assert paths.out_of_reach(Path(LONG)) == "File name too long"
-    assert paths.out_of_reach(Path("not-there.csv")) is None
+    assert files.expanded("~no-such-user/x") == Path("~no-such-user/x")
+    assert files.out_of_reach(Path(LONG)) == "File name too long"
+    assert files.out_of_reach(Path("not-there.csv")) is None
 
 
 # --- what is no regular file -----------------------------------------------------------------------------------
@@ -95,11 +95,11 @@ def test_a_pipe_without_a_writer_is_a_fault_and_no_wait(read: Any, tmp_path: Pat
     with pytest.raises(InputError, match="nobody writes to"):
         read(tmp_path / "pipe")
     with pytest.raises(InputError, match="nobody reads from this pipe"):
-        paths.write_bytes(tmp_path / "pipe", b"x")
+        files.write_bytes(tmp_path / "pipe", b"x")
 
 
 def test_a_pipe_that_stays_silent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "PIPE_PATIENCE_S", 0.01)
+    monkeypatch.setattr(files, "PIPE_PATIENCE_S", 0.01)
     os.mkfifo(tmp_path / "pipe")
     holder = os.open(tmp_path / "pipe", os.O_RDWR)
     try:

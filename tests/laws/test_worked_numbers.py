@@ -12,7 +12,7 @@ from builders import ask, data, engine_of, memory_of, option, real_gpu, real_mod
 
 from sizing.answers import search
 from sizing.catalog import shelf, workloads
-from sizing.model import architecture, operation
+from sizing.model import architecture, operations
 from sizing.model.architecture import Layout
 from sizing.model.attention.terms import causal_pairs, windowed_pairs
 from sizing.model.settings import SettingsConditions, resolve
@@ -81,8 +81,8 @@ def test_cache_of_a_batch(batch: int, gib: float) -> None:
 )
 def test_expected_distinct_experts(experts: int, hit: int, tokens: int, distinct: float) -> None:
     """N (1-(1-k/N)^T): 8 (1 - 0.75^3) = 4.625. https://github.com/inference-sim/inference-sim/issues/789"""
-    assert operation.expected_experts(experts, hit, tokens) == pytest.approx(distinct, rel=0.001)
-    assert operation.expected_experts(experts, hit, 1) == pytest.approx(hit)
+    assert operations.expected_experts(experts, hit, tokens) == pytest.approx(distinct, rel=0.001)
+    assert operations.expected_experts(experts, hit, 1) == pytest.approx(hit)
 
 
 # --- demand, cost, energy -------------------------------------------------------------------------

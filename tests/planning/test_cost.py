@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.catalog import gpus, prices, servers
+from sizing.catalog import gpus, servers
+from sizing.catalog import gpus as prices
 from sizing.planning import break_even, cost
 from sizing.planning.bill import compared
 from sizing.planning.break_even import CostCurve, crossing, payback_months

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.cli.main import run
-from sizing.model import operation, operations
+from sizing.model import operations
+from sizing.model import operations as operation
 from sizing.model.architecture import Layout
-from sizing.model.operation import Operation
+from sizing.model.operations import Operation
 from sizing.replica import roofline
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import resolve_settings

@@ -14,7 +14,7 @@ from sizing.answers import search
 from sizing.cli.main import run
 from sizing.engine.batch import DecodeBatch
 from sizing.engine.clock import step_clock
-from sizing.model import architecture, exchange, operation
+from sizing.model import architecture, operations
 from sizing.model.architecture import Layout
 from sizing.replica import roofline
 from sizing.replica import step as step_model
@@ -111,7 +111,7 @@ def test_stages_in_different_nodes_send_over_the_network() -> None:
     model = real_model("llama-3.1-70b")
     for layout, bytes_per_s, alpha_s in ((Layout(tp=8, pp=2), 36e9, 20e-6), (Layout(tp=4, pp=2), 270e9, 4.9e-6)):
         kernels = kernels_for(model, real_gpu("h100-sxm"), layout)
-        (send,) = exchange.pipeline_sends(kernels.shard, 1000.0)
+        (send,) = operations.pipeline_sends(kernels.shard, 1000.0)
         message = 1000 * 8192 * 2 / layout.tp
         expected_s = roofline.send_s(message, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
         assert float(np.asarray(kernels.seconds(send))) == pytest.approx(expected_s, rel=1e-6)
@@ -200,16 +200,16 @@ def test_a_collective_over_nodes_is_one_within_each_and_one_over_the_network() -
     kernels = kernels_for(model, real_gpu("h100-sxm"), Layout(tp=16))
     message = 16 * 2**20
     one, two = (
-        float(kernels.seconds(operation.Operation("r", "all_reduce", 1, message_bytes=message, gpus=gpus)))
+        float(kernels.seconds(operations.Operation("r", "all_reduce", 1, message_bytes=message, gpus=gpus)))
         for gpus in (8, 16)
     )
     assert two - one == pytest.approx(2 * 2**20 / 36e9 + 2 * 20e-6)
     # A gather over four nodes: 3/4 of 2 MiB and two messages, for a tree of four has two levels.
-    four = float(kernels.seconds(operation.Operation("g", "all_gather", 1, message_bytes=message, gpus=32)))
-    here = float(kernels.seconds(operation.Operation("g", "all_gather", 1, message_bytes=message, gpus=8)))
+    four = float(kernels.seconds(operations.Operation("g", "all_gather", 1, message_bytes=message, gpus=32)))
+    here = float(kernels.seconds(operations.Operation("g", "all_gather", 1, message_bytes=message, gpus=8)))
     assert four - here == pytest.approx(0.75 * 2 * 2**20 / 36e9 + 2 * 20e-6)
     # A group with one GPU in each node has the network alone.
-    apart = operation.Operation("g", "all_gather", 1, message_bytes=message, gpus=2, apart=8)
+    apart = operations.Operation("g", "all_gather", 1, message_bytes=message, gpus=2, apart=8)
     assert float(kernels.seconds(apart)) == pytest.approx(0.5 * message / 36e9 + 20e-6)
 
 
@@ -218,11 +218,11 @@ def test_a_collective_over_nodes_is_one_within_each_and_one_over_the_network() -
 
 def test_the_busiest_rank_of_experts_sets_the_time() -> None:
     """Random routing of m pairs a rank: m + sqrt(2 m ln n). 64 pairs over 8 ranks: 64 + sqrt(128 * 2.079) = 80.3, 1.25 of the mean."""
-    assert operation.busiest(64.0, 8) == pytest.approx(64 + math.sqrt(2 * 64 * math.log(8)))
-    assert operation.busiest(64.0, 8) / 64 == pytest.approx(1.25, abs=0.01)
-    assert operation.busiest(1e6, 8) / 1e6 == pytest.approx(1.002, abs=1e-3)  # large batches even out
-    assert operation.busiest(64.0, 1) == 64.0  # one rank has it all
-    assert operation.busiest(0.01, 8) == pytest.approx(0.08)  # never more than there is
+    assert operations.busiest(64.0, 8) == pytest.approx(64 + math.sqrt(2 * 64 * math.log(8)))
+    assert operations.busiest(64.0, 8) / 64 == pytest.approx(1.25, abs=0.01)
+    assert operations.busiest(1e6, 8) / 1e6 == pytest.approx(1.002, abs=1e-3)  # large batches even out
+    assert operations.busiest(64.0, 1) == 64.0  # one rank has it all
+    assert operations.busiest(0.01, 8) == pytest.approx(0.08)  # never more than there is
 
 
 def test_random_routing_drawn_agrees_with_the_busiest_rank() -> None:
@@ -230,7 +230,7 @@ def test_random_routing_drawn_agrees_with_the_busiest_rank() -> None:
     rng = np.random.default_rng(0)
     for mean in (16, 64, 512):
         drawn = rng.multinomial(mean * 8, [1 / 8] * 8, size=2000).max(axis=1).mean()
-        assert drawn <= operation.busiest(float(mean), 8) <= 1.10 * drawn
+        assert drawn <= operations.busiest(float(mean), 8) <= 1.10 * drawn
 
 
 def test_attention_data_parallelism_spares_the_latent_cache() -> None:

@@ -25,8 +25,8 @@ from sizing.formats.text import rows as text_rows
 from sizing.formats.view import Facts, Line, Table
 from sizing.formats.words import milliseconds, money, number, stated
 from sizing.question.ask import question_of
-from sizing.question.fields import WORKLOAD_OPTIONS, options_of
 from sizing.question.question import load_data
+from sizing.question.values import WORKLOAD_OPTIONS, options_of
 from sizing.report.estimate import Estimate, record, sections
 from sizing.report.estimate import document as document_of
 from sizing.report.listings import Entry, Listing, document_of_entry, document_of_list

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+from sizing.catalog.config.blocks import head_dim_of, is_gated, read_mixer, read_mlp, read_mtp
 from sizing.catalog.config.fields import (
     DTYPE,
     HIDDEN,
@@ -31,8 +32,6 @@ from sizing.catalog.config.fields import (
     shown,
 )
 from sizing.catalog.config.layers import Slot, layer_count, read_layout
-from sizing.catalog.config.mixers import head_dim_of, read_mixer
-from sizing.catalog.config.mlps import is_gated, read_mlp, read_mtp
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Model, Vision

@@ -15,7 +15,7 @@ from sizing.model import architecture, operations
 from sizing.model.architecture import Layout
 from sizing.model.attention.terms import KEY_AND_VALUE, Matrix, Numeric
 from sizing.model.extras import Draft, Speculation, expected_tokens
-from sizing.model.operation import Operation, gemm
+from sizing.model.operations import Operation, gemm
 from sizing.model.precision import PrecisionPlan
 from sizing.model.shard import Shard
 from sizing.specs.errors import Fault, InputError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
 from sizing.model.extras import Encoder
-from sizing.model.operation import ACTIVATION_BYTES, Operation, gemm
+from sizing.model.operations import ACTIVATION_BYTES, Operation, gemm
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.model import Model, Vision
 from sizing.specs.optimisations import Images

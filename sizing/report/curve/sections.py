@@ -28,7 +28,7 @@ from sizing.formats.view import (
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, line_name, shape
 from sizing.report.parts import assumptions, bands
-from sizing.report.parts.quantities import LATENCIES, REQUESTS_PER_S
+from sizing.report.parts.bands import LATENCY_QUANTITIES, REQUESTS_PER_S
 from sizing.report.parts.question import lengths, limits_in_words
 from sizing.specs.units import Statistics
 
@@ -171,7 +171,7 @@ def _latencies(point: CurvePoint, record: CurveRecord) -> Iterator[str]:
 
 def _bands(point: CurvePoint) -> Line:
     """Write the error bands of a point, and the numbers outside their own bands."""
-    shown = [quantity for quantity in (*LATENCIES, REQUESTS_PER_S) if quantity.key in point.bands]
+    shown = [quantity for quantity in (*LATENCY_QUANTITIES, REQUESTS_PER_S) if quantity.key in point.bands]
     of = {quantity.heading: (point.bands[quantity.key], getattr(point, quantity.key)) for quantity in shown}
     off = [heading for heading, (band, value) in of.items() if not band.low <= value <= band.high]
     bias = f". {', '.join(off)}: predictions of this kind have been off to one side, by more than the range"

@@ -10,7 +10,7 @@ from sizing.formats.words import stated
 from sizing.model import settings
 from sizing.model.architecture import is_moe
 from sizing.model.extras import Cached
-from sizing.model.operation import Operation, dispatches
+from sizing.model.operations import Operation, dispatches
 from sizing.question.demand import OF_USERS
 from sizing.question.question import Question
 from sizing.replica.kernels import Kernels

@@ -1,4 +1,9 @@
-"""Error bands of a report's numbers: the predictions among them, the class of each, and bounds in its own unit."""
+"""Every figure that several commands show: its key in JSON and CSV, heading, writer, unit and meaning.
+
+A command's own column is one of these with another heading (`_replace(heading=...)`), or a `Quantity` in its own file.
+
+Error bands of a report's numbers: the predictions among them, the class of each, and bounds in its own unit.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,51 @@ from typing import Any, NamedTuple, cast
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import shelf
-from sizing.formats.view import Explanation, Line, Quantity
-from sizing.formats.words import between, number
+from sizing.formats.view import Explanation, Line, Quantity, in_words
+from sizing.formats.words import between, gib, milliseconds, money, number, percent, rounded_usd
 from sizing.model.extras import NOTHING
 from sizing.question.question import situation_of
-from sizing.report.parts import quantities
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, MemoryFigures, Throughput
-from sizing.report.parts.quantities import KV_CACHE_GIB, MAX_REQUESTS_PER_S, REQUESTS_PER_S, WEIGHTS_GIB
-from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Bands, Situation, find, region
-from sizing.specs.bands import ErrorBand as ErrorBand
+from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Bands, ErrorBand, Situation, find, region
+from sizing.specs.units import MICRO
+
+
+def _gib(value: float) -> str:
+    return f"{gib(value)} GiB"
+
+
+def _us(seconds: float) -> str:
+    return number(seconds / MICRO)
+
+
+GPUS = Quantity("gpus", "GPUs", unit="GPUs", meaning="GPUs in all")
+GPU = in_words("gpu", "GPU", meaning="GPU type")
+WEIGHTS = in_words("weight_precision", "weights", meaning="format of the weights")
+USD_PER_HOUR = Quantity("usd_per_hour", "$/h", money, unit="$/h", meaning="price of all GPUs")
+HEADROOM = Quantity("headroom", "headroom", percent, meaning="growth that the limits leave")
+LIMIT = in_words("limit", "limit", meaning="what ends a replica's load")
+TTFT = Quantity("ttft_ms", "TTFT", milliseconds, unit="ms", meaning="time to first token, mean")
+ITL = Quantity("itl_ms", "ITL", milliseconds, unit="ms", meaning="time between tokens, mean")
+E2E = Quantity("e2e_ms", "E2E", milliseconds, unit="ms", meaning="time to last token, mean")
+LATENCY_QUANTITIES = (TTFT, ITL, E2E)
+REQUESTS_PER_S = Quantity("requests_per_s", "requests/s", unit="1/s", meaning="requests served")
+MAX_REQUESTS_PER_S = Quantity("max_requests_per_s", "most requests/s", unit="1/s", meaning="requests within the limits")
+REQUESTS_PER_S_PER_GPU = Quantity("requests_per_s_per_gpu", "per GPU", unit="1/s", meaning="requests served, of a GPU")
+USD_PER_MILLION_OUTPUT_TOKENS = Quantity(
+    "usd_per_million_output_tokens", "$/M output tokens", rounded_usd, unit="$", meaning="around the clock at this load"
+)
+USD_PER_MILLION_TOKENS = Quantity(
+    "usd_per_million_tokens", "$/M tokens in all", rounded_usd, unit="$", meaning="prompts and outputs alike"
+)
+POWER_W = Quantity("power_w", "W (TDP)", number, unit="W", meaning="thermal design power of all GPUs")
+KWH_PER_MILLION_OUTPUT_TOKENS = Quantity(
+    "kwh_per_million_output_tokens", "kWh/M output tokens", unit="kWh", meaning="at the thermal design power"
+)
+US_IN_ALL = Quantity("seconds", "us in all", _us, unit="s", meaning="of all executions")
+SHARE = Quantity("share", "share", percent, meaning="of the time on the GPU")
+WEIGHTS_GIB = Quantity("weights_gib", "weights", _gib, unit="GiB", meaning="weights of one GPU")
+KV_CACHE_GIB = Quantity("kv_cache_gib", "KV cache", _gib, unit="GiB", meaning="cache pool of one GPU")
+
 
 TITLES: dict[BandMetric, str] = {
     "ttft": "TTFT",
@@ -36,7 +77,7 @@ STATISTICS = (
 
 
 LABEL = "Error band"
-MEANS = tuple(q._replace(key=f"{q.key}.mean") for q in quantities.LATENCIES)  # as paths of bands
+MEANS = tuple(q._replace(key=f"{q.key}.mean") for q in LATENCY_QUANTITIES)  # as paths of bands
 MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (WEIGHTS_GIB, KV_CACHE_GIB))
 
 
@@ -217,7 +258,7 @@ def _missed(bands: Mapping[str, ErrorBand], load: LoadFigures, inputs: Mapping[s
     most = bands.get("load.max_requests_per_s")
     if most is not None and inputs["demand"]["stated"] and most.high < load.requests_per_s:
         yield f"most requests/s is below the {number(load.requests_per_s)} asked"
-    for q in quantities.LATENCIES:
+    for q in LATENCY_QUANTITIES:
         limit, band = inputs["limits"][q.key], bands.get(f"latency.{q.key}.mean")
         if limit is not None and band is not None and limit.statistic == "mean" and band.low > limit.ms:
             yield f"{q.heading} is over its limit"

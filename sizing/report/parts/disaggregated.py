@@ -10,9 +10,8 @@ from sizing.formats.view import Facts, Line
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
 from sizing.report.parts import repeat
-from sizing.report.parts.answers import headline, latencies
-from sizing.report.parts.figures import Statistics, statistics
-from sizing.report.parts.layouts import RejectedLayout, nodes, rejected, sizes
+from sizing.report.parts.figures import statistics
+from sizing.report.parts.layouts import RejectedLayout, headline, latencies, nodes, rejected, sizes
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import (
     LATENCIES,
@@ -25,7 +24,7 @@ from sizing.report.parts.pools import (
     unserved,
 )
 from sizing.report.parts.question import LimitsInMs
-from sizing.specs.units import MILLI
+from sizing.specs.units import MILLI, Statistics
 
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it

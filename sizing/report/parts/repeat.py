@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from sizing.answers.answer import Answer, Pool
-from sizing.catalog.paths import expanded
+from sizing.catalog.files import expanded
 from sizing.catalog.shelf import is_path
 from sizing.question.question import Question, SeparatePools
 from sizing.report.parts.layouts import sizes
