@@ -26,6 +26,7 @@ COMMANDS = {
             "whatif", "explain", "validate",
         )
     },
+    "import": "imports:command",
     **{name: f"listings:{name}" for name in ("gpus", "models", "engines", "workloads")},
 }  # fmt: skip
 
