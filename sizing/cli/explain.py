@@ -13,7 +13,9 @@ from sizing.cli.options import FORMAT_OPTIONS, takes
 def command(
     topic: Annotated[str | None, typer.Argument(help="A topic; all are listed without it.")] = None, **values: Any
 ) -> None:
-    """Explain an optimisation: what it does, its formula and sources, when it helps and when it does not."""
+    """Explain a term of the answers, or an optimisation.
+
+    A page has its meaning, its formula, its sources, and of an optimisation when it helps and when it does not."""
     from sizing.catalog.shelf import named
     from sizing.catalog.topics import TOPICS
     from sizing.cli.output import chosen_format, write
