@@ -13,7 +13,15 @@ from sizing.report.compare_record import BANDS, LATENCIES, Compare, CompareCandi
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.pools import shape_words
-from sizing.report.parts.question import LABELS, LimitInMs, LimitsInMs, lengths, limits_in_words, steps_line
+from sizing.report.parts.question import (
+    LABELS,
+    LimitInMs,
+    LimitsInMs,
+    lengths,
+    limits_in_words,
+    people_words,
+    steps_line,
+)
 
 SORTED = {"gpus": "fewest GPUs", "cost": "lowest cost an hour", "energy": "lowest power"}
 
@@ -177,11 +185,8 @@ def _asked(record: Compare) -> Iterator[Line]:
     yield Line(f"{i['model']}, KV cache {i['kv_precision']}", "Model")
     yield Line(f"{lengths(i)}; {i['engine_title']} {i['engine_version']}", "Workload")
     rate = f"{number(asked['requests_per_s'])} requests/s" if asked["requests_per_s"] is not None else ""
-    in_flight = f"{asked['concurrency']:,} requests in flight" if asked["concurrency"] is not None else ""
-    if asked["concurrent_users"] is not None:
-        in_flight = f"{asked['concurrent_users']:,g} users, {asked['think_time_s']:g} s between answer and next request"
     grown = f", {percent(i['headroom'])} headroom asked" if i["headroom"] else ""
-    yield Line(f"{rate or in_flight}{grown}", "Demand")
+    yield Line(f"{rate or people_words(asked)}{grown}", "Demand")
     steps = steps_line(asked)
     if steps is not None:
         yield steps._replace(label=" ")

@@ -28,7 +28,7 @@ from sizing.report.parts.figures import (
 from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, headline, latencies, layout
 from sizing.report.parts.limiting import Limiting, limiting, unmet, what_would_help
 from sizing.report.parts.memory import memory_line
-from sizing.report.parts.question import LABELS, inputs, lengths, model_line, optimised, steps_line
+from sizing.report.parts.question import LABELS, inputs, lengths, model_line, optimised, people_words, steps_line
 from sizing.specs.bands import ErrorBand
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
@@ -327,12 +327,10 @@ def _is_demanded(inputs: dict[str, Any]) -> bool:
 def _served(load: LoadFigures, inputs: dict[str, Any]) -> str:
     """Write the load: the unit of the demand comes first; without a demand it is the most that is served."""
     rate = f"{number(load.requests_per_s)} requests/s"
-    if load.headroom_of == "concurrency":
-        return f"{number(load.concurrency)} requests in flight: {rate}"
-    if load.headroom_of == "users":
-        i = inputs["demand"]
-        users = f"{number(i['concurrent_users'])} users who think {number(i['think_time_s'])} s after an answer"
-        return f"{users}: {rate}, {number(load.concurrency)} in flight"
+    people = people_words(inputs["demand"])
+    if people is not None:
+        in_flight = f", {number(load.concurrency)} in flight" if load.headroom_of == "users" else ""
+        return f"{people}: {rate}{in_flight}"
     return rate if inputs["demand"]["requests_per_s"] is not None else f"at most {rate}"
 
 

@@ -32,7 +32,7 @@ from sizing.planning.uncertainty import Ranges
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import what_would_help
-from sizing.report.parts.question import steps_line
+from sizing.report.parts.question import people_words, steps_line
 from sizing.report.plan_record import Move, PlanReport, PoolPlan, WorkloadPlan
 from sizing.specs.demand import HOURS_OF_DAY
 
@@ -233,8 +233,8 @@ def _of_fleet(record: PlanReport, fleet: FleetFigures) -> Iterator[Line]:
         if steps is not None:
             yield steps._replace(text=f"{workload.name}: {steps.text}")
         elif workload.demand["kind"] is not None:
-            rate = f"{number(workload.demand_at_peak)} {workload.demand_unit}"
-            yield Line(f"{workload.name}: {rate} (as stated)", "Demand")
+            rate = f"{number(workload.peak_requests_per_s)} requests/s"
+            yield Line(f"{workload.name}: {people_words(workload.demand)} (as stated), {rate}", "Demand")
 
 
 def _fewer(pools: Sequence[PoolPlan]) -> str:

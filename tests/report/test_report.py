@@ -220,7 +220,7 @@ def test_headroom_is_of_what_the_demand_counts() -> None:
         round(most / closed.deployment.replicas)
     )
     assert f"{closed.load.headroom * 100:.0f} % headroom in concurrency" in " ".join(terminal(closed).split())
-    assert "Serves 50 requests in flight: " in terminal(closed)
+    assert "Serves 50 requests in flight (closed loop): " in terminal(closed)
     assert " headroom in " not in terminal(open_)
     assert "headroom (20 % asked)" in " ".join(terminal(document("users")).split())
 

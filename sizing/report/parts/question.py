@@ -103,6 +103,17 @@ def demand(question: Question) -> dict[str, Any]:
     }
 
 
+def people_words(demand: dict[str, Any]) -> str | None:
+    """Write a demand of concurrent users or requests in flight; None for a rate."""
+    if demand["concurrent_users"] is not None:
+        return (
+            f"{number(demand['concurrent_users'])} users who think {number(demand['think_time_s'])} s after an answer"
+        )
+    if demand["concurrency"] is None:
+        return None
+    return f"{number(demand['concurrency'])} requests in flight" + (" (closed loop)" if demand["closed_loop"] else "")
+
+
 def habits(question: Question) -> Habits:
     """The habits of the users that the rate would correspond to."""
     origin = question.origin
