@@ -20,6 +20,7 @@ from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.model.shard import Shard
 from sizing.replica import roofline
 from sizing.replica.replica import Replica
+from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings, VectorAttention
 from sizing.specs.errors import Fault, UntimedError
@@ -57,20 +58,26 @@ class Choice:
 
 @dataclass
 class Kernels:
-    """Constants of one GPU for what a replica runs on it under one engine. `seconds` times any operation."""
+    """Constants of one GPU for what a replica runs on it under one engine. `seconds` times any operation.
+
+    `correction` is what steps are multiplied by; what is compared with measurements has none.
+    """
 
     gpu: Gpu
     assumptions: Assumptions
     borrowed: Callable[[str], AssumedEfficiency | None]
     engine: str
     shard: Shard
+    correction: Correction = UNCORRECTED
     _picked: dict[tuple[Any, ...], Choice] = field(default_factory=dict)
     _timers: dict[str, Callable[[Operation], Numeric]] = field(init=False)
 
     @classmethod
     def of(cls, replica: Replica, data: Data) -> Kernels:
         """The constants of a replica."""
-        return cls(replica.gpu_type.gpu, data.assumptions, data.borrowed, replica.service.engine.name, replica.shard)
+        gpu, service = replica.gpu_type.gpu, replica.service
+        correction = data.correction(service.situation(gpu, "served", None))
+        return cls(gpu, data.assumptions, data.borrowed, service.engine.name, replica.shard, correction)
 
     def __post_init__(self) -> None:
         """Bind each rule to its timer."""
@@ -119,11 +126,11 @@ class Kernels:
     def compute_precision(self, operation: Operation) -> str:
         """The precision in which `operation` multiplies."""
         if operation.rule == "moe":
-            return self.plan.moe
+            return self.plan.product_of("expert")
         if operation.rule in ("prefill_attention", "decode_attention", "mla_decode"):
             return self.plan.attention
         if operation.rule == "gemm" and self.plan.is_quantised(operation.role):
-            return self.plan.gemm
+            return self.plan.product_of(operation.role)
         return self.plan.activation
 
     def seconds(self, operation: Operation) -> Numeric:
@@ -247,12 +254,11 @@ class Kernels:
         return fused
 
     def _gemm(self, operation: Operation) -> Numeric:
-        quantised = self.plan.is_quantised(operation.role)
-        weight_format = self.plan.weight_format if quantised else self.plan.activation
+        weight_format = self.plan.format_of(operation.role)
         return self._product(operation, "gemm", self.compute_precision(operation), weight_format)
 
     def _moe(self, operation: Operation) -> Numeric:
-        return self._product(operation, "moe", self.plan.moe, self.plan.weight_format)
+        return self._product(operation, "moe", self.plan.product_of("expert"), self.plan.format_of("expert"))
 
     def _small(self, operation: Operation) -> Numeric:
         constants = self.assumptions.small_kernels
