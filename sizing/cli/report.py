@@ -180,7 +180,7 @@ def _curve(outcome: Outcome, question: Question, data: Data, simulated: bool) ->
         return None
     layouts = [line.layout for line in found if line.layout is not None]
     sizes = (tuple(sorted({getattr(layout, name) for layout in layouts})) for name in Layouts._fields)
-    grid = Grid(Layouts(*sizes), LOADS, simulated=simulated, seed=SEED)
+    grid = Grid(Layouts(*sizes), LOADS, arrivals="closed", simulated=simulated, seed=SEED)
     with Bar("Simulating") as bar:
         drawn = evaluated(found, request, grid, each=partial(ordered, jobs=cores()), progress=bar)
     limits = applying(request)

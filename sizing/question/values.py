@@ -17,9 +17,10 @@ from sizing.specs.errors import Fault, InputError
 T = TypeVar("T")
 
 MOST_VALUES = 10_000
-ALLOWED = "numbers with commas (1,8,64), doublings as 1..512, or steps as 1..100:10"
-_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][-+]?[0-9]{1,2})?"
-_PART = re.compile(rf"({_NUMBER})(?:\s*\.\.\s*({_NUMBER})(?:\s*:\s*({_NUMBER}))?)?\Z")
+MOST_UNSTEPPED = 64  # of a range that states no step: more are seldom meant
+ALLOWED = "numbers with commas (1,8,64), ranges as 1..5, doublings as 1..512x2, or steps as 1..100:10"
+_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][-+]?[0-9]{1,2})?[kK]?"
+_PART = re.compile(rf"({_NUMBER})(?:\s*\.\.\s*({_NUMBER})(?:\s*([:xX])\s*({_NUMBER}))?)?\Z")
 
 
 class Part(Generic[T]):
@@ -74,8 +75,9 @@ def comma_separated(text: str) -> list[str]:
 def numbers(text: str) -> tuple[float, ...]:
     """The numbers that a text lists, in its order and each once.
 
-    `a..b` are a, its doublings below b, and b; `a..b:step` are a, a + step and so on, up to b where a step falls on it.
-    Raises ValueError, saying what is wrong, for what is no number or no range, and for more than 10,000 values.
+    `a..b` are the whole numbers from a to b; `a..b:step` are a, a + step and so on, up to b where a step falls on it;
+    `a..bxn` are a, n times as much and so on below b, and b. Raises ValueError, saying what is wrong, for what is no number
+    or no range, for a long range without a step, and for more than 10,000 values.
     """
     found: dict[float, None] = {}
     for part in (part.strip() for part in text.split(",")):
@@ -102,20 +104,40 @@ def _values(part: str) -> Iterator[Decimal]:
     match = _PART.match(part)
     if match is None:
         raise ValueError(f"{part!r} is neither a number nor a range")
-    low, high, step = (None if group is None else Decimal(group) for group in match.groups())
+    low, high, step = (None if group is None else _decimal(group) for group in match.group(1, 2, 4))
     if low is None or high is None:
         return iter(() if low is None else (low,))
     if high < low:
         raise ValueError(f"{part!r} is no range: its second number must be the larger")
-    return _doublings(part, low, high) if step is None else _steps(part, low, high, step)
+    if match[3] is not None and match[3] != ":":
+        return _multiples(part, low, high, step or Decimal(0))
+    count = int(high - low) + 1
+    if step is None and (low != int(low) or high != int(high) or count > MOST_UNSTEPPED):
+        what = f"has {count:,} values" if low == int(low) and high == int(high) else "has no whole steps"
+        raise ValueError(f"{part!r} {what}: write {part}x2 for doublings, or {part}:{_round_step(low, high)} for steps")
+    return _steps(part, low, high, Decimal(1) if step is None else step)
 
 
-def _doublings(part: str, low: Decimal, high: Decimal) -> Iterator[Decimal]:
-    if low == 0 < high:
-        raise ValueError(f"{part!r} doubles from 0, which never grows: give a step, as {part}:{high}")
-    count = math.ceil(math.log2(high / low)) if high > low else 0
-    below = (low * 2**index for index in range(count + 1))
-    return iter((*(value for value in below if value < high), high))
+def _decimal(text: str) -> Decimal:
+    return Decimal(text[:-1]) * 1000 if text[-1] in "kK" else Decimal(text)
+
+
+def _round_step(low: Decimal, high: Decimal) -> str:
+    """Write a step of one digit that makes some ten values of a range."""
+    tenth = (high - low) / 10 or Decimal(1)
+    return f"{Decimal(f'{tenth:.0e}').normalize():f}"
+
+
+def _multiples(part: str, low: Decimal, high: Decimal, factor: Decimal) -> Iterator[Decimal]:
+    if factor <= 1 or low == 0 < high:
+        what = "multiplies 0" if factor > 1 else f"multiplies by {factor}"
+        raise ValueError(f"{part!r} {what}, which never grows: give steps, as {part.partition('..')[0]}..{high}:{high}")
+    values = [low]
+    while values[-1] * factor < high:
+        values.append(values[-1] * factor)
+        if len(values) > MOST_VALUES:
+            raise ValueError(f"{part!r} has more than {MOST_VALUES:,} values")
+    return iter((*values, high) if high > low else values)
 
 
 def _steps(part: str, low: Decimal, high: Decimal, step: Decimal) -> Iterator[Decimal]:

@@ -81,7 +81,7 @@ PER_8 = "requests/s per 8 GPUs"
 MOST_REASONS = 6
 LOADS = {
     "closed": "closed loop: so many requests are in flight at any time and start together, as benchmark tools run it; TTFT is longer "
-    "than under arrivals at a rate, for which estimate sizes (--arrivals poisson)",
+    "than under arrivals at a rate, for which estimate sizes (without --closed-loop)",
     "poisson": "Poisson arrivals at the rate that keeps so many in flight on average, as estimate sizes",
 }
 NO_CLOSED_LOOP = "a closed loop is not simulated over two pools, so all predicted lines are under Poisson arrivals; in flight on pools: over both"
