@@ -72,11 +72,11 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     Raises InputError for an unknown method or draft model, and for what cannot be combined.
     """
     asked = workload.optimisations
-    if asked == NOTHING_ASKED:
+    if asked == NOTHING_ASKED and model.vision is None:
         return NOTHING
     from sizing.specs.facts import OptimisationFacts
 
-    facts = shelf.only(OptimisationFacts)  # read where an optimisation is on
+    facts = shelf.only(OptimisationFacts)  # read where an optimisation is on, or images may come
     spoken = asked.speculative
     encoder = images.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None
     return Extras(
@@ -85,6 +85,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
         adapters=adapters.adapters(asked.lora, facts.lora, model) if asked.lora else None,
         encoder=encoder,
         cached=extras.cached(asked, _conversation(workload, encoder.tokens if encoder else 0)),
+        profiled=images.largest(model, facts.encoder, facts.image_rules) if model.vision else None,
     )
 
 

@@ -87,7 +87,7 @@ def of(
     refused = next(_refusals(laid, gpu_type.gpu, layout, resolved, plan), None) or _unchunked(laid, resolved)
     if refused is not None:
         return Refusal(gpu_type, plan.weight_format, layout, *refused)
-    return fitting(laid_out(laid, gpu_type, precision_name, resolved, plan, layout))
+    return fitting(started(laid_out(laid, gpu_type, precision_name, resolved, plan, layout)))
 
 
 def unchecked(
@@ -108,6 +108,12 @@ def with_extras(replica: Replica, extras: Extras) -> Replica:
 def fitting(replica: Replica) -> Replica | Refusal:
     """A replica whose memory holds its longest sequence; else what is missing."""
     used, service = replica.memory, replica.service
+    if not used.starts:
+        detail = (
+            f"{service.engine.title} {service.engine_version} won't start with max_num_seqs {replica.settings.max_num_seqs:,}: the "
+            f"cache has blocks for the states of {used.most_num_seqs:,} sequences; lower --max-num-seqs to that"
+        )
+        return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, "states", detail, sized=replica)
     if used.fits:
         return replica
     detail = (
@@ -172,6 +178,8 @@ def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.Settin
         tp=layout.tp,
         pp=layout.pp,
         attention=architecture.attention_class(service.model),
+        switched=gpu.datasheet.switched,
+        states=architecture.has_states(service.model),
     )
 
 
@@ -216,7 +224,24 @@ def laid_out(
     """The replica of a service with settings and formats as they are given, and the memory that they leave."""
     shard = Shard(service.model, layout, resolved, plan, service.extras)
     used = memory.use(shard, gpu_type.gpu, service.max_model_len, service.serving.cuda_graphs_gib)
-    return Replica(service, gpu_type, precision_name, layout, resolved, plan, used)
+    made = Replica(service, gpu_type, precision_name, layout, resolved, plan, used)
+    if used.most_num_seqs is None or resolved.states.rule != "split":
+        return made
+    return with_sequences(made, min(resolved.max_num_seqs, max(1, used.most_num_seqs)))
+
+
+def with_sequences(replica: Replica, most: int) -> Replica:
+    """The same replica with up to `most` sequences at once, and the memory that they leave."""
+    other = replace(replica, settings=replica.settings.model_copy(update={"max_num_seqs": most}))
+    return replace(other, memory=other.memory_at(other.service.max_model_len))
+
+
+def started(replica: Replica) -> Replica:
+    """The same replica, with as many sequences as its engine starts with where nobody asked for a number of them."""
+    most = replica.memory.most_num_seqs
+    if replica.memory.starts or not most or replica.service.serving.max_num_seqs is not None:
+        return replica
+    return with_sequences(replica, most)
 
 
 def _refusals(

@@ -12,7 +12,8 @@ from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive,
 class When(Spec):
     """Where a row of a setting holds, beyond its version range; an absent condition always holds.
 
-    Memory is the smallest total that nvidia-smi reports, in GiB. `gpus` counts tp x pp of one replica.
+    Memory is the smallest total that nvidia-smi reports, in GiB. `gpus` counts tp x pp of one replica. `switched`: whether a
+    switch joins the GPUs of a server (NVSwitch), in place of PCIe or bridges of two. `states`: whether the model has recurrent states.
     """
 
     min_memory_gib: Positive | None = None
@@ -25,6 +26,8 @@ class When(Spec):
     gpu_lacks: tuple[Text, ...] = ()
     architecture: tuple[Text, ...] = ()
     attention: Literal["mla", "hybrid", "other"] | None = None
+    switched: Annotated[bool, Field(strict=True)] | None = None
+    states: Annotated[bool, Field(strict=True)] | None = None
 
 
 class Row(Spec):
@@ -40,7 +43,7 @@ class Row(Spec):
 
 
 class GraphMemory(Spec):
-    """CUDA-graph memory of one GPU in GiB: a value to plan with and the range seen."""
+    """CUDA-graph memory of one GPU in GiB: a value to plan with and the range seen, where all batch sizes are captured."""
 
     gib: NonNegative
     low_gib: NonNegative
@@ -48,10 +51,49 @@ class GraphMemory(Spec):
 
 
 class ForwardActivation(Spec):
-    """Peak of one forward pass: tokens * (per_hidden * hidden + per_intermediate * intermediate/tp) bytes."""
+    """Peak of one forward pass, in bytes a token: per_hidden * hidden + the largest of the layers' buffers.
+
+    A dense MLP has per_intermediate * intermediate/tp, a recurrent layer per_state_width * the width of its convolution.
+    """
 
     per_hidden_bytes: NonNegative
     per_intermediate_bytes: NonNegative
+    per_state_width_bytes: NonNegative = 0.0
+
+
+class VisionProfile(Spec):
+    """Peak of the image encoder in an engine's profile run, in bytes a patch and hidden value: on every GPU, and split over TP."""
+
+    whole_bytes: NonNegative
+    split_bytes: NonNegative
+
+
+class ExpertPadding(Spec):
+    """Multiples that kernels round widths of MXFP4 experts up to: each GPU's part of the intermediate size, and the hidden size."""
+
+    intermediate: PositiveInt
+    hidden: PositiveInt
+
+
+class StateRule(Spec):
+    """How an engine holds recurrent states beside a cache that grows.
+
+    `pages`: one pool, cut into blocks that hold a state or as many tokens (vLLM); groups of layers share it, as large as
+    the smallest type of layer, or the largest where that is less than `group_spread` times as many. `split`: a pool of
+    their own, `share` of the one for tokens (SGLang). `reserved`: for every sequence that may run, before the pool.
+
+    A sequence holds `slots` states, `cached_slots` of them with prefix caching (None: one a block), and `per_drafted` for
+    each drafted token. `spare_slots` are of no sequence. `checked`: the engine won't start with more sequences than blocks.
+    """
+
+    rule: Literal["pages", "split", "reserved"]
+    group_spread: Annotated[float, Field(ge=1, le=10, strict=True)] = 1.5
+    share: NonNegative = 0.0
+    slots: PositiveInt = 1
+    cached_slots: PositiveInt | None = 1
+    per_drafted: NonNegativeInt = 0
+    spare_slots: NonNegativeInt = 0
+    checked: Annotated[bool, Field(strict=True)] = False
 
 
 class MemoryReserve(Spec):
@@ -74,13 +116,23 @@ class MemoryReserve(Spec):
 
 
 class GraphSizes(Spec):
-    """Batch sizes captured as CUDA graphs: `head`, then steps of `step` to `step_until`, then `wide_step` to `most`."""
+    """Batch sizes captured as CUDA graphs: `head`, then steps of `step` to `step_until`, then `wide_step` to `most`.
+
+    `per_sequence` ends them at so many tokens a sequence that may run.
+    """
 
     head: tuple[PositiveInt, ...]
     step: PositiveInt
     step_until: PositiveInt
     wide_step: PositiveInt
     most: PositiveInt
+    per_sequence: PositiveInt | None = None
+
+    def count(self, most: int) -> int:
+        """Sizes of up to `most` tokens, at least one."""
+        fine = min(most, self.step_until) // self.step
+        wide = max(0, min(most, self.most) - self.step_until) // self.wide_step
+        return max(1, sum(size <= most for size in self.head) + fine + wide)
 
 
 class HostTime(Spec):
@@ -159,7 +211,8 @@ class EngineSettings(Spec):
     (TensorRT-LLM: a fraction of what is left). `admission`: `prompt` admits when the prompt's blocks are free,
     `first_chunk` when those of its first chunk are, `reserve` when prompt and output are, `estimate` by SGLang's
     running estimate. `unlike_windows`: whether windowed layers whose cache has another shape than the full layers' are
-    still cut to their window, or kept in full. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
+    still cut to their window, or kept in full. `state_alignment_tokens`: blocks of a hybrid model are a multiple of it.
+    `pp_remainder` may be the layers of each stage, as asked. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
     CUDA graphs. `budget_covers_context` raises max_num_batched_tokens to the context length where that
     is longer.
     """
@@ -175,10 +228,13 @@ class EngineSettings(Spec):
     block_tokens: PositiveInt
     blocks_lost: NonNegativeInt
     unlike_windows: Literal["windowed", "full"]
+    states: StateRule
+    state_alignment_tokens: PositiveInt
+    vision_profile: VisionProfile | None = None
     vocabulary_padding: PositiveInt
-    mxfp4_width_padding: PositiveInt
+    mxfp4_padding: ExpertPadding
     fp8_block: PositiveInt
-    pp_remainder: Literal["last", "before_last", "tail", "head", "must_divide"]
+    pp_remainder: Literal["last", "before_last", "tail", "head", "must_divide"] | tuple[PositiveInt, ...]
     max_num_seqs: PositiveInt
     max_num_batched_tokens: PositiveInt
     budget_covers_context: Flag = False

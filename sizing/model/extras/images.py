@@ -14,7 +14,7 @@ from sizing.model.extras import Encoder
 from sizing.model.operations import ACTIVATION_BYTES, Operation, gemm
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.model import Model, Vision
-from sizing.specs.optimisations import Images
+from sizing.specs.optimisations import MOST_PIXELS, Images
 
 if TYPE_CHECKING:
     from sizing.specs.facts import EncoderFacts, ImageRule
@@ -97,6 +97,11 @@ def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[s
         rule.evidence,
         own=True,
     )
+
+
+def largest(model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Encoder:
+    """The largest image that the model's encoder takes."""
+    return encoder(Images(count=1, height=MOST_PIXELS, width=MOST_PIXELS), model, assumed, rules)
 
 
 def _cut(asked: Images, vision: Vision, rule: ImageRule) -> Cut | None:
