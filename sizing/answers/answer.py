@@ -17,7 +17,7 @@ from sizing.replica.capacity import Capacity
 from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
-from sizing.specs.bands import AS_PREDICTED, Edge
+from sizing.specs.bands import AS_PREDICTED, UNCORRECTED, Correction, Edge, Sure
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:  # the simulator is loaded where something is simulated
@@ -239,8 +239,8 @@ class Outcome:
     confirmed: the first answer is then the last that was tried. `pairing` says of separate pools what was turned down.
 
     An estimate adds what would help: `relaxation` of a limit, or `suggestions` where there is no answer; `predicted`, the
-    answer without caution where it was sized on the worse edges of the error bands; and what separate pools take for the
-    same, where they are asked for.
+    answer without caution where it was sized on the worse edges of the error bands; what separate pools take for the
+    same, where they are asked for; and how many GPUs are sure to do, where that was asked.
     """
 
     question: Question = field(repr=False)
@@ -253,6 +253,7 @@ class Outcome:
     suggestions: tuple[Suggestion, ...] = ()
     predicted: Answer | None = None
     separate_pools: Outcome | None = field(default=None, repr=False)
+    sure: Sure | None = None
 
     @property
     def best(self) -> Answer | None:
@@ -277,6 +278,11 @@ class Outcome:
             replica = answer.pool.replica
             firsts.setdefault((replica.gpu_type.id, replica.plan.weight_format), answer)
         return list(firsts.values())
+
+    @property
+    def correction(self) -> Correction:
+        """What the step times of the first in order were multiplied by, as published runs say."""
+        return UNCORRECTED if self.best is None else self.best.pool.load.kernels.correction
 
     @property
     def verified(self) -> bool | None:

@@ -50,7 +50,9 @@ def command(
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
     **values: Any,
 ) -> None:
-    """Compare GPU types and weight precisions for one demand, each in its best layout; those that can't serve it stay, with why.
+    """Compare GPU types and weight precisions for one demand.
+
+    Each is in its best layout. Those that can't serve the demand stay, with why.
 
     With --disaggregate separate pools for prefill and decode stand beside them: both of one GPU type, or of those that it names.
 

@@ -37,7 +37,9 @@ def command(
     ] = None,
     **values: Any,
 ) -> None:
-    """Compare own servers, rented GPUs and an API: $ a year, per 1,000 requests and per million tokens, and break-even.
+    """Compare the cost of own servers, rented GPUs and an API.
+
+    Each has $ a year, per 1,000 requests and per million tokens, and the load from which it pays.
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """

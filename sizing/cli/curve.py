@@ -111,7 +111,9 @@ def command(
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
     **values: Any,
 ) -> None:
-    """Draw throughput against latency and mark the best point within the limits, Pareto set, knees and full caches.
+    """Draw throughput against latency and mark the best point.
+
+    The best point keeps the limits. The Pareto set, knees and full caches are marked too.
 
     Exit codes: 0 done, 1 no point keeps the limits, 2 bad input.
     """

@@ -1,4 +1,4 @@
-"""`llmsize explain`: a page on one optimisation, or the list of them."""
+"""`llmsize explain`: a page on one term or optimisation, or the list of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from sizing.cli.options import FORMAT_OPTIONS, takes
 def command(
     topic: Annotated[str | None, typer.Argument(help="A topic; all are listed without it.")] = None, **values: Any
 ) -> None:
-    """Explain an optimisation: what it does, its formula and sources, when it helps and when it does not."""
+    """Explain a term of the answers, or an optimisation.
+
+    A page has its meaning, its formula, its sources, and of an optimisation when it helps and when it does not."""
     from sizing.catalog.shelf import named
     from sizing.catalog.topics import TOPICS
     from sizing.cli.output import chosen_format, write
@@ -23,8 +25,9 @@ def command(
     output = Part(lambda: chosen_format(values))
     if topic is None:
         check(output)
-        rows = tuple((name, named(TOPICS, name).spec.name) for name in TOPICS.ids)
-        write(document_of_list(Listing("topics", ("topic", "about"), rows)), output.value)
+        specs = [(name, named(TOPICS, name).spec) for name in TOPICS.ids]
+        rows = sorted(((name, spec.name, spec.kind) for name, spec in specs), key=lambda row: row[2], reverse=True)
+        write(document_of_list(Listing("topics", ("topic", "about", "kind"), tuple(rows))), output.value)
         return
     found = Part(lambda: named(TOPICS, topic))
     check(output, found)

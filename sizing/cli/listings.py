@@ -82,7 +82,7 @@ def models(name: Name = None, json: AsJson = False) -> None:
 
 
 def engines(name: Name = None, json: AsJson = False) -> None:
-    """List the serving engines known with their versions, or show one with its settings."""
+    """List the serving engines known, or show one with its settings."""
     from sizing.catalog import engines as catalogue
 
     if name:
@@ -97,7 +97,7 @@ def engines(name: Name = None, json: AsJson = False) -> None:
 
 
 def workloads(name: Name = None, json: AsJson = False) -> None:
-    """List the ready workloads and fleets of several (llmsize plan), or show one."""
+    """List the ready workloads and fleets, or show one."""
     from sizing.catalog import workloads as catalogue
     from sizing.catalog import workloads as fleets
 

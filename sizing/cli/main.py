@@ -12,11 +12,13 @@ from typing import Annotated
 import typer
 
 from sizing import __version__
+from sizing.cli.help.text import CommandHelp, GroupHelp
 from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, flush_output
 from sizing.question.values import DISAGGREGATE, POOLED, unpooled
 from sizing.specs.errors import Fault, InputError, nearest
 
+COMPLETING = ["completion", "words"]
 # The commands, in the order of help, with their modules; only the requested one is loaded.
 COMMANDS = {
     **{
@@ -26,10 +28,13 @@ COMMANDS = {
             "whatif", "explain", "validate",
         )
     },
+    "import": "imports:command",
     **{name: f"listings:{name}" for name in ("gpus", "models", "engines", "workloads")},
+    "completion": "help.completion:command",
 }  # fmt: skip
 
 INFEASIBLE, BAD_INPUT = 1, 2
+HELP_COLUMNS = 100  # at most, on a terminal that has them
 INTERRUPTED, READER_LEFT = 130, 141  # as a shell reports SIGINT and SIGPIPE: 128 and the signal's number
 
 
@@ -51,16 +56,17 @@ def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """The application with the commands `names`."""
     app = typer.Typer(
         name="llmsize",
+        cls=GroupHelp,
         help="How many GPUs an LLM service needs, how sure that is, and what it costs.",
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_COLUMNS},
     )
     app.callback()(_common)
     for name in names:
         module, _, function = COMMANDS[name].partition(":")
-        app.command(name)(getattr(import_module(f"sizing.cli.{module}"), function))
+        app.command(name, cls=CommandHelp)(getattr(import_module(f"sizing.cli.{module}"), function))
     return app
 
 
@@ -88,11 +94,13 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        asked = with_values(arguments) or ["--help"]
+        completing = list(arguments[:2]) == COMPLETING  # the line that follows is not this one
+        asked = list(arguments) if completing else with_values(arguments) or ["--help"]
         if not asked[0].startswith("-") and asked[0] not in COMMANDS:
             near = nearest(asked[0], list(COMMANDS))
             raise InputError(Fault(f"{asked[0]!r} is no command", allowed=", ".join(COMMANDS), nearest=near))
-        if any(word.partition("=")[0] == DISAGGREGATE for word in asked) and asked[0] in set(COMMANDS) - set(POOLED):
+        pools = any(word.partition("=")[0] == DISAGGREGATE for word in asked) and not completing
+        if pools and asked[0] in set(COMMANDS) - set(POOLED):
             raise InputError(unpooled(asked[0], DISAGGREGATE))
         command = typer.main.get_command(application(asked[:1] if asked[0] in COMMANDS else COMMANDS))
         code = command.main(asked, prog_name="llmsize", standalone_mode=False)

@@ -11,7 +11,9 @@ from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MEMORY_OPTIONS, 
 
 @takes((*MEMORY_OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS))
 def command(**values: Any) -> None:
-    """Show the memory of one GPU: weights, activation, KV cache, and the longest sequence that fits.
+    """Show what the memory of one GPU holds, and what fits.
+
+    These are weights, activation, framework, CUDA graphs, KV cache, and the longest sequence that fits.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad input. The length is the model's maximum without --max-model-len.
     """

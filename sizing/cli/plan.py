@@ -58,7 +58,9 @@ def command(
     ] = None,
     **values: Any,
 ) -> None:
-    """Plan capacity: GPUs and nodes for the peak with reserves, by the hour, as demand grows, for a fleet, and how sure.
+    """Plan capacity: reserves, hours of the day, growth, a fleet.
+
+    GPUs and nodes are those of the peak with its reserves; with --uncertain they have P10, P50 and P90.
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """

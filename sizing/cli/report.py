@@ -39,7 +39,9 @@ def command(
     ] = None,
     **values: Any,
 ) -> None:
-    """Write the answer, its curves, alternatives, assumptions and what would change it as one HTML page.
+    """Write the answer and what it rests on as one HTML page.
+
+    It has the decision, the curves, alternatives, assumptions, and what would change the answer.
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """

@@ -37,7 +37,9 @@ def command(
     ] = None,
     **values: Any,
 ) -> None:
-    """Show how near to the GPU's roof the operations of prefill and decode come, and from which batch on decode is compute-bound."""
+    """Show how near operations come to the limits of the GPU.
+
+    It also finds the batch from which on decode is bound by compute, no longer by memory."""
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write, write_picture
     from sizing.cli.rules import check_rules

@@ -81,7 +81,9 @@ def command(
     ] = None,
     **values: Any,
 ) -> None:
-    """Simulate the engine under a load: throughput, latency percentiles, queue, cache, policies side by side.
+    """Simulate the engine under a load, request by request.
+
+    It measures throughput, percentiles of latency, queue and cache; policies stand side by side.
 
     Exit codes: 0 done, 1 unstable, requests refused, a limit missed or no room, 2 bad input.
     """

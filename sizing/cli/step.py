@@ -26,7 +26,9 @@ def command(
     ] = 0,
     **values: Any,
 ) -> None:
-    """Time one step: decoding sequences, prompt tokens, or both, operation by operation.
+    """Time one step of the engine, operation by operation.
+
+    A step has decoding sequences, prompt tokens, or both.
 
     With --disaggregate the prompt is timed on the prefill pool's layout, the sequences on the decode pool's, and its cache between.
     """

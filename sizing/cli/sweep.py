@@ -51,7 +51,9 @@ def command(
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
     **values: Any,
 ) -> None:
-    """Estimate every combination of the inputs varied, in order, the last one fastest; what can't be served is a row with its reason.
+    """Estimate every combination of the inputs that vary.
+
+    Rows come in order, the last input fastest. What can't be served is a row with its reason.
 
     With --disaggregate a row is of the separate pools, not of serving as one.
 

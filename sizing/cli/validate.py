@@ -34,7 +34,7 @@ def command(
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
     **values: Any,
 ) -> None:
-    """Predict every row of measured benchmarks and show how far off the predictions are.
+    """Predict rows of measured benchmarks and show the errors.
 
     Exit codes: 0 done, however large the errors; 2 bad input.
     """

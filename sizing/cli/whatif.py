@@ -24,7 +24,9 @@ def command(
     ] = None,
     **values: Any,
 ) -> None:
-    """Try each optimisation that applies, alone and together: GPUs, latency and cost before and after, needs and risks.
+    """Try each optimisation that applies, alone and together.
+
+    Each has GPUs, latency and cost before and after, what it needs and what it risks.
 
     Exit codes: 0 feasible, with optimisations or without, 1 infeasible either way, 2 bad input.
     """

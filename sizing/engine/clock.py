@@ -21,6 +21,7 @@ from sizing.replica.kernels import Kernels
 from sizing.replica.step import (
     again_s,
     body_tables,
+    corrected_s,
     decode_attention_s,
     encoder_s,
     front_end,
@@ -32,6 +33,7 @@ from sizing.replica.step import (
     prefill_attention_s,
     token_grid,
 )
+from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model
 from sizing.specs.units import MICRO
@@ -150,10 +152,11 @@ class StepClock:
     last_stage: float = 0.0
     dp: int = 1
     shared_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    correction: Correction = UNCORRECTED
 
     def outside(self, prompt_tokens: int) -> float:
         """Seconds that a request takes outside the steps."""
-        return float(front_end_s(self.front_end, prompt_tokens))
+        return float(front_end_s(self.front_end, prompt_tokens)) * self.correction.prefill
 
     def _host(self, gpu_s: float, sequences: float, microbatches: float = 1.0) -> float:
         host_s = (self.host_step_s + self.host_sequence_s * sequences) * microbatches
@@ -209,10 +212,14 @@ class StepClock:
         if new + verified > self.captured_tokens:
             gpu_s = max(gpu_s, self.launch_s)
         microbatches = max(1.0, min(decoding, self.pp))
-        whole_s = self._host(gpu_s, own + prompts, microbatches)
+        whole_s, factors = self._host(gpu_s, own + prompts, microbatches), self.correction
+        if self.pp == 1 and factors.decode == factors.prefill:
+            return whole_s * factors.decode, 0.0
+        alone_s = self._host(self._decode_parts(batch)[0], own, microbatches) if decoding else 0.0
+        whole_s = float(corrected_s(factors, whole_s, min(alone_s, whole_s)))
         if self.pp == 1:
             return whole_s, 0.0
-        alone_s = self._host(self._decode_parts(batch)[0], own, microbatches) if decoding else 0.0
+        alone_s *= factors.decode
         taken_s = alone_s + max(whole_s - alone_s, 0.0) * (self.largest_stage or 1 / self.pp)
         return taken_s, whole_s - taken_s
 
@@ -236,7 +243,8 @@ class StepClock:
         first_s, growth_s = self._decode_parts(batch)
         micro = max(batch.size / self.pp, 1.0)
         host_s = (self.host_step_s + self.host_sequence_s * self._own(micro)) * min(batch.size, self.pp)
-        return StepSeries(first_s, growth_s, host_s) if self.overlapped else StepSeries(first_s + host_s, growth_s, 0.0)
+        steps = (first_s, growth_s, host_s) if self.overlapped else (first_s + host_s, growth_s, 0.0)
+        return StepSeries(*(self.correction.decode * seconds for seconds in steps))
 
     def stretch(self, batch: DecodeBatch, steps: int) -> float:
         """Seconds of `steps` decode steps."""
@@ -306,6 +314,7 @@ def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClo
         encoder_s=encoder_s(kernels),
         dp=layout.dp,
         shared_s=_table(grid, shared, min(most_tokens * layout.dp, int(grid[-1]))),
+        correction=kernels.correction,
     )
 
 

@@ -13,7 +13,7 @@ from sizing.model.extras import NOTHING, Extras
 from sizing.model.settings import Service
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
-from sizing.specs.bands import DrivingMode, LoadRegion, Situation
+from sizing.specs.bands import Corrections, DrivingMode, LoadRegion, Situation
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
@@ -148,7 +148,13 @@ def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -
 
 def load_data() -> Data:
     """Read the data files that every evaluation needs."""
-    return Data(shelf.only(Assumptions), gpus.borrowed, shelf.only(Formats), shelf.only(Defaults))
+    return Data(
+        shelf.only(Assumptions),
+        gpus.borrowed,
+        shelf.only(Formats),
+        shelf.only(Defaults),
+        shelf.only(Corrections).of,
+    )
 
 
 def shape_of(workload: Workload) -> Shape | None:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from sizing.model.attention.terms import Numeric
 from sizing.replica.points import PERCENTILES, Array, Batching, Points, Quantiles
-from sizing.replica.step import Curves, launched_s, lookup, of_rank, pipelined_s, with_host_s
+from sizing.replica.step import Curves, corrected_s, launched_s, lookup, of_rank, pipelined_s, with_host_s
 
 WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognormal says nothing
 NUDGE, MOST_FEEDBACK = 1e-3, 30.0  # step of a derivative; beyond that feedback a load is about to run away
@@ -66,7 +66,7 @@ def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:
         curves.last_stage,
     )
     gpu_s = gpu_s + _table_s(curves, curves.again_s, own) * microbatches
-    return with_host_s(gpu_s, curves.host, own, microbatches)
+    return with_host_s(gpu_s, curves.host, own, microbatches) * curves.correction.decode
 
 
 def _table_s(curves: Curves, table: NDArray[np.float64] | None, at: Numeric) -> Numeric:
@@ -98,7 +98,25 @@ def prefill_step_s(curves: Curves, flow: Batching, decoding: Numeric, together: 
     for table in (curves.again_s, curves.joined_s):
         gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0)) * np.minimum(micro, 1.0)
     busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens)
-    return with_host_s(busy_s, curves.host, own + prompts)
+    step_s = with_host_s(busy_s, curves.host, own + prompts)
+    if curves.correction.decode == curves.correction.prefill:
+        return step_s * curves.correction.decode
+    return corrected_s(curves.correction, step_s, np.minimum(step_s, _decoding_s(curves, flow, micro)))
+
+
+def _decoding_s(curves: Curves, flow: Batching, micro: Numeric) -> Numeric:
+    """Seconds that a step with prefill would take for its `micro` decoding sequences alone."""
+    own, least = of_rank(micro, flow.dp), np.minimum(micro, 1.0)
+    gpu_s = (
+        lookup(curves.grid, curves.body_s, np.maximum(own, 1.0) * curves.verified)
+        + lookup(curves.grid, curves.head_s, np.maximum(own, 1.0) * curves.verified)
+        + _table_s(curves, curves.shared_s, np.maximum(micro, 1.0) * curves.verified)
+        + curves.decode_floor_s
+        + curves.decode_slope_s * np.maximum(own, 1.0)
+    )
+    for table in (curves.again_s, curves.joined_s):
+        gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0))
+    return with_host_s(gpu_s, curves.host, np.maximum(own, 1.0)) * least
 
 
 def solo_ttft_s(curves: Curves, flow: Batching) -> Numeric:

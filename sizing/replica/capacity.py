@@ -298,7 +298,8 @@ def _together(
 
 def shared(curves: Curves, flow: Batching) -> Hashable:
     """What layouts must have in common to be stacked: the host's part, lengths, chunks, order of steps."""
-    own = (curves.host, curves.front_end_s, curves.launch_s, curves.captured_tokens)
+    factors = (curves.correction.decode, curves.correction.prefill)
+    own = (curves.host, curves.front_end_s, curves.launch_s, curves.captured_tokens, factors)
     has = (curves.again_s is None, curves.joined_s is None, curves.shared_s is None)
     return *own, curves.verified, *has, replace(flow, pp=1, dp=1, even_stages=None)
 

@@ -20,6 +20,7 @@ from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.model.shard import Shard
 from sizing.replica import roofline
 from sizing.replica.replica import Replica
+from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings, VectorAttention
 from sizing.specs.errors import Fault, UntimedError
@@ -57,20 +58,26 @@ class Choice:
 
 @dataclass
 class Kernels:
-    """Constants of one GPU for what a replica runs on it under one engine. `seconds` times any operation."""
+    """Constants of one GPU for what a replica runs on it under one engine. `seconds` times any operation.
+
+    `correction` is what steps are multiplied by; what is compared with measurements has none.
+    """
 
     gpu: Gpu
     assumptions: Assumptions
     borrowed: Callable[[str], AssumedEfficiency | None]
     engine: str
     shard: Shard
+    correction: Correction = UNCORRECTED
     _picked: dict[tuple[Any, ...], Choice] = field(default_factory=dict)
     _timers: dict[str, Callable[[Operation], Numeric]] = field(init=False)
 
     @classmethod
     def of(cls, replica: Replica, data: Data) -> Kernels:
         """The constants of a replica."""
-        return cls(replica.gpu_type.gpu, data.assumptions, data.borrowed, replica.service.engine.name, replica.shard)
+        gpu, service = replica.gpu_type.gpu, replica.service
+        correction = data.correction(service.situation(gpu, "served", None))
+        return cls(gpu, data.assumptions, data.borrowed, service.engine.name, replica.shard, correction)
 
     def __post_init__(self) -> None:
         """Bind each rule to its timer."""

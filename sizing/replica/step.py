@@ -19,6 +19,7 @@ from sizing.model.extras import adapters, drafts, images
 from sizing.model.operations import Operation, unevenly
 from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
+from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.engine import FrontEnd, HostTime
 from sizing.specs.units import GIGA, MICRO, MILLI
 
@@ -124,6 +125,13 @@ def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric, microbatches
     return np.maximum(gpu_s, taken) if host.overlapped else gpu_s + taken
 
 
+def corrected_s(correction: Correction, step_s: Numeric, decoding_s: Numeric = 0.0) -> Numeric:
+    """Seconds of a step as published runs centre them; `decoding_s` of it would be left without its prefill."""
+    if correction.decode == correction.prefill:
+        return step_s * correction.decode
+    return correction.prefill * step_s + (correction.decode - correction.prefill) * decoding_s
+
+
 def launch_s(shard: Shard) -> float:
     """Seconds that launching all layers of a step takes that no CUDA graph holds."""
     return MICRO * shard.settings.host.eager_layer_us * len(shard.model.layers)
@@ -206,19 +214,31 @@ def step(kernels: Kernels, batch: Batch) -> Step:
     launching_s = launch_s(shard) if batch.prefills and on_rank > captured else 0.0
     busy_s = launched_s(gpu_s, launching_s, captured, on_rank)
     sequences = rank.decode_sequences + rank.prefill_sequences
-    total_s = float(with_host_s(busy_s, settings.host, sequences))
+    raw_s = float(with_host_s(busy_s, settings.host, sequences))
+    total_s = raw_s * _factor(kernels, batch, raw_s)
     # A pass runs on one stage after another, so the peaks of pp stages are not all offered at once.
     flops_s = sum(float(o.flops) * o.count / by.peak(by.compute_precision(o)) for found, by in parts for o in found)
     bytes_s = sum(float(o.bytes) * o.count for found, _ in parts for o in found) / kernels.bandwidth_bytes_per_s
     return Step(
-        operations=timed,
-        gpu_s=gpu_s,
-        launch_s=launching_s,
-        host_s=float(host_s(settings.host, sequences)),
+        operations=tuple(replace(each, seconds=each.seconds * total_s / raw_s) for each in timed),
+        gpu_s=gpu_s * total_s / raw_s,
+        launch_s=launching_s * total_s / raw_s,
+        host_s=float(host_s(settings.host, sequences)) * total_s / raw_s,
         total_s=total_s,
         mbu=bytes_s / total_s,
         mfu=flops_s / total_s,
     )
+
+
+def _factor(kernels: Kernels, batch: Batch, raw_s: float) -> float:
+    """How much longer a step of `raw_s` takes as published runs centre it: all that it consists of alike."""
+    factors, decoding_s = kernels.correction, 0.0
+    if factors == UNCORRECTED:
+        return 1.0
+    if batch.decodes:
+        alone = Batch(batch.decode_sequences, batch.decode_context_tokens)
+        decoding_s = min(raw_s, step(replace(kernels, correction=UNCORRECTED), alone).total_s)
+    return float(corrected_s(factors, raw_s, decoding_s)) / raw_s
 
 
 def _timed(operation: Operation, kernels: Kernels) -> TimedOperation:
@@ -278,6 +298,7 @@ class Curves:
     shared_s: NDArray[np.float64] | None = None
     largest_stage: Numeric = 0.0
     last_stage: Numeric = 0.0
+    correction: Correction = UNCORRECTED
 
 
 def token_grid() -> NDArray[np.float64]:
@@ -312,13 +333,14 @@ def curves(
         decode_slope_s=float(one_s - decode_floor_s),
         prompt_attention_s=_prompt_s(kernels, prompt_tokens, chunk_tokens, cached_tokens) + encoder_s(kernels),
         host=settings.host,
-        front_end_s=float(front_end_s(front_end(kernels), prompt_tokens)),
+        front_end_s=float(front_end_s(front_end(kernels), prompt_tokens)) * kernels.correction.prefill,
         launch_s=launch_s(shard),
         captured_tokens=settings.captured_prefill_tokens,
         verified=shard.extras.verified,
         again_s=again_s(kernels, everyone),
         joined_s=joined_s(kernels, everyone),
         shared_s=shared_s,
+        correction=kernels.correction,
     )
 
 

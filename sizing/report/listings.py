@@ -50,12 +50,13 @@ class TopicReport(NamedTuple):
 
     topic: str
     name: str
+    kind: str
     does: str
     formulas: tuple[str, ...]
     modelled: str
-    helps: str
-    does_not_help: str
-    quality: str
+    helps: str | None
+    does_not_help: str | None
+    quality: str | None
     options: tuple[str, ...]
     sources: tuple[str, ...]
     date: str
@@ -72,6 +73,7 @@ TOPIC_PARTS = {
     "options": "Options",
     "sources": "Sources",
 }
+TERM, TERM_PARTS = "term", {"does": "What it is", "modelled": "In llmsize"}
 
 
 def document_of_list(record: Listing) -> Document[Listing]:
@@ -101,14 +103,14 @@ def _listed(record: Listing) -> Iterator[Section]:
 
 def _explained(record: TopicReport) -> Iterator[Section]:
     yield Prose(title=record.name)
-    for part, label in TOPIC_PARTS.items():
+    for part, label in (TOPIC_PARTS | TERM_PARTS if record.kind == TERM else TOPIC_PARTS).items():
         style = "dim" if part == "sources" else ""
         yield Facts(tuple(line._replace(style=style) for line in labelled(label, _texts(record, part))))
 
 
 def _texts(record: TopicReport, part: str) -> tuple[str, ...]:
     value = getattr(record, part)
-    return (value,) if isinstance(value, str) else tuple(value)
+    return (value,) if isinstance(value, str) else tuple(value or ())
 
 
 def _lines(record: TopicReport) -> Rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sizing.specs.bands import Correction, Situation, uncorrected
 from sizing.specs.gpu import AssumedEfficiency, Assumptions
 from sizing.specs.workload import Defaults, Formats
 
@@ -17,3 +18,4 @@ class Data:
     borrowed: Callable[[str], AssumedEfficiency | None]
     formats: Formats
     defaults: Defaults
+    correction: Callable[[Situation], Correction] = uncorrected

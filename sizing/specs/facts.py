@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.values import Fraction, NonNegativeInt, OneFile, Positive, PositiveInt, Spec, Text
 
+TopicKind = Literal["term", "optimisation"]
 Evidence = Literal["read", "from memory", "derived", "assumed"]
 
 
@@ -189,20 +190,30 @@ class OptimisationFacts(OneFile):
 
 
 class Topic(Spec):
-    """One file of workloads/topics: what it does, how it is computed here, where it helps and where not, sources.
+    """One file of workloads/topics: a term of the answers, or an optimisation, with its sources.
 
-    `formulas` are lines of their own; `options` say how to ask for it; `quality` what is known of changed outputs and which
+    `does` is what it is or does, `modelled` how it is computed here; `formulas` are lines of their own, `options` say how to
+    ask for it. Of an optimisation `helps` and `does_not_help` say where, `quality` what is known of changed outputs and which
     evaluation tells.
     """
 
     name: Text
     aliases: tuple[Text, ...] = ()
+    kind: TopicKind = "optimisation"
     does: Text
-    formulas: tuple[Text, ...]
+    formulas: tuple[Text, ...] = ()
     modelled: Text
-    helps: Text
-    does_not_help: Text
-    quality: Text
+    helps: Text | None = None
+    does_not_help: Text | None = None
+    quality: Text | None = None
     options: tuple[Text, ...]
     sources: tuple[Text, ...]
     date: Text
+
+    @model_validator(mode="after")
+    def _whole(self) -> Topic:
+        judged = ("helps", "does_not_help", "quality")
+        missing = [name for name in judged if getattr(self, name) is None]
+        if self.kind == "optimisation" and missing:
+            raise ValueError(f"an optimisation needs {', '.join(missing)}")
+        return self

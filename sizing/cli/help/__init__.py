@@ -1,0 +1,1 @@
+"""What `--help` shows, and what a shell completes."""

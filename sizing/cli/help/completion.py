@@ -1,0 +1,158 @@
+"""`llmsize completion`: what a shell needs to complete commands, options and names, and the words that complete a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+WORDS = "words"
+SCRIPTS = {
+    "bash": """\
+_llmsize() {
+    local IFS=$'\\n'
+    COMPREPLY=($(llmsize completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _llmsize llmsize
+""",
+    "zsh": """\
+_llmsize() {
+    local -a found
+    found=("${(@f)$(llmsize completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "$found" ]]; then compadd -Q -a found; else _files; fi
+}
+compdef _llmsize llmsize
+""",
+    "fish": """\
+function __llmsize_words
+    set -l before (commandline -opc) (commandline -ct)
+    llmsize completion words -- $before[2..-1] 2>/dev/null
+end
+complete -c llmsize -a '(__llmsize_words)'
+""",
+}
+# What is named: the catalogue's module and its shelf.
+SHELVES = {
+    "gpu": ("gpus", "SHELF"),
+    "model": ("models", "SHELF"),
+    "engine": ("engines", "SHELF"),
+    "workload": ("workloads", "SHELF"),
+    "fleet": ("workloads", "FLEETS"),
+    "own": ("servers", "SHELF"),
+    "topic": ("topics", "TOPICS"),
+}
+LISTS = ("gpu", "precision")  # options that take several names with commas
+SEVERAL, EVERY = ",", "all"
+
+
+def command(
+    shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")],
+    line: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+) -> None:
+    """Print what a shell needs to complete commands and names.
+
+    It completes commands, options, GPU types, models, workloads and topics. Put the line for your shell into its start-up file.
+    """
+    from sizing.cli.output import print_text
+    from sizing.specs.errors import Fault, InputError, nearest
+
+    if shell == WORDS:
+        for word in words(line or [""]):
+            print_text(word)
+    elif shell not in SCRIPTS or line:
+        near = nearest(shell, list(SCRIPTS))
+        raise InputError(
+            Fault(f"{' '.join([shell, *(line or ())])!r} is no shell", allowed=", ".join(SCRIPTS), nearest=near)
+        )
+    else:
+        print_text(SCRIPTS[shell].rstrip("\n"))
+
+
+def words(line: Sequence[str]) -> Iterator[str]:
+    """Yield what may stand in place of the last word of a command line (without `llmsize`)."""
+    from sizing.cli.main import COMMANDS, application
+
+    *before, current = line
+    if not before:
+        candidates: Iterator[str] = iter((*COMMANDS, "--help", "--version"))
+    elif before[0] not in COMMANDS:
+        return
+    else:
+        app: Any = typer.main.get_command(application(before[:1]))
+        parameters = app.commands[before[0]].params
+        candidates = _of_command(before, current, parameters)
+    yield from (word for word in candidates if word.startswith(current))
+
+
+def _of_command(before: Sequence[str], current: str, parameters: Sequence[Any]) -> Iterator[str]:
+    """Yield the values of the option before the word, else options, else what the command is about."""
+    options = {flag: one for one in parameters for flag in one.opts if flag.startswith("-")}
+    takes_value = options.get(before[-1])
+    if takes_value is not None and not takes_value.is_flag:
+        listed, _, _ = current.rpartition(SEVERAL)
+        first = f"{listed}{SEVERAL}" if listed and takes_value.name in LISTS else ""
+        yield from (first + value for value in _values(takes_value.name))
+    elif current.startswith("-"):
+        yield from (*options, "--help")
+    else:
+        yield from _subjects(before[0])
+
+
+def _subjects(name: str) -> Iterator[str]:
+    """Yield the names that stand for the argument of a command."""
+    if name in ("gpus", "models", "engines"):
+        yield from _names(name.removesuffix("s"))
+    elif name == "explain":
+        yield from _names("topic")
+    elif name == "completion":
+        yield from SCRIPTS
+    elif name not in ("memory", "step", "roofline", "validate"):
+        yield from _names("workload")
+        if name in ("plan", "workloads"):
+            yield from _names("fleet")
+
+
+def _values(option: str) -> Iterator[str]:
+    """Yield the values of an option: the names of a catalogue, else the words that its field of a workload allows."""
+    if option in (*SHELVES, "profile"):
+        yield from _names(option)
+        if option == "gpu":
+            yield EVERY
+    else:
+        yield from _allowed(option)
+
+
+def _names(kind: str) -> tuple[str, ...]:
+    """The names of a catalogue; only its folder is read."""
+    if kind == "profile":
+        from sizing.catalog.workloads import profile_names
+
+        return profile_names()
+    module, shelf = SHELVES[kind]
+    names: tuple[str, ...] = getattr(import_module(f"sizing.catalog.{module}"), shelf).ids
+    return names
+
+
+def _allowed(option: str) -> Iterator[str]:
+    """Yield the words that the field of an option allows."""
+    from sizing.cli.output import FORMATS
+    from sizing.question.values import QUESTION_OPTIONS
+    from sizing.specs.workload import Workload
+
+    if option == "format":
+        yield from FORMATS
+    path = next((field.field or field.name for field in QUESTION_OPTIONS if field.name == option), "")
+    spec: Any = Workload
+    for name in path.split(".") if path else ():
+        models = (one for one in (spec, *get_args(spec)) if hasattr(one, "model_fields"))
+        fields: dict[str, Any] = next((one.model_fields for one in models), {})
+        spec = fields[name].annotation if name in fields else None
+    yield from dict.fromkeys(_words_of(spec))
+
+
+def _words_of(kind: Any) -> Iterator[str]:
+    """Yield the words of the literals in a type."""
+    for part in get_args(kind):
+        yield from (part,) if get_origin(kind) is Literal else _words_of(part)

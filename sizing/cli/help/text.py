@@ -1,0 +1,104 @@
+"""Help of commands: options under headings with their defaults, examples, and the commands in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+OWN, GENERAL = "Options", "Output"
+DEFAULT = "default"  # a text that has the word says its default itself
+
+
+class CommandHelp(TyperCommand):
+    """A command; its help has examples, and its options under the headings of their panels."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write what the command does, then its examples."""
+        super().format_help_text(ctx, formatter)
+        write_examples(self.name or "", formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options, those of one heading together."""
+        known = defaults()
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                flags, text = record
+                default = known.get(parameter.name or "")
+                said = DEFAULT in text.lower() or default is None
+                panels.setdefault(_heading(parameter), []).append(
+                    (flags, text if said else f"{text} [{DEFAULT}: {default}]")
+                )
+        for heading, records in panels.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+class GroupHelp(TyperGroup):
+    """The application; its help has the commands in groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, those of one group together, each with the first sentence of its help."""
+        from sizing.cli.help.examples import GROUPS
+
+        wide = max(map(len, self.commands))
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(f"{name:<{wide}}", summary(self.commands[name].help or "")) for name in names])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write where to read on."""
+        formatter.write_paragraph()
+        formatter.write_text("llmsize COMMAND --help has the options of a command and examples.")
+
+
+def summary(help_text: str) -> str:
+    """The first sentence of a command's help."""
+    return help_text.partition("\n")[0].partition(". ")[0].rstrip(".")
+
+
+def write_examples(name: str, formatter: Any) -> None:
+    """Write the examples of a command, each on lines of its own."""
+    from sizing.cli.help.examples import EXAMPLES
+
+    if name in EXAMPLES:
+        with formatter.section("Examples"):
+            for example in EXAMPLES[name]:
+                for line in example.split("\n"):
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def _heading(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return "Arguments"
+    own = GENERAL if parameter.name == "help" else OWN
+    return str(getattr(parameter, "rich_help_panel", None) or own)
+
+
+def defaults() -> dict[str, str]:
+    """The defaults of options by parameter name: those of planning rules, else those of the workload's own fields."""
+    from sizing.cli.options import PLAN_OPTIONS
+    from sizing.question.values import QUESTION_OPTIONS
+
+    return {option.name: text for option in (*QUESTION_OPTIONS, *PLAN_OPTIONS) for text in _default(option.field or "")}
+
+
+def _default(path: str) -> Iterator[str]:
+    """Yield the default of a workload's field, where there is one, as a user would write it."""
+    from sizing.catalog.shelf import only
+    from sizing.specs.workload import Defaults, Workload
+
+    *sections, name = path.split(".")
+    spec: Any = Workload
+    for section in sections:
+        field = spec.model_fields.get(section)
+        spec = field.annotation if field is not None else None
+        if not hasattr(spec, "model_fields"):
+            return
+    stated = spec.model_fields[name].default if name in spec.model_fields else None
+    value = stated if stated is not None else getattr(only(Defaults), name, None)
+    if isinstance(value, (str, int, float)):
+        yield value if isinstance(value, str) else f"{value:g}"

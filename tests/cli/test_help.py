@@ -1,0 +1,148 @@
+"""Help and completion: headings, defaults from the data, examples that parse, and words that complete a line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from sizing.catalog.gpus import SHELF as GPUS
+from sizing.catalog.shelf import only
+from sizing.cli.help.completion import SCRIPTS, words
+from sizing.cli.help.examples import EXAMPLES, GROUPS
+from sizing.cli.help.text import summary
+from sizing.cli.main import COMMANDS, application, run
+from sizing.cli.options import PLAN_OPTIONS, SIMULATION_OPTIONS
+from sizing.question.values import QUESTION_OPTIONS
+from sizing.specs.workload import Defaults
+
+TERMINAL = 80
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def commands() -> dict[str, Any]:
+    app: Any = typer.main.get_command(application())
+    return dict(app.commands)
+
+
+def helped(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert run([name, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def test_every_command_has_a_group_and_examples() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS) == sorted(EXAMPLES)
+
+
+def test_a_summary_fits_a_line(commands: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name, command in commands.items():
+        assert any(re.match(rf"  {name} +{re.escape(summary(command.help))}$", line) for line in lines), name
+    assert max(map(len, lines)) <= TERMINAL
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_a_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    examples = {f"  {line}" for example in EXAMPLES[name] for line in example.split("\n")}
+    text = helped(name, capsys)
+    assert examples <= set(text.splitlines())
+    assert max(map(len, text.splitlines())) <= TERMINAL + 8  # an example stays on its line
+
+
+def test_every_heading_of_options_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, options in (
+        ("estimate", QUESTION_OPTIONS),
+        ("plan", PLAN_OPTIONS),
+        ("simulate", SIMULATION_OPTIONS),
+    ):
+        text = helped(name, capsys)
+        for panel in {option.panel for option in options}:
+            below = text.partition(f"\n{panel}:\n")[2].partition("\n\n")[0]
+            shown = {word.rstrip(",") for line in below.splitlines() for word in line.split()}
+            assert {option.flags[0] for option in options if option.panel == panel} <= shown, panel
+
+
+def test_defaults_are_those_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    text, rules = " ".join(helped("estimate", capsys).split()), only(Defaults)
+    for flag, default in (
+        ("--active-hours", rules.active_hours),
+        ("--max-utilisation", rules.max_utilisation),
+        ("--requests-per-user", rules.requests_per_user_per_day),
+    ):
+        assert re.search(rf"{flag} [^\[]*\[default: {default:g}\]", text), flag
+    assert re.search(r"--mode [^\[]*\[default: streaming\]", text)
+
+
+@pytest.mark.parametrize(("name", "example"), [(name, text) for name, texts in EXAMPLES.items() for text in texts])
+def test_an_example_is_a_command_line(name: str, example: str, commands: dict[str, Any]) -> None:
+    found = re.search(r"llmsize ([^|)>#]*)", example.replace("\\\n", " "))
+    assert found is not None
+    asked, *arguments = shlex.split(found[1])
+    assert asked == name
+    commands[name].make_context(name, arguments)  # raises what a wrong option or value raises
+
+
+# --- completion --------------------------------------------------------------------------------------------------
+
+
+def completed(*line: str) -> list[str]:
+    return list(words(line))
+
+
+def test_commands_options_and_names_complete() -> None:
+    assert completed("est") == ["estimate"]
+    assert "--requests-per-user" in completed("estimate", "--requests")
+    assert completed("estimate", "-g", "h100-s") == ["h100-sxm"]
+    assert completed("estimate", "-g", "l4,h100-s") == ["l4,h100-sxm"]  # of a list the last name
+    assert set(completed("estimate", "-g", "")) == {*GPUS.ids, "all"}
+    assert completed("memory", "-m", "llama-3.1-7") == ["llama-3.1-70b"]
+    assert "speculative" in completed("explain", "") and "chat" in completed("estimate", "")
+    assert "assistant-and-search" in completed("plan", "") and "assistant-and-search" not in completed("estimate", "")
+    assert completed("cost", "chat", "--own", "hgx-h2") == ["hgx-h200"]
+
+
+def test_words_that_a_field_allows_complete() -> None:
+    assert completed("estimate", "--mode", "") == ["streaming", "sequential", "offline"]
+    assert completed("estimate", "--prefix-routing", "") == ["affinity", "random"]
+    assert completed("estimate", "--precision", "fp8,nv") == ["fp8,nvfp4"]
+
+
+@pytest.mark.parametrize("line", [["nothing", "x"], ["estimate", "--isl", ""], ["memory", ""], ["estimate", "zz"]])
+def test_what_is_unknown_completes_to_nothing(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", "words", "--", *line]) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("line", [["est"], ["estimate", "-g", "h1"], ["estimate", "--disaggregate"], ["explain", ""]])
+def test_completing_loads_no_numpy_and_no_yaml(line: list[str]) -> None:
+    code = (
+        f"import sys; from sizing.cli.main import run; run(['completion', 'words', '--', *{line!r}])\n"
+        "sys.exit(str(sorted({'numpy', 'yaml', 'rich'} & set(sys.modules))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_an_unknown_shell_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", "bsh"]) == 2
+    assert capsys.readouterr().err == "llmsize: 'bsh' is no shell; allowed: bash, zsh, fish; did you mean bash?\n"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes(tmp_path: Path) -> None:
+    command = tmp_path / "llmsize"
+    command.write_text(f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m sizing "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    code = f"PATH={tmp_path}:$PATH; {SCRIPTS['bash']}\nCOMP_WORDS=(llmsize estimate -g l4,h100-s); COMP_CWORD=3; _llmsize\n"
+    done = subprocess.run(["bash", "-c", f'{code}echo "${{COMPREPLY[@]}}"'], check=True, capture_output=True, text=True)
+    assert done.stdout == "l4,h100-sxm\n"
