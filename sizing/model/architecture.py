@@ -112,9 +112,7 @@ def _padded(width: float, multiple: int) -> float:
     return -(-width // multiple) * multiple if multiple > 1 else width
 
 
-def mlp_matrices(
-    mlp: Mlp, hidden_size: int, layout: Layout, padding: ExpertPadding = NO_PADDING
-) -> tuple[Matrix, ...]:
+def mlp_matrices(mlp: Mlp, hidden_size: int, layout: Layout, padding: ExpertPadding = NO_PADDING) -> tuple[Matrix, ...]:
     """All matrices of an MLP on one GPU: dense, or router, shared expert, latent projections and experts."""
     if isinstance(mlp, DenseMlp):
         return dense_matrices(mlp, hidden_size, layout.tp)
@@ -167,9 +165,7 @@ def stage_matrices(
 ) -> tuple[tuple[Matrix, int], ...]:
     """Each matrix of `stage` on one GPU, with its count. A stage holds a tied embedding once."""
     found = [
-        (matrix, count)
-        for index, count in stage.layers
-        for matrix in layer_matrices(model, index, layout, padding)
+        (matrix, count) for index, count in stage.layers for matrix in layer_matrices(model, index, layout, padding)
     ]
     if stage.first:
         found.append((embedding_matrix(model, layout.tp, vocabulary_padding), 1))

@@ -22,6 +22,7 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import DenseMlp, Model, MoeMlp
 from sizing.specs.units import GIB, GIGA, MIB
+from sizing.specs.workload import Serving
 
 RESIDUAL_BYTES = 2  # the hidden state kept at 16 bit while logits are sampled
 EXPERT_BUFFER_BYTES = 2  # fused experts keep two 16-bit buffers a routed token, and the output
@@ -130,7 +131,10 @@ def forward_bytes(shard: Shard, tokens: int) -> float:
         ),
         default=0,
     )
-    states = max((held.bytes_per_drafted / CONVOLUTION_BYTES for held, _ in caches(shard, architecture.whole(model))), default=0.0)
+    states = max(
+        (held.bytes_per_drafted / CONVOLUTION_BYTES for held, _ in caches(shard, architecture.whole(model))),
+        default=0.0,
+    )
     buffers = max(rule.per_intermediate_bytes * widest / layout.tp, rule.per_state_width_bytes * states)
     dense = rank_tokens * (rule.per_hidden_bytes * model.hidden_size + buffers)
     return max(
@@ -190,7 +194,7 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
     settings, extras, block = shard.settings, shard.extras, block_tokens(shard, stage)
     slots = tokens + extras.verified - 1
     all_blocks = math.ceil(slots / block)
-    own_blocks = all_blocks - min(extras.cached.shared_tokens, tokens) // block
+    own_blocks = all_blocks - int(min(extras.cached.shared_tokens, tokens) // block)
     paged = pages(shard, stage)
     if paged is not None:
         return paged.blocks(own_blocks) * paged.block_bytes
@@ -311,10 +315,12 @@ def _reserve_fraction(shard: Shard, gpu: Gpu) -> float:
     )
 
 
-def use(shard: Shard, gpu: Gpu, tokens: int, cuda_graphs_gib: float | None = None) -> MemoryUse:
-    """The memory of the tightest stage, for sequences of up to `tokens` tokens; CUDA graphs as the engine's unless given."""
-    graphs = graph_bytes(shard) if cuda_graphs_gib is None else cuda_graphs_gib * GIB
-    found = [_stage_use(shard, gpu, stage, needs, tokens, graphs) for stage, needs in _needs(shard)]
+AS_DEFAULT = Serving()
+
+
+def use(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> MemoryUse:
+    """The memory of the tightest stage, for sequences of up to `tokens` tokens, with what `serving` states of memory."""
+    found = [_stage_use(shard, gpu, stage, needs, tokens, serving) for stage, needs in _needs(shard)]
     return min(found, key=lambda stage: (stage.starts, stage.max_concurrency, -stage.deficit_gib))
 
 
@@ -376,15 +382,18 @@ def _room(shard: Shard, stage: Stage, pool: float) -> Room:
         checked = rule.checked and settings.full_decode_graph and paged is not None and pool > 0
         return Room(pool, 0.0, int(pool / paged.block_bytes) if checked and paged is not None else None)
     if rule.rule == "reserved":
-        return Room(pool - one * settings.max_num_seqs * shard.layout.pp, one * settings.max_num_seqs * shard.layout.pp, None)
+        return Room(
+            pool - one * settings.max_num_seqs * shard.layout.pp, one * settings.max_num_seqs * shard.layout.pp, None
+        )
     states = max(0.0, pool) * rule.share / (1 + rule.share)
     slots = max(0, int(states / one) - rule.spare_slots)
     return Room(pool - states, states, slots // (states_held(shard) or 1))
 
 
-def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, graphs: float) -> MemoryUse:
+def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, serving: Serving) -> MemoryUse:
     settings = shard.settings
-    weights = needs.weights + needs.extras
+    graphs = graph_bytes(shard) if serving.cuda_graphs_gib is None else serving.cuda_graphs_gib * GIB
+    weights = max(0.0, needs.weights + needs.extras - (serving.cpu_offload_gb or 0.0) * GIB)
     activation, per_token, fixed = needs.activation, needs.per_token, needs.fixed_per_sequence
     non_torch = settings.non_torch_gib * GIB
     visible = gpu.datasheet.memory.cuda_visible_gib * GIB
@@ -393,8 +402,13 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
     # its activation is not known to be over what it left.
     least_graphs = min(graphs, settings.cuda_graphs.low_gib * GIB)
     elsewhere = 0.0 if settings.pool_rule == "free_before_load" else activation + least_graphs
+    if serving.kv_cache_bytes is not None:
+        pool, budget = serving.kv_cache_bytes, weights + activation + non_torch + serving.kv_cache_bytes
     pool = min(pool, visible - weights - non_torch - elsewhere)
     room = _room(shard, stage, pool)
+    if serving.max_total_tokens is not None:
+        most = serving.max_total_tokens / shard.layout.dp * growing_bytes(shard, stage)
+        room = room._replace(tokens=min(room.tokens, most + lost_bytes(shard, stage)))
     needed = sequence_bytes(shard, stage, tokens)
     free = room.tokens - lost_bytes(shard, stage) - needs.shared
     usable = max(0.0, free)

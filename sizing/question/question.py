@@ -216,6 +216,8 @@ def service_of(
     serving, tokens = workload.serving, workload.tokens
     longest = serving.max_model_len or (model.max_position if full else workload.longest)
     _check_lengths(workload, model, longest)
+    if serving.language_model_only:
+        model = replace(model, extra_parameters=model.extra_parameters - model.vision_parameters, vision_parameters=0)
     return Service(
         model=model,
         isl=longest if full else tokens.isl,

@@ -72,8 +72,13 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     Raises InputError for an unknown method or draft model, and for what cannot be combined.
     """
     asked = workload.optimisations
-    if asked == NOTHING_ASKED and model.vision is None:
+    encoding = model.vision is not None and not workload.serving.language_model_only
+    if asked == NOTHING_ASKED and not encoding:
         return NOTHING
+    if asked.images and workload.serving.language_model_only:
+        raise InputError(
+            Fault("no images are encoded", field="serving.language_model_only", allowed="without --images")
+        )
     from sizing.specs.facts import OptimisationFacts
 
     facts = shelf.only(OptimisationFacts)  # read where an optimisation is on, or images may come
@@ -85,7 +90,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
         adapters=adapters.adapters(asked.lora, facts.lora, model) if asked.lora else None,
         encoder=encoder,
         cached=extras.cached(asked, _conversation(workload, encoder.tokens if encoder else 0)),
-        profiled=images.largest(model, facts.encoder, facts.image_rules) if model.vision else None,
+        profiled=images.largest(model, facts.encoder, facts.image_rules) if encoding else None,
     )
 
 

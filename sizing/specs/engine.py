@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sizing.specs.units import MICRO
 from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text
 
 
@@ -66,6 +67,13 @@ class VisionProfile(Spec):
 
     whole_bytes: NonNegative
     split_bytes: NonNegative
+
+
+class LongContext(Spec):
+    """Contexts above so many `tokens` switch chunked prefill on, with a token budget of its own."""
+
+    tokens: PositiveInt
+    max_num_batched_tokens: PositiveInt
 
 
 class ExpertPadding(Spec):
@@ -238,6 +246,7 @@ class EngineSettings(Spec):
     max_num_seqs: PositiveInt
     max_num_batched_tokens: PositiveInt
     budget_covers_context: Flag = False
+    long_context: LongContext | None = None
     chunked_prefill: Flag
     step_order: Literal["mixed", "prefill_first", "decode_first"]
     admission: Literal["prompt", "first_chunk", "reserve", "estimate"]
@@ -268,6 +277,28 @@ class EngineSettings(Spec):
             "overlapped": False,
         }
         return self.model_copy(update={"host": host.model_copy(update=slower)})
+
+    def chunked(self) -> EngineSettings:
+        """The settings of an engine whose long context switches chunked prefill on: decodes go first."""
+        assert self.long_context is not None
+        budget = self.long_context.max_num_batched_tokens
+        return self.model_copy(
+            update={"max_num_batched_tokens": budget, "chunked_prefill": True, "step_order": "decode_first"}
+        )
+
+    def eager(self, layers: int) -> EngineSettings:
+        """The settings of an engine without CUDA graphs: the host launches each layer of every step, while the GPU works."""
+        host = self.host
+        launching = host.per_step_us + layers * host.eager_layer_us
+        slower = {"per_step_us": launching, "eager_layer_us": 0.0, "overlapped": True}
+        nothing = GraphMemory(gib=0.0, low_gib=0.0, high_gib=0.0)
+        without = {"cuda_graphs": nothing, "full_decode_graph": False, "captured_prefill_tokens": 0}
+        return self.model_copy(update={**without, "host": host.model_copy(update=slower)})
+
+    def waiting(self, seconds: float) -> EngineSettings:
+        """The settings of an engine that waits so long in every step, for weights that come over a bus."""
+        longer = {"per_step_us": self.host.per_step_us + seconds / MICRO, "overlapped": False}
+        return self.model_copy(update={"host": self.host.model_copy(update=longer)})
 
     def in_process(self) -> EngineSettings:
         """The settings of an engine that is called directly: nothing in front of it, nothing streamed."""

@@ -41,7 +41,9 @@ def _deployed(case: dict[str, Any]) -> Resolved:
     question = ask_layout(**options, **case.get("layout", {}), **case.get("options", {}))
     if "visible_gib" in case:
         (gpu_type,) = question.space.gpu_types
-        question = question.with_(gpu_types=(replace(gpu_type, gpu=with_visible_gib(gpu_type.gpu, case["visible_gib"])),))
+        question = question.with_(
+            gpu_types=(replace(gpu_type, gpu=with_visible_gib(gpu_type.gpu, case["visible_gib"])),)
+        )
     return deployment(question, data())
 
 
