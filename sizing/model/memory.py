@@ -165,13 +165,13 @@ def activation_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
 
 def _encoder_bytes(shard: Shard, tokens: int) -> tuple[float, float]:
     """(peak of the image encoder, what it returns) of a profile run with the largest images that its budget takes."""
-    profile, image = shard.settings.vision_profile, shard.extras.profiled
-    if profile is None or image is None:
+    profile, image = shard.settings.vision_profile, shard.model.vision
+    if profile is None or image is None or image.largest_tokens is None:
         return 0.0, 0.0
-    count = max(1, tokens // image.tokens)
-    kept = count * image.tokens * shard.model.hidden_size * RESIDUAL_BYTES
+    count = max(1, tokens // image.largest_tokens)
+    kept = count * image.largest_tokens * shard.model.hidden_size * RESIDUAL_BYTES
     per_patch = image.hidden_size * (profile.whole_bytes + profile.split_bytes / shard.layout.tp)
-    return kept + count * image.pieces * image.patches * per_patch, kept
+    return kept + count * image.largest_patches * per_patch, kept
 
 
 def _text_bytes(shard: Shard, stage: Stage, tokens: int) -> float:

@@ -72,8 +72,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     Raises InputError for an unknown method or draft model, and for what cannot be combined.
     """
     asked = workload.optimisations
-    encoding = model.vision is not None and not workload.serving.language_model_only
-    if asked == NOTHING_ASKED and not encoding:
+    if asked == NOTHING_ASKED:
         return NOTHING
     if asked.images and workload.serving.language_model_only:
         raise InputError(
@@ -81,7 +80,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
         )
     from sizing.specs.facts import OptimisationFacts
 
-    facts = shelf.only(OptimisationFacts)  # read where an optimisation is on, or images may come
+    facts = shelf.only(OptimisationFacts)  # read where an optimisation is on
     spoken = asked.speculative
     encoder = images.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None
     return Extras(
@@ -90,7 +89,6 @@ def extras_of(workload: Workload, model: Model) -> Extras:
         adapters=adapters.adapters(asked.lora, facts.lora, model) if asked.lora else None,
         encoder=encoder,
         cached=extras.cached(asked, _conversation(workload, encoder.tokens if encoder else 0)),
-        profiled=images.largest(model, facts.encoder, facts.image_rules) if encoding else None,
     )
 
 

@@ -192,14 +192,13 @@ class Cached:
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """All of it; each part absent where it was not asked for. `profiled` is the largest image that the model takes."""
+    """All of it; each part absent where it was not asked for."""
 
     speculation: Speculation | None = None
     sparsity: SparsityFacts | None = None
     adapters: Adapters | None = None
     encoder: Encoder | None = None
     cached: Cached = Cached()
-    profiled: Encoder | None = None
 
     @property
     def verified(self) -> int:

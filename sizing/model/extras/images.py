@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
@@ -99,9 +100,19 @@ def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[s
     )
 
 
-def largest(model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Encoder:
-    """The largest image that the model's encoder takes."""
-    return encoder(Images(count=1, height=MOST_PIXELS, width=MOST_PIXELS), model, assumed, rules)
+def with_largest(model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Model:
+    """The model with the sizes of the largest image that its encoder takes."""
+    if model.vision is None:
+        return model
+    found = encoder(Images(count=1, height=MOST_PIXELS, width=MOST_PIXELS), model, assumed, rules)
+    sizes = {"largest_tokens": found.tokens, "largest_patches": found.pieces * found.patches}
+    return replace(model, vision=replace(model.vision, **sizes))
+
+
+def without_encoder(model: Model) -> Model:
+    """The model without its image encoder, which takes part in no step of text alone."""
+    rest = model.extra_parameters - model.vision_parameters
+    return replace(model, vision=None, vision_parameters=0, extra_parameters=rest)
 
 
 def _cut(asked: Images, vision: Vision, rule: ImageRule) -> Cut | None:
