@@ -105,8 +105,8 @@ def with_largest(model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageR
     if model.vision is None:
         return model
     found = encoder(Images(count=1, height=MOST_PIXELS, width=MOST_PIXELS), model, assumed, rules)
-    sizes = {"largest_tokens": found.tokens, "largest_patches": found.pieces * found.patches}
-    return replace(model, vision=replace(model.vision, **sizes))
+    patches = found.pieces * found.patches
+    return replace(model, vision=replace(model.vision, largest_tokens=found.tokens, largest_patches=patches))
 
 
 def without_encoder(model: Model) -> Model:
