@@ -69,7 +69,8 @@ def command(
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
     ] = None,
     tp: Annotated[
-        str | None, typer.Option("--tp", help="Tensor parallelism, a line each: 1,2,4,8 (default), or doublings 1..8x2.")
+        str | None,
+        typer.Option("--tp", help="Tensor parallelism, a line each: 1,2,4,8 (default), or doublings 1..8x2."),
     ] = None,
     pp: Annotated[str | None, typer.Option("--pp", help="Pipeline parallelism, a line each; 1 by default.")] = None,
     concurrency: Annotated[
@@ -375,7 +376,9 @@ def _pools(names: Names) -> SeparatePools | None:
 def _arrivals(own: _Own, *, pooled: bool, measured: bool) -> Arrivals:
     """The arrivals of loads: steady ones, a closed loop where asked for or where measured rows, which are of one, join."""
     if pooled and own.closed_loop:
-        raise InputError(Fault("a closed loop is not simulated over two pools", field="--closed-loop", allowed="without it"))
+        raise InputError(
+            Fault("a closed loop is not simulated over two pools", field="--closed-loop", allowed="without it")
+        )
     return "closed" if own.closed_loop or (measured and not pooled) else "poisson"
 
 

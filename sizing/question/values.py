@@ -5,7 +5,6 @@ Every field of a question that a user may set: name, type, spellings, help, and 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -169,7 +168,7 @@ OPTIMISATIONS = "Optimisations"
 
 SESSION = "sessions."  # below it stand the fields of a demand in sessions
 Share = NewType("Share", float)
-TEXT, WHOLE, NUMBER, SHARE = str | None, int | None, float | None, Share | None
+TEXT, WHOLE, NUMBER, SHARE, SWITCH = str | None, int | None, float | None, Share | None, bool | None
 DISAGGREGATE = "--disaggregate"
 POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")  # commands that take separate pools
 
@@ -195,6 +194,13 @@ SERVING_OPTIONS = (
     Field("max_num_seqs", WHOLE, ("--max-num-seqs",), "Most sequences running at once.", SERVING, "serving.max_num_seqs"),
     Field("max_num_batched_tokens", WHOLE, ("--max-num-batched-tokens",), "Token budget of one step.", SERVING, "serving.max_num_batched_tokens"),
     Field("cuda_graphs_gib", NUMBER, ("--cuda-graphs-gib",), "CUDA-graph memory from the engine's log, in place of the usual.", SERVING, "serving.cuda_graphs_gib"),
+    Field("kv_cache_bytes", TEXT, ("--kv-cache-memory-bytes",), "KV cache of a GPU, 25G or 25GB, whatever the memory fraction.", SERVING, "serving.kv_cache_bytes"),
+    Field("max_total_tokens", WHOLE, ("--max-total-tokens",), "Most tokens in the KV cache of a replica.", SERVING, "serving.max_total_tokens"),
+    Field("prefix_caching", SWITCH, ("--enable-prefix-caching/--no-enable-prefix-caching",), "Prefix caching on or off: hybrid models keep more states with it. Default: the engine version's.", SERVING, "serving.prefix_caching"),
+    Field("enforce_eager", SWITCH, ("--enforce-eager",), "No CUDA graphs: their memory is free, and each layer is launched by the host.", SERVING, "serving.enforce_eager"),
+    Field("cpu_offload_gb", NUMBER, ("--cpu-offload-gb",), "GiB of a GPU's weights in host memory, read over PCIe in every step.", SERVING, "serving.cpu_offload_gb"),
+    Field("pp_layers", TEXT, ("--pp-layers",), "Layers of each pipeline stage: 20,22.", SERVING, "serving.pp_layers"),
+    Field("language_model_only", SWITCH, ("--language-model-only",), "Serve a multimodal model without its image encoder.", SERVING, "serving.language_model_only"),
 )  # fmt: skip
 OPTIMISATION_OPTIONS = (
     Field("speculative", TEXT, ("--speculative",), "Speculative decoding, METHOD[:TOKENS][@ACCEPTANCE[/...]]: eagle3, eagle3:3@0.75, eagle3:3@0.8/0.7/0.6 (by depth), ngram:4@0.5, draft:llama-3.2-1b:4@0.7 (llmsize explain speculative).", OPTIMISATIONS, "optimisations.speculative"),
@@ -277,14 +283,20 @@ class Options:
     gpus: int | None = None
 
 
+def is_stated(field: Field, value: Any) -> bool:
+    """Whether an option was given: zero is, and the no of a switch; a flag that is not set is not."""
+    return value is not None and (field.type is not bool or bool(value))
+
+
 def options_of(fields: Iterable[Field], values: Mapping[str, Any]) -> Options:
     """Collect the stated `values` of some fields by parameter name; None means not stated.
 
     A demand replaces the whole demand of a workload, so its fields come as one mapping.
     """
     of_workload = {field.field: field for field in fields if field.field}
-    stated: dict[str, Any] = {path: values.get(field.name) for path, field in of_workload.items()}
-    stated = {path: value for path, value in stated.items() if value is not None and value is not False}
+    stated: dict[str, Any] = {
+        path: values[field.name] for path, field in of_workload.items() if is_stated(field, values.get(field.name))
+    }
     given = {path: value for path, value in stated.items() if not path.startswith("demand.")}
     if "gpu" in given:
         given["gpu"] = comma_separated(given["gpu"])
