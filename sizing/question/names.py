@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -96,11 +96,21 @@ class Names(NamedTuple):
     price: Part[float | None]
     engine: Part[tuple[Engine, str]]
     precisions: Part[tuple[str | None, ...]]
+    contradictions: Part[None]
 
     @property
     def parts(self) -> tuple[Part[Any], ...]:
         """All parts, to check them together."""
-        return (self.found, self.workload, self.model, self.gpus, self.price, self.engine, self.precisions)
+        return (
+            self.found,
+            self.workload,
+            self.model,
+            self.gpus,
+            self.price,
+            self.engine,
+            self.precisions,
+            self.contradictions,
+        )
 
     @property
     def name(self) -> str | None:
@@ -185,7 +195,14 @@ def look_up(
             layers.at(("serving", "engine")),
         ),
         precisions=precisions,
+        contradictions=Part(lambda: raised(options.faults)),
     )
+
+
+def raised(faults: Sequence[Fault]) -> None:
+    """Raise InputError where there are faults."""
+    if faults:
+        raise InputError(faults)
 
 
 def _has_users(found: Found[Workload] | None) -> bool:

@@ -6,7 +6,7 @@ Every field of a question that a user may set: name, type, spellings, help, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Generic, NamedTuple, NewType, TypeVar
@@ -174,7 +174,7 @@ POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")
 
 MODEL_OPTIONS = (
     Field("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
-    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, or all. Default: the workload's, else those rented singly or by the node (workloads/_defaults.yaml).", MODEL, "gpu"),
+    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, all, or 8xh100 for --gpus 8. Default: the workload's, else those rented singly or by the node (workloads/_defaults.yaml).", MODEL, "gpu"),
     Field("task", TEXT, ("--task",), "generate; or embed, classify, score, which pool a prompt into one result: no output head, no decode.", MODEL, "task"),
     Field("precision", TEXT, ("--precision", "--quantization"), "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: the checkpoint's own.", MODEL),
     Field("kv_precision", TEXT, ("--kv-precision", "--kv-cache-dtype"), "KV cache: auto, fp32, fp16, bf16, fp8, int8, nvfp4.", MODEL, "kv_precision"),
@@ -274,13 +274,42 @@ def states_demand(option: Field) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Stated options: workload fields by path, and values that no workload has. `flags` are the options' spellings."""
+    """Stated options: workload fields by path, and values that no workload has. `flags` are the options' spellings.
+
+    `faults` are those of options that contradict each other, or that a command does not take in the form given.
+    """
 
     fields: Mapping[str, Any]
     flags: Mapping[str, str]
     precision: str | None = None
     price: float | None = None
     gpus: int | None = None
+    faults: tuple[Fault, ...] = ()
+
+
+_COUNTED_GPUS = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,/\\]*[a-zA-Z][^,/\\]*)\Z")
+
+
+def _counted(names: list[str], gpus: int | None, *, budgets: bool) -> tuple[list[str], int | None, tuple[Fault, ...]]:
+    """GPU names without their count (`8xh100`), the count, and the faults of one that is stated twice or has no use."""
+    found = [match for name in names if (match := _COUNTED_GPUS.match(name))]
+    if not found:
+        return names, gpus, ()
+    text, count = found[0][0].strip(), int(found[0][1])
+    plain = [match[2].strip() if (match := _COUNTED_GPUS.match(name)) else name for name in names]
+    if not budgets:
+        fault = Fault(
+            f"{text!r} counts GPUs, and here the layout says how many", None, None, "--gpu", "--tp, --replicas"
+        )
+    elif len(names) > 1:
+        fault = Fault(
+            f"{text!r} counts GPUs of one type, and several are named", None, None, "--gpu", "one type, or --gpus N"
+        )
+    elif gpus is not None and gpus != count:
+        fault = Fault(f"{text!r} contradicts --gpus {gpus:,}", None, None, "--gpu", "one of them")
+    else:
+        return plain, count, ()
+    return plain, gpus, (fault,)
 
 
 def is_stated(field: Field, value: Any) -> bool:
@@ -288,7 +317,7 @@ def is_stated(field: Field, value: Any) -> bool:
     return value is not None and (field.type is not bool or bool(value))
 
 
-def options_of(fields: Iterable[Field], values: Mapping[str, Any]) -> Options:
+def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     """Collect the stated `values` of some fields by parameter name; None means not stated.
 
     A demand replaces the whole demand of a workload, so its fields come as one mapping.
@@ -298,8 +327,10 @@ def options_of(fields: Iterable[Field], values: Mapping[str, Any]) -> Options:
         path: values[field.name] for path, field in of_workload.items() if is_stated(field, values.get(field.name))
     }
     given = {path: value for path, value in stated.items() if not path.startswith("demand.")}
+    gpus, faults = values.get("gpus"), tuple[Fault, ...]()
     if "gpu" in given:
-        given["gpu"] = comma_separated(given["gpu"])
+        budgets = any(field.name == "gpus" for field in fields)
+        given["gpu"], gpus, faults = _counted(comma_separated(given["gpu"]), gpus, budgets=budgets)
     demand = {path.removeprefix("demand."): value for path, value in stated.items() if path.startswith("demand.")}
     flags = {path: field.flags[0] for path, field in of_workload.items()}
     flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --users, --dau, --concurrency"
@@ -307,7 +338,7 @@ def options_of(fields: Iterable[Field], values: Mapping[str, Any]) -> Options:
         given["demand"] = _demand(demand, given, flags)
     elif demand:  # of the workload's own requests in flight
         given["demand.closed_loop"] = True
-    return Options(given, flags, values.get("precision"), values.get("price"), values.get("gpus"))
+    return Options(given, flags, values.get("precision"), values.get("price"), gpus, faults)
 
 
 THINK_TIME, TURNS = "optimisations.prefix.think_time_s", "optimisations.prefix.turns"
