@@ -274,34 +274,43 @@ def read_json(path: Path | str) -> DataFile:
     text = read_text(path)
     if not text.strip():
         raise InputError(Fault("is empty", file=file))
-    try:
-        data = json.loads(text, object_pairs_hook=_refuse_twice, parse_int=_whole)
-    except json.JSONDecodeError as error:
-        raise InputError(Fault(f"is not valid JSON: {error.msg}", file=file, line=error.lineno)) from None
-    except _KeyTwiceError as error:
-        raise InputError(Fault("is given twice in one object", file=file, field=str(error))) from None
-    except RecursionError:
-        raise InputError(Fault("is nested too deep", file=file)) from None
-    except _LongNumberError as error:
-        line = text.count("\n", 0, text.index(error.digits)) + 1
-        message = f"holds a number of {len(error.digits):,} digits"
-        raise InputError(Fault(message, file=file, line=line, allowed=f"at most {MAX_DIGITS} digits")) from None
+    data = json_value(text, file)
     if not isinstance(data, dict):
         raise InputError(Fault("must hold an object at the top, as {...}", file=file, line=1))
     # Lines are found by reading the text as YAML, which knows no tabs between tokens.
     return DataFile(data, file, text.replace("\t", " "))
 
 
-def read_text(path: Path | str) -> str:
-    """The text of a file. Raises InputError where it is missing, too large, not UTF-8, or not a file."""
+def json_value(text: str, file: str, first_line: int = 1) -> Any:
+    """The JSON value of a text that begins on line `first_line` of a file.
+
+    Raises InputError for text that is not JSON, a key given twice, and a whole number of too many digits.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_refuse_twice, parse_int=_whole)
+    except json.JSONDecodeError as error:
+        fault = Fault(f"is not valid JSON: {error.msg}", file=file, line=error.lineno + first_line - 1)
+    except _KeyTwiceError as error:
+        fault = Fault("is given twice in one object", file=file, field=str(error))
+    except RecursionError:
+        fault = Fault("is nested too deep", file=file)
+    except _LongNumberError as error:
+        line = text.count("\n", 0, text.index(error.digits)) + first_line
+        message = f"holds a number of {len(error.digits):,} digits"
+        fault = Fault(message, file=file, line=line, allowed=f"at most {MAX_DIGITS} digits")
+    raise InputError(fault)
+
+
+def read_text(path: Path | str, most_bytes: int = MAX_FILE_BYTES, why: str = "no profile or workload is") -> str:
+    """The text of a file. Raises InputError where it is missing, larger than `most_bytes`, not UTF-8, or not a file."""
     file = str(path)
     try:
         with open_bytes(Path(path)) as stream:
-            content = stream.read(MAX_FILE_BYTES + 1)
+            content = stream.read(most_bytes + 1)
     except OSError as error:
         raise InputError(Fault(f"cannot be read: {error.strerror or error}", file=file)) from None
-    if len(content) > MAX_FILE_BYTES:
-        raise InputError(Fault(f"is larger than {MAX_FILE_BYTES // 2**20} MiB; no profile or workload is", file=file))
+    if len(content) > most_bytes:
+        raise InputError(Fault(f"is larger than {most_bytes // 2**20} MiB; {why}", file=file))
     return _decoded(content, file)
 
 

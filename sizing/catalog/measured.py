@@ -125,7 +125,7 @@ def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
                 faults.append(Fault("has more cells than the head", file, reader.line_num))
                 continue
             row = {name: (text or "").strip() for name, text in cells.items()}
-            wrong = _wrong_cells(row, file, reader.line_num)
+            wrong = checked_cells(row, file, reader.line_num)
             faults += wrong
             if not wrong:
                 rows.append(_row(row))
@@ -152,7 +152,8 @@ def _wrong_head(names: Any, file: str) -> list[Fault]:
     return faults
 
 
-def _wrong_cells(cells: Mapping[str, str], file: str, line: int) -> list[Fault]:
+def checked_cells(cells: Mapping[str, str], file: str, line: int) -> list[Fault]:
+    """A fault for each wrong cell of a row."""
     faults = []
     for name in COLUMNS:
         text = cells.get(name, "")

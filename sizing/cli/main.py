@@ -28,6 +28,7 @@ COMMANDS = {
             "whatif", "explain", "validate",
         )
     },
+    "import": "imports:command",
     **{name: f"listings:{name}" for name in ("gpus", "models", "engines", "workloads")},
     "completion": "help.completion:command",
 }  # fmt: skip

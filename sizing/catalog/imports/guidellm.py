@@ -1,0 +1,131 @@
+"""Results of guidellm, versions 0.3 and 0.8: a JSON file with a list of benchmarks, or its CSV.
+
+`inter_token_latency_ms` means (last - first) / (OSL - 1) in both; `time_per_output_token_ms` changed its meaning and is not read.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sizing.catalog.imports.run import BenchmarkRun, MalformedRunError, Spread, count, number, part, text
+
+TOOL = "guidellm"
+CSV_PERCENTS = (0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)  # the order of its lists
+SECONDS = 1e3
+
+
+def recognised(entry: Mapping[str, Any]) -> bool:
+    """Whether an object is a report of guidellm."""
+    found = entry.get("benchmarks")
+    return (
+        isinstance(found, list)
+        and all(isinstance(each, Mapping) and "metrics" in each for each in found)
+        and bool(found)
+    )
+
+
+def runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
+    """A run for each benchmark. Raises MalformedRunError."""
+    for benchmark in entry["benchmarks"]:
+        metrics = part(benchmark, "metrics")
+        strategy = part(benchmark, "config", "strategy") or part(benchmark, "args", "strategy")
+        totals = part(benchmark, "request_totals") or part(benchmark, "scheduler_metrics", "requests_made")
+        yield BenchmarkRun(
+            TOOL,
+            model=text(part(benchmark, "config", "backend"), "model")
+            or text(part(benchmark, "worker"), "backend_model"),
+            isl=_mean(metrics, "prompt_token_count"),
+            osl=_mean(metrics, "output_token_count"),
+            **_load(text(strategy, "type_", "kind"), strategy),
+            requests=count(totals, "successful"),
+            failed=count(totals, "errored") or 0,
+            ttft=_spread(metrics, "time_to_first_token_ms", 1.0),
+            itl=_spread(metrics, "inter_token_latency_ms", 1.0),
+            e2e=_spread(metrics, "request_latency", SECONDS),
+            req_per_s=_mean(metrics, "requests_per_second"),
+            output_tok_per_s=_mean(metrics, "output_tokens_per_second"),
+        )
+
+
+def _load(kind: str, strategy: Mapping[str, Any]) -> dict[str, Any]:
+    """How requests were sent: so many in flight, one after another, at a rate, or all at once."""
+    if kind == "synchronous":
+        return {"concurrency": 1}
+    if kind == "concurrent":
+        return {"concurrency": count(strategy, "streams")}
+    if kind == "throughput":
+        return {"rate_per_s": math.inf}
+    return {"rate_per_s": number(strategy, "rate")}
+
+
+def _successful(metrics: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return part(metrics, name, "successful")
+
+
+def _mean(metrics: Mapping[str, Any], name: str) -> float | None:
+    return number(_successful(metrics, name), "mean")
+
+
+def _spread(metrics: Mapping[str, Any], name: str, in_ms: float) -> Spread:
+    found = _successful(metrics, name)
+    listed = part(found, "percentiles")
+    values = {_percent(key): value for key in listed if (value := number(listed, key)) is not None}
+    return Spread(number(found, "mean"), values).scaled(in_ms)
+
+
+def _percent(key: str) -> float:
+    """Read p50 as 50, p001 as 0.1 and p999 as 99.9."""
+    digits = key.removeprefix("p")
+    if not digits.isdigit():
+        raise MalformedRunError(f"{key!r} is no percentile")
+    return int(digits) / 10 if len(digits) > 2 else float(digits)
+
+
+def is_table(head: str) -> bool:
+    """Whether a CSV file begins as guidellm's does: a line of groups, then a line of names."""
+    return head.startswith("Run Info,")
+
+
+def from_table(content: str) -> Iterator[BenchmarkRun]:
+    """A run for each row of the CSV, whose head has three lines: group, name with unit, statistic. Raises MalformedRunError."""
+    lines = list(csv.reader(io.StringIO(content), strict=True))
+    if len(lines) < 4:
+        raise MalformedRunError("has no rows")
+    heads = list(zip(*lines[:3], strict=False))
+    for cells in lines[3:]:
+        row = dict(zip(heads, cells, strict=False))
+
+        def figures(group: str, name: str, in_ms: float = 1.0, row: Mapping[tuple[str, ...], str] = row) -> Spread:
+            listed = _json(row.get((group, name, "Percentiles"), ""))
+            percentiles = dict(zip(CSV_PERCENTS, listed, strict=False)) if isinstance(listed, list) else {}
+            return Spread(number({"": _json(row.get((group, name, "Mean"), ""))}, ""), percentiles).scaled(in_ms)
+
+        kind, _, value = row.get(("Benchmark", "Strategy", ""), "").partition("@")
+        backend = _json(row.get(("Run Info", "Backend", ""), ""))
+        yield BenchmarkRun(
+            TOOL,
+            model=text(backend, "model") if isinstance(backend, Mapping) else "",
+            isl=figures("Token Metrics", "Successful Input Tokens").mean,
+            osl=figures("Token Metrics", "Successful Output Tokens").mean,
+            **_load(kind, {"streams": _json(value), "rate": _json(value)}),
+            requests=count({"": _json(row.get(("Request Counts", "Successful", ""), ""))}, ""),
+            failed=count({"": _json(row.get(("Request Counts", "Errored", ""), ""))}, "") or 0,
+            ttft=figures("Time to First Token", "Successful ms"),
+            itl=figures("Inter Token Latency", "Successful ms"),
+            e2e=figures("Request Latency", "Successful Sec", SECONDS),
+            req_per_s=figures("Server Throughput", "Successful Requests/Sec").mean,
+            output_tok_per_s=figures("Token Throughput", "Successful Output Tokens/Sec").mean,
+        )
+
+
+def _json(cell: str) -> Any:
+    """The value of a cell; None where it holds none."""
+    try:
+        return json.loads(cell)
+    except (ValueError, RecursionError):
+        return None

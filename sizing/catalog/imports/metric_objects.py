@@ -1,0 +1,236 @@
+"""Results of genai-perf and AIPerf: one object or line a metric, with its unit; and their records of single requests.
+
+Fields: genai_perf/export_data and AIPerf's exporters, and result files of both. A file's own unit counts: old versions wrote ns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sizing.catalog.imports.run import (
+    UNIT_MS,
+    BenchmarkRun,
+    MalformedRunError,
+    Spread,
+    count,
+    number,
+    part,
+    rate,
+    spread_of,
+    text,
+)
+
+TTFT, ITL, E2E = "time_to_first_token", "inter_token_latency", "request_latency"
+ISL, OSL = "input_sequence_length", "output_sequence_length"
+GENAI_PERF, AIPERF = "genai-perf", "AIPerf"
+ENGINES = {"tensorrtllm": "tensorrt-llm", "vllm": "vllm"}  # backends of Triton; any other endpoint may be any engine
+STATISTIC = re.compile(r"p(\d+(?:\.\d+)?)")
+METRIC_LINE = re.compile(r"(?P<name>[^()]+?)\s*(?:\((?P<unit>[^()]*)\))?")
+
+
+def recognised(entry: Mapping[str, Any]) -> bool:
+    """Whether an object is a summary of either tool."""
+    return "avg" in part(entry, E2E) or "avg" in part(entry, "request_throughput")
+
+
+def run(entry: Mapping[str, Any]) -> BenchmarkRun:
+    """The run of a summary. Raises MalformedRunError."""
+    asked = part(entry, "input_config")
+    is_aiperf = "aiperf_version" in entry or "models" in asked or "loadgen" in asked or "sum" in part(entry, E2E)
+    load = _load(asked)
+    extra = part(asked, "extra_inputs")
+    forced = _mean_of(entry, OSL) is not None and _forced_length(asked, extra)
+    return BenchmarkRun(
+        AIPERF if is_aiperf else GENAI_PERF,
+        model=_model(asked),
+        engine=ENGINES.get(text(asked, "backend").lower(), ""),
+        isl=_mean_of(entry, ISL),
+        osl=_mean_of(entry, OSL),
+        asked_osl=forced or None,
+        concurrency=count(load, "concurrency"),
+        rate_per_s=rate(load, "request_rate"),
+        requests=_requests(entry),
+        failed=int(_mean_of(entry, "error_request_count") or 0),
+        ttft=_spread(entry, TTFT),
+        itl=_spread(entry, ITL),
+        e2e=_spread(entry, E2E),
+        req_per_s=_mean_of(entry, "request_throughput"),
+        output_tok_per_s=_mean_of(entry, "output_token_throughput"),
+    )
+
+
+def _load(asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The object that states concurrency and rate, wherever a version keeps it."""
+    phases = asked.get("phases")
+    measured = [phase for phase in phases if isinstance(phase, Mapping)] if isinstance(phases, list) else []
+    return measured[-1] if measured else part(asked, "loadgen") or asked
+
+
+def _model(asked: Mapping[str, Any]) -> str:
+    items = part(asked, "models").get("items")
+    if isinstance(items, list) and items and isinstance(items[0], Mapping):
+        return text(items[0], "name")
+    return text(asked, "model") or text(part(asked, "endpoint"), "model_names")
+
+
+def _forced_length(asked: Mapping[str, Any], extra: Mapping[str, Any]) -> float:
+    """The output length that the engine could not miss; zero where it could."""
+    mean = number(asked, "output_tokens_mean")
+    exact = (extra.get("ignore_eos") is True and number(extra, "min_tokens") == mean) or asked.get(
+        "output_tokens_mean_deterministic"
+    )
+    return mean if exact and mean and not number(asked, "output_tokens_stddev") else 0.0
+
+
+def _mean_of(entry: Mapping[str, Any], metric: str) -> float | None:
+    return number(part(entry, metric), "avg")
+
+
+def _requests(entry: Mapping[str, Any]) -> int | None:
+    found = _mean_of(entry, "request_count")
+    return None if found is None else int(found)
+
+
+def _spread(entry: Mapping[str, Any], metric: str) -> Spread:
+    """The statistics of a metric in ms, by the unit that stands beside them."""
+    found = part(entry, metric)
+    if not found:
+        return Spread()
+    unit = text(found, "unit").lower()
+    if unit not in UNIT_MS:
+        raise MalformedRunError(f"{metric} has the unit {unit!r}; times have one of {', '.join(UNIT_MS)}")
+    percentiles = {
+        float(matched[1]): value
+        for key in found
+        if (matched := STATISTIC.fullmatch(key)) and (value := number(found, key)) is not None
+    }
+    return Spread(number(found, "avg"), percentiles).scaled(UNIT_MS[unit])
+
+
+def is_table(head: str) -> bool:
+    """Whether a CSV file begins as the exports of either tool do."""
+    return head.lower().startswith("metric,avg,min,max")
+
+
+def from_table(content: str) -> BenchmarkRun:
+    """The run of a CSV export: sections of metrics with statistics, then metrics with one value. Raises MalformedRunError."""
+    head: Sequence[str] = ()
+    entry: dict[str, Any] = {}
+    for cells in csv.reader(io.StringIO(content), strict=True):
+        if not cells:
+            continue
+        if cells[0].strip().lower() == "metric":
+            head = [cell.strip().lower() for cell in cells]
+            continue
+        matched = METRIC_LINE.fullmatch(cells[0].strip())
+        if matched is None or not head:
+            continue
+        figures = {name: _cell(cell) for name, cell in zip(head[1:], cells[1:], strict=False) if cell.strip()}
+        if "value" in figures:
+            figures["avg"] = figures["value"]
+        entry[matched["name"].lower().replace(" ", "_")] = {"unit": (matched["unit"] or "").strip(), **figures}
+    return run(entry)
+
+
+def _cell(cell: str) -> float | str:
+    """A number, also one with commas between thousands; the text where it is none."""
+    try:
+        return float(cell.replace(",", ""))
+    except ValueError:
+        return cell
+
+
+def is_record(entry: Mapping[str, Any]) -> bool:
+    """Whether an object is one request of AIPerf's `profile_export.jsonl`."""
+    return "value" in part(entry, "metrics", E2E)
+
+
+def from_records(entries: Sequence[Mapping[str, Any]]) -> BenchmarkRun:
+    """The run of single requests, each with its metrics and units; warm-up and cancelled requests are left out."""
+    kept = [entry for entry in entries if _is_measured(entry)]
+    served = [part(entry, "metrics") for entry in kept]
+    times = {name: [value for each in served if (value := _time(each, name)) is not None] for name in (TTFT, ITL, E2E)}
+    inputs, outputs = (
+        [value for each in served if (value := number(part(each, name), "value")) is not None] for name in (ISL, OSL)
+    )
+    told = [part(entry, "metadata") for entry in kept]
+    starts = [at for each in told if (at := number(each, "request_start_ns")) is not None]
+    ends = [at for each in told if (at := number(each, "request_end_ns")) is not None]
+    seconds = (max(ends) - min(starts)) * 1e-9 if starts and ends else 0.0
+    return _of_requests(AIPERF, times, inputs, outputs, len(served), len(entries) - len(served), seconds)
+
+
+def _is_measured(entry: Mapping[str, Any]) -> bool:
+    told = part(entry, "metadata")
+    is_phase = text(told, "benchmark_phase") in ("", "profiling")
+    return is_phase and not told.get("was_cancelled") and not entry.get("error")
+
+
+def _time(metrics: Mapping[str, Any], metric: str) -> float | None:
+    found = part(metrics, metric)
+    value = number(found, "value")
+    return None if value is None else value * UNIT_MS.get(text(found, "unit").lower(), 1.0)
+
+
+def is_raw(entry: Mapping[str, Any]) -> bool:
+    """Whether an object is perf_analyzer's raw export of requests, which has no token counts."""
+    return isinstance(entry.get("experiments"), list) and "service_kind" in entry
+
+
+def from_raw(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
+    """A run for each experiment: times of requests and of their responses in ns. Tokens are not in it, so ITL is not either."""
+    for experiment in _objects(entry["experiments"]):
+        requests = _objects(experiment.get("requests"))
+        times: dict[str, list[float]] = {TTFT: [], ITL: [], E2E: []}
+        starts, ends = [], []
+        for request in requests:
+            start, responses = number(request, "timestamp"), request.get("response_timestamps")
+            if start is None or not isinstance(responses, list) or not responses:
+                continue
+            if not all(isinstance(at, int | float) and at >= start for at in responses):
+                raise MalformedRunError("response_timestamps lie before their request")
+            starts.append(start)
+            ends.append(float(responses[-1]))
+            times[TTFT].append((responses[0] - start) * 1e-6)
+            times[E2E].append((responses[-1] - start) * 1e-6)
+        mode = part(experiment, "experiment")
+        load = {"concurrency" if mode.get("mode") == "concurrency" else "request_rate": mode.get("value")}
+        seconds = (max(ends) - min(starts)) * 1e-9 if starts else 0.0
+        found = _of_requests(GENAI_PERF, times, [], [], len(starts), len(requests) - len(starts), seconds)
+        note = "a raw export has no token counts: lengths are those stated"
+        yield replace(
+            found, concurrency=count(load, "concurrency"), rate_per_s=rate(load, "request_rate"), notes=(note,)
+        )
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _of_requests(
+    tool: str,
+    times: Mapping[str, Sequence[float]],
+    inputs: Sequence[float],
+    outputs: Sequence[float],
+    served: int,
+    left_out: int,
+    seconds: float,
+) -> BenchmarkRun:
+    per_s = served / seconds if seconds > 0 else None
+    return BenchmarkRun(
+        tool,
+        isl=sum(inputs) / len(inputs) if inputs else None,
+        osl=sum(outputs) / len(outputs) if outputs else None,
+        requests=served,
+        ttft=spread_of(times[TTFT]),
+        itl=spread_of(times[ITL]),
+        e2e=spread_of(times[E2E]),
+        req_per_s=per_s,
+        output_tok_per_s=sum(outputs) / seconds if outputs and seconds > 0 else None,
+        notes=(f"{left_out} requests of warm-up, cancelled or failed are left out",) if left_out else (),
+    )

@@ -1,0 +1,201 @@
+"""Measured rows from runs: what a file does not record is stated by the user, or asked for by name; nothing is guessed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
+
+from sizing.catalog import engines, gpus, models
+from sizing.catalog.imports.results import read_results
+from sizing.catalog.imports.run import BenchmarkRun
+from sizing.catalog.measured import BOUNDS, COLUMNS, checked_cells, read_number
+from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.workload import KvPrecision, Precision
+
+OPTIONS = {
+    "model": "--model",
+    "engine": "--engine",
+    "gpu": "--gpu",
+    "tp": "--tp",
+    "weight_precision": "--precision",
+    "isl": "--isl",
+    "osl": "--osl",
+    "load": "--concurrency or --rps",
+}
+PERCENTILE_COLUMNS = tuple(f"{name}_p{percent:g}_ms" for name in ("ttft", "itl", "e2e") for percent in (50, 90, 95, 99))
+HEAD = tuple(dict.fromkeys((*COLUMNS, *PERCENTILE_COLUMNS)))
+
+
+class Stated(NamedTuple):
+    """What the user states of all runs; empty or None where nothing is."""
+
+    model: str = ""
+    engine: str = ""
+    engine_version: str = ""
+    gpu: str = ""
+    weight_precision: str = ""
+    kv_precision: str = ""
+    n_gpus: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    attention_dp: int | None = None
+    isl: float | None = None
+    osl: float | None = None
+    concurrency: int | None = None
+    rate_per_s: float | None = None
+
+
+def stated(given: Mapping[str, Any]) -> Stated:
+    """What `given` says by the fields of `Stated`, names looked up in the catalogue.
+
+    Raises InputError with every unknown name and number out of range.
+    """
+    faults: list[Fault] = []
+    values = dict(given)
+    for name, find in (("model", models.load_model), ("gpu", gpus.load_gpu)):
+        if name in values:
+            try:
+                values[name] = find(values[name]).id
+            except InputError as error:
+                faults += error.faults
+    if "engine" in values:
+        try:
+            engine, version = engines.load_engine(values["engine"])
+            values |= {"engine": engine.id, "engine_version": version or ""}
+        except InputError as error:
+            faults += error.faults
+    for name, known in (("weight_precision", get_args(Precision)), ("kv_precision", get_args(KvPrecision))):
+        if name in values and values[name] not in known:
+            option = OPTIONS.get(name, "--kv-precision")
+            near = nearest(values[name], known)
+            faults.append(
+                Fault(f"{values[name]!r} is no precision", field=option, allowed=", ".join(known), nearest=near)
+            )
+    for name, bounds in BOUNDS.items():
+        if name in values:
+            try:
+                read_number(str(values[name]), bounds)
+            except ValueError as error:
+                faults.append(
+                    Fault(f"{values[name]} is {error}", field=f"--{name.replace('_', '-')}", allowed=str(bounds))
+                )
+    if faults:
+        raise InputError(faults)
+    return Stated(**values)
+
+
+def import_files(files: Sequence[str], said: Stated) -> tuple[list[dict[str, str | float | None]], list[Fault]]:
+    """The rows of result files by column, and a fault for each run, or file, that gives none."""
+    found: list[dict[str, str | float | None]] = []
+    faults: list[Fault] = []
+    for file in files:
+        try:
+            reading = read_results(file)
+        except InputError as error:
+            faults += error.faults
+            continue
+        cells, wrong = rows(reading.runs, said, file)
+        found += [{name: _value(name, text) for name, text in row.items()} for row in cells]
+        faults += (*reading.faults, *wrong)
+    return found, faults
+
+
+def csv_text(found: Sequence[Mapping[str, str | float | None]]) -> str:
+    """Rows as a CSV file of measured rows."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, HEAD, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+    return out.getvalue()
+
+
+def _value(name: str, text: str) -> str | float | None:
+    """The value of a cell: a number in columns of numbers, None for an empty one."""
+    if not text:
+        return None
+    return float(text) if name in PERCENTILE_COLUMNS else read_number(text, BOUNDS[name]) if name in BOUNDS else text
+
+
+# What a file's own structure records, so that a statement against it is a mistake. Names of models and GPUs are free text.
+RECORDED = ("engine", "weight_precision", "tp", "pp", "ep", "attention_dp", "concurrency")
+
+
+def rows(runs: Sequence[BenchmarkRun], stated: Stated, file: str) -> tuple[list[dict[str, str]], list[Fault]]:
+    """A row of cells, by column, for each run of a file, and the faults of the runs that give none."""
+    found: list[dict[str, str]] = []
+    faults: list[Fault] = []
+    for index, run in enumerate(runs):
+        wrong = [*_contradictions(run, stated, file)]
+        cells = _cells(run, stated, f"{file}:{run.line or index}")
+        absent = _absent(cells)
+        if absent:
+            message = f"{run.tool} does not record {', '.join(absent)}"
+            options = ", ".join(OPTIONS[name] for name in absent)
+            wrong.append(Fault(message, file, run.line, allowed=f"state {options}"))
+        else:
+            wrong += checked_cells(cells, file, run.line or 1)
+        faults += wrong
+        if not wrong:
+            found.append(cells)
+    return found, faults
+
+
+def _contradictions(run: BenchmarkRun, stated: Stated, file: str) -> Iterator[Fault]:
+    for name in RECORDED:
+        recorded, said = getattr(run, name), getattr(stated, name)
+        if recorded and said and recorded != said:
+            option = OPTIONS.get(name, f"--{name.replace('attention_', '').replace('_', '-')}")
+            yield Fault(f"the file records {recorded}, {option} says {said}", file, run.line)
+
+
+def _absent(cells: dict[str, str]) -> list[str]:
+    return [name for name in OPTIONS if name != "load" and not cells[name]] + ([] if cells["mode"] else ["load"])
+
+
+def _cells(run: BenchmarkRun, stated: Stated, id_: str) -> dict[str, str]:
+    """The cells of a row; empty where neither the file nor the user says anything."""
+    values: dict[str, object] = {name: getattr(stated, name) or getattr(run, name, None) for name in Stated._fields}
+    rate_per_s = stated.rate_per_s if run.rate_per_s is None else run.rate_per_s
+    concurrency = run.concurrency or stated.concurrency
+    values["mode"] = _mode(concurrency, rate_per_s)
+    values["concurrency"] = concurrency
+    notes = [*run.notes]
+    if values["mode"] == "open_loop":
+        notes.insert(0, f"rate={rate_per_s:g}")
+    if stated.model and run.model and stated.model != run.model:
+        notes.append(f"the file names another model: {run.model}")
+    values |= {
+        "id": id_,
+        "source": run.tool,
+        "num_requests": run.requests,
+        "ttft_ms": run.ttft.mean,
+        "itl_ms": run.itl.mean,
+        "e2e_ms": run.e2e.mean,
+        "ttft_p99_ms": run.ttft.percentiles.get(99.0),
+        "req_per_s": run.req_per_s,
+        "output_tok_per_s": run.output_tok_per_s,
+        "notes": "; ".join(notes),
+    }
+    for name in ("ttft", "itl", "e2e"):
+        for percent, value in getattr(run, name).percentiles.items():
+            values[f"{name}_p{percent:g}_ms"] = value
+    gpus = [values[name] or 1 for name in ("tp", "pp", "attention_dp")]
+    values["n_gpus"] = values["n_gpus"] or (math.prod(gpus) if values["tp"] else None)  # type: ignore[arg-type]
+    return {name: "" if values.get(name) is None else _written(values[name]) for name in HEAD}
+
+
+def _mode(concurrency: int | None, rate_per_s: float | None) -> str:
+    """How requests arrived: at a rate, all at once, or a new one for each that ends."""
+    if rate_per_s is not None and math.isfinite(rate_per_s) and rate_per_s > 0:
+        return "open_loop"
+    if concurrency:
+        return "closed_loop"
+    return "max_throughput" if rate_per_s is not None else ""
+
+
+def _written(value: object) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)

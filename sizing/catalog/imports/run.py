@@ -1,0 +1,172 @@
+"""One run of a benchmark tool with one meaning of each metric, whatever the tool calls it.
+
+TTFT is the time to the first token. ITL is the mean gap between tokens of a request after the first: (E2E - TTFT) /
+(OSL - 1). E2E is the time to the last token. All are in ms. Requests/s counts completed requests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+PERCENTS = (50.0, 90.0, 95.0, 99.0)
+UNIT_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
+# Token counts of one file that differ by more than this come from different tokenizers, not from rounding.
+COUNT_TOLERANCE = 0.02
+
+
+class MalformedRunError(ValueError):
+    """A run that cannot be taken; the message says why."""
+
+
+class Spread(NamedTuple):
+    """The mean of a latency and its percentiles by percent, in ms; None and empty where the file has none."""
+
+    mean: float | None = None
+    percentiles: Mapping[float, float] = {}
+
+    def scaled(self, factor: float) -> Spread:
+        """The same in another unit."""
+        mean = None if self.mean is None else self.mean * factor
+        return Spread(mean, {percent: value * factor for percent, value in self.percentiles.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkRun:
+    """What a result file says of one run: a setting is empty or None where the file does not record it.
+
+    `rate_per_s` is infinite where all requests were sent at once. `asked_osl` is the output length that was forced on the
+    engine. `line` is the line of a file with several runs.
+    """
+
+    tool: str
+    line: int | None = None
+    model: str = ""
+    engine: str = ""
+    engine_version: str = ""
+    gpu: str = ""
+    weight_precision: str = ""
+    n_gpus: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    attention_dp: int | None = None
+    isl: float | None = None
+    osl: float | None = None
+    asked_osl: float | None = None
+    concurrency: int | None = None
+    rate_per_s: float | None = None
+    requests: int | None = None
+    failed: int = 0
+    ttft: Spread = field(default_factory=Spread)
+    itl: Spread = field(default_factory=Spread)
+    e2e: Spread = field(default_factory=Spread)
+    req_per_s: float | None = None
+    output_tok_per_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def settled(self) -> BenchmarkRun:
+        """This run with what follows from its own figures: forced lengths, and E2E from TTFT and ITL or the reverse.
+
+        Raises MalformedRunError where no request was completed.
+        """
+        if self.requests == 0:
+            raise MalformedRunError("no request was completed")
+        run = self._with_forced_length()
+        osl = run.osl
+        if run.e2e.mean is None and run.ttft.mean is not None and run.itl.mean is not None and osl is not None:
+            run = replace(run, e2e=run.e2e._replace(mean=run.ttft.mean + run.itl.mean * (osl - 1)))
+        if (
+            run.itl.mean is None
+            and run.ttft.mean is not None
+            and run.e2e.mean is not None
+            and osl is not None
+            and osl > 1
+        ):
+            run = replace(run, itl=run.itl._replace(mean=(run.e2e.mean - run.ttft.mean) / (osl - 1)))
+        if run.req_per_s is not None and osl is not None and run.output_tok_per_s is not None:
+            by_requests = run.req_per_s * osl
+            if abs(run.output_tok_per_s / by_requests - 1) > COUNT_TOLERANCE:
+                note = (
+                    f"{run.output_tok_per_s:,.1f} output tokens/s in the file, {by_requests:,.1f} by requests/s x OSL"
+                )
+                run = replace(run, notes=(*run.notes, note))
+        return run
+
+    def _with_forced_length(self) -> BenchmarkRun:
+        """Lengths as they were forced on the engine, where the tool counted tokens of another tokenizer."""
+        forced, counted = self.asked_osl, self.osl
+        if forced is None or counted is None or abs(counted / forced - 1) <= COUNT_TOLERANCE:
+            return self
+        note = (
+            f"token counts of another tokenizer: {counted:,.2f} output tokens a request counted where {forced:,g} were "
+            f"forced, so OSL, ITL and output tokens/s are those of {forced:,g}"
+        )
+        # Both lengths span the same time, so gaps are longer as tokens are fewer.
+        itl = self.itl.scaled((counted - 1) / (forced - 1)) if forced > 1 and counted > 1 else Spread()
+        tokens = None if self.req_per_s is None else self.req_per_s * forced
+        return replace(self, osl=forced, itl=itl, output_tok_per_s=tokens, notes=(*self.notes, note))
+
+
+def spread_of(values_ms: Sequence[float]) -> Spread:
+    """The mean and the usual percentiles of one value a request."""
+    if not values_ms:
+        return Spread()
+    found = np.percentile(values_ms, PERCENTS)
+    return Spread(float(np.mean(values_ms)), dict(zip(PERCENTS, map(float, found), strict=True)))
+
+
+def number(entry: Mapping[str, Any], key: str) -> float | None:
+    """The number at `key`; None where it is missing, null or no number. Raises MalformedRunError for one below zero or not finite."""
+    value = entry.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not math.isfinite(value):
+        raise MalformedRunError(f"{key} is {value}")
+    if value < 0:
+        raise MalformedRunError(f"{key} is below zero: {value:g}")
+    return float(value)
+
+
+def count(entry: Mapping[str, Any], key: str) -> int | None:
+    """The whole number at `key`, also where it is written as text; None where there is none."""
+    value = entry.get(key)
+    if isinstance(value, str) and value.strip().isdigit():
+        return int(value.strip()) if len(value.strip()) < 10 else None
+    found = number(entry, key)
+    return int(found) if found is not None and found.is_integer() else None
+
+
+def text(entry: Mapping[str, Any], *keys: str) -> str:
+    """The first text at one of `keys`, or the first of a list of texts; empty where there is none."""
+    for key in keys:
+        value = entry.get(key)
+        if isinstance(value, list) and value:
+            value = value[0]
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    return ""
+
+
+def part(entry: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """The object at a path of keys; empty where there is none."""
+    for key in path:
+        found = entry.get(key)
+        if not isinstance(found, Mapping):
+            return {}
+        entry = found
+    return entry
+
+
+def rate(entry: Mapping[str, Any], key: str) -> float | None:
+    """The arrival rate at `key`; infinite for `inf` and `Infinity`, which send all requests at once."""
+    value = entry.get(key)
+    if isinstance(value, str) and value.strip().lower() in ("inf", "infinity"):
+        return math.inf
+    if isinstance(value, float) and value == math.inf:
+        return math.inf
+    return number(entry, key)

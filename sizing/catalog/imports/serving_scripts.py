@@ -1,0 +1,241 @@
+"""Results with one flat object a run: `vllm bench serve`, SGLang's bench_serving, InferenceMAX (InferenceX) and LLMPerf.
+
+Fields and units: benchmarks/serve.py of vLLM, bench_serving.py of SGLang, utils/bench_serving and utils/process_result.py
+of InferenceX, token_benchmark_ray.py of LLMPerf, and result files of each.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sizing.catalog.imports.run import (
+    BenchmarkRun,
+    MalformedRunError,
+    Spread,
+    count,
+    number,
+    part,
+    rate,
+    spread_of,
+    text,
+)
+
+# Engines by the name of the client's backend; `openai` and its kin speak to any server.
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "sglang-oai": "sglang", "sglang-native": "sglang", "tensorrt-llm": "tensorrt-llm",
+           "trt": "tensorrt-llm", "trtllm": "tensorrt-llm", "dynamo-trt": "tensorrt-llm"}  # fmt: skip
+PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
+
+
+class FlatKeys(NamedTuple):
+    """How a script spells its statistics: `{stat}_{metric}{suffix}`, each in units of `in_ms` milliseconds."""
+
+    tool: str
+    ttft: str
+    itl: str
+    e2e: str
+    suffix: str
+    in_ms: float
+
+
+VLLM = FlatKeys("vllm bench serve", "ttft", "tpot", "e2el", "_ms", 1.0)
+SGLANG = FlatKeys("sglang bench_serving", "ttft", "tpot", "e2e_latency", "_ms", 1.0)
+IN_SECONDS = FlatKeys("InferenceMAX", "ttft", "tpot", "e2el", "", 1e3)
+
+
+def recognised(entry: Mapping[str, Any]) -> bool:
+    """Whether an object is a run of one of these scripts."""
+    return _is_serving(entry) or _is_aggregate(entry) or _is_llmperf(entry)
+
+
+def run(entry: Mapping[str, Any]) -> BenchmarkRun:
+    """The run that an object tells of. Raises MalformedRunError."""
+    if _is_llmperf(entry):
+        return _llmperf(entry)
+    return _aggregate(entry) if _is_aggregate(entry) else _serving(entry)
+
+
+def _is_serving(entry: Mapping[str, Any]) -> bool:
+    return {"completed", "duration", "total_input_tokens", "total_output_tokens"} <= set(entry)
+
+
+def _is_aggregate(entry: Mapping[str, Any]) -> bool:
+    return {"hw", "conc", "isl", "osl"} <= set(entry) and any(key.endswith("_per_gpu") for key in entry)
+
+
+def _is_llmperf(entry: Mapping[str, Any]) -> bool:
+    return "num_concurrent_requests" in entry and any(key.startswith("results_") for key in entry)
+
+
+def _spread(entry: Mapping[str, Any], metric: str, keys: FlatKeys) -> Spread:
+    """The statistics of a metric, in ms."""
+    mean = number(entry, f"mean_{metric}{keys.suffix}")
+    found = {}
+    for key in entry:
+        statistic, separator, rest = key.partition(f"_{metric}{keys.suffix}")
+        if separator and not rest and (percent := _percent(statistic)) is not None:
+            value = number(entry, key)
+            if value is not None:
+                found[percent] = value
+    return Spread(mean, found).scaled(keys.in_ms)
+
+
+def _percent(statistic: str) -> float | None:
+    if statistic == "median":
+        return 50.0
+    matched = PERCENTILE.fullmatch(statistic)
+    return float(matched[1]) if matched else None
+
+
+def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
+    if not any(key.endswith("_ms") for key in entry):
+        keys = IN_SECONDS
+    else:
+        keys = SGLANG if "dataset_name" in entry or any("e2e_latency" in key for key in entry) else VLLM
+    completed = count(entry, "completed")
+    duration_s = number(entry, "duration")
+    requests_per_s = number(entry, "request_throughput")
+    if requests_per_s is None and completed and duration_s:
+        requests_per_s = completed / duration_s
+    server = part(entry, "server_info")
+    ttft, itl, e2e = (_spread(entry, metric, keys) for metric in (keys.ttft, keys.itl, keys.e2e))
+    if (detailed := _detailed(entry)) is not None:
+        ttft, itl, e2e = map(_joined, (ttft, itl, e2e), detailed)
+    notes = [f"failed requests: {failed}"] if (failed := count(entry, "failed")) else []
+    accepted = number(entry, "accept_length")
+    if accepted:
+        notes.append(f"speculative decoding: {accepted:.2f} tokens accepted a step")
+    notes += _server_notes(server)
+    return BenchmarkRun(
+        keys.tool,
+        model=text(entry, "model_id") or text(server, "model_path"),
+        engine=ENGINES.get(text(entry, "backend").lower(), ""),
+        tp=count(entry, "tensor_parallel_size") or count(server, "tp_size"),
+        pp=count(server, "pp_size"),
+        ep=count(server, "ep_size"),
+        attention_dp=count(server, "dp_size"),
+        isl=_mean(entry, "total_input_tokens", completed),
+        osl=_mean(entry, "total_output_tokens", completed),
+        concurrency=count(entry, "max_concurrency"),
+        rate_per_s=rate(entry, "request_rate"),
+        requests=completed,
+        failed=count(entry, "failed") or 0,
+        ttft=ttft,
+        itl=itl,
+        e2e=e2e,
+        req_per_s=requests_per_s,
+        output_tok_per_s=number(entry, "output_throughput"),
+        notes=tuple(notes),
+    )
+
+
+def _detailed(entry: Mapping[str, Any]) -> tuple[Spread, Spread, Spread] | None:
+    """TTFT, ITL and E2E of the lists that `--save-detailed` writes, in seconds a request; None without them."""
+    first, gaps = entry.get("ttfts"), entry.get("itls")
+    if not (isinstance(first, list) and isinstance(gaps, list) and len(first) == len(gaps) and first):
+        return None
+    if not all(map(_is_time, first)) or not all(isinstance(each, list) and all(map(_is_time, each)) for each in gaps):
+        raise MalformedRunError("ttfts and itls are not lists of seconds")
+    # A request that failed has no token.
+    served = [(at, each) for at, each in zip(first, gaps, strict=True) if at > 0]
+    itl = [1e3 * sum(each) / len(each) for _, each in served if each]
+    return (
+        spread_of([1e3 * at for at, _ in served]),
+        spread_of(itl),
+        spread_of([1e3 * (at + sum(each)) for at, each in served]),
+    )
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _joined(summary: Spread, detailed: Spread) -> Spread:
+    """The summary's figures, and those of the requests where it has none."""
+    mean = detailed.mean if summary.mean is None else summary.mean
+    return Spread(mean, {**detailed.percentiles, **summary.percentiles})
+
+
+def _server_notes(server: Mapping[str, Any]) -> list[str]:
+    notes = []
+    if algorithm := text(server, "speculative_algorithm"):
+        notes.append(f"speculative decoding: {algorithm}")
+    if server.get("disable_radix_cache") is False:
+        notes.append("prefix caching was on")
+    return notes
+
+
+def _mean(entry: Mapping[str, Any], key: str, completed: int | None) -> float | None:
+    total = number(entry, key)
+    return total / completed if total is not None and completed else None
+
+
+def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
+    """One `agg_*.json` of InferenceMAX: seconds without a unit in their names, throughput a GPU."""
+    notes: list[str] = []
+    separate = entry.get("disagg") in (True, "true")
+    if separate:
+        notes.append("disaggregated")
+    drafts = text(entry, "spec_decoding")
+    if drafts and drafts.lower() != "none":
+        notes.append(f"speculative decoding: {drafts}")
+    tp, pp, ep = (count(entry, name) for name in ("tp", "pp", "ep"))
+    attention_parallel = text(entry, "dp_attention").lower() == "true" or entry.get("dp_attention") is True
+    gpus = None if separate or tp is None else tp * (pp or 1)
+    osl = number(entry, "osl")
+    per_gpu = number(entry, "output_tput_per_gpu")
+    tokens = None if gpus is None or per_gpu is None else per_gpu * gpus
+    return BenchmarkRun(
+        "InferenceMAX",
+        model=text(entry, "model"),
+        engine=ENGINES.get(text(entry, "framework").lower(), text(entry, "framework")),
+        gpu=text(entry, "hw"),
+        weight_precision=text(entry, "precision"),
+        n_gpus=gpus,
+        # With attention data parallelism the script's `tp` counts the ranks.
+        tp=1 if attention_parallel else tp,
+        pp=pp,
+        ep=ep,
+        attention_dp=tp if attention_parallel else None,
+        isl=number(entry, "isl"),
+        osl=osl,
+        concurrency=count(entry, "conc"),
+        ttft=_spread(entry, "ttft", IN_SECONDS),
+        itl=_spread(entry, "tpot", IN_SECONDS),
+        e2e=_spread(entry, "e2el", IN_SECONDS),
+        req_per_s=tokens / osl if tokens is not None and osl else None,
+        output_tok_per_s=tokens,
+        notes=tuple(notes),
+    )
+
+
+def _llmperf(entry: Mapping[str, Any]) -> BenchmarkRun:
+    """A summary of LLMPerf, whose inter-token latency is E2E over the tokens and so contains the TTFT; ITL is computed anew."""
+
+    def spread(name: str) -> Spread:
+        start = f"results_{name}_s_quantiles_p"
+        percentiles = {
+            float(key.removeprefix(start)): value
+            for key in entry
+            if key.startswith(start) and key.removeprefix(start).isdigit() and (value := number(entry, key)) is not None
+        }
+        return Spread(number(entry, f"results_{name}_s_mean"), percentiles).scaled(1e3)
+
+    per_minute = number(entry, "results_num_completed_requests_per_min")
+    failed = count(entry, "results_number_errors") or 0
+    return BenchmarkRun(
+        "LLMPerf",
+        model=text(entry, "model"),
+        isl=number(entry, "results_number_input_tokens_mean"),
+        osl=number(entry, "results_number_output_tokens_mean"),
+        concurrency=count(entry, "num_concurrent_requests"),
+        requests=count(entry, "results_num_completed_requests"),
+        failed=failed,
+        ttft=spread("ttft"),
+        e2e=spread("end_to_end_latency"),
+        req_per_s=None if per_minute is None else per_minute / 60,
+        output_tok_per_s=number(entry, "results_mean_output_throughput_token_per_s"),
+        notes=("ITL computed anew: (E2E - TTFT) / (OSL - 1), as the tool's own contains the TTFT",),
+    )

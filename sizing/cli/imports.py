@@ -1,0 +1,86 @@
+"""`llmsize import`: result files of benchmark tools become measured rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sizing.cli.options import FORMAT_OPTIONS, takes
+from sizing.question.values import NUMBER, TEXT, WHOLE, Field
+
+if TYPE_CHECKING:
+    from sizing.catalog.imports.rows import Stated
+
+RAN = "What the files do not record"
+IMPORT_OPTIONS = (
+    Field("model", TEXT, ("--model", "-m"), "Model that was served.", RAN),
+    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type (llmsize gpus).", RAN),
+    Field("engine", TEXT, ("--engine",), "Serving engine, as vllm or vllm:0.19.0.", RAN),
+    Field("precision", TEXT, ("--precision",), "Precision of the weights, as bf16 or fp8.", RAN),
+    Field("kv_precision", TEXT, ("--kv-precision",), "Precision of the KV cache.", RAN),
+    Field("gpus", WHOLE, ("--gpus",), "GPUs that served the load. Default: TP x PP x DP.", RAN),
+    Field("tp", WHOLE, ("--tp",), "Tensor parallelism.", RAN),
+    Field("pp", WHOLE, ("--pp",), "Pipeline parallelism.", RAN),
+    Field("ep", WHOLE, ("--ep",), "Expert parallelism.", RAN),
+    Field("dp", WHOLE, ("--dp",), "Attention data parallelism.", RAN),
+    Field("isl", NUMBER, ("--isl",), "Mean prompt tokens of a request.", RAN),
+    Field("osl", NUMBER, ("--osl",), "Mean output tokens of a request.", RAN),
+    Field("concurrency", WHOLE, ("--concurrency",), "Requests in flight of a closed loop.", RAN),
+    Field("rps", NUMBER, ("--rps",), "Arrivals a second.", RAN),
+)
+
+
+@takes((*IMPORT_OPTIONS, *FORMAT_OPTIONS))
+def command(
+    files: Annotated[list[str], typer.Argument(help="Result files; the tool is recognised by content.")],
+    out: Annotated[str | None, typer.Option("--out", "-o", help="Write the rows to this CSV.")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Exit with 0 although a run could not be taken.")
+    ] = False,
+    **values: Any,
+) -> None:
+    """Read result files of benchmark tools into measured rows, for llmsize validate.
+
+    Exit codes: 0 all runs taken, 2 bad input: good rows are written all the same.
+    """
+    from sizing.catalog.imports.rows import csv_text, import_files
+    from sizing.cli.output import chosen_format, complain, write, write_file
+    from sizing.question.values import Part, check
+    from sizing.report.imports import document, record
+
+    output = Part(lambda: chosen_format(values))
+    target = Part(lambda: _target(out, files))
+    stated = Part(lambda: _stated(values))
+    check(output, target, stated)
+    rows, faults = import_files(files, stated.value)
+    if target.value is not None and rows:
+        write_file(target.value, "--out", csv_text(rows).encode())
+    if rows or output.value == "json":
+        write(document(record(rows, files)), output.value)
+    for fault in faults:
+        complain(str(fault))
+    if faults and not (skip_bad and rows):
+        raise typer.Exit(2)
+
+
+def _target(out: str | None, files: list[str]) -> Path | None:
+    """The file to write. Raises InputError where it can't be written, or is also read."""
+    from sizing.catalog.files import expanded
+    from sizing.cli.reading import Reader
+
+    read = Reader({"out": out}, [])
+    found = read.target("out", "--out")
+    read.distinct({"--out": found}, {f"the argument {file!r}": expanded(file) for file in files})
+    read.check()
+    return found
+
+
+def _stated(values: dict[str, Any]) -> Stated:
+    """What the options say of all runs. Raises InputError for names that are not known and for numbers out of range."""
+    from sizing.catalog.imports.rows import stated
+
+    names = {"precision": "weight_precision", "gpus": "n_gpus", "dp": "attention_dp", "rps": "rate_per_s"}
+    given = {names.get(field.name, field.name): values[field.name] for field in IMPORT_OPTIONS}
+    return stated({name: value for name, value in given.items() if value is not None})

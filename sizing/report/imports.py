@@ -1,0 +1,85 @@
+"""`llmsize import`: the measured rows that result files gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from sizing.catalog.imports.rows import HEAD
+from sizing.formats.view import Document, Line, Prose, Quantity, Rows, Section, Table, in_words
+from sizing.formats.words import milliseconds, number, plural
+
+Cell = str | float | None
+
+
+class Imported(NamedTuple):
+    """The record of `llmsize import`: rows by the columns of measured rows, null where nothing is known."""
+
+    files: tuple[str, ...]
+    rows: tuple[Mapping[str, Cell], ...]
+    schema: str = "llmsize.import/1"
+
+
+def record(rows: Sequence[Mapping[str, Cell]], files: Sequence[str]) -> Imported:
+    """The record of imported rows."""
+    return Imported(tuple(files), tuple(rows))
+
+
+def document(record: Imported) -> Document[Imported]:
+    """The document of imported rows."""
+    return Document(record, sections, rows)
+
+
+def rows(record: Imported) -> Rows:
+    """The rows as a file of measured rows has them."""
+    return Rows(HEAD, [tuple(row[name] for name in HEAD) for row in record.rows])
+
+
+def _text(key: str, heading: str) -> Quantity:
+    return in_words(key, heading, lambda row: row[key])
+
+
+def _figure(key: str, heading: str) -> Quantity:
+    return Quantity(key, heading, number, lambda row: row[key])
+
+
+def _latency(key: str, heading: str) -> Quantity:
+    return Quantity(key, heading, milliseconds, lambda row: row[key])
+
+
+COLUMNS = (
+    _text("source", "tool"),
+    _text("model", "model"),
+    _text("gpu", "GPU"),
+    _figure("n_gpus", "GPUs"),
+    in_words("mode", "load", lambda row: _load(row)),  # C=16: requests in flight; 5/s: arrivals; all: at once
+    _figure("isl", "ISL"),
+    _figure("osl", "OSL"),
+    _latency("ttft_ms", "TTFT"),
+    _latency("itl_ms", "ITL"),
+    _latency("e2e_ms", "E2E"),
+    _figure("req_per_s", "requests/s"),
+    _figure("output_tok_per_s", "output tok/s"),
+)
+
+
+def _load(row: Mapping[str, Cell]) -> str:
+    if row["mode"] == "closed_loop":
+        return f"C={row['concurrency']}"
+    return str(row["notes"]).partition(";")[0].replace("rate=", "") + "/s" if row["mode"] == "open_loop" else "all"
+
+
+def sections(record: Imported) -> Iterator[Section]:
+    """Yield a table of the rows, and what the files say beside their figures."""
+    yield Table(COLUMNS, record.rows, "/rows", f"{plural(len(record.rows), 'measured row')}")
+    notes: dict[str, list[str]] = {}
+    for row in record.rows:
+        for note in filter(None, str(row["notes"] or "").split("; ")):
+            if not note.startswith("rate="):
+                notes.setdefault(note.partition(":")[0], []).append(note)
+    yield Prose(tuple(Line(f"{plural(len(found), 'row')}: {_in_short(found)}") for found in notes.values()))
+
+
+def _in_short(notes: Sequence[str]) -> str:
+    """The note where all rows have the same, else the first as an example."""
+    return notes[0] if len(set(notes)) == 1 else f"{notes[0]} (the first row; others differ)"

@@ -1,0 +1,313 @@
+"""Result files: one run written by every tool gives one row, and what a file does not say is asked for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from places import SHARED
+
+from sizing.catalog.imports.results import read_results
+from sizing.catalog.imports.rows import HEAD, Stated, csv_text, import_files
+from sizing.catalog.measured import load_measured
+from sizing.specs.errors import InputError
+
+# One run: TTFT 50 ms, then 31 gaps of 10 ms, so OSL 32 and E2E 360 ms; 40 requests in 4 s, 4 in flight.
+TTFT_MS, ITL_MS, E2E_MS, ISL, OSL, IN_FLIGHT = 50.0, 10.0, 360.0, 128, 32, 4
+REQUESTS, SECONDS = 40, 4.0
+STATED = Stated(model="llama-3.1-8b", gpu="h100-sxm", engine="vllm", weight_precision="bf16", tp=1)
+
+VLLM = {
+    "backend": "openai-chat", "model_id": "m", "request_rate": "inf", "max_concurrency": IN_FLIGHT, "duration": SECONDS,
+    "completed": REQUESTS, "total_input_tokens": REQUESTS * ISL, "total_output_tokens": REQUESTS * OSL,
+    "request_throughput": REQUESTS / SECONDS, "request_goodput:": None, "output_throughput": REQUESTS * OSL / SECONDS,
+    "mean_ttft_ms": TTFT_MS, "p99_ttft_ms": 60.0, "mean_tpot_ms": ITL_MS, "mean_itl_ms": 12.5,
+}  # fmt: skip
+SGLANG = {
+    **{key: value for key, value in VLLM.items() if key not in ("backend", "model_id", "request_throughput")},
+    "backend": "vllm", "dataset_name": "random", "mean_e2e_latency_ms": E2E_MS, "accept_length": None,
+    "request_rate": float("inf"),
+}  # fmt: skip
+SECONDS_WITHOUT_UNIT = {
+    **{key: value for key, value in VLLM.items() if not key.endswith("_ms")},
+    "mean_ttft": TTFT_MS / 1e3, "p99_ttft": 0.06, "mean_tpot": ITL_MS / 1e3, "mean_e2el": E2E_MS / 1e3,
+}  # fmt: skip
+AGGREGATE = {
+    "hw": "h100", "conc": IN_FLIGHT, "model": "m", "framework": "vllm", "precision": "bf16", "spec_decoding": "none",
+    "disagg": False, "isl": ISL, "osl": OSL, "tp": 1, "pp": 1, "dp_attention": "false", "output_tput_per_gpu": 320.0,
+    "mean_ttft": TTFT_MS / 1e3, "p99_ttft": 0.06, "mean_tpot": ITL_MS / 1e3, "mean_itl": 0.0125, "mean_e2el": E2E_MS / 1e3,
+}  # fmt: skip
+LLMPERF = {
+    "model": "m", "num_concurrent_requests": IN_FLIGHT, "results_number_input_tokens_mean": ISL,
+    "results_number_output_tokens_mean": OSL, "results_inter_token_latency_s_mean": E2E_MS / 1e3 / OSL,
+    "results_ttft_s_mean": TTFT_MS / 1e3, "results_ttft_s_quantiles_p99": 0.06,
+    "results_end_to_end_latency_s_mean": E2E_MS / 1e3, "results_num_completed_requests": REQUESTS,
+    "results_num_completed_requests_per_min": REQUESTS / SECONDS * 60,
+    "results_mean_output_throughput_token_per_s": REQUESTS * OSL / SECONDS,
+}  # fmt: skip
+
+
+def metric(value: float, unit: str, **more: float) -> dict[str, Any]:
+    return {"avg": value, "unit": unit, **more}
+
+
+GENAI_PERF = {
+    "time_to_first_token": metric(TTFT_MS, "ms", p99=60.0),
+    "inter_token_latency": metric(ITL_MS, "ms"),
+    "request_latency": metric(E2E_MS, "ms"),
+    "input_sequence_length": metric(ISL, "tokens"),
+    "output_sequence_length": metric(OSL, "tokens"),
+    "request_throughput": metric(REQUESTS / SECONDS, "requests/sec"),
+    "output_token_throughput": metric(REQUESTS * OSL / SECONDS, "tokens/sec"),
+    "input_config": {"model": ["m"], "backend": "openai", "concurrency": IN_FLIGHT, "request_rate": None},
+}
+NANOSECONDS = {
+    **GENAI_PERF,
+    "time_to_first_token": metric(TTFT_MS * 1e6, "ns", p99=60e6),
+    "inter_token_latency": metric(ITL_MS * 1e6, "ns"),
+    "request_latency": metric(E2E_MS * 1e6, "ns"),
+}
+AIPERF = {
+    **GENAI_PERF,
+    "aiperf_version": "0.13.0",
+    "request_count": metric(REQUESTS, "requests"),
+    "input_config": {"models": {"items": [{"name": "m"}]}, "phases": [{"concurrency": IN_FLIGHT}]},
+}
+
+
+def successful(mean: float, **percentiles: float) -> dict[str, Any]:
+    return {"successful": {"mean": mean, "percentiles": percentiles}}
+
+
+GUIDELLM_METRICS = {
+    "time_to_first_token_ms": successful(TTFT_MS, p99=60.0),
+    "inter_token_latency_ms": successful(ITL_MS),
+    "time_per_output_token_ms": successful(E2E_MS / OSL),
+    "request_latency": successful(E2E_MS / 1e3),
+    "prompt_token_count": successful(ISL),
+    "output_token_count": successful(OSL),
+    "requests_per_second": successful(REQUESTS / SECONDS),
+    "output_tokens_per_second": successful(REQUESTS * OSL / SECONDS),
+}
+GUIDELLM_0_8 = {
+    "benchmarks": [{"config": {"strategy": {"type_": "concurrent", "streams": IN_FLIGHT}}, "metrics": GUIDELLM_METRICS}]
+}
+GUIDELLM_0_3 = {
+    "benchmarks": [{"args": {"strategy": {"type_": "concurrent", "streams": IN_FLIGHT}}, "metrics": GUIDELLM_METRICS}]
+}
+FORMS = {
+    "vllm": VLLM,
+    "sglang": SGLANG,
+    "seconds": SECONDS_WITHOUT_UNIT,
+    "aggregate": AGGREGATE,
+    "llmperf": LLMPERF,
+    "genai-perf": GENAI_PERF,
+    "nanoseconds": NANOSECONDS,
+    "aiperf": AIPERF,
+    "guidellm 0.8": GUIDELLM_0_8,
+    "guidellm 0.3": GUIDELLM_0_3,
+}
+
+
+def written(tmp_path: Path, content: Any, name: str = "result.json") -> str:
+    path = tmp_path / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_run_means_the_same_in_every_form(tmp_path: Path, form: str) -> None:
+    (row,), faults = import_files([written(tmp_path, FORMS[form])], STATED)
+    assert faults == []
+    figures = ("ttft_ms", "itl_ms", "e2e_ms", "req_per_s", "output_tok_per_s", "isl", "osl", "ttft_p99_ms")
+    assert [row[name] for name in figures] == pytest.approx([50, 10, 360, 10, 320, 128, 32, 60])
+    assert (row["mode"], row["concurrency"], row["n_gpus"]) == ("closed_loop", IN_FLIGHT, 1)
+
+
+def test_json_lines_are_runs_of_their_own(tmp_path: Path) -> None:
+    lines = "\n".join(json.dumps({**VLLM, "max_concurrency": in_flight}) for in_flight in (1, 2, 8))
+    rows, faults = import_files([written(tmp_path, lines)], STATED)
+    assert ([row["concurrency"] for row in rows], faults) == ([1, 2, 8], [])
+
+
+def test_lists_of_single_requests_give_percentiles(tmp_path: Path) -> None:
+    # Gaps 3 x 10, 7 x 20 and 4 x 12 ms: 14 ms a request in the mean, 15.57 ms pooled over all gaps.
+    gaps = [[0.010] * 3, [0.020] * 7, [0.012] * 4]
+    summary = {key: value for key, value in VLLM.items() if "tpot" not in key}
+    detailed = {**summary, "completed": 3, "ttfts": [0.05, 0.08, 0.06], "itls": gaps}
+    (row,), _ = import_files([written(tmp_path, detailed)], STATED)
+    assert row["itl_ms"] == pytest.approx(14.0)
+    assert row["itl_p50_ms"] == pytest.approx(12.0)
+    assert row["e2e_p50_ms"] == pytest.approx(108.0)
+
+
+def test_records_of_single_requests_are_one_run(tmp_path: Path) -> None:
+    def request(start_ms: float, ttft: float, osl: int, phase: str = "profiling") -> dict[str, Any]:
+        end_ns = int(1e6 * (start_ms + ttft + 10 * (osl - 1)))
+        return {
+            "metadata": {"request_start_ns": int(1e6 * start_ms), "request_end_ns": end_ns, "benchmark_phase": phase},
+            "metrics": {
+                "time_to_first_token": {"value": ttft, "unit": "ms"},
+                "inter_token_latency": {"value": 10.0, "unit": "ms"},
+                "request_latency": {"value": ttft + 10 * (osl - 1), "unit": "ms"},
+                "input_sequence_length": {"value": 100, "unit": "tokens"},
+                "output_sequence_length": {"value": osl, "unit": "tokens"},
+            },
+        }
+
+    records = [request(0, 500, 11, "warmup"), request(0, 40, 11), request(100, 60, 21)]
+    file = written(tmp_path, "\n".join(map(json.dumps, records)))
+    (row,), _ = import_files([file], STATED._replace(concurrency=2))
+    assert (row["num_requests"], row["osl"], row["ttft_ms"]) == (2, 16, 50)
+    assert row["req_per_s"] == pytest.approx(2 / 0.36)
+
+
+def test_lengths_of_another_tokenizer_give_way_to_the_length_that_was_forced(tmp_path: Path) -> None:
+    forced = {
+        "output_tokens_mean": 25,
+        "output_tokens_stddev": 0,
+        "extra_inputs": {"min_tokens": 25, "ignore_eos": True},
+    }
+    run = {**GENAI_PERF, "input_config": {**GENAI_PERF["input_config"], **forced}}
+    (row,), _ = import_files([written(tmp_path, run)], STATED)
+    assert row["osl"] == 25
+    assert row["itl_ms"] == pytest.approx((E2E_MS - TTFT_MS) / 24)
+    assert row["output_tok_per_s"] == pytest.approx(25 * REQUESTS / SECONDS)
+    assert "another tokenizer" in str(row["notes"])
+
+
+def test_a_csv_export_reads_as_its_json(tmp_path: Path) -> None:
+    table = (
+        "Metric,avg,min,max,p99,p95,p90,p75,p50,p25\n"
+        'Time To First Token (ms),"1,050.00",1,2,"1,060.00",1,1,1,1,1\n'
+        "Inter Token Latency (ms),10.00,1,2,3,4,5,6,7,8\n"
+        'Request Latency (ms),"1,360.00",1,2,3,4,5,6,7,8\n'
+        "Output Sequence Length,32.00,1,2,3,4,5,6,7,8\n"
+        "Input Sequence Length,128.00,1,2,3,4,5,6,7,8\n"
+        "\nMetric,Value\nOutput Token Throughput (per sec),320.00\nRequest Throughput (per sec),10.00\n"
+    )
+    (row,), faults = import_files([written(tmp_path, table, "result.csv")], STATED._replace(concurrency=4))
+    assert faults == []
+    assert [row[name] for name in ("ttft_ms", "ttft_p99_ms", "e2e_ms", "req_per_s")] == [1050, 1060, 1360, 10]
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        (Stated(), "model, engine, gpu, tp, weight_precision"),
+        (STATED._replace(gpu=""), "--gpu"),
+        (STATED._replace(tp=None), "--tp"),
+    ],
+)
+def test_what_a_file_does_not_record_is_asked_for_in_one_line(tmp_path: Path, stated: Stated, expected: str) -> None:
+    unnamed = {**VLLM, "model_id": ""}
+    rows, faults = import_files([written(tmp_path, unnamed)], stated)
+    assert rows == []
+    assert [expected in str(fault) for fault in faults] == [True]
+
+
+def test_a_statement_against_the_file_is_refused(tmp_path: Path) -> None:
+    rows, (fault,) = import_files([written(tmp_path, AGGREGATE)], STATED._replace(weight_precision="fp8"))
+    assert rows == []
+    assert "the file records bf16, --precision says fp8" in str(fault)
+
+
+def test_runs_with_drafts_or_separate_pools_say_so(tmp_path: Path) -> None:
+    files = [
+        written(tmp_path, {**SGLANG, "accept_length": 2.4}, "drafts.json"),
+        written(tmp_path, {**AGGREGATE, "spec_decoding": "mtp"}, "mtp.json"),
+    ]
+    rows, _ = import_files(files, STATED)
+    assert [str(row["notes"]).count("speculative decoding") for row in rows] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is empty"),
+        ("{", "is not valid JSON"),
+        ('{"a": 1, "a": 2}', "is given twice"),
+        ('{"a": 1}', "it has the keys a"),
+        ("[]", "holds no runs"),
+        ("3,4\n5,6\n", "its first line is '3,4'"),
+        (json.dumps({**VLLM, "completed": 0}), "no request was completed"),
+        (json.dumps({**VLLM, "mean_ttft_ms": -1.0}), "mean_ttft_ms is below zero"),
+        (json.dumps({**VLLM, "mean_ttft_ms": float("nan")}), "mean_ttft_ms is nan"),
+        (json.dumps({**GENAI_PERF, "request_latency": metric(3.0, "fortnights")}), "unit 'fortnights'"),
+    ],
+)
+def test_a_file_that_cannot_be_taken_is_named_with_its_reason(tmp_path: Path, content: str, words: str) -> None:
+    rows, faults = import_files([written(tmp_path, content)], STATED)
+    assert rows == []
+    assert any(words in str(fault) for fault in faults), faults
+
+
+def test_good_runs_are_kept_beside_bad_ones(tmp_path: Path) -> None:
+    lines = f"{json.dumps(VLLM)}\n{json.dumps({**VLLM, 'completed': 0})}\n{json.dumps(SGLANG)}\n"
+    rows, (fault,) = import_files([written(tmp_path, lines)], STATED)
+    assert (len(rows), fault.line) == (2, 2)
+
+
+def test_rows_go_round_through_the_file_of_measured_rows(tmp_path: Path) -> None:
+    rows, _ = import_files([written(tmp_path, FORMS[form], f"{form}.json") for form in FORMS], STATED)
+    path = tmp_path / "measured.csv"
+    path.write_text(csv_text(rows))
+    assert [row.measured()["e2e_ms"] for row in load_measured(path)] == pytest.approx([E2E_MS] * len(FORMS))
+    assert tuple(next(csv.reader(io.StringIO(path.read_text())))) == HEAD
+
+
+@pytest.mark.skipif(not (SHARED / "formats").is_dir(), reason="samples are not here")
+def test_every_sample_gives_rows_or_a_reason() -> None:
+    for file in sorted((SHARED / "formats").iterdir()):
+        rows, faults = import_files([str(file)], STATED)
+        assert rows or faults, file.name
+        for row in rows:
+            assert all(not isinstance(value, float) or value >= 0 for value in row.values()), file.name
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.integers()
+    | st.text(max_size=8)
+    | st.sampled_from(["inf", "ms", "p99"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_mutated_results_give_rows_or_faults(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    entry = json.loads(json.dumps(data.draw(st.sampled_from(list(FORMS.values())))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = entry
+        while True:
+            key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else list(range(len(at)))))
+            inner = at[key]
+            if isinstance(inner, dict | list) and inner and data.draw(st.booleans()):
+                at = inner
+                continue
+            at[key] = data.draw(VALUES)
+            break
+    path = tmp_path_factory.mktemp("mutated") / "result.json"
+    path.write_text(json.dumps(entry))
+    rows, faults = import_files([str(path)], STATED)
+    assert rows or faults
+    for row in rows:
+        assert all(not isinstance(value, float) or 0 <= value < float("inf") for value in row.values())
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "large.json"
+    with path.open("wb") as stream:
+        stream.truncate(300 * 2**20)
+    with pytest.raises(InputError, match="is larger than 256 MiB"):
+        read_results(str(path))
