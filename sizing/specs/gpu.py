@@ -278,6 +278,25 @@ class Gpu(Spec):
     prices: tuple[Price, ...] = ()
 
 
+class Slicing(Spec):
+    """Multiprocessors of a card and `of` each of its slices, by parts of seven; of cards with `name` in theirs where it is stated."""
+
+    architecture: Text
+    name: Text = ""
+    multiprocessors: PositiveInt
+    of: dict[str, PositiveInt]
+
+
+class Slices(OneFile):
+    """The file hardware_profiles/_mig.yaml: how cards are cut into slices."""
+
+    FILE = "hardware_profiles/_mig.yaml"
+
+    slices: tuple[Slicing, ...]
+    source: Text
+    date: Text
+
+
 class AssumedEfficiency(Spec):
     """Constants for GPUs without measurements: one set an architecture, borrowed from its nearest measured relative."""
 
