@@ -47,7 +47,18 @@ def _deployed(case: dict[str, Any]) -> Resolved:
     return deployment(question, data())
 
 
+_USED: dict[str, MemoryUse] = {}
+
+
 def _use(case: dict[str, Any]) -> MemoryUse:
+    """The memory of a case, worked out once for all of its quantities."""
+    key = repr(case)
+    if key not in _USED:
+        _USED[key] = _used(case)
+    return _USED[key]
+
+
+def _used(case: dict[str, Any]) -> MemoryUse:
     found = _deployed(case)
     if case.get("stage") != "first":
         return found.memory
