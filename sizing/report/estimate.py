@@ -345,7 +345,7 @@ def _verdict(record: Estimate) -> Iterator[Line]:
             if is_demanded(record.inputs)
             else f"{number(c.requests_per_s_without)} requests/s"
         )
-        yield Line(f"On the worse edges of the error bands; as predicted: {without}")
+        yield Line(f"For {record.confidence or 0:.0%} of published runs like it; as predicted: {without}")
 
 
 def nearest(record: Estimate) -> Facts:
