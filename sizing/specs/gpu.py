@@ -316,6 +316,18 @@ class SmallKernels(Spec):
     date: Text
 
 
+class Launches(Spec):
+    """Launches of one operation of a layer in a step that no graph holds, by the operation's name; one where none is stated."""
+
+    by_operation: dict[Text, Positive]
+    source: Text
+    date: Text
+
+    def of(self, name: str) -> float:
+        """Launches of an operation."""
+        return self.by_operation.get(name, 1.0)
+
+
 class AssumedEfficiencies(OneFile):
     """The file hardware_profiles/_assumed.yaml: what stands in where a GPU has nothing measured."""
 
@@ -338,6 +350,7 @@ class Assumptions(OneFile):
     inter_node_efficiency: Efficiency
     inter_node_alpha_us: NonNegative
     weight_only_compute: Efficiency
+    launches: Launches
     source: Text
     date: Text
 

@@ -166,7 +166,7 @@ def of_steps(
         yield Assumption("correction of step times", factors, "", "measured", of)
     if question.service.extras.speculation is not None:
         yield _of_setting(question, chosen, "speculation")
-    if chosen.settings.host.eager_layer_us:
+    if chosen.settings.host.eager_launch_us:
         yield _of_setting(question, chosen, "captured_prefill_tokens")
 
 
