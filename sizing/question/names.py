@@ -23,6 +23,9 @@ from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 from sizing.specs.workload import Defaults, Precision, Serving, Workload, is_pooled
 
 ALL = "all"
+# What makes options a workload where a file cannot be read, and the fields that may need what the file says.
+STAND_IN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1}
+NEEDS_A_FILE = ("optimisations.prefix", "demand.", "tokens.isl_", "tokens.osl_")
 SEPARATE = "optimisations.disaggregate"
 NO_MODEL = Fault("no workload and no model", field="--model", allowed="a workload file or name, or --model")
 ONE_GPU = "one name (llmsize gpus), or a profile's path"
@@ -180,6 +183,9 @@ def look_up(
         return str(name)
 
     def whole() -> Workload:
+        if found.faults:  # which do not hide those of options
+            alone = {field: value for field, value in given.items() if not field.startswith(NEEDS_A_FILE)}
+            workloads.override(None, {**STAND_IN, **alone}, flags)
         model_name()
         return workloads.override(found.value.spec if found.value else None, given, flags)
 
