@@ -22,8 +22,9 @@ from sizing.specs.workload import Limits
 LATENCIES = ("ttft", "itl", "e2e")
 ROUNDING = 1e-6  # of a demand, by which sums over replicas may differ from it
 LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a simulation misses a limit
+TINY = 1e-6
 MOST_OF_ONE = 12  # sizes of one layout simulated before it is given up
-COARSE = 0.01  # of a size, to which the smallest that holds is found: thousands of replicas are not counted one by one
+COARSE = 0.02  # of a size, to which the smallest that holds is found: thousands of replicas are not counted one by one
 
 
 def limits_of(answer: Answer, question: Question) -> Limits:
@@ -37,7 +38,8 @@ def limits_of(answer: Answer, question: Question) -> Limits:
 class Sizes:
     """The sizes of one layout (or pair of them): `bound` is the best that it may still come to, `next` the one to try.
 
-    `low` is the last step that a simulation refuted, `high` the first that it confirmed, with what it measured there.
+    `low` is the last step that a simulation refuted, `high` the first that it confirmed, with what it measured there; `missed`
+    are the largest ratios of a latency to its limit at both.
     """
 
     first: Answer
@@ -50,6 +52,7 @@ class Sizes:
     high: int | None = None
     confirmed: Answer | None = None
     tries: int = 0
+    missed: tuple[float, float] = (math.inf, 0.0)
 
     @classmethod
     def of(cls, first: Answer, question: Question, data: Data) -> Sizes:
@@ -63,16 +66,23 @@ class Sizes:
             return self.high is not None
         return self.high - self.low <= max(1, self._coarse(self.high))
 
-    def holds(self, checked: Answer) -> None:
+    def holds(self, checked: Answer, missed: float) -> None:
         """Note that a simulation confirmed the next size, as corrected by it."""
         self.tries += 1
-        self.high, self.confirmed = self.step, checked
-        if self.settled:
-            self.bound = checked
-        else:
-            self._at(self.low + max(1, (self.high - self.low) // 2))
+        self.high, self.confirmed, self.missed = self.step, checked, (self.missed[0], missed)
+        self._between()
 
-    def fails(self, measured: Answer) -> bool:
+    def _between(self) -> bool:
+        """Go to where the limit should be met, by the logarithm of what was missed; every other time to the middle."""
+        assert self.high is not None and self.confirmed is not None
+        if self.settled:
+            self.bound = self.confirmed
+            return True
+        low, high = (math.log(max(missed, TINY)) if missed < math.inf else math.inf for missed in self.missed)
+        share = low / (low - high) if self.tries % 2 and math.inf > low > 0 > high else 0.5
+        return self._at(min(self.high - 1, max(self.low + 1, self.low + math.ceil(share * (self.high - self.low)))))
+
+    def fails(self, measured: Answer, missed: float) -> bool:
         """Note that a simulation refuted the next size; False where there is no other to try."""
         self.tries += 1
         if measured.separate:
@@ -80,14 +90,9 @@ class Sizes:
             if following is not None:
                 self.bound = self.next = following
             return following is not None and self.tries < MOST_OF_ONE
-        before, self.low = self.low, self.step
+        before, self.low, self.missed = self.low, self.step, (missed, self.missed[1])
         if self.high is not None:
-            assert self.confirmed is not None
-            if self.settled:
-                self.bound = self.confirmed
-            else:
-                self._at((self.low + self.high) // 2)
-            return True
+            return self._between()
         if self.tries >= MOST_OF_ONE:
             return False
         again = 2 * (self.low - before) if before >= 0 else 1
@@ -149,7 +154,7 @@ class Sizes:
     def _coarse(self, step: int) -> int:
         if not self._scales or self._share is not None:
             return 1
-        return int(COARSE * (self.first.pool.count + step))
+        return round(COARSE * (self.first.pool.count + step))
 
 
 # --- pairs of pools ---------------------------------------------------------------------------------------------------

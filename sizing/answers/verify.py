@@ -36,10 +36,9 @@ CLOSE = {"mean": 0.05, "p50": 0.2, "p90": 0.2, "p95": 0.2, "p99": 0.3}
 LONGER, LONGEST = 8, 40
 MISSED = 0.02  # of a limit, which a confirmed answer may miss it by in a longer run
 BATCHES = 20  # of consecutive requests, by whose differences chance is judged
-SURE, SURE_ENOUGH = (
-    2.54,
-    1.0,
-)  # standard errors: Student's 99th percentile of 20 batches; what the longest run must keep
+# Standard errors that decide: a size holds at Student's 99th percentile of 20 batches and is refuted at the 95th, since one
+# too small costs more than one too large; and what the longest run must keep.
+SURE, SURE_TO_MISS, SURE_ENOUGH = 2.54, 1.73, 1.0
 # In E2E times of a request: until a load has settled, the least that is measured then, and until those measured have ended
 # under the same load.
 WARM_UP, MEASURED, COOL_DOWN = 3.0, 4.0, 1.5
@@ -81,10 +80,10 @@ def verify(
         done, turns[turn.shape] = done + 1, turns[turn.shape] + 1
         checked = _checked(turn.sizes.next, question, seed)
         if checked.holds:
-            turn.sizes.holds(checked.answer)
+            turn.sizes.holds(checked.answer, checked.missed)
         else:
             nearest = checked if nearest is None or checked.missed < nearest.missed else nearest
-            if not turn.sizes.fails(checked.measured):
+            if not turn.sizes.fails(checked.measured, checked.missed):
                 left.remove(turn)
         turn.rank = order(turn.sizes.bound, question)
         if progress is not None:
@@ -157,7 +156,7 @@ def simulated(answer: Answer, question: Question, *, seed: int = 0) -> Answer:
     """An answer with what a simulation measures of it under the demand, for longer where chance may decide on a limit."""
     found, limits = driven(answer, question, REQUESTS, seed), limits_of(answer, question)
     assert found.run is not None
-    if question.target.concurrency is not None or not is_close(found.run, limits):
+    if question.target.concurrency is not None or (not is_close(found.run, limits) and is_sure(found.run, limits)):
         return found
     found = driven(answer, question, LONGER * REQUESTS, seed)
     assert found.run is not None
@@ -253,7 +252,7 @@ def is_sure(served: Run, limits: Limits) -> bool:
         limit, values_s = getattr(limits, name), served.measured_s[name]
         if limit is None or not values_s.size:
             continue
-        if _excess(values_s, limit, -SURE) > 0:
+        if _excess(values_s, limit, -SURE_TO_MISS) > 0:
             return True  # beyond doubt missed
         holds &= _excess(values_s, limit, 0.0) <= 0 and _excess(values_s, limit, SURE, 1 + MISSED) <= 0
     return holds
