@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, shape_of
 from sizing.answers.search import with_extras_found
-from sizing.answers.sizes import LATENCIES, Sizes, Verdict, corrected, keeps_headroom, limits_of
+from sizing.answers.sizes import LATENCIES, Sizes, Verdict, corrected, keeps_headroom
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, set_of, simulate
 from sizing.question.question import Question
@@ -114,10 +114,10 @@ def _verdict(size: Answer, question: Question, seed: int, *, thorough: bool) -> 
         if thorough
         else briefly(size, question, seed)
     )
-    answer, limits = corrected(measured, question), limits_of(measured, question)
+    answer, limits = corrected(measured, question), question.target.limits
     assert measured.run is not None
     holds = meets(measured.run, limits) and keeps_headroom(answer, question)
-    sure = thorough or whole or is_decided(measured.run, size, question)
+    sure = thorough or whole or is_decided(measured.run, question)
     return Verdict(holds, _missed(measured.run, limits), sure, measured, answer)
 
 
@@ -152,21 +152,21 @@ def simulated(answer: Answer, question: Question, *, seed: int = 0) -> Answer:
     """An answer with what a simulation measures of it under the demand, for longer where chance may decide on a limit."""
     found = briefly(answer, question, seed)
     assert found.run is not None
-    return found if is_decided(found.run, answer, question) else driven(answer, question, LONGEST * REQUESTS, seed)
+    return found if is_decided(found.run, question) else driven(answer, question, LONGEST * REQUESTS, seed)
 
 
 def briefly(answer: Answer, question: Question, seed: int) -> Answer:
     """An answer with what a short run measures, or a longer one where the limits are near; chance may still decide."""
-    found, limits = driven(answer, question, REQUESTS, seed), limits_of(answer, question)
+    found, limits = driven(answer, question, REQUESTS, seed), question.target.limits
     assert found.run is not None
     if question.target.concurrency is not None or (not is_close(found.run, limits) and is_sure(found.run, limits)):
         return found
     return driven(answer, question, LONGER * REQUESTS, seed)
 
 
-def is_decided(run: Run, answer: Answer, question: Question) -> bool:
-    """Whether a run says for sure on which side of the limits an answer is; a closed loop leaves little to chance."""
-    return question.target.concurrency is not None or is_sure(run, limits_of(answer, question))
+def is_decided(run: Run, question: Question) -> bool:
+    """Whether a run says for sure on which side of the limits it ends; a closed loop leaves little to chance."""
+    return question.target.concurrency is not None or is_sure(run, question.target.limits)
 
 
 def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answer:

@@ -171,7 +171,8 @@ class Vision:
     """A vision tower as the config states it; `field` is the one that says how images become tokens, None where none does.
 
     `merge` patches a side make one token, `tokens` are those of an image where they are fixed, and `image_pixels` is the side of
-    the image, or the tile, that the tower takes.
+    the image, or the tile, that the tower takes. The largest image has `largest_tokens` of `largest_patches`, None where
+    no rule was read for it.
     """
 
     hidden_size: int
@@ -181,6 +182,8 @@ class Vision:
     merge: int = 1
     tokens: int | None = None
     image_pixels: int | None = None
+    largest_tokens: int | None = None
+    largest_patches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,7 @@ class Model:
     `extra_parameters` are held in 16 bit on every pipeline stage's first rank and take no part in a text step
     (learned positions, a vision tower, whose part is `vision_parameters`). `checkpoint_bytes` is the exact size of the weights where an index (`checkpoint_index`, a file) gives it,
     which may be `checkpoint_ratio` times off what the config computes, either way, and no more. `mtp` is None where the config
-    is silent. `pooled`: it serves a vector or scores of a whole prompt in place of tokens, and has no output head.
+    is silent. `rotary_values` are those of the tables of rotary embeddings. `pooled`: it serves a vector or scores of a whole prompt in place of tokens, and has no output head.
     """
 
     name: str
@@ -221,6 +224,7 @@ class Model:
     vision: Vision | None = None
     mtp: Mtp | None = None
     pooled: bool = False
+    rotary_values: int = 0
     checkpoint_bytes: int | None = None
     checkpoint_index: str | None = None
     checkpoint_ratio: float = math.inf

@@ -15,7 +15,7 @@ from dataclasses import replace
 from sizing import ask
 from sizing.answers.answer import Answer
 from sizing.answers.estimate import answer
-from sizing.answers.sizes import LATENCIES, limits_of
+from sizing.answers.sizes import LATENCIES
 from sizing.answers.verify import MISSED, lengths_of, steady
 from sizing.engine.simulation import Traffic, set_of, simulate
 from sizing.question.question import Question, load_data
@@ -56,7 +56,7 @@ def random_question(draw: random.Random) -> dict[str, object]:
 def longer(found: Answer, question: Question) -> dict[str, float]:
     """Ratios of latencies to their limits in a longer run of an answer."""
     assert found.run is not None
-    pool, limits = found.pool, limits_of(found, question)
+    pool, limits = found.pool, question.target.limits
     isl, osl = lengths_of(question.origin.workload.tokens)
     plain = Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=OTHER_SEED)
     rate, requests = pool.requests_per_s / pool.count, TIMES * found.run.completed
