@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sizing.answers import advice
 from sizing.answers.answer import Answer, Order, Outcome, preference
-from sizing.answers.search import search
+from sizing.answers.search import REACHES, layout_of, search
 from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
 
@@ -53,10 +53,22 @@ def answer(question: Question, data: Data, *, simulated: bool = True, order: Ord
 
 
 def confirmed(outcome: Outcome, data: Data, *, order: Order = preference) -> Outcome:
-    """An outcome as a simulation leaves it."""
+    """An outcome as a simulation leaves it; where it confirms no layout within reach, all others have their try too."""
     from sizing.answers.verify import verify  # what is not simulated need not load the simulator
 
-    return verify(outcome, data, order=order)
+    found, question = verify(outcome, data, order=order), outcome.question
+    if (
+        found.answer is not None
+        or not found.tries
+        or found.pairing is not None
+        or question.space.layouts == REACHES[-1]
+    ):
+        return found
+    tried = {layout_of(answer.pool.replica) for answer in outcome.answers}
+    wider = search(question.with_(layouts=REACHES[-1]), data)
+    others = tuple(answer for answer in wider.answers if layout_of(answer.pool.replica) not in tried)
+    wider = verify(replace(wider, answers=others), data, order=order)
+    return wider if wider.answer is not None else found
 
 
 def _predicted(cautious: Outcome, question: Question, data: Data, simulated: bool) -> Answer | None:

@@ -16,7 +16,8 @@ import numpy as np
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged, past_first, point_of
-from sizing.answers.verify import FEWEST_REQUESTS, lengths_of, limits_of, simulated, steady
+from sizing.answers.sizes import limits_of
+from sizing.answers.verify import FEWEST_REQUESTS, lengths_of, simulated, steady
 from sizing.engine.simulation import ROUNDS, ReplicaSet, Traffic, set_of, simulate
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING

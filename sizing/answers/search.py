@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from sizing.answers import counts
 from sizing.answers.answer import Answer, Outcome, Pool, preference
@@ -19,7 +19,9 @@ from sizing.specs import demand
 from sizing.specs.bands import region
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
+from sizing.specs.workload import Reach
 
+REACHES: tuple[Reach, ...] = get_args(Reach)  # of a search for layouts, from near to far
 CAUTIOUS_ROUNDS = 3  # the bands of one load ask for another size, whose load may have other bands
 
 
@@ -178,14 +180,55 @@ def with_extras_found(outcome: Outcome) -> Outcome:
 
 
 def search(question: Question, data: Data) -> Outcome:
-    """Evaluate every layout of every GPU type and precision; best first, each rejected one with its reason."""
+    """Evaluate the layouts of every GPU type and precision; best first, each rejected one with its reason.
+
+    Where none within reach of the question meets it on a GPU type, wider ones are tried there.
+    """
 
     def once(asked: Question) -> Outcome:
         if asked.service.extras.cached.varies:
             return _spread(asked, data)
         return chosen(bounded(tabulated(asked, data), asked), asked)
 
-    return settled(question, once)
+    return widened(question, lambda asked: settled(asked, once))
+
+
+def widened(question: Question, search_within: Callable[[Question], Outcome]) -> Outcome:
+    """The outcome of a search, with wider layouts on GPU types and in precisions for which none within reach will do."""
+    found = search_within(question)
+    if question.space.layouts == REACHES[-1]:
+        return found
+    wider = REACHES[REACHES.index(question.space.layouts) + 1]
+    able = {(pool.replica.gpu_type.id, pool.replica.precision) for pool in _affordable(found)}
+    for precision in question.space.precisions:
+        left = tuple(each for each in question.space.gpu_types if (each.id, precision) not in able)
+        if left:
+            asked = question.with_(gpu_types=left, precisions=(precision,), layouts=wider)
+            found = _joined(found, widened(asked, search_within))
+    return found
+
+
+def _affordable(outcome: Outcome) -> Iterator[Pool]:
+    budget = outcome.question.rules.gpu_budget
+    return (answer.pool for answer in outcome.answers if budget is None or answer.gpus <= budget)
+
+
+def _joined(narrow: Outcome, wide: Outcome) -> Outcome:
+    """Both outcomes as one; what the wider search says of a layout counts, which it has tried again."""
+    of_both = [*narrow.answers, *wide.answers]
+    answers = {layout_of(answer.pool.replica): answer for answer in of_both}
+    refusals = {layout_of(refusal): refusal for refusal in (*narrow.refusals, *wide.refusals)}
+    ranked = sorted(answers.values(), key=lambda answer: preference(answer, narrow.question))
+    asked, space = narrow.question, narrow.question.space
+    if narrow.best is None and wide.best is not None:  # whose caches and error bands are of its own answer
+        asked = replace(wide.question, space=space)
+    return Outcome(asked, tuple(ranked), tuple(refusals.values()))
+
+
+def layout_of(of: Replica | Refusal) -> Hashable:
+    """What tells one layout from another: GPU type, weight format, sizes."""
+    precision = of.plan.weight_format if isinstance(of, Replica) else of.precision
+    return of.gpu_type.id, precision, of.layout
 
 
 def _spread(question: Question, data: Data) -> Outcome:
@@ -255,7 +298,7 @@ def tabulated(question: Question, data: Data) -> list[Timed | Refusal]:
 def _candidates(question: Question, data: Data) -> Iterator[Replica | Refusal]:
     for gpu_type in question.space.gpu_types:
         for precision in question.space.precisions:
-            yield from candidates(question.service, gpu_type, precision, data)
+            yield from candidates(question.service, gpu_type, precision, data, question.space.layouts)
 
 
 def bounded(layouts: Sequence[Timed | Refusal], question: Question) -> list[Bounded | Refusal]:

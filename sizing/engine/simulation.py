@@ -155,7 +155,7 @@ class Run:
     last end, or the first arrival of a cool-down, or the limit that cut the run. `latencies_s` maps ttft, itl and e2e to {mean, p50, ... max}; ITL is a request's mean over its tokens after the first.
     `stable` is False when the queue kept growing: then latencies depend on how long the run was. `busy` is the share of
     time in which a step ran, `wasted` that of slot time left empty while requests waited, slots being the most that were
-    used at once. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
+    used at once. `measured_s` are the latencies of each measured request, in the order of arrival. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
     """
 
     arrived: int
@@ -177,6 +177,7 @@ class Run:
     goodput_per_s: float
     stable: bool
     wasted: float
+    measured_s: dict[str, NDArray[np.float64]] = field(repr=False, compare=False)
     samples: tuple[Sample, ...] = field(repr=False, compare=False)
     requests: Requests = field(repr=False, compare=False)
 
@@ -376,6 +377,7 @@ def measure(
         stable=traffic.in_flight is not None
         or is_stable(arrival[taken], np.asarray(requests.admitted)[taken], end[taken], clumps=clumps),
         wasted=sum(record.wasted(stop) for record in records) / len(watches),
+        measured_s={"ttft": ttft, "itl": itl, "e2e": e2e},
         samples=tuple(records[0].samples) if records else (),
         requests=requests,
     )

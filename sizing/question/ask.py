@@ -181,9 +181,13 @@ def with_origin(question: Question, names: Names, data: Data, pools: SeparatePoo
     precisions = names.precisions.value
     if precisions == (None,):
         precisions = (stated.precision or model.precision,)
+    gpu_types = _told_apart(names.gpu_types)
+    priced = sum(gpu_type.usd_per_gpu_hour is not None for gpu_type in gpu_types)
+    by_cost = stated.planning.objective is None and priced > 1
     return replace(
         question,
-        space=Space(_told_apart(names.gpu_types), precisions, pools),
+        rules=replace(question.rules, objective="cost") if by_cost else question.rules,
+        space=Space(gpu_types, precisions, pools, stated.planning.layouts or "usual"),
         origin=replace(
             question.origin,
             workload=as_served(stated, question.service.extras),
@@ -192,7 +196,7 @@ def with_origin(question: Question, names: Names, data: Data, pools: SeparatePoo
             model_id=model.id,
             model_matched_from=model.matched_from,
             gpus_matched_from=names.gpus_matched,
-            notes=(model.precision_note,) if model.precision_note else (),
+            notes=model.name_notes,
         ),
     )
 

@@ -12,7 +12,7 @@ from sizing.catalog import engines, gpus, models, workloads
 from sizing.catalog.files import FieldPath, read_yaml, resolved
 from sizing.catalog.gpus import typical_price
 from sizing.catalog.models import FoundModel
-from sizing.catalog.shelf import Found
+from sizing.catalog.shelf import Found, only
 from sizing.model import settings
 from sizing.question.values import Options, Part, comma_separated
 from sizing.specs.engine import Engine
@@ -20,7 +20,7 @@ from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.optimisations import Disaggregate, read_pools
 from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
-from sizing.specs.workload import Precision, Serving, Workload, is_pooled
+from sizing.specs.workload import Defaults, Precision, Serving, Workload, is_pooled
 
 ALL = "all"
 SEPARATE = "optimisations.disaggregate"
@@ -217,7 +217,7 @@ def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None
 
 
 def _gpus(wanted: tuple[str, ...], layers: Layers, catalog: Catalog, *, single: bool) -> tuple[Found[Gpu], ...]:
-    """The named profiles, each once; without names the whole catalogue. Raises InputError with every fault."""
+    """The named profiles, each once; without names those that are compared by default. Raises InputError with every fault."""
     if not wanted and "gpu" in layers.given:
         raise InputError(Fault("names no GPU type", field="--gpu", allowed=f"a name (llmsize gpus), a path, or {ALL}"))
     if single and not wanted:
@@ -230,7 +230,7 @@ def _gpus(wanted: tuple[str, ...], layers: Layers, catalog: Catalog, *, single: 
     faults += [fault for part in parts for fault in part.faults]
     if faults:
         raise InputError(dict.fromkeys(faults))
-    return _distinct(part.value for part in (parts or _profiles(ALL, None, catalog)))
+    return _distinct(part.value for part in parts) if parts else tuple(map(catalog.gpu, only(Defaults).gpus_compared))
 
 
 def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catalog) -> tuple[Part[Found[Gpu]], ...]:

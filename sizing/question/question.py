@@ -22,7 +22,7 @@ from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import HandOver, PoolLayout
 from sizing.specs.target import Target
-from sizing.specs.workload import Defaults, Formats, Limits, Objective, Serving, Workload
+from sizing.specs.workload import Defaults, Formats, Limits, Objective, Reach, Serving, Workload
 
 MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
 
@@ -77,11 +77,15 @@ class SeparatePools:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What an answer is searched among: GPU types, weight precisions (None: the checkpoint's own), separate pools."""
+    """What an answer is searched among: GPU types, weight precisions (None: the checkpoint's own), separate pools, layouts.
+
+    `layouts` is where the search begins; of GPU types on which none of those will do it goes on to wider ones.
+    """
 
     gpu_types: tuple[GpuType, ...] = ()
     precisions: tuple[str | None, ...] = (None,)
     pools: SeparatePools | None = None
+    layouts: Reach = "usual"
 
 
 @dataclass(frozen=True, slots=True)

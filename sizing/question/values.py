@@ -151,7 +151,7 @@ POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")
 
 MODEL_OPTIONS = (
     Field("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
-    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, or all. Default: the workload's, else all.", MODEL, "gpu"),
+    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, or all. Default: the workload's, else those rented singly or by the node (workloads/_defaults.yaml).", MODEL, "gpu"),
     Field("task", TEXT, ("--task",), "generate; or embed, classify, score, which pool a prompt into one result: no output head, no decode.", MODEL, "task"),
     Field("precision", TEXT, ("--precision",), "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: the checkpoint's own.", MODEL),
     Field("kv_precision", TEXT, ("--kv-precision", "--kv-cache-dtype"), "KV cache: auto, fp32, fp16, bf16, fp8, int8, nvfp4.", MODEL, "kv_precision"),
@@ -215,7 +215,8 @@ LIMIT_OPTIONS = (
 PLANNING_OPTIONS = (
     Field("max_utilisation", TEXT, ("--max-utilisation",), "Share of the highest stable rate to run at: 0.8, 80%.", PLANNING, "planning.max_utilisation"),
     Field("headroom", TEXT, ("--headroom",), "Growth to add to the demand: 0.2, 20%.", PLANNING, "planning.headroom"),
-    Field("objective", TEXT, ("--objective",), "gpus, cost or energy.", PLANNING, "planning.objective"),
+    Field("objective", TEXT, ("--objective",), "gpus, cost or energy. Default: cost where several GPU types with prices are compared, else gpus.", PLANNING, "planning.objective"),
+    Field("layouts", TEXT, ("--layouts",), "Layouts to try: usual (TP of 1, 2, 4, 8 within a node; for experts also attention DP with EP; where none of these will do the next), pipelines, all.", PLANNING, "planning.layouts"),
     Field("conservative", bool, ("--conservative",), "Size on the worse edges of the error bands: limits hold where latencies and rates turn out as far off as 8 in 10 published measurements are.", PLANNING),
     Field("price", NUMBER, ("--price",), "$ per GPU-hour in place of the profile's.", PLANNING),
 )  # fmt: skip

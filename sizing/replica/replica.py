@@ -20,7 +20,7 @@ from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.units import GIB, MIB
-from sizing.specs.workload import Defaults
+from sizing.specs.workload import Defaults, Reach
 
 # Settings of an engine that a workload may state.
 GIVEN = ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "all2all_backend", "expert_imbalance")
@@ -119,16 +119,16 @@ def fitting(replica: Replica) -> Replica | Refusal:
 
 
 def candidates(
-    service: Service, gpu_type: GpuType, precision_name: str | None, data: Data
+    service: Service, gpu_type: GpuType, precision_name: str | None, data: Data, reach: Reach = "all"
 ) -> Iterator[Replica | Refusal]:
-    """Yield every layout of one GPU type and precision: as a replica, or with the reason why not.
+    """Yield the layouts of one GPU type and precision within a reach: as a replica, or with the reason why not.
 
     A split that the engine refuses is refused at every pipeline depth, so it is yielded once. Depths are tried from
     shallow to deep; once one fits, only those up to twice its depth follow: deeper ones add bubbles and nothing else.
     """
-    for split in splits(service, gpu_type.gpu, data.defaults):
+    for split in splits(service, gpu_type.gpu, data.defaults, reach):
         deepest = max(data.defaults.max_pp, service.serving.pp or 1)
-        for pp in depths(service, split, data.defaults):
+        for pp in depths(service, split, gpu_type.gpu, data.defaults, reach):
             if pp > deepest:
                 break
             found = of(service, gpu_type, replace(split, pp=pp), precision_name, data)
@@ -139,27 +139,57 @@ def candidates(
                 break
 
 
-def splits(service: Service, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
-    """Yield the ways to split a layer (at pp 1): every tp within an island, expert parallelism on and off for MoE.
+def splits(service: Service, gpu: Gpu, defaults: Defaults, reach: Reach = "all") -> Iterator[Layout]:
+    """Yield the ways to split a layer (at pp 1): tp within an island, expert parallelism on and off for MoE.
 
-    Values given in `serving` are taken as they are. Context parallelism and groups over several nodes are for those who ask.
+    Sizes are 1, 2, 4, 8 and so on, which fill a node; every other one too where all layouts are asked for. Experts are also
+    spread over attention-data ranks. Values given in `serving` are taken as they are; context parallelism and tensor
+    parallelism over several nodes are for those who ask.
     """
     serving = service.serving
     given = Layout(dp=serving.dp or 1, cp=serving.cp or 1, dcp=serving.dcp or 1)
-    widest = max(1, min(gpu.datasheet.island_gpus, defaults.max_gpus_per_replica) // given.token_ranks)
-    for tp in [serving.tp] if serving.tp else range(1, widest + 1):
+    node = min(gpu.datasheet.island_gpus, defaults.max_gpus_per_replica)
+    widest = max(1, node // given.token_ranks)
+    experts = architecture.is_moe(service.model)
+    sizes = range(1, widest + 1) if reach == "all" else _doublings(widest)
+    for tp in [serving.tp] if serving.tp else sizes:
         group = tp * given.token_ranks
-        spread = (1, group) if group > 1 and architecture.is_moe(service.model) else (1,)
+        spread = (1, group) if group > 1 and experts else (1,)
         for ep in (serving.ep,) if serving.ep else spread:
             yield replace(given, tp=tp, ep=ep)
+    if experts and not (serving.tp or serving.dp or serving.cp or serving.dcp):
+        ranks = _attention_ranks(node, defaults.max_gpus_per_replica)
+        yield from (layout for layout in ranks if serving.ep in (None, layout.ep))
 
 
-def depths(service: Service, split: Layout, defaults: Defaults) -> Iterable[int]:
-    """The pipeline depths to try for a split: the one given; 1 where tp is given; else all that the caps allow."""
+def _attention_ranks(node: int, most: int) -> Iterator[Layout]:
+    """Yield groups of attention-data ranks with their experts over all GPUs: within a node, then over whole nodes."""
+    for group in _doublings(node):
+        yield from (Layout(tp=group // dp, dp=dp, ep=group) for dp in _doublings(group) if dp > 1)
+    if node > 1:
+        groups = (node * nodes for nodes in _doublings(most // node) if nodes > 1)
+        yield from (Layout(dp=group, ep=group) for group in groups)
+
+
+def _doublings(most: int) -> Iterator[int]:
+    return (2**power for power in range(most.bit_length()))
+
+
+def depths(service: Service, split: Layout, gpu: Gpu, defaults: Defaults, reach: Reach = "all") -> Iterable[int]:
+    """The pipeline depths to try for a split: the one given; 1 where tp is given; else those within reach that the caps allow.
+
+    Pipelines fill a part of a node that doubles, or have whole nodes as stages; every depth is for those who ask for all.
+    """
     serving = service.serving
     if serving.pp or serving.tp:
         return (serving.pp or 1,)
-    return range(1, min(defaults.max_pp, max(1, defaults.max_gpus_per_replica // split.gpus)) + 1)
+    if reach == "usual":
+        return (1,)
+    deepest = min(defaults.max_pp, max(1, defaults.max_gpus_per_replica // split.gpus))
+    node = gpu.datasheet.island_gpus
+    if reach == "all" or split.gpus >= node:
+        return range(1, deepest + 1)
+    return (pp for pp in _doublings(deepest) if split.gpus * pp <= node)
 
 
 def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.SettingsConditions:

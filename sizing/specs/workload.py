@@ -31,6 +31,8 @@ Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", 
 KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
 Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
 Objective = Literal["gpus", "cost", "energy"]
+# How far a search for layouts goes: sizes of a node with replicas of them; pipelines too; every size that divides the model.
+Reach = Literal["usual", "pipelines", "all"]
 # What a request is for, in vLLM's words; all but `generate` pool the states of a prompt and give no tokens.
 Task = Literal["generate", "embed", "classify", "score"]
 GENERATE: Task = "generate"
@@ -193,6 +195,7 @@ class Planning(Spec):
     max_utilisation: Annotated[Fraction, AsShare] | None = None
     headroom: Annotated[float, Field(ge=0, le=10, strict=True), AsGrowth] | None = None
     objective: Annotated[Objective, AnyCase] | None = None
+    layouts: Annotated[Reach, AnyCase] | None = None
     requests_per_user_per_day: RequestsEach | None = None
     active_hours: Annotated[float, Field(gt=0, le=24, strict=True)] | None = None
     peak_to_mean: Annotated[float, Field(ge=1, le=1_000, strict=True)] | None = None
@@ -285,6 +288,8 @@ class Defaults(OneFile):
     trace_window_s: Positive
     max_gpus_per_replica: PositiveInt
     max_pp: PositiveInt
+    gpus_compared: tuple[Text, ...]
+    most_gpus_compared: PositiveInt
     source: Text
     date: Text
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from sizing.answers.advice import relaxation
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.search import search
-from sizing.answers.verify import limits_of, simulated, verify
+from sizing.answers.sizes import limits_of
+from sizing.answers.verify import simulated, verify
 from sizing.cli.main import run
 from sizing.engine.simulation import Run
 from sizing.question.question import Question, situation_of

@@ -18,6 +18,7 @@ from sizing.answers import pools as disaggregation
 from sizing.answers import pools as pooled
 from sizing.answers import verify
 from sizing.answers.answer import Answer
+from sizing.answers.sizes import limits_of
 from sizing.catalog import shelf
 from sizing.cli.main import run
 from sizing.cli.options import with_values
@@ -240,7 +241,8 @@ def test_replicas_that_are_given_are_not_exceeded() -> None:
 
 
 def test_a_budget_of_gpus_serves_the_most_that_both_pools_pass(pair: Answer) -> None:
-    found = disaggregation.search(tight(demand=None, gpu_budget=24).with_(pools=asked()), data()).best
+    question = tight(demand=None, gpu_budget=24).with_(pools=asked(), layouts="all")
+    found = disaggregation.search(question, data()).best
     assert found is not None and found.gpus <= 24
     assert found.prefill.requests_per_s == pytest.approx(found.decode.requests_per_s)
     assert found.requests_per_s >= 20  # 24 GPUs or fewer carry 20/s
@@ -359,7 +361,7 @@ def test_pools_sized_with_caution_are_checked_at_the_same_edges() -> None:
     cautious = tight().with_(pessimistic=shelf.only(Bands).bands)
     found = disaggregation.search(cautious.with_(pools=asked()), data()).best
     assert found is not None
-    limits, prefill, decode = verify.limits_of(found, cautious), found.prefill.edge, found.decode.edge
+    limits, prefill, decode = limits_of(found, cautious), found.prefill.edge, found.decode.edge
     assert decode.itl > 1 and prefill.ttft > 1
     assert limits.itl is not None and limits.itl.seconds == pytest.approx(0.025 / decode.itl)
     assert limits.ttft is not None and limits.ttft.seconds == pytest.approx(0.8 / prefill.ttft)

@@ -125,7 +125,7 @@ def test_searches_find_what_a_search_finds(monkeypatch: pytest.MonkeyPatch) -> N
         plain, (0.5, 40.0), (limits(), limits(itl=0.02), limits(ttft=0.2, e2e=4.0)), (0.5, 0.8)
     ):
         changed = {"requests_per_s": rps, "limits": limit, "max_utilisation": utilisation}
-        request = plain[isl].with_(**changed, gpu_types=tuple(options), precisions=("fp8", "bf16"))
+        request = plain[isl].with_(**changed, gpu_types=tuple(options), precisions=("fp8", "bf16"), layouts="all")
         found, own = searches.search(request), search(request, read)
         assert found.question is request and found.best is not None
         assert [figures(e) for e in found.answers] == [figures(e) for e in own.answers]

@@ -185,7 +185,7 @@ def _shape(pool: Pool, count: int | None) -> str:
 
 def _unconfirmed(found: Outcome) -> str:
     """Write the limit missed by the last simulated size, and the pool with too few stated replicas."""
-    from sizing.answers.verify import lacking, limits_of
+    from sizing.answers.sizes import lacking, limits_of
 
     pair, question = found.best, found.question
     tried = f"no size was confirmed by simulation ({found.tries} tried)"

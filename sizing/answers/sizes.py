@@ -1,0 +1,285 @@
+"""The sizes of a layout in order, from the closed form's on: which of them a simulation refuted, which one it confirmed.
+
+A size that fails is followed by one as much larger as it missed by: by what the closed form asks for when corrected by the
+simulation, and by twice the step before where it failed again. A size that holds after one that failed sends the search back
+between the two. Where only a budget of GPUs is given, the steps are of less load in place of more replicas.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from sizing.answers.answer import Answer, Pool
+from sizing.answers.search import at_share, replicas, with_count
+from sizing.engine.simulation import Run
+from sizing.question.question import Question, SeparatePools
+from sizing.replica.capacity import Capacity, most_of
+from sizing.specs.data import Data
+from sizing.specs.errors import UntimedError
+from sizing.specs.workload import Limits
+
+LATENCIES = ("ttft", "itl", "e2e")
+ROUNDING = 1e-6  # of a demand, by which sums over replicas may differ from it
+LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a simulation misses a limit
+MOST_OF_ONE = 12  # sizes of one layout simulated before it is given up
+COARSE = 0.01  # of a size, to which the smallest that holds is found: thousands of replicas are not counted one by one
+
+
+def limits_of(answer: Answer, question: Question) -> Limits:
+    """The limits that a simulation must keep: those asked for, each at the edge that its pool is sized on."""
+    prefill, decode = (pool.edge.limits(question.target.limits) for pool in (answer.prefill, answer.decode))
+    tighter = min((of.e2e for of in (prefill, decode) if of.e2e is not None), key=lambda e2e: e2e.seconds, default=None)
+    return Limits(ttft=prefill.ttft, itl=decode.itl, e2e=tighter)
+
+
+@dataclass(slots=True)
+class Sizes:
+    """The sizes of one layout (or pair of them): `bound` is the best that it may still come to, `next` the one to try.
+
+    `low` is the last step that a simulation refuted, `high` the first that it confirmed, with what it measured there.
+    """
+
+    first: Answer
+    question: Question
+    data: Data
+    bound: Answer
+    next: Answer
+    step: int = 0
+    low: int = -1
+    high: int | None = None
+    confirmed: Answer | None = None
+    tries: int = 0
+
+    @classmethod
+    def of(cls, first: Answer, question: Question, data: Data) -> Sizes:
+        """The sizes of a layout, none of them tried."""
+        return cls(first, question, data, first, first)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the confirmed size is the smallest that holds."""
+        if self.high is None or self.first.separate:
+            return self.high is not None
+        return self.high - self.low <= max(1, self._coarse(self.high))
+
+    def holds(self, checked: Answer) -> None:
+        """Note that a simulation confirmed the next size, as corrected by it."""
+        self.tries += 1
+        self.high, self.confirmed = self.step, checked
+        if self.settled:
+            self.bound = checked
+        else:
+            self._at(self.low + max(1, (self.high - self.low) // 2))
+
+    def fails(self, measured: Answer) -> bool:
+        """Note that a simulation refuted the next size; False where there is no other to try."""
+        self.tries += 1
+        if measured.separate:
+            following = _following_pair(measured, self.question, self.data)
+            if following is not None:
+                self.bound = self.next = following
+            return following is not None and self.tries < MOST_OF_ONE
+        before, self.low = self.low, self.step
+        if self.high is not None:
+            assert self.confirmed is not None
+            if self.settled:
+                self.bound = self.confirmed
+            else:
+                self._at((self.low + self.high) // 2)
+            return True
+        if self.tries >= MOST_OF_ONE:
+            return False
+        again = 2 * (self.low - before) if before >= 0 else 1
+        return self._at(max(self.low + max(1, again), self._corrected(measured)))
+
+    def _at(self, step: int) -> bool:
+        """Go to a step; False where the demand has no such size."""
+        pool = self._sized(step)
+        if pool is None:
+            return False
+        self.step, self.next = step, Answer((pool,))
+        least = self._sized(self.low + 1) if self.low + 1 < step else pool
+        assert least is not None
+        self.bound = Answer((least,))
+        return True
+
+    @property
+    def _scales(self) -> bool:
+        """Whether the demand decides how many replicas there are."""
+        target = self.question.target
+        return target.requests_per_s is not None or target.concurrency is not None
+
+    @property
+    def _share(self) -> int | None:
+        """Requests in flight of a replica at first, where sizes differ by them alone."""
+        target = self.question.target
+        if target.concurrency is None or self.question.rules.headroom:
+            return None
+        return -(-target.concurrency // self.first.pool.count)
+
+    def _sized(self, step: int) -> Pool | None:
+        pool = self.first.pool
+        if not self._scales:
+            return at_share(pool, LESS_LOAD**step)
+        count, share, in_flight = pool.count + step, self._share, self.question.target.concurrency
+        if share is not None and in_flight is not None and step:
+            if step >= share:
+                return None
+            count = -(-in_flight // (share - step))
+        return pool if count == pool.count else with_count(pool, count, self.question, self.data)
+
+    def _corrected(self, measured: Answer) -> int:
+        """The step that the closed form asks for when corrected by a simulation."""
+        pool, run = measured.pool, measured.run
+        assert run is not None
+        most = _most(pool, tightened(pool, run, self.question.target.limits), self.question)
+        if most is None:
+            return 0
+        if not self._scales:
+            share = most.requests_per_s / self.first.pool.point.requests_per_s
+            return math.ceil(math.log(min(share, 1.0)) / math.log(LESS_LOAD))
+        needed, share_before = replicas(self.question, pool.replica, most), self._share
+        if share_before is None:
+            return needed - self.first.pool.count
+        in_flight = self.question.target.concurrency
+        assert in_flight is not None
+        return min(share_before - -(-in_flight // needed), share_before - 1)
+
+    def _coarse(self, step: int) -> int:
+        if not self._scales or self._share is not None:
+            return 1
+        return int(COARSE * (self.first.pool.count + step))
+
+
+# --- pairs of pools ---------------------------------------------------------------------------------------------------
+
+
+def _following_pair(failed: Answer, question: Question, data: Data) -> Answer | None:
+    """The pair to try after one that failed; None where no other is allowed."""
+    asked = question.space.pools
+    assert asked is not None
+    scales = question.target.requests_per_s is not None
+    return (_larger if scales else _lighter)(failed, question, data, asked)
+
+
+def next_size(pool: Pool, run: Run, question: Question) -> int:
+    """The replicas to try next: what the closed form asks for when corrected by the simulation, one more at least.
+
+    The correction is gone half of the way at a time: it is largest where a limit is broken, and falls with the load.
+    """
+    most = _most(pool, tightened(pool, run, question.target.limits), question)
+    needed = pool.count if most is None else replicas(question, pool.replica, most)
+    return pool.count + max(1, (needed - pool.count) // 2)
+
+
+def _larger(pair: Answer, question: Question, data: Data, asked: SeparatePools) -> Answer | None:
+    """The pair with the replicas that the closed form asks for when corrected by the simulation; None where they are given.
+
+    Where it outgrows its node the cache takes the network.
+    """
+    from sizing.answers.pools import fits_node, joined, phase_requests, with_counts
+
+    phases = phase_requests(question, asked, None)
+    more = lacking(pair, question)
+    runs = _runs_of_phases(pair)
+    counts = [
+        next_size(pool, run, of) if grows else pool.count
+        for pool, run, of, grows in zip(pair.pools, runs, phases, more, strict=True)
+    ]
+    if any(grows and fixed is not None for grows, fixed in zip(more, asked.given, strict=True)):
+        return None
+    grown = with_counts(pair, counts, phases, data)
+    assert pair.transfer is not None
+    if not pair.transfer.link.within_node or fits_node(grown):
+        return grown
+    try:
+        apart = joined(grown, question, asked, within_node=False)
+    except UntimedError:  # no network to grow over
+        return None
+    return replace(apart, pools=(with_count(apart.prefill, counts[0], phases[0], data), apart.decode))
+
+
+def _runs_of_phases(pair: Answer) -> tuple[Run, Run]:
+    """What was measured of each phase: TTFT as the client sees it for prefill, ITL and E2E of the decode pool alone."""
+    whole, prefill, decode = pair.run, pair.prefill.run, pair.decode.run
+    assert whole is not None and prefill is not None and decode is not None
+    return (
+        replace(prefill, latencies_s=whole.latencies_s | {"itl": {}, "e2e": {}}),
+        replace(decode, latencies_s=decode.latencies_s | {"ttft": {}}),
+    )
+
+
+def _lighter(pair: Answer, question: Question, data: Data, asked: SeparatePools) -> Answer:
+    from sizing.answers.pools import phase_requests, with_counts
+
+    at = question.with_(requests_per_s=LESS_LOAD * pair.requests_per_s)
+    return with_counts(pair, [pool.count for pool in pair.pools], phase_requests(at, asked, None), data)
+
+
+def lacking(pair: Answer, question: Question) -> tuple[bool, bool]:
+    """Whether each pool is too small by what a simulation measured: it misses its limit, or does not keep up."""
+    limits, run = limits_of(pair, question), pair.run
+    assert run is not None
+
+    def short(pool: Pool, name: str) -> bool:
+        limit, measured = getattr(limits, name), run.latencies_s[name]
+        missed = limit is not None and bool(measured) and measured[limit.statistic] > limit.seconds
+        return missed or (pool.run is not None and not pool.run.stable)
+
+    prefill, decode = short(pair.prefill, "ttft"), short(pair.decode, "itl")
+    if not prefill and not decode:  # E2E alone, or requests that no pool takes
+        return pair.tightest.phase == "prefill", pair.tightest.phase == "decode"
+    return prefill, decode
+
+
+# --- the most that a size serves, as corrected by a simulation --------------------------------------------------------
+
+
+def corrected(answer: Answer, question: Question) -> Answer:
+    """A simulated size with the most that it serves corrected by what the simulation saw.
+
+    Where the simulated statistic is above the closed form's, the limit is tightened by that ratio before the closed form is
+    asked how much more load it takes; so headroom and latencies of one answer come from one picture. Separate pools stay as
+    they are.
+    """
+    if answer.separate or answer.run is None:
+        return answer
+    pool, limits = answer.pool, tightened(answer.pool, answer.run, question.target.limits)
+    if limits is question.target.limits:
+        return answer
+    rate = pool.point.requests_per_s
+    load = question.target.concurrency / pool.count if question.target.concurrency else rate
+    most = _most(pool, limits, question)
+    if most is None or most.amount <= load:
+        most = replace(pool.capacity, amount=load, requests_per_s=rate)
+    else:
+        most = replace(most, decoding=pool.capacity.decoding)
+    return replace(answer, pools=(replace(pool, capacity=most),))
+
+
+def keeps_headroom(answer: Answer, question: Question) -> bool:
+    """Whether a size serves the headroom that is asked for on top of the demand, as corrected by the simulation."""
+    demand = question.target.concurrency or question.target.requests_per_s
+    if answer.separate or not demand or not question.rules.headroom:
+        return True
+    most = answer.pool.capacity.amount * answer.pool.count
+    return most >= demand * (1 + question.rules.headroom) * (1 - ROUNDING)
+
+
+def _most(pool: Pool, limits: Limits, question: Question) -> Capacity | None:
+    (most,) = most_of([pool.load], question.with_(limits=limits).target)
+    return most
+
+
+def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
+    """The limits, each that a simulation came nearer to than the closed form tightened by that ratio."""
+    for name in LATENCIES:
+        limit = getattr(limits, name)
+        if limit is None or not run.latencies_s[name]:
+            continue
+        ratio = run.latencies_s[name][limit.statistic] / pool.closed_s(name)[limit.statistic]
+        if ratio > 1:
+            tighter = limit.model_copy(update={"seconds": limit.seconds / ratio})
+            limits = limits.model_copy(update={name: tighter})
+    return limits
