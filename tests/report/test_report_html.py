@@ -14,7 +14,7 @@ import pytest
 import sizing
 from sizing.cli.main import run
 from sizing.formats.charts import chart, linear_ticks, log_ticks
-from sizing.formats.page import value_at
+from sizing.formats.page import bar_chart, value_at
 from sizing.formats.view import Figure, Mark, Series, Tick
 
 ASKED = ["report", "chat", "-g", "h100-sxm,h200-sxm"]
@@ -134,6 +134,86 @@ def test_the_memory_table_adds_up_to_what_is_visible(page: Read) -> None:
     shown = {pointer: text for pointer, text in page.cells if pointer.startswith("/estimate/memory/")}
     assert {f"/estimate/memory/{part}" for part in (*parts, "budget_gib", "visible_gib")} == set(shown)
     assert f"left free {free:.1f} GiB" in page.text
+
+
+# --- the decision ------------------------------------------------------------------------------------------------
+
+
+def test_the_decision_is_that_of_the_estimate(page: Read) -> None:
+    d, estimate = page.document["decision"], page.document["estimate"]
+    assert d["feasible"] and d["gpus"] == estimate["deployment"]["gpus"] and d["change"] is None
+    # 8,760 h a year; a twelfth of it a month.
+    assert d["usd_per_month"] == pytest.approx(estimate["cost"]["usd_per_hour"] * 730)
+    assert d["usd_per_year"] == pytest.approx(estimate["cost"]["usd_per_hour"] * 8760)
+    limit = estimate["limiting"]
+    assert d["used"] == pytest.approx(limit["value_ms"] / limit["limit_ms"])
+    assert {"/decision/gpus", "/decision/usd_per_month", "/decision/used"} <= {pointer for pointer, _ in page.cells}
+    assert "Yes: " in page.text and "keep every limit" in page.text
+
+
+def test_the_page_says_when_by_what_and_at_which_price(page: Read) -> None:
+    assert f"{page.document['written']}, llmsize {sizing.__version__}; price: " in page.text
+    assert page.document["estimate"]["cost"]["price_source"].partition(";")[0] in page.text
+
+
+def test_bars_say_the_sizes_of_the_changes(page: Read) -> None:
+    shown = page.text.partition("What would change the answer")[2].partition("One input changed at a time")[0]
+    for one in page.document["sensitivity"]:
+        share = f"{one['share'] * 100:+.0f} %".replace("-", "\N{MINUS SIGN}")
+        assert one["what"] in shown and share in shown
+        assert f"{one['gpus']} GPU" in shown or f"{one['gpus']} x {one['gpu']}" in shown
+
+
+def test_bars_begin_at_zero_on_both_sides_of_it() -> None:
+    drawn = bar_chart("t", [("a", (("low", -2.0), ("high", 6.0)), "words")])
+    (row,), zero = drawn.rows, drawn.zero
+    assert zero == pytest.approx(drawn.width / 4)
+    low, high = row.parts
+    assert (low.x, low.x + low.width) == (0, zero) and (high.x, high.x + high.width) == (zero, drawn.width)
+    assert bar_chart("t", [("a", (("only", 3.0),), "")]).zero is None
+
+
+def test_an_infeasible_page_shows_the_one_change_that_helps(tmp_path: Path) -> None:
+    asked = [
+        "report",
+        "-m",
+        "llama-3.1-70b",
+        "-g",
+        "h100-sxm",
+        "--tp",
+        "2",
+        "--isl",
+        "1000",
+        "--osl",
+        "200",
+        "--rps",
+        "5",
+    ]
+    found = made([*asked, "--itl", "10ms", "--no-verify"], tmp_path, code=1)
+    d, helps = found.document["decision"], found.document["estimate"]["limiting"]["suggestions"]
+    assert not d["feasible"] and d["gpus"] is None and d["used"] > 1
+    assert f"{d['change']['change']}: {d['change']['gpus']} x {d['change']['gpu']} ({d['change']['layout']})" in helps
+    assert d["change"]["gpus"] == min(int(re.search(r": (\d+) x ", text)[1]) for text in helps)  # type: ignore[index]
+    assert d["change"]["change"] in found.text and "No: this demand cannot be served as asked" in found.text
+
+
+def test_a_plan_and_its_cost_stand_on_the_page_where_they_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["chat", "-g", "h100-sxm", "--no-verify"]
+    rules, ways = ["--spare", "1", "--growth", "5%", "--until", "2027-12", "--from", "2026-12"], ["--own", "hgx-h100"]
+    found = made(["report", *asked, *rules, *ways, "--cloud", "aws"], tmp_path)
+    capsys.readouterr()
+    assert run(["plan", *asked, *rules, "--json"]) == 0
+    assert found.document["plan"] == json.loads(capsys.readouterr().out)
+    assert run(["cost", *asked, *ways, "--cloud", "aws", "--json"]) == 0
+    assert found.document["cost"] == json.loads(capsys.readouterr().out)
+    assert {"plan", "cost"} <= set(found.ids)
+
+
+def test_without_their_options_there_is_no_plan_and_no_cost(page: Read) -> None:
+    assert page.document["plan"] is None and page.document["cost"] is None
+    assert not {"plan", "cost"} & set(page.ids)
 
 
 # --- curves ------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def verdict(report: Report) -> Verdict:
     if d.change is not None:
         helps = f"The one change that helps with the fewest GPUs: {d.change.change}: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
     return Verdict(
-        False, "No: nothing that was asked for serves the demand within the limits", (limiting.detail, helps)
+        False, "No: this demand cannot be served as asked", (limiting.detail, helps)
     )
 
 
