@@ -16,6 +16,7 @@ from sizing.cli.main import run
 from sizing.formats.charts import chart, linear_ticks, log_ticks
 from sizing.formats.page import bar_chart, value_at
 from sizing.formats.view import Figure, Mark, Series, Tick
+from sizing.formats.words import gib
 
 ASKED = ["report", "chat", "-g", "h100-sxm,h200-sxm"]
 INFEASIBLE = ["report", "-m", "llama-3.1-70b", "-g", "l4", "--tp", "1", "--isl", "1000", "--osl", "200", "--rps", "5"]
@@ -133,7 +134,7 @@ def test_the_memory_table_adds_up_to_what_is_visible(page: Read) -> None:
     free = m["visible_gib"] - sum(m[part] for part in parts)
     shown = {pointer: text for pointer, text in page.cells if pointer.startswith("/estimate/memory/")}
     assert {f"/estimate/memory/{part}" for part in (*parts, "budget_gib", "visible_gib")} == set(shown)
-    assert f"left free {free:.1f} GiB" in page.text
+    assert f"left free {gib(free)} GiB" in page.text
 
 
 # --- the decision ------------------------------------------------------------------------------------------------
