@@ -27,7 +27,8 @@ from sizing.specs.workload import GENERATE, Serving, Task
 class SettingsConditions:
     """What the defaults of an engine depend on: the card, its memory, the layout and the kind of attention.
 
-    `memory_gib` is the total that nvidia-smi reports; `architecture` the word of the GPU profile.
+    `memory_gib` is the total that nvidia-smi reports; `architecture` the word of the GPU profile; `switched` and `states`
+    as `specs.engine.When` has them.
     """
 
     gpu_name: str
@@ -36,6 +37,8 @@ class SettingsConditions:
     tp: int
     pp: int
     attention: Literal["mla", "hybrid", "other"]
+    switched: bool = False
+    states: bool = False
 
 
 def check_version(engine: Engine, version: str | None) -> str:
@@ -155,7 +158,9 @@ def _holds(when: When, conditions: SettingsConditions) -> bool:
         and (not when.gpu_contains or any(part.lower() in name for part in when.gpu_contains))
         and not any(part.lower() in name for part in when.gpu_lacks)
         and (not when.architecture or conditions.architecture in when.architecture)
-        and (when.attention is None or conditions.attention == when.attention)
+        and when.attention in (None, conditions.attention)
+        and when.switched in (None, conditions.switched)
+        and when.states in (None, conditions.states)
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sizing.catalog import gpus, shelf, workloads
 from sizing.catalog.files import expanded
 from sizing.model.architecture import SIZES
-from sizing.model.extras import NOTHING, Extras
+from sizing.model.extras import NOTHING, Extras, images
 from sizing.model.settings import Service
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
@@ -221,7 +221,7 @@ def service_of(
     longest = serving.max_model_len or (model.max_position if full else workload.longest)
     _check_lengths(workload, model, longest)
     return Service(
-        model=model,
+        model=_seeing(model, serving),
         isl=longest if full else tokens.isl,
         osl=1 if full else tokens.osl,
         max_model_len=longest,
@@ -233,6 +233,18 @@ def service_of(
         extras=extras,
         task=workload.task,
     )
+
+
+def _seeing(model: Model, serving: Serving) -> Model:
+    """The model with the largest image that its encoder takes; without the encoder where that is left out."""
+    if model.vision is None:
+        return model
+    from sizing.specs.facts import OptimisationFacts  # read for a model that sees
+
+    if serving.language_model_only:
+        return images.without_encoder(model)
+    facts = shelf.only(OptimisationFacts)
+    return images.with_largest(model, facts.encoder, facts.image_rules)
 
 
 def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:

@@ -36,6 +36,7 @@ Sharpness = Annotated[float, Field(ge=0.1, le=1_000, strict=True)]
 # A size marketed in GB is at most that many GiB, with room for rounding.
 MARKETED_SLACK = 1.01
 MIB_PER_GIB = 1024
+BRIDGED_GPUS = 2  # joined by one bridge
 # FP16 may be slowed down for a market, never to less than this share of BF16.
 MOST_BF16_PER_FP16 = 4
 
@@ -144,6 +145,11 @@ class Datasheet(Spec):
     sources: tuple[Text, ...]
     date: Text
     note: Text | None = None
+
+    @property
+    def switched(self) -> bool:
+        """Whether a link joins all GPUs of a server, in place of PCIe or bridges of a few."""
+        return self.link is not None and self.link.domain_gpus > BRIDGED_GPUS
 
     @property
     def island_gpus(self) -> int:

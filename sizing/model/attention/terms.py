@@ -35,11 +35,15 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Cache of one layer on one GPU: bytes a token, for at most `window_tokens` of them (None: all), and a fixed part."""
+    """Cache of one layer on one GPU: bytes a token, for at most `window_tokens` of them (None: all), and a fixed part.
+
+    The fixed part grows by `bytes_per_drafted` for each token that is drafted: the convolution before a state keeps them.
+    """
 
     bytes_per_token: float = 0.0
     window_tokens: int | None = None
     fixed_bytes_per_sequence: float = 0.0
+    bytes_per_drafted: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from sizing.question.question import Question
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of
 from sizing.replica.step import every_operation
+from sizing.specs.engine import Engine
 from sizing.specs.units import GIGA, MICRO
 from sizing.specs.values import Kind
 from sizing.specs.workload import Workload
@@ -70,18 +71,33 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
         "max_num_batched_tokens",
     ):
         if given.get(name) is None:
-            yield _of_setting(question, chosen, name)
+            yield _of_sequences(question, chosen) if name == "max_num_seqs" else _of_setting(question, chosen, name)
+    if chosen.memory.warm_up_gib:
+        outside = settings.source_of(*_where(question, chosen), "graphs_in_budget")
+        what = "missing outside the memory fraction for CUDA graphs and the sampler's warm-up, which may fail at start"
+        yield Assumption(what, round(chosen.memory.warm_up_gib, 2), "GiB", "derived", outside.source)
     for note in chosen.plan.notes:
         yield Assumption("precision", note, "", "derived", "; ".join(sheet.sources))
 
 
+def _of_sequences(question: Question, chosen: Replica) -> Assumption:
+    """The engine's own number of sequences, or the smaller one that the cache has recurrent states for."""
+    default, most = _of_setting(question, chosen, "max_num_seqs"), chosen.settings.max_num_seqs
+    if most == default.value or chosen.memory.most_num_seqs is None:
+        return default
+    row = settings.source_of(*_where(question, chosen), "states")
+    what = f"{default.what}, as the cache has recurrent states for no more than about that; the engine's default is {default.value:,}"
+    return Assumption(what, most, "", "derived", row.source)
+
+
+def _where(question: Question, chosen: Replica) -> tuple[Engine, str, settings.SettingsConditions]:
+    """(engine, version, conditions) by which rows of the engine's profile were chosen."""
+    service = question.service
+    return service.engine, service.engine_version, conditions_of(service, chosen.gpu_type.gpu, chosen.layout)
+
+
 def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
-    row = settings.source_of(
-        question.service.engine,
-        question.service.engine_version,
-        conditions_of(question.service, chosen.gpu_type.gpu, chosen.layout),
-        name,
-    )
+    row = settings.source_of(*_where(question, chosen), name)
     value = row.value
     shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
     unit = "GiB" if name == "non_torch_gib" else ""

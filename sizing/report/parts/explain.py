@@ -66,7 +66,7 @@ def _of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> It
         "max concurrency", m.max_concurrency, "sequences", "derived",
         "(KV cache - reserved blocks) / cache of one sequence of max_model_len tokens, in whole blocks",
         f"KV cache {m.kv_cache_gib:.2f} GiB, one sequence of {m.max_model_len:,} tokens {m.sequence_gib:.4f} GiB, "
-        f"{m.kv_bytes_per_token:,.0f} bytes a token ({kv_format}), block {settings.block_tokens} tokens",
+        f"{m.kv_bytes_per_token:,.0f} bytes a token ({kv_format}), block {m.block_tokens} tokens",
         "model's config, engine profile",
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from sizing.formats.view import Assumption, Line
 from sizing.formats.words import gib
 from sizing.model.architecture import Layout
 from sizing.question.question import situation_of
+from sizing.replica.replica import unstarted
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures, memory_figures
@@ -41,8 +42,9 @@ class LayoutMemory(NamedTuple):
 
 def layout_memory(resolved: Resolved) -> LayoutMemory:
     """The memory of one GPU under a layout."""
-    figures = memory_figures(resolved.memory, resolved.replica.longest_that_fits())
-    fits = resolved.memory.fits and resolved.refused is None
+    replica = resolved.replica
+    figures = memory_figures(resolved.memory, replica.longest_that_fits(), replica.least_fraction())
+    fits = resolved.memory.fits and resolved.memory.starts and resolved.refused is None
     return LayoutMemory(
         fits=fits,
         memory=figures,
@@ -60,7 +62,7 @@ def _reason(resolved: Resolved) -> str | None:
     if resolved.refused is not None:
         return f"{resolved.layout} is refused: {resolved.refused}"
     if resolved.memory.fits:
-        return None
+        return None if resolved.memory.starts else unstarted(resolved.replica)
     sequence = f"one sequence of {resolved.memory.max_model_len:,} tokens needs"
     if resolved.memory.shared_prefix_gib:
         sequence = f"{sequence.removesuffix(' needs')} and {resolved.memory.shared_prefix_gib:,.1f} GiB of shared prefixes need"
@@ -69,6 +71,9 @@ def _reason(resolved: Resolved) -> str | None:
 
 def _suggestions(resolved: Resolved) -> Iterator[str]:
     """Yield the changes that make a sequence fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
+    if resolved.memory.fits and not resolved.memory.starts:
+        yield f"--max-num-seqs {resolved.memory.most_num_seqs}"
+        return
     longest = resolved.replica.longest_that_fits()
     if resolved.refused is None and longest > 0 and resolved.question.service.extras.cached.within(longest):
         yield f"--max-model-len {longest}"
