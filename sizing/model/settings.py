@@ -180,7 +180,7 @@ class Service:
     """What a replica runs: the model on an engine, with its flags, extras, formats and lengths. It states no demand.
 
     `isl` and `osl` are mean lengths in tokens. `phase` is what the replica does: all of a request, or, in separate
-    pools, its prefill or its decode alone.
+    pools, its prefill or its decode alone. `mode` is how it is driven: for clients that wait, or offline.
     """
 
     model: Model
@@ -195,13 +195,14 @@ class Service:
     extras: Extras = NOTHING
     phase: Phase = "whole"
     task: Task = GENERATE
+    mode: DrivingMode = "served"
 
     @property
     def output_tokens(self) -> int:
         """Tokens that a request returns: its OSL, 0 for a task that pools."""
         return 0 if self.model.pooled else self.osl
 
-    def situation(self, gpu: Gpu, mode: DrivingMode, load: LoadRegion | None) -> Situation:
+    def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
         """The class that figures of this service on a GPU type belong to, by which their error bands are looked up."""
         kind: ModelKind = "moe" if architecture.is_moe(self.model) else "dense"
-        return Situation(mode, gpu.vendor, self.engine.name, gpu.architecture, kind, load)
+        return Situation(self.mode, gpu.vendor, self.engine.name, gpu.architecture, kind, load)

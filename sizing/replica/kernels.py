@@ -76,7 +76,7 @@ class Kernels:
     def of(cls, replica: Replica, data: Data) -> Kernels:
         """The constants of a replica."""
         gpu, service = replica.gpu_type.gpu, replica.service
-        correction = data.correction(service.situation(gpu, "served", None))
+        correction = UNCORRECTED if service.model.pooled else data.correction(service.situation(gpu))
         return cls(gpu, data.assumptions, data.borrowed, service.engine.name, replica.shard, correction)
 
     def __post_init__(self) -> None:

@@ -65,6 +65,27 @@ class Simulation(NamedTuple):
     preemptions: int
 
 
+class StepFactors(NamedTuple):
+    """What step times were multiplied by: medians of so many groups of published runs."""
+
+    decode: float
+    prefill: float
+    groups: int
+    source: str
+
+
+class Evidence(NamedTuple):
+    """Published runs like the answer: groups of them, and the share in which its GPUs would keep limits and rate.
+
+    `why_not` says why there are no sure GPUs, `correction` what centres the prediction; each is null without.
+    """
+
+    groups: int
+    chance: float | None
+    why_not: str | None
+    correction: StepFactors | None
+
+
 class Estimate(NamedTuple):
     """The record of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number.
 
@@ -92,6 +113,8 @@ class Estimate(NamedTuple):
     disaggregated: Disaggregated | None = None
     explanations: tuple[Explanation, ...] = ()
     idle_conversations: IdleConversations | None = None
+    confidence: float | None = None
+    evidence: Evidence | None = None
     schema: str = "llmsize.estimate/1"
 
 
@@ -111,7 +134,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
     served = nothing._replace(
         feasible=True,
         inputs=inputs(question, pool.replica),
-        deployment=layouts.deployment(best),
+        deployment=layouts.deployment(best)._replace(gpus_sure=None if outcome.sure is None else outcome.sure.gpus),
         load=found.load,
         throughput=found.throughput,
         latency=found.latency,
@@ -125,10 +148,20 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         assumptions=tuple(assumptions.of_answer(best, question)),
         simulate_command=repeat.command(best, question),
         idle_conversations=conversations.idle(pool, question),
+        confidence=None if outcome.sure is None else outcome.sure.confidence,
+        evidence=_evidence(outcome),
     )
     if not explained:
         return served
     return served._replace(explanations=(*explain.of_answer(best, outcome, found), *bands.explanations(predicted)))
+
+
+def _evidence(outcome: Outcome) -> Evidence | None:
+    sure, by = outcome.sure, outcome.correction
+    if sure is None:
+        return None
+    factors = StepFactors(by.decode, by.prefill, by.groups, by.source) if by.groups else None
+    return Evidence(sure.groups, sure.chance, sure.why_not, factors)
 
 
 def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimate:

@@ -162,6 +162,11 @@ def of_steps(
     small = kernels.assumptions.small_kernels
     yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
     yield _of_setting(question, chosen, "host")
+    by = kernels.correction
+    if (by.decode, by.prefill) != (1.0, 1.0):
+        factors = f"decode x {by.decode:g}, prefill x {by.prefill:g}"
+        of = f"medians of {by.groups} groups of published runs like it, each judged by the others: {by.source}"
+        yield Assumption("correction of step times", factors, "", "measured", of)
     if question.service.extras.speculation is not None:
         yield _of_setting(question, chosen, "speculation")
     if chosen.settings.host.eager_layer_us:

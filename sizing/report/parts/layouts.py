@@ -31,7 +31,10 @@ HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no
 
 
 class Deployment(NamedTuple):
-    """The answer: all GPUs, replicas, the layout of one replica, and the nodes (or larger link domains) that it spans."""
+    """The answer: all GPUs, replicas, the layout of one replica, and the nodes (or larger link domains) that it spans.
+
+    With `gpus_sure` GPUs most published runs like it would keep the limits; null where too few are like it.
+    """
 
     gpu: str
     gpu_id: str
@@ -45,6 +48,7 @@ class Deployment(NamedTuple):
     cp: int
     dcp: int
     nodes_per_replica: int
+    gpus_sure: int | None = None
 
 
 class Alternative(NamedTuple):
