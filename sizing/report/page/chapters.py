@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from sizing import __version__
 from sizing.formats import page
+from sizing.formats.details import KINDS
 from sizing.formats.page import (
     BarChart,
     Cell,
@@ -31,13 +32,13 @@ from sizing.report.page.decision import changes, cost_by_gpu, price_of, tiles, v
 from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings
 from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts import bands
-from sizing.report.parts.assumptions import KINDS
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.question import lengths, limits_in_words, optimised
 
 MOST_LAYOUTS, MOST_REJECTED = 12, 20
+COMMANDS = "Next"  # the label of commands, which are for a terminal
 
 
 def html(report: Report) -> str:
@@ -109,20 +110,19 @@ def _shown(sections: Iterable[Section]) -> Iterator[Facts | Prose | Text | PageT
             if section.records:
                 yield page_table(section)
         elif isinstance(section, (Facts, Prose)):
-            if section.lines or section.title:
-                yield section
+            lines = tuple(line for line in section.lines if line.label != COMMANDS)
+            if lines or section.title:
+                yield section._replace(lines=lines)
         elif isinstance(section, Text):
             yield section
 
 
-def _answer(report: Report) -> Iterator[Verdict | Tiles | Prose]:
-    """Yield the verdict, its figures, and the answer in the words of the terminal."""
-    estimate = report.estimate
+def _answer(report: Report) -> Iterator[Verdict | Tiles | Facts | Prose | Text | PageTable]:
+    """Yield the verdict, its figures, and what the terminal says below its headline."""
     yield verdict(report)
     yield tiles(report)
-    answer, limit = answers.answer(estimate), Line(estimate.limiting.detail, "What limits it")
-    more = (limit,) if estimate.feasible else answers.nearest(estimate).lines
-    yield Prose((*answer.lines, *more, *optimised(estimate.inputs)), answer.title)
+    _, *others = answers.sections(report.estimate)
+    yield from _shown(others)
 
 
 def _figures(report: Report) -> Iterator[Facts | PageTable]:

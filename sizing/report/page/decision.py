@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sizing.formats.page import BarChart, Cell, Tile, Tiles, Verdict, bar_chart, figure
-from sizing.formats.words import money, percent, plural, rounded_usd
+from sizing.formats.words import milliseconds, money, percent, plural, rounded_usd
 from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
@@ -24,9 +24,7 @@ def verdict(report: Report) -> Verdict:
     helps = "No single change that was tried helps."
     if d.change is not None:
         helps = f"The one change that helps with the fewest GPUs: {d.change.change}: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
-    return Verdict(
-        False, "No: this demand cannot be served as asked", (limiting.detail, helps)
-    )
+    return Verdict(False, "No: this demand cannot be served as asked", (limiting.detail, helps))
 
 
 def tiles(report: Report) -> Tiles:
@@ -44,7 +42,24 @@ def _served(report: Report) -> Iterator[Tile]:
         year = f"{rounded_usd(d.usd_per_year)} a year at {money(cost.usd_per_gpu_hour)} a GPU-hour"
         note = f"{year}: {price_of(cost.price_source or '')}"
     yield Tile("Cost a month", figure(report, "/decision/usd_per_month", rounded_usd), note)
-    yield _tightest(report, "used", report.estimate.limiting.detail.partition(":")[0])
+    limit = report.estimate.limiting
+    detail = f"{milliseconds(limit.value_ms)} of {milliseconds(limit.limit_ms)}, {limit.statistic}"
+    yield _tightest(report, "used", detail if d.used is not None else limit.detail.partition(":")[0])
+    yield from _sure(report)
+
+
+def _sure(report: Report) -> Iterator[Tile]:
+    """Yield the GPUs that keep the limits in most published runs like this, or why no number is known."""
+    evidence, deployment, confidence = report.estimate.evidence, report.estimate.deployment, report.estimate.confidence
+    if evidence is None or deployment is None or confidence is None:
+        return
+    label = f"GPUs to be {percent(confidence)} sure"
+    if deployment.gpus_sure is None:
+        yield Tile(label, Cell("not known"), evidence.why_not or "")
+        return
+    chance = f"; {deployment.gpus:,} are enough in {percent(evidence.chance)}" if evidence.chance is not None else ""
+    note = f"of {plural(evidence.groups, 'group')} of published runs like this{chance}"
+    yield Tile(label, figure(report, "/estimate/deployment/gpus_sure", "{:,}".format), note)
 
 
 def _unserved(report: Report) -> Iterator[Tile]:

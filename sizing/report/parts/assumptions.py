@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sizing.answers.answer import Answer, Pool
-from sizing.formats.view import Assumption, Facts, Line
-from sizing.formats.words import stated
+from sizing.formats.view import Assumption
 from sizing.model import settings
 from sizing.model.architecture import is_moe
 from sizing.model.extras import Cached
@@ -22,8 +21,6 @@ from sizing.specs.values import Kind
 from sizing.specs.workload import Workload
 
 NO_ITL = Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
-NO_ITL_LINE = Line("No tokens after the first (OSL 1): the limit on ITL does not apply")
-KINDS = ("assumed", "derived", "datasheet", "measured")  # the least sure first
 KIND_OF_EVIDENCE: dict[str, Kind] = {
     "read": "datasheet",
     "measured": "measured",
@@ -327,23 +324,3 @@ def _habits_assumed(workload: Workload) -> tuple[str, ...]:
         return ()
     each = ("requests_per_user_per_day",)
     return each if planning.profile is not None else (*each, "active_hours", "peak_to_mean")
-
-
-def assumed(assumptions: Iterable[Assumption], *, sources: bool = False) -> Facts:
-    """The assumptions of a result, a paragraph for each kind; with `sources`, each by number and listed below."""
-    numbers: dict[str, int] = {}
-    lines: list[Line] = []
-    for kind in KINDS:
-        said = [_said(a, numbers if sources else None) for a in assumptions if a.kind == kind]
-        if said:
-            lines.append(Line("; ".join(said), kind.capitalize(), style="dim"))
-    for index, text in enumerate(numbers, start=1):
-        lines.append(Line(f"[{index}] {text}", "Sources" if index == 1 else " ", style="dim"))
-    return Facts(tuple(lines))
-
-
-def _said(a: Assumption, numbers: dict[str, int] | None) -> str:
-    text = f"{a.what}: {stated(a.value)} {a.unit}".rstrip()
-    if numbers is None or not a.source:
-        return text
-    return f"{text} [{numbers.setdefault(a.source, len(numbers) + 1)}]"

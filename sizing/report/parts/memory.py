@@ -1,4 +1,4 @@
-"""The memory of one GPU: its figures, and the line that several reports show."""
+"""The memory of one GPU under a layout, and the changes that make a sequence fit."""
 
 from __future__ import annotations
 
@@ -7,26 +7,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sizing.answers.resolved import Resolved, resolve
-from sizing.formats.view import Assumption, Line
-from sizing.formats.words import gib
+from sizing.formats.view import Assumption
 from sizing.model.architecture import Layout
 from sizing.question.question import situation_of
 from sizing.replica.replica import unstarted
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures, memory_figures
-
-
-def memory_line(m: MemoryFigures) -> Line:
-    """One GPU's memory on a line: parts, pool, budget, visible."""
-    graphs = f"CUDA graphs {gib(m.cuda_graphs_gib)}" + ("" if m.cuda_graphs_in_budget else " on top")
-    extras = f" ({gib(m.beside_gib)} of them beside the model)" if m.beside_gib else ""
-    shared = f" (shared prefixes {gib(m.shared_prefix_gib)})" if m.shared_prefix_gib else ""
-    return Line(
-        f"weights {gib(m.weights_gib)}{extras}, activation {gib(m.activation_gib)}, other {gib(m.non_torch_gib)}, {graphs}, "
-        f"KV cache {gib(m.kv_cache_gib)}{shared} of {gib(m.budget_gib)} GiB budget ({gib(m.visible_gib)} visible)",
-        "Memory per GPU",
-    )
 
 
 class LayoutMemory(NamedTuple):

@@ -15,7 +15,6 @@ from sizing.report.parts.layouts import sizes
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 
-WIDTH = 58  # of a line of a shell command: with its continuation it is below the narrowest terminal
 SWITCHED = ""  # in place of a value: an option that takes none
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
 
@@ -49,23 +48,6 @@ def command(best: Answer, question: Question) -> str:
         if word is not SWITCHED
     )
     return shlex.join(("llmsize", "simulate", *words))
-
-
-def shell_lines(command: str) -> str:
-    """A command in lines that a shell takes as one command when pasted, each short enough not to be folded."""
-    parts: list[str] = []
-    for word in map(shlex.quote, shlex.split(command)):  # a value stays on the line of its option
-        if word.startswith("-") or not parts:
-            parts.append(word)
-        else:
-            parts[-1] += f" {word}"
-    lines = [f"  {parts[0]}"]
-    for part in parts[1:]:
-        if len(lines[-1]) + 1 + len(part) > WIDTH:
-            lines.append(f"    {part}")
-        else:
-            lines[-1] += f" {part}"
-    return " \\\n".join(lines)
 
 
 def _pools(best: Answer, question: Question, sides: SeparatePools) -> str:
