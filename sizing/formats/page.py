@@ -173,13 +173,14 @@ def figure(record: Any, pointer: str, write: Callable[[Any], str]) -> Cell:
 def page_table(table: Table, *, most: int | None = None, noun: str = "rows", folded: bool = False) -> PageTable:
     """A table of the records at `table.at`, the first `most` of them; a quantity's key is a pointer below a record.
 
-    A figure that a quantity takes by itself (`of`) has no place in the record, and so no pointer.
+    A figure that a quantity takes by itself (`of`) has no place in the record, and so no pointer; nor has one of a table
+    without a place (`at`).
     """
 
     def cell(index: int, record: Any, quantity: Quantity) -> Cell:
         value = value_at(record, quantity.key) if quantity.of is None else quantity.of(record)
         text = ABSENT if value is None else quantity.write(value)
-        in_record = quantity.is_number and quantity.of is None
+        in_record = bool(table.at) and quantity.is_number and quantity.of is None
         return Cell(text, f"{table.at}/{index}/{quantity.key}" if in_record else None)
 
     shown = table.records[:most]

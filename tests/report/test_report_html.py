@@ -118,8 +118,9 @@ def test_the_json_is_the_estimates_own(page: Read, capsys: pytest.CaptureFixture
 
 def test_the_answer_is_in_words_first(page: Read) -> None:
     d = page.document["estimate"]["deployment"]
-    assert f"{d['gpus']} x {d['gpu']} = {d['replicas']} replica" in page.text
-    assert "What limits it:" in page.text
+    assert f"Yes: {d['gpus']} x {d['gpu']} keep every limit" in page.text
+    assert f"{d['replicas']} replica" in page.text
+    assert "likely range" in page.text and "Binds" in page.text
 
 
 def test_every_assumption_is_listed_with_its_source(page: Read) -> None:
@@ -401,7 +402,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 def test_an_infeasible_page_says_what_stands_in_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = made(INFEASIBLE, tmp_path, code=1)
-    assert "Infeasible: no layout meets the demand within the limits" in found.text
+    assert "No: this demand cannot be served as asked" in found.text
     assert found.document["estimate"]["limiting"]["detail"] in found.text
     for text in found.document["estimate"]["limiting"]["suggestions"]:
         assert text in found.text

@@ -58,9 +58,17 @@ def chapters(report: Report) -> Iterator[Chapter]:
     yield from _changes(report)
     yield from _comparison(report)
     if report.plan is not None:
-        yield Chapter("plan", "Plan of capacity", tuple(_shown(plan.sections(report.plan))), "Plan", "wide")
+        yield Chapter(
+            "plan",
+            "Plan of capacity",
+            tuple(_shown(plan.sections(report.plan), "Sizes and latencies of the plan")),
+            "Plan",
+            "wide",
+        )
     if report.cost is not None:
-        yield Chapter("cost", "Ways to pay", tuple(_shown(cost.sections(report.cost))), "Cost", "wide")
+        yield Chapter(
+            "cost", "Ways to pay", tuple(_shown(cost.sections(report.cost), "Cost of each way to pay")), "Cost", "wide"
+        )
     drawn = tuple(drawings(report))
     if drawn:
         note = Prose((Line(RATE_NOTE if report.rates else CURVE_NOTE),))
@@ -103,12 +111,12 @@ def _comparison(report: Report) -> Iterator[Chapter]:
     yield Chapter("comparison", "Comparison of GPU types", (*cost_by_gpu(report), table), "Comparison", "wide")
 
 
-def _shown(sections: Iterable[Section]) -> Iterator[Facts | Prose | Text | PageTable]:
-    """Yield the sections of another command; its assumptions stand among those of the page."""
+def _shown(sections: Iterable[Section], caption: str) -> Iterator[Facts | Prose | Text | PageTable]:
+    """Yield the sections of another command without its commands; a table that has no title gets the `caption`."""
     for section in sections:
         if isinstance(section, Table):
             if section.records:
-                yield page_table(section)
+                yield page_table(section._replace(at="", title=section.title or caption))
         elif isinstance(section, (Facts, Prose)):
             lines = tuple(line for line in section.lines if line.label != COMMANDS)
             if lines or section.title:
@@ -122,7 +130,7 @@ def _answer(report: Report) -> Iterator[Verdict | Tiles | Facts | Prose | Text |
     yield verdict(report)
     yield tiles(report)
     _, *others = answers.sections(report.estimate)
-    yield from _shown(others)
+    yield from _shown(others, "Predictions, with the range of 8 in 10 published runs like this, and the limits")
 
 
 def _figures(report: Report) -> Iterator[Facts | PageTable]:
