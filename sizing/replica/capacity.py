@@ -315,7 +315,7 @@ def _together(
 def shared(curves: Curves, flow: Batching) -> Hashable:
     """What layouts must have in common to be stacked: the host's part, lengths, chunks, order of steps."""
     factors = (curves.correction.decode, curves.correction.prefill)
-    own = (curves.host, curves.front_end_s, curves.launch_s, curves.captured_tokens, factors)
+    own = (curves.host, curves.front_end_s, curves.captured_tokens, factors)
     has = (curves.again_s is None, curves.joined_s is None, curves.shared_s is None)
     return *own, curves.verified, *has, replace(flow, pp=1, dp=1, even_stages=None)
 
@@ -324,7 +324,7 @@ def _stacked(found: Sequence[Timed]) -> Stack:
     return stack([timed.curves for timed in found], [timed.batching for timed in found])
 
 
-COLUMNS = ("decode_floor_s", "decode_slope_s", "prompt_attention_s", "largest_stage", "last_stage")
+COLUMNS = ("decode_floor_s", "decode_slope_s", "prompt_attention_s", "largest_stage", "last_stage", "launch_s")
 TABLES = ("body_s", "head_s", "again_s", "joined_s", "shared_s")
 
 

@@ -61,19 +61,20 @@ class Replica:
         """Memory where sequences have up to `tokens` tokens."""
         return memory.use(self.shard, self.gpu_type.gpu, tokens, self.service.serving)
 
-    def least_fraction(self) -> float | None:
-        """The least memory fraction that holds one longest sequence, to a thousandth; None where even all memory does not."""
+    def least_fraction(self, sequences: int = 1) -> float | None:
+        """The least memory fraction that holds so many longest sequences, to a thousandth; None where all memory does not, and for a stated cache."""
         low, high = 0, FRACTIONS
-        if not self._at_fraction(high).fits:
+        if self.service.serving.kv_cache_bytes is not None or not self._holds(high, sequences):
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._at_fraction(middle).fits else (middle, high)
+            low, high = (low, middle) if self._holds(middle, sequences) else (middle, high)
         return high / FRACTIONS
 
-    def _at_fraction(self, thousandths: int) -> MemoryUse:
+    def _holds(self, thousandths: int, sequences: int) -> bool:
         settings = self.settings.model_copy(update={"memory_fraction": thousandths / FRACTIONS})
-        return replace(self, settings=settings).memory_at(self.service.max_model_len)
+        used = replace(self, settings=settings).memory_at(self.service.max_model_len)
+        return used.fits and used.max_concurrency >= sequences
 
     def longest_that_fits(self) -> int:
         """Tokens of the longest sequence that alone fits the cache, at most the model's maximum; found by bisection."""

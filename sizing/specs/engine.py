@@ -143,18 +143,21 @@ class GraphSizes(Spec):
         return max(1, sum(size <= most for size in self.head) + fine + wide)
 
 
+LAYER_LAUNCHES = 11  # of a dense layer: two norms, four products, rotary embedding, attention, activation, two sums
+
+
 class HostTime(Spec):
     """Host time of one step: t = per_step + per_sequence * running sequences; `overlapped` hides it under the GPU.
 
     `per_kernel_us` is the gap before each kernel of an engine that launches them one by one, without CUDA graphs;
-    `eager_layer_us` what launching a layer takes in steps beyond `captured_prefill_tokens`, which the GPU waits for where it
+    `eager_launch_us` what launching a kernel takes in steps beyond `captured_prefill_tokens`, which the GPU waits for where it
     is faster; `per_streamed_token_us` what each sequence adds in a server whose loop sends the tokens back itself.
     """
 
     per_step_us: NonNegative
     per_sequence_us: NonNegative
     per_kernel_us: NonNegative = 0.0
-    eager_layer_us: NonNegative = 0.0
+    eager_launch_us: NonNegative = 0.0
     per_streamed_token_us: NonNegative = 0.0
     overlapped: Annotated[bool, Field(strict=True)]
     points: PositiveInt | None = None
@@ -289,8 +292,8 @@ class EngineSettings(Spec):
     def eager(self, layers: int) -> EngineSettings:
         """The settings of an engine without CUDA graphs: the host launches each layer of every step, while the GPU works."""
         host = self.host
-        launching = host.per_step_us + layers * host.eager_layer_us
-        slower = {"per_step_us": launching, "eager_layer_us": 0.0, "overlapped": True}
+        launching = host.per_step_us + layers * LAYER_LAUNCHES * host.eager_launch_us
+        slower = {"per_step_us": launching, "eager_launch_us": 0.0, "overlapped": True}
         nothing = GraphMemory(gib=0.0, low_gib=0.0, high_gib=0.0)
         without = {"cuda_graphs": nothing, "full_decode_graph": False, "captured_prefill_tokens": 0}
         return self.model_copy(update={**without, "host": host.model_copy(update=slower)})

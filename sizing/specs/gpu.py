@@ -278,6 +278,25 @@ class Gpu(Spec):
     prices: tuple[Price, ...] = ()
 
 
+class Slicing(Spec):
+    """Multiprocessors of a card and `of` each of its slices, by parts of seven; of cards with `name` in theirs where it is stated."""
+
+    architecture: Text
+    name: Text = ""
+    multiprocessors: PositiveInt
+    of: dict[str, PositiveInt]
+
+
+class Slices(OneFile):
+    """The file hardware_profiles/_mig.yaml: how cards are cut into slices."""
+
+    FILE = "hardware_profiles/_mig.yaml"
+
+    slices: tuple[Slicing, ...]
+    source: Text
+    date: Text
+
+
 class AssumedEfficiency(Spec):
     """Constants for GPUs without measurements: one set an architecture, borrowed from its nearest measured relative."""
 
@@ -295,6 +314,18 @@ class SmallKernels(Spec):
     memory: Efficiency
     source: Text
     date: Text
+
+
+class Launches(Spec):
+    """Launches of one operation of a layer in a step that no graph holds, by the operation's name; one where none is stated."""
+
+    by_operation: dict[Text, Positive]
+    source: Text
+    date: Text
+
+    def of(self, name: str) -> float:
+        """Launches of an operation."""
+        return self.by_operation.get(name, 1.0)
 
 
 class AssumedEfficiencies(OneFile):
@@ -319,6 +350,7 @@ class Assumptions(OneFile):
     inter_node_efficiency: Efficiency
     inter_node_alpha_us: NonNegative
     weight_only_compute: Efficiency
+    launches: Launches
     source: Text
     date: Text
 

@@ -56,7 +56,7 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
         "memory_fraction": question.service.serving.memory_fraction,
         "max_num_seqs": question.service.serving.max_num_seqs,
         "max_num_batched_tokens": question.service.serving.max_num_batched_tokens,
-        "cuda_graphs": question.service.serving.cuda_graphs_gib,
+        "cuda_graphs": 0.0 if question.service.serving.enforce_eager else question.service.serving.cuda_graphs_gib,
     }
     fraction = "reserve" if chosen.settings.memory_fraction is None else "memory_fraction"
     for name in (
@@ -166,7 +166,7 @@ def of_steps(
         yield Assumption("correction of step times", factors, "", "measured", of)
     if question.service.extras.speculation is not None:
         yield _of_setting(question, chosen, "speculation")
-    if chosen.settings.host.eager_layer_us:
+    if chosen.settings.host.eager_launch_us:
         yield _of_setting(question, chosen, "captured_prefill_tokens")
 
 

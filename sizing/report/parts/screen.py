@@ -157,6 +157,7 @@ def memory_bar(m: MemoryFigures) -> Whole:
         Segment("activation", m.activation_gib, "a"),
         Segment("CUDA graphs and other", m.non_torch_gib + m.cuda_graphs_gib, "o"),
         Segment("KV cache", m.kv_cache_gib, "K"),
+        *([Segment("recurrent states", m.state_cache_gib, "s")] if m.state_cache_gib else []),
     )
     return Whole("One GPU", parts, m.visible_gib, lambda size: f"{gib(size)} GiB")
 
