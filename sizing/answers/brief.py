@@ -97,7 +97,7 @@ def _loaded(
     outcome: Outcome, question: Question, data: Data, simulated: bool, each: Each, watch: Watch
 ) -> Loaded | None:
     """The curve of the best layout of each GPU type and precision; None where none serves the demand."""
-    asked = question.with_(requests_per_s=None, concurrency=None, gpu_budget=None, pessimistic=())
+    asked = question.with_(requests_per_s=None, concurrency=None, gpu_budget=None, confidence=None)
     lines = (line_of(answer, asked, data) for answer in outcome.best_of_each()[:MOST_LINES])
     found = [line for line in lines if line is not None]
     if not found:
