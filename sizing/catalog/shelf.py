@@ -206,7 +206,9 @@ def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fau
         stands = "" if other.nearest is None else f"; nearest: {other.nearest}"
         return Fault(f"{query!r} is not modelled ({other.what}): {facts.modelled}{stands}", allowed=allowed)
     if is_file(expanded(query)):
-        return Fault(f"{query!r} is no {shelf.label} known by name, and a file is named by its path", allowed=f"./{query}")
+        return Fault(
+            f"{query!r} is no {shelf.label} known by name, and a file is named by its path", allowed=f"./{query}"
+        )
     names = [name for entry in known for name in entry.names if _digits(name) == _digits(query)]
     return Fault(f"unknown {shelf.label} {query!r}", allowed=allowed, nearest=nearest(query, names))
 
