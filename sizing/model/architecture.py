@@ -262,9 +262,9 @@ def is_moe(model: Model) -> bool:
 def attention_class(model: Model) -> Literal["mla", "hybrid", "other"]:
     """The class of attention that engine settings depend on; `hybrid` has fixed states and a cache."""
     kinds = {kind.mixer.kind for kind in model.kinds if kind.mixer}
-    if "mla" in kinds:
+    if kinds & {"mla", "compressed"}:
         return "mla"
-    return "hybrid" if kinds & {"linear", "ssm"} else "other"
+    return "hybrid" if kinds & {"linear", "ssm", "short_conv"} else "other"
 
 
 def why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sizing.model import architecture
 from sizing.model.architecture import Layout, Stage
-from sizing.model.attention.terms import Cache
+from sizing.model.attention.terms import Cache, Pages
 from sizing.model.extras import adapters, drafts, images
 from sizing.model.precision import PrecisionPlan
 from sizing.model.shard import Shard
@@ -166,8 +166,15 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
         if held.window_tokens is not None and cut:
             in_flight = min(held.window_tokens - 1 + settings.max_num_batched_tokens, slots)
             blocks = min(math.ceil(slots / block), math.ceil(in_flight / block) + 1)
-        total += count * (blocks * block * held.bytes_per_token + held.fixed_bytes_per_sequence)
+        paged = sum(_pages_bytes(one, slots, settings.max_num_batched_tokens) for one in held.pages)
+        total += count * (blocks * block * held.bytes_per_token + held.fixed_bytes_per_sequence + paged)
     return total
+
+
+def _pages_bytes(pages: Pages, slots: float, chunk_tokens: int) -> float:
+    """Bytes of a window and the chunk in flight, in blocks of its own, and one block more."""
+    held = min(pages.window_tokens - 1 + chunk_tokens, slots)
+    return pages.block_bytes * (math.ceil(held / pages.block_tokens) + 1)
 
 
 def shared_bytes(shard: Shard, stage: Stage) -> float:

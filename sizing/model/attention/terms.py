@@ -34,12 +34,25 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
+class Pages:
+    """Blocks that hold a window of a sequence, beside its growing cache: bytes and tokens of one, and of the window."""
+
+    block_bytes: float
+    block_tokens: int
+    window_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cache:
-    """Cache of one layer on one GPU: bytes a token, for at most `window_tokens` of them (None: all), and a fixed part."""
+    """Cache of one layer on one GPU: bytes a token, for at most `window_tokens` of them (None: all), and a fixed part.
+
+    `pages` are windows kept beside it.
+    """
 
     bytes_per_token: float = 0.0
     window_tokens: int | None = None
     fixed_bytes_per_sequence: float = 0.0
+    pages: tuple[Pages, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
