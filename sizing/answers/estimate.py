@@ -7,6 +7,7 @@ from dataclasses import replace
 from sizing.answers import advice
 from sizing.answers.answer import Answer, Order, Outcome, preference
 from sizing.answers.search import REACHES, layout_of, search
+from sizing.answers.sure import sure
 from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
 
@@ -32,6 +33,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         suggestions=() if feasible else advice.suggestions(outcome, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated) if question.target.pessimistic else None,
         separate_pools=answer(question, data, simulated=simulated) if question.space.pools is not None else None,
+        sure=None if outcome.best is None else sure(outcome.best, outcome.question, data.runs),
     )
 
 

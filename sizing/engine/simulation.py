@@ -21,7 +21,7 @@ from sizing.engine.rules import SchedulerRules, of_engine
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler, Watch
 from sizing.model.extras import NOTHING
-from sizing.model.memory import MemoryUse, growing_bytes, sequence_bytes
+from sizing.model.memory import MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes
 from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
 from sizing.replica.timing import Timed
@@ -66,12 +66,12 @@ def kv_cache(of: ReplicaSet, longest: int) -> KvCache:
     prefilling = replace(of.shard, extras=replace(extras, cached=NOTHING.cached))
     decoding = replace(prefilling, settings=settings.model_copy(update={"max_num_batched_tokens": 1}))
     stage = max(of.shard.stages, key=lambda s: sequence_bytes(decoding, s, longest))
-    growing, block = growing_bytes(of.shard, stage), settings.block_tokens
+    growing, block = growing_bytes(of.shard, stage), block_tokens(of.shard, stage)
     whole = sequence_bytes(decoding, stage, longest)
     in_prefill = sequence_bytes(prefilling, stage, longest) - whole
     blocks = -(-(longest + extras.verified - 1) // block)
     shared = extras.cached.shared_tokens // block
-    lost = settings.blocks_lost * block * growing
+    lost = lost_bytes(of.shard, stage)
     return KvCache(
         size_bytes=of.memory.kv_cache_gib * GIB - lost - in_prefill - extras.cached.distinct * shared * growing * block,
         block_bytes=growing * block,

@@ -145,7 +145,7 @@ SERVING = "Serving"
 PLANNING = "Planning and cost"
 OPTIMISATIONS = "Optimisations"
 
-TEXT, WHOLE, NUMBER = str | None, int | None, float | None
+TEXT, WHOLE, NUMBER, SWITCH = str | None, int | None, float | None, bool | None
 DISAGGREGATE = "--disaggregate"
 POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")  # commands that take separate pools
 
@@ -166,11 +166,18 @@ SERVING_OPTIONS = (
     Field("dcp", WHOLE, ("--dcp", "--decode-context-parallel-size"), "Decode context parallelism: of the TP GPUs that hold the same cache (MLA, few KV heads), how many share it by tokens.", SERVING, "serving.dcp"),
     Field("all2all_backend", TEXT, ("--all2all-backend",), "How tokens reach experts under --dp and --ep: allgather (default), low_latency or high_throughput (DeepEP).", SERVING, "serving.all2all_backend"),
     Field("expert_imbalance", NUMBER, ("--expert-imbalance",), "Load of the busiest expert rank over the mean, as measured: 1.2; that of random routing without it.", SERVING, "serving.expert_imbalance"),
-    Field("memory_fraction", NUMBER, ("--gpu-memory-utilization", "--memory-fraction"), "The engine's share of GPU memory.", SERVING, "serving.memory_fraction"),
+    Field("memory_fraction", NUMBER, ("--gpu-memory-utilization", "--memory-fraction", "--mem-fraction-static"), "The engine's share of GPU memory.", SERVING, "serving.memory_fraction"),
     Field("max_model_len", WHOLE, ("--max-model-len",), "Longest sequence to hold.", SERVING, "serving.max_model_len"),
     Field("max_num_seqs", WHOLE, ("--max-num-seqs",), "Most sequences running at once.", SERVING, "serving.max_num_seqs"),
     Field("max_num_batched_tokens", WHOLE, ("--max-num-batched-tokens",), "Token budget of one step.", SERVING, "serving.max_num_batched_tokens"),
     Field("cuda_graphs_gib", NUMBER, ("--cuda-graphs-gib",), "CUDA-graph memory from the engine's log, in place of the usual.", SERVING, "serving.cuda_graphs_gib"),
+    Field("kv_cache_bytes", TEXT, ("--kv-cache-memory-bytes",), "KV cache of a GPU, 25G or 25GB, whatever the memory fraction.", SERVING, "serving.kv_cache_bytes"),
+    Field("max_total_tokens", WHOLE, ("--max-total-tokens",), "Most tokens in the KV cache of a replica.", SERVING, "serving.max_total_tokens"),
+    Field("prefix_caching", SWITCH, ("--enable-prefix-caching/--no-enable-prefix-caching", " /--disable-radix-cache"), "Prefix caching on or off: hybrid models keep more states with it. Default: the engine version's.", SERVING, "serving.prefix_caching"),
+    Field("enforce_eager", SWITCH, ("--enforce-eager", "--disable-cuda-graph"), "No CUDA graphs: their memory is free, and each layer is launched by the host.", SERVING, "serving.enforce_eager"),
+    Field("cpu_offload_gb", NUMBER, ("--cpu-offload-gb",), "GiB of a GPU's weights in host memory, read over PCIe in every step.", SERVING, "serving.cpu_offload_gb"),
+    Field("pp_layers", TEXT, ("--pp-layers",), "Layers of each pipeline stage: 20,22.", SERVING, "serving.pp_layers"),
+    Field("language_model_only", SWITCH, ("--language-model-only",), "Serve a multimodal model without its image encoder.", SERVING, "serving.language_model_only"),
 )  # fmt: skip
 OPTIMISATION_OPTIONS = (
     Field("speculative", TEXT, ("--speculative",), "Speculative decoding, METHOD[:TOKENS][@ACCEPTANCE[/...]]: eagle3, eagle3:3@0.75, eagle3:3@0.8/0.7/0.6 (by depth), ngram:4@0.5, draft:llama-3.2-1b:4@0.7 (llmsize explain speculative).", OPTIMISATIONS, "optimisations.speculative"),

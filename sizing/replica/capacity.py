@@ -18,7 +18,7 @@ from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points
 from sizing.replica.replica import Replica
 from sizing.replica.step import Curves
 from sizing.replica.timing import Timed
-from sizing.specs.bands import AS_PREDICTED, DrivingMode, Edge, worse_edge
+from sizing.specs.bands import AS_PREDICTED, Edge, worse_edge
 from sizing.specs.target import Target
 from sizing.specs.workload import Limit, Limits
 
@@ -75,8 +75,7 @@ def edge_of(replica: Replica, target: Target) -> Edge:
     """How much worse than predicted a target expects a replica to be."""
     if not target.pessimistic:
         return AS_PREDICTED
-    mode: DrivingMode = "offline" if target.offline else "served"
-    situation = replica.service.situation(replica.gpu_type.gpu, mode, target.pessimistic_load)
+    situation = replica.service.situation(replica.gpu_type.gpu, target.pessimistic_load)
     return worse_edge(target.pessimistic, situation)
 
 
@@ -210,6 +209,23 @@ def _full(found: Sequence[Timed], throughput: float) -> list[Capacity | None]:
     ]
 
 
+def loads_of(timed: Timed, target: Target) -> tuple[Array, Points]:
+    """Ascending loads of one replica up to the most that it bears, whatever the limits: what each serves, and its point.
+
+    What is served is in requests/s, or in requests in flight under a concurrency demand.
+    """
+    wanted = quantiles(target.limits)
+    if target.concurrency is not None:
+        in_flight = np.arange(1.0, timed.slots + 1)
+        return in_flight, batching.closed_loop(timed.curves, timed.batching, in_flight, wanted)
+    grid = np.geomspace(LIGHTEST_LOAD * min(1.0, timed.most_decoding), timed.most_decoding, LOAD_POINTS)
+    points = batching.open_loop(timed.curves, timed.batching, grid, wanted)
+    stable_per_s = target.max_utilisation * timed.highest_per_s
+    borne = points.stable & (points.running <= timed.slots) & (points.requests_per_s <= stable_per_s)
+    last = max(0, _last_of_leading(borne))
+    return points.requests_per_s[: last + 1], points.row(slice(0, last + 1))
+
+
 def _last_of_leading(ok: NDArray[np.bool_]) -> int:
     """Index of the last True before the first False, or -1 where the first entry is False."""
     return int(np.argmin(ok)) - 1 if not ok.all() else ok.size - 1
@@ -299,7 +315,7 @@ def _together(
 def shared(curves: Curves, flow: Batching) -> Hashable:
     """What layouts must have in common to be stacked: the host's part, lengths, chunks, order of steps."""
     factors = (curves.correction.decode, curves.correction.prefill)
-    own = (curves.host, curves.front_end_s, curves.launch_s, curves.captured_tokens, factors)
+    own = (curves.host, curves.front_end_s, curves.captured_tokens, factors)
     has = (curves.again_s is None, curves.joined_s is None, curves.shared_s is None)
     return *own, curves.verified, *has, replace(flow, pp=1, dp=1, even_stages=None)
 
@@ -308,7 +324,7 @@ def _stacked(found: Sequence[Timed]) -> Stack:
     return stack([timed.curves for timed in found], [timed.batching for timed in found])
 
 
-COLUMNS = ("decode_floor_s", "decode_slope_s", "prompt_attention_s", "largest_stage", "last_stage")
+COLUMNS = ("decode_floor_s", "decode_slope_s", "prompt_attention_s", "largest_stage", "last_stage", "launch_s")
 TABLES = ("body_s", "head_s", "again_s", "joined_s", "shared_s")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sizing import __version__
 from sizing.answers.points import METRICS, CurvePoint, Metric
 from sizing.formats import page
+from sizing.formats.details import KINDS
 from sizing.formats.page import Cell, Chapter, Column, Drawings, Numbered, PageTable, Shares, figure, page_table, shares
 from sizing.formats.view import (
     Assumption,
@@ -30,7 +31,6 @@ from sizing.report.curve.sections import PER_8
 from sizing.report.estimate import Estimate
 from sizing.report.page_record import ChangedInput, RateLine, RatePoint, Report
 from sizing.report.parts import bands
-from sizing.report.parts.assumptions import KINDS
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words

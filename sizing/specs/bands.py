@@ -40,6 +40,7 @@ class Correction(Spec):
     of `groups` groups (source, model and GPU) of published runs, each judged by the others.
     """
 
+    mode: DrivingMode | None = None
     vendor: Text | None = None
     engine: Text | None = None
     architecture: Text | None = None

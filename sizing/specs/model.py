@@ -233,7 +233,8 @@ class Vision:
     """A vision tower as the config states it; `field` is the one that says how images become tokens, None where none does.
 
     `merge` patches a side make one token, `tokens` are those of an image where they are fixed, and `image_pixels` is the side of
-    the image, or the tile, that the tower takes.
+    the image, or the tile, that the tower takes. The largest image has `largest_tokens` of `largest_patches`, None where
+    no rule was read for it.
     """
 
     hidden_size: int
@@ -243,6 +244,8 @@ class Vision:
     merge: int = 1
     tokens: int | None = None
     image_pixels: int | None = None
+    largest_tokens: int | None = None
+    largest_patches: int = 0
 
 
 @dataclass(frozen=True, slots=True)

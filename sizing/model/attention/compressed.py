@@ -17,7 +17,6 @@ from sizing.model.attention.terms import (
     Cache,
     Matrix,
     Numeric,
-    Pages,
     Work,
     causal_pairs,
     windowed_pairs,
@@ -81,7 +80,7 @@ def cache(mixer: CompressedAttention, tp: int, kv_bytes: float) -> Cache:
     page = _page_bytes(mixer, kv_bytes) * mixer.page_share
     return Cache(
         bytes_per_token=page / BLOCK_TOKENS,
-        pages=tuple(Pages(page, block_tokens=block, window_tokens=window) for block, window in WINDOWS),
+        windows=tuple(WindowBlocks(page, block_tokens=block, window_tokens=window) for block, window in WINDOWS),
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from sizing.answers.answer import Answer, Outcome, Pool
-from sizing.formats.view import Explanation, Facts, Line
-from sizing.formats.words import number
+from sizing.formats.view import Explanation
 from sizing.question.question import Question
 from sizing.replica import batching
 from sizing.replica.step import Step
@@ -66,7 +65,7 @@ def _of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> It
         "max concurrency", m.max_concurrency, "sequences", "derived",
         "(KV cache - reserved blocks) / cache of one sequence of max_model_len tokens, in whole blocks",
         f"KV cache {m.kv_cache_gib:.2f} GiB, one sequence of {m.max_model_len:,} tokens {m.sequence_gib:.4f} GiB, "
-        f"{m.kv_bytes_per_token:,.0f} bytes a token ({kv_format}), block {settings.block_tokens} tokens",
+        f"{m.kv_bytes_per_token:,.0f} bytes a token ({kv_format}), block {m.block_tokens} tokens",
         "model's config, engine profile",
     )  # fmt: skip
 
@@ -185,11 +184,3 @@ def _of_money(best: Answer, question: Question, figures: Figures) -> Iterator[Ex
             "$/h / (output tokens/s * 3600) * 1e6",
             f"{cost.usd_per_hour:.4g} $/h, {figures.throughput.output_tokens_per_s:,.4g} output tokens/s", "definition",
         )  # fmt: skip
-
-
-def explained(explanations: Iterable[Explanation]) -> Iterator[Facts]:
-    """Yield each number with its formula, the values in it, and their source."""
-    for e in explanations:
-        value = number(e.value, 5) if isinstance(e.value, float) else str(e.value)
-        lines = (Line(e.formula, "  formula"), Line(e.inputs, "  values"), Line(e.source, "  source"))
-        yield Facts(lines, f"{e.what} = {value} {e.unit}".rstrip() + f"  [{e.kind}]")

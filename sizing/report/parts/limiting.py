@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sizing.answers.advice import MOST_RELAXED, nearest_miss
 from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
-from sizing.formats.view import Line, labelled
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question, situation_of
 from sizing.specs.bands import worse_edge
@@ -43,9 +41,7 @@ def limiting(best: Answer, question: Question, relaxation: Relaxation | None) ->
     factor = getattr(best.pool.edge, binding)
     worse = f" ({milliseconds(value_ms * factor)} at its band's worse edge)" if factor > 1 else ""
     reached = at_limit(binding, limit.statistic, f"{milliseconds(value_ms)}{worse}", limit_ms)
-    detail = (
-        f"{reached}: what ends a replica's load at {_most(best, question)}{_relaxed_words(best, question, relaxation)}"
-    )
+    detail = f"{reached}, reached at {_most(best, question)} a replica{_relaxed_words(best, question, relaxation)}"
     return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms, detail=detail)
 
 
@@ -66,9 +62,9 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
     if relaxation is not None:
         other = relaxation.gpu != best.pool.replica.gpu_type.name
         gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
-        return f"; a limit from {milliseconds(relaxation.seconds / MILLI)} on takes {gpus}"
+        return f"; a limit of {milliseconds(relaxation.seconds / MILLI)} takes {gpus}"
     if question.target.requests_per_s is None and question.target.concurrency is None:
-        return "; a looser one serves more"
+        return "; a looser limit serves more"
     return "" if best.gpus == 1 else f"; no limit up to {MOST_RELAXED:g} times as long takes fewer GPUs"
 
 
@@ -147,11 +143,6 @@ def _unmet(outcome: Outcome) -> Limiting:
 def suggested(change: Suggestion) -> str:
     """A helpful change, and the deployment with it."""
     return f"{change.change}: {change.gpus} x {change.gpu} ({change.layout})"
-
-
-def what_would_help(suggestions: Sequence[str]) -> Iterator[Line]:
-    """Yield the changes that make a question feasible, or that none was found."""
-    return labelled("What would help", suggestions or ("no single change that was tried makes it feasible",))
 
 
 def limit_words(name: str) -> str:
