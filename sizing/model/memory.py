@@ -116,6 +116,11 @@ def weight_bytes(shard: Shard, stage: Stage) -> float:
     return total
 
 
+def rotary_bytes(model: Model) -> float:
+    """Bytes of the tables of rotary embeddings, in 16 bit and whole on every GPU; logs count them with the weights."""
+    return model.rotary_values * RESIDUAL_BYTES
+
+
 def forward_bytes(shard: Shard, tokens: int) -> float:
     """Peak of the forward pass at `tokens` tokens: hidden states and MLP buffers, and the experts' workspace.
 
@@ -360,7 +365,7 @@ def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
         (
             stage,
             Needs(
-                _scaled(shard, weight_bytes(shard, stage)),
+                _scaled(shard, weight_bytes(shard, stage)) + rotary_bytes(shard.model),
                 extras_bytes(shard, stage),
                 activation_bytes(shard, stage, shard.settings.max_num_batched_tokens),
                 per_token + draft_cache_bytes(shard, stage),

@@ -268,8 +268,8 @@ class Model:
     `extra_parameters` are held in 16 bit on every pipeline stage's first rank and take no part in a text step
     (learned positions, a vision tower, whose part is `vision_parameters`). `checkpoint_bytes` is the exact size of the weights where an index (`checkpoint_index`, a file) gives it,
     which may be `checkpoint_ratio` times off what the config computes, either way, and no more. `mtp` is None where the config
-    is silent. `pooled`: it serves a vector or scores of a whole prompt in place of tokens, and has no output head; an `encoder`
-    can do nothing else.
+    is silent. `rotary_values` are those of the tables of rotary embeddings. `pooled`: it serves a vector or scores of a whole
+    prompt in place of tokens, and has no output head; an `encoder` can do nothing else.
     """
 
     name: str
@@ -288,6 +288,7 @@ class Model:
     mtp: Mtp | None = None
     pooled: bool = False
     encoder: bool = False
+    rotary_values: int = 0
     checkpoint_bytes: int | None = None
     checkpoint_index: str | None = None
     checkpoint_ratio: float = math.inf

@@ -35,6 +35,7 @@ from sizing.catalog.config.fields import (
 )
 from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
+from sizing.catalog.config.rotary import rotary_values
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Model, Vision
 
@@ -321,6 +322,7 @@ def read_model(
         vocab_size=fields.integer(*VOCABULARY),
         tied_embeddings=_tied(fields),
         max_position=fields.integer(*MAX_POSITION),
+        rotary_values=rotary_values(fields, kinds),
         activation_precision=activation,
         quantisation=read_quantisation(fields, layers, activation, hf_quant_config),
         parallel_blocks=_parallel(fields),

@@ -17,6 +17,7 @@ from sizing.model.attention.terms import (
     Cache,
     Matrix,
     Numeric,
+    WindowBlocks,
     Work,
     causal_pairs,
     windowed_pairs,
