@@ -76,7 +76,7 @@ def is_closed(question: Question) -> bool:
 
 
 def _compared(question: Question, data: Data, simulated: bool, each: Each, watch: Watch) -> tuple[Outcome, ...]:
-    demanded = question.target.requests_per_s is not None or question.target.concurrency is not None
+    demanded = question.target.amount is not None
     if not demanded or len(candidates_of(question)) < 2:
         return ()
     with watch("Comparing") as progress:

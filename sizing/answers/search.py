@@ -81,7 +81,7 @@ def sized(layouts: Sequence[Bounded], question: Question) -> list[Pool | Refusal
 def _with_margin(pool: Pool, question: Question) -> Pool:
     """The pool, at less load by its margin where a budget alone says how many replicas there are."""
     target = question.target
-    if pool.margin == 1.0 or target.requests_per_s is not None or target.concurrency is not None:
+    if pool.margin == 1.0 or target.amount is not None:
         return pool
     return at_share(pool, 1 / pool.margin)
 

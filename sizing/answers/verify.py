@@ -112,7 +112,7 @@ def _verdict(size: Answer, question: Question, seed: int, *, thorough: bool) -> 
     measured = (
         simulated(size, question, seed=seed)
         if whole
-        else driven(size, question, LONGEST * REQUESTS, seed)
+        else driven(_at_own_e2e(size, question, seed), question, LONGEST * REQUESTS, seed)
         if thorough
         else briefly(size, question, seed)
     )
@@ -159,7 +159,8 @@ def simulated(answer: Answer, question: Question, *, seed: int = 0) -> Answer:
 
 def briefly(answer: Answer, question: Question, seed: int) -> Answer:
     """An answer with what a short run measures, or a longer one where the limits are near; chance may still decide."""
-    found, limits = _at_own_e2e(driven(answer, question, REQUESTS, seed), question, seed), question.target.limits
+    found = driven(_at_own_e2e(answer, question, seed), question, REQUESTS, seed)
+    limits = question.target.limits
     assert found.run is not None
     if question.target.concurrency is not None or (not is_close(found.run, limits) and is_sure(found.run, limits)):
         return found
@@ -170,7 +171,7 @@ def _at_own_e2e(answer: Answer, question: Question, seed: int) -> Answer:
     """An answer for people, or requests in flight, at the rate that follows from the E2E measured at it."""
     target = question.target
     for _ in range(E2E_ROUNDS if target.population is not None else 0):
-        pool, run = answer.pool, answer.run
+        pool, run = answer.pool, driven(answer, question, REQUESTS, seed).run
         assert target.population is not None and run is not None
         if not run.stable or not run.latencies_s["e2e"]:
             break
@@ -179,8 +180,7 @@ def _at_own_e2e(answer: Answer, question: Question, seed: int) -> Answer:
         if abs(after / before - 1) < E2E_CLOSE:
             break
         rate = math.sqrt(before * after)  # half of the way, as E2E falls with the rate
-        moved = replace(pool, point=point_at_rate(pool.load, rate, pool.capacity))
-        answer = driven(replace(answer, pools=(moved,)), question, REQUESTS, seed)
+        answer = replace(answer, pools=(replace(pool, point=point_at_rate(pool.load, rate, pool.capacity)),))
     return answer
 
 
