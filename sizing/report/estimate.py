@@ -233,6 +233,15 @@ def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
     )
 
 
+def shortest(record: Estimate) -> str:
+    """The number of GPUs, with their type where one of several was chosen."""
+    if record.disaggregated is not None:
+        return str(record.disaggregated.gpus)
+    assert record.deployment is not None
+    several = len(record.inputs["gpus_considered"]) > 1
+    return f"{record.deployment.gpus} {record.deployment.gpu_id}" if several else str(record.deployment.gpus)
+
+
 def document(record: Estimate) -> Document[Estimate]:
     """The document of an estimate."""
     return Document(record, sections, rows)
