@@ -135,7 +135,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
     served = nothing._replace(
         feasible=True,
         inputs=inputs(question, pool.replica),
-        deployment=layouts.deployment(best)._replace(gpus_sure=None if outcome.sure is None else outcome.sure.gpus),
+        deployment=layouts.deployment(best, outcome.sure),
         load=found.load,
         throughput=found.throughput,
         latency=found.latency,
