@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from sizing.catalog.checkpoints import config_of, published
 from sizing.catalog.config.model import read_model
 from sizing.catalog.files import (
     DataFile,
@@ -43,7 +44,7 @@ from sizing.catalog.shelf import (
     unknown,
 )
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.model import CheckpointRules, Model, ModelFile
+from sizing.specs.model import Checkpoint, CheckpointRules, Model, ModelFile
 from sizing.specs.values import OneFile, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
 
@@ -156,13 +157,15 @@ class FoundModel(Found[Model]):
     """A model with the additions of its profile and its name.
 
     `facts` is None for a user's config.json. `precision` and `kv_precision` are what the ending of a checkpoint's name
-    says (`-FP8-dynamic`), explained by `precision_note`; None and `auto` where the config alone decides.
+    says (`-FP8-dynamic`); None and `auto` where the config alone decides. `name_notes` tell what was taken from the name, and
+    `task` is what the checkpoint is for where it does not generate.
     """
 
     facts: ModelFile | None = None
     precision: Precision | None = None
     kv_precision: KvPrecision = "auto"
-    precision_note: str | None = None
+    name_notes: tuple[str, ...] = ()
+    task: str | None = None
 
 
 def with_modules() -> tuple[str, ...]:
@@ -180,7 +183,14 @@ def load_model(text: str) -> FoundModel:
     path = expanded(text)
     if _means_path(text, path):
         return _from_path(path)
-    direct = by_stem(without_organisation(text), SHELF) or by_part(text)
+    known_one = published(text)
+    if known_one is not None:
+        return _from_checkpoint(text, known_one)
+    own = by_stem(without_organisation(text), SHELF)
+    parts = parsed(text, only(NameRules))
+    if own is None and (like := published(parts.unquantised, like=True)) is not None:
+        return _from_checkpoint(text, like, parts.quantisation)
+    direct = own or by_part(text)
     if direct is not None:
         return _from_profile(text, direct)
     known = entries(SHELF)
@@ -215,7 +225,7 @@ def _means_path(text: str, path: Path) -> bool:
 
 def _from_path(path: Path) -> FoundModel:
     if path.suffix.lower() in YAML_SUFFIXES:
-        return _from_model_file(path, path.stem, None, None)
+        return _from_model_file(path, path.stem, None)
     folder, file = (path, path / CONFIG_FILE) if is_folder(path) else (path.parent, path)
     config = read_json(file)
     name = _name_of(path, folder, config)
@@ -295,18 +305,49 @@ def _from_profile(text: str, entry: CatalogEntry) -> FoundModel:
     name = without_organisation(text)
     own = hyphenated(name) in map(hyphenated, (entry.id, without_organisation(entry.name)))
     quantisation = None if own else parsed(text, only(NameRules)).quantisation
-    return _from_model_file(entry.path, entry.id, matched_from(text, entry), quantisation)
+    found = _from_model_file(entry.path, entry.id, matched_from(text, entry))
+    return found if own else _as_sibling(text, found, quantisation)
 
 
-def _from_model_file(path: Path, name: str, asked: str | None, quantisation: NamedQuantisation | None) -> FoundModel:
+def _from_checkpoint(text: str, checkpoint: Checkpoint, quantisation: NamedQuantisation | None = None) -> FoundModel:
+    """A published checkpoint; with another name's ending, a sibling of it in another format."""
+    path = SHELF.path / f"{checkpoint.profile}.yaml"
+    own = hyphenated(without_organisation(text)) == hyphenated(without_organisation(checkpoint.name))
+    asked = None if hyphenated(text) == hyphenated(checkpoint.name) else text
+    found = _from_model_file(path, path.stem, asked, checkpoint)
+    return found if own else _as_sibling(text, found, quantisation)
+
+
+def _as_sibling(text: str, found: FoundModel, quantisation: NamedQuantisation | None) -> FoundModel:
+    """A model that stands for another of its kind, whose own facts are not known; a Hub id says so in its name."""
+    sibling = found.spec.name
+    notes = [] if quantisation is None else [f"-{quantisation.suffix} in the name: {quantisation.says}"]
+    if "/" in text:
+        taken = "positions" if quantisation else "positions and weight format"
+        notes.append(f"{text} is not known by itself: layers, {taken} are those of {sibling}")
+        found = replace(found, spec=replace(found.spec, name=f"{text} as {sibling}"))
+    if quantisation is None:
+        return replace(found, name_notes=(*found.name_notes, *notes))
+    return replace(
+        found,
+        precision=quantisation.precision,
+        kv_precision=quantisation.kv_precision,
+        name_notes=(*found.name_notes, *notes),
+    )
+
+
+def _from_model_file(path: Path, name: str, asked: str | None, checkpoint: Checkpoint | None = None) -> FoundModel:
     document = read_yaml(path)
     facts = validate(ModelFile, document)
+    config = facts.config if checkpoint is None else config_of(checkpoint, facts.config)
+    whose, source = (facts.name, facts.source) if checkpoint is None else (checkpoint.name, checkpoint.source)
     with _lines_of(document):
-        model = read_model(facts.config, name=facts.name, source=facts.source, where=document.file)
-    if quantisation is None:
+        model = read_model(config, name=whose, source=source, where=document.file)
+    if checkpoint is None:
         return FoundModel(model, name, path, asked, facts)
-    note = f"-{quantisation.suffix} in the name: {quantisation.says}"
-    return FoundModel(model, name, path, asked, facts, quantisation.precision, quantisation.kv_precision, note)
+    guess = f"positions and weight format of {whose} are from memory: its config.json was not read"
+    notes = (guess,) if checkpoint.evidence == "memory" else ()
+    return FoundModel(model, name, path, asked, facts, name_notes=notes, task=checkpoint.task)
 
 
 def _from_hub(hub_id: str, fault: Fault) -> FoundModel:

@@ -9,7 +9,7 @@ from sizing.model.extras import NOTHING, Draft, Extras
 from sizing.specs.engine import EngineSettings
 from sizing.specs.errors import Fault, InputError, UntimedError, nearest
 from sizing.specs.gpu import DenseTflops, Gpu
-from sizing.specs.model import Model, Quantisation
+from sizing.specs.model import Model, Quantisation, Stored
 from sizing.specs.units import BITS_PER_BYTE
 from sizing.specs.workload import Formats, PrecisionFormat
 
@@ -22,13 +22,24 @@ LINEAR = ("attention", "dense_mlp", "shared_expert", "expert")  # roles that pru
 
 
 @dataclass(frozen=True, slots=True)
+class RoleFormat:
+    """A share of a role's weights in a format of its own, with bits of a value, and the precision of its products."""
+
+    role: str
+    share: float
+    weight_format: str
+    bits: float
+    product: str
+
+
+@dataclass(frozen=True, slots=True)
 class PrecisionPlan:
     """Formats and precisions of one deployment.
 
     `weight_format` is how quantised roles are stored; roles in `kept_16bit` stay at `activation`. `gemm` and `moe`
     name the precision in which quantised dense and expert products run; `weight_only` says that they are
     dequantised to 16 bit first. `attention` is the precision of attention products. `sparsity` is set where linear layers
-    are pruned, and `draft` is the plan of what drafts.
+    are pruned, and `draft` is the plan of what drafts. `others` are the roles that a mixed checkpoint stores in another way.
     """
 
     weight_format: str
@@ -45,6 +56,7 @@ class PrecisionPlan:
     notes: tuple[str, ...] = ()
     sparsity: SparsityFacts | None = None
     draft: PrecisionPlan | None = None
+    others: tuple[RoleFormat, ...] = ()
 
     @property
     def kv_bytes(self) -> float:
@@ -56,9 +68,28 @@ class PrecisionPlan:
         """Whether quantised weights are multiplied at 16 bit."""
         return self.weight_format not in SIXTEEN_BIT and self.gemm in SIXTEEN_BIT
 
+    def format_of(self, role: str) -> str:
+        """The format of most of a role's weights."""
+        most = self._most(role)
+        if most is not None:
+            return most.weight_format
+        return self.activation if role in self.kept_16bit else self.weight_format
+
+    def product_of(self, role: str) -> str:
+        """The precision in which most of a role's weights are multiplied."""
+        most = self._most(role)
+        if most is not None:
+            return most.product
+        if self.format_of(role) in SIXTEEN_BIT:
+            return self.activation
+        return self.moe if role == "expert" else self.gemm
+
+    def _most(self, role: str) -> RoleFormat | None:
+        return next((one for one in self.others if one.role == role and one.share > 0.5), None)
+
     def is_quantised(self, role: str) -> bool:
-        """Whether a role's weights have the quantised format."""
-        return self.weight_format not in SIXTEEN_BIT and role not in self.kept_16bit
+        """Whether a role's weights have a quantised format."""
+        return self.format_of(role) not in SIXTEEN_BIT
 
     def is_sparse(self, role: str) -> bool:
         """Whether a role's weights are pruned: those of linear layers, never embeddings, head, router or norms."""
@@ -67,6 +98,7 @@ class PrecisionPlan:
     def weight_bytes(self, role: str) -> float:
         """Bytes of one weight of a role, scales included; of a pruned one on average, the positions of kept values too."""
         bits = self.weight_bits if role not in self.kept_16bit else self.activation_bits
+        bits += sum(one.share * (one.bits - bits) for one in self.others if one.role == role)
         if self.sparsity is not None and role in LINEAR:
             bits = self.sparsity.kept * (bits + self.sparsity.metadata_bits)
         return bits / BITS_PER_BYTE
@@ -78,8 +110,7 @@ class PrecisionPlan:
 
     def input_bytes(self, role: str) -> float:
         """Bytes of one value entering a product of a role: 16 bit, or 8 where the product runs in 8 bit or less."""
-        compute = self.moe if role == "expert" else self.gemm
-        narrow = self.is_quantised(role) and compute not in SIXTEEN_BIT
+        narrow = self.is_quantised(role) and self.product_of(role) not in SIXTEEN_BIT
         return 1.0 if narrow else self.activation_bits / BITS_PER_BYTE
 
 
@@ -199,7 +230,12 @@ def _of_draft(
     if draft.model is not None:
         return _plan(draft.model, gpu, settings, formats, None, target.kv_format)
     return replace(
-        own, weight_format=own.activation, weight_bits=own.activation_bits, gemm=own.activation, moe=own.activation
+        own,
+        weight_format=own.activation,
+        weight_bits=own.activation_bits,
+        gemm=own.activation,
+        moe=own.activation,
+        others=(),
     )
 
 
@@ -231,7 +267,7 @@ def _plan(
         attention = "fp8"
     return PrecisionPlan(
         weight_format=weight_format,
-        weight_bits=stored_as(weight_format, formats).bits,
+        weight_bits=quantisation.bits or stored_as(weight_format, formats).bits,
         activation=activation,
         activation_bits=stored_as(activation, formats).bits,
         kept_16bit=quantisation.kept_16bit,
@@ -242,4 +278,11 @@ def _plan(
         attention=attention,
         block=quantisation.block or (settings.fp8_block if weight_format == "fp8_block" else None),
         notes=tuple(notes),
+        others=tuple(_other(one, activation, formats, gpu, settings) for one in quantisation.stored),
     )
+
+
+def _other(one: Stored, activation: str, formats: Formats, gpu: Gpu, settings: EngineSettings) -> RoleFormat:
+    name = one.precision or activation
+    product = name if name in SIXTEEN_BIT else _compute(name, formats, gpu, settings, experts=one.role == "expert")
+    return RoleFormat(one.role, one.share, name, stored_as(name, formats).bits, product or activation)

@@ -192,7 +192,7 @@ def with_origin(question: Question, names: Names, data: Data, pools: SeparatePoo
             model_id=model.id,
             model_matched_from=model.matched_from,
             gpus_matched_from=names.gpus_matched,
-            notes=(model.precision_note,) if model.precision_note else (),
+            notes=model.name_notes,
         ),
     )
 

@@ -126,11 +126,11 @@ class Kernels:
     def compute_precision(self, operation: Operation) -> str:
         """The precision in which `operation` multiplies."""
         if operation.rule == "moe":
-            return self.plan.moe
+            return self.plan.product_of("expert")
         if operation.rule in ("prefill_attention", "decode_attention", "mla_decode"):
             return self.plan.attention
         if operation.rule == "gemm" and self.plan.is_quantised(operation.role):
-            return self.plan.gemm
+            return self.plan.product_of(operation.role)
         return self.plan.activation
 
     def seconds(self, operation: Operation) -> Numeric:
@@ -254,12 +254,11 @@ class Kernels:
         return fused
 
     def _gemm(self, operation: Operation) -> Numeric:
-        quantised = self.plan.is_quantised(operation.role)
-        weight_format = self.plan.weight_format if quantised else self.plan.activation
+        weight_format = self.plan.format_of(operation.role)
         return self._product(operation, "gemm", self.compute_precision(operation), weight_format)
 
     def _moe(self, operation: Operation) -> Numeric:
-        return self._product(operation, "moe", self.plan.moe, self.plan.weight_format)
+        return self._product(operation, "moe", self.plan.product_of("expert"), self.plan.format_of("expert"))
 
     def _small(self, operation: Operation) -> Numeric:
         constants = self.assumptions.small_kernels

@@ -140,10 +140,20 @@ class LayerKind:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """A share of a role's weights in another precision than the rest of the checkpoint, or in 16 bit (`precision` None)."""
+
+    role: Role
+    precision: str | None
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Quantisation:
     """How a checkpoint stores its weights: precision, the roles that stay in 16 bit, block width, cache precision.
 
-    `weight_only` marks methods whose products run at 16 bit whatever the hardware (GPTQ, AWQ).
+    `weight_only` marks methods whose products run at 16 bit whatever the hardware (GPTQ, AWQ). `stored` holds what differs
+    from `precision` and is no whole role in 16 bit. `bits` are those of one value, scales included, where groups are stated.
     """
 
     precision: str
@@ -152,6 +162,8 @@ class Quantisation:
     kv_precision: str | None = None
     method: str | None = None
     weight_only: bool = False
+    stored: tuple[Stored, ...] = ()
+    bits: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +228,38 @@ class Model:
     notes: tuple[str, ...] = field(default=())
 
 
+class Checkpoint(Spec):
+    """One published checkpoint, a line of workloads/models/_checkpoints.csv: a profile, and what is not as that has it.
+
+    `stored` and `kept` are words of CheckpointRules, `head` says that a tied head is stored apart, `task` what it is for where it does not generate. A checkpoint without
+    a profile is known not to be modelled, and `source` says why. `evidence` from memory is a guess.
+    """
+
+    name: Text
+    profile: Text | None = None
+    positions: Annotated[int, Field(gt=0)] | None = None
+    stored: Text | None = None
+    kept: tuple[Text, ...] = ()
+    cache: Literal["fp8"] | None = None
+    vocabulary: Annotated[int, Field(gt=0)] | None = None
+    head: Literal["apart"] | None = None
+    task: Literal["embed", "score"] | None = None
+    evidence: Literal["read", "several", "memory"]
+    source: Text
+
+
 class CheckpointRules(OneFile):
-    """The file workloads/models/_checkpoints.yaml: how far an index may be from the config beside it."""
+    """The file workloads/models/_checkpoints.yaml: the words of the checkpoints' table.
+
+    `storages` are values of quantization_config, `kept` lists of modules in 16 bit; `largest_ratio` says how far an index may
+    be from the config beside it.
+    """
 
     FILE = "workloads/models/_checkpoints.yaml"
 
     largest_ratio: Annotated[float, Field(gt=1, le=100, strict=True)]
+    storages: dict[str, dict[str, Any]]
+    kept: dict[str, tuple[Text, ...]]
     source: Text
     date: Text
 

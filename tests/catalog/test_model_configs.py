@@ -27,6 +27,7 @@ from sizing.specs.model import (
     MoeMlp,
     SlidingWindowAttention,
     SsmAttention,
+    Stored,
 )
 
 CATALOGUE = sorted((ROOT / "workloads" / "models").glob("[!_]*.yaml"))
@@ -600,18 +601,11 @@ def test_an_unquantised_model_is_stored_as_it_computes() -> None:
             "did you mean NVFP4",
         ),
         ({"quant_method": "modelopt"}, "quantization_config.config_groups", "quant_algo"),
+        ({"quant_algo": "MIXED_PRECISION"}, "quantization_config.quantized_layers", "each module with its quant_algo"),
         (
-            {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"layers.0.mlp": {"quant_algo": "FP8"}}},
-            "quantization_config.quantized_layers",
-            "one precision",
-        ),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "config_groups": {"a": GROUP, "b": {"weights": {"num_bits": 8, "type": "int"}}},
-            },
-            "quantization_config.config_groups",
-            "2 different",
+            {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"layers.0.mlp": {"quant_algo": "FP7"}}},
+            "quantization_config.quantized_layers.layers.0.mlp.quant_algo",
+            "unknown algorithm",
         ),
     ],
 )
@@ -630,6 +624,35 @@ def test_modelopts_file_stands_in_for_a_missing_section() -> None:
     beside = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
     found = read(LLAMA, hf_quant_config=beside).quantisation
     assert (found.precision, found.kv_precision, found.method) == ("fp8", "fp8", "modelopt")
+
+
+def test_a_mixed_checkpoint_states_the_precision_of_each_module() -> None:
+    layers = {"model.layers.*.mlp.*": {"quant_algo": "W4A16_NVFP4"}, "lm_head": {"quant_algo": "W4A16_NVFP4"}}
+    layers |= {f"model.layers.{index}.self_attn.o_proj": {"quant_algo": "FP8"} for index in range(4)}
+    found = read({**LLAMA, "quantization_config": {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers}})
+    held = found.quantisation
+    assert (held.precision, held.weight_only, held.kept_16bit) == ("nvfp4", True, USUAL - {"lm_head"})
+    # Of queries (16 heads), keys and values (4 each) and output (16) only the output is quantised.
+    assert {(one.role, one.precision): one.share for one in held.stored} == {
+        ("attention", "fp8"): 16 / 40,
+        ("attention", None): 24 / 40,
+    }
+    assert any("40% of attention fp8" in note for note in found.notes)
+
+
+def test_groups_of_compressed_tensors_may_differ_by_module() -> None:
+    eight_bit = {"targets": ["re:.*self_attn.*"], "weights": {"num_bits": 8, "type": "float"}}
+    stated = {"quant_method": "compressed-tensors", "config_groups": {"a": GROUP, "b": eight_bit}}
+    held = read({**LLAMA, "quantization_config": stated}).quantisation
+    assert held.precision == "nvfp4"
+    assert held.stored == (Stored("attention", "fp8", 1.0),)
+
+
+def test_the_group_of_integer_weights_sets_the_bits_of_a_value() -> None:
+    # Kimi K2.5: groups of 32 with a 16-bit scale and no zero point, 4 + 16/32.
+    assert catalogue("kimi-k2.5").quantisation.bits == 4.5
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128}
+    assert read({**LLAMA, "quantization_config": awq}).quantisation.bits == 4 + 20 / 128
 
 
 def test_gpt_oss_keeps_attention_in_16_bit() -> None:
@@ -667,7 +690,7 @@ EXPERTS = {
         (
             [f"model.layers.{i}.self_attn.{p}_proj" for i in range(4) for p in "qk"],
             set(),
-        ),  # no output projection
+        ),  # neither values nor output
         ([f"model.layers.{i}.self_attn.{p}_proj" for i in range(4) for p in "qkvo"], {"attention"}),
         ([f"mtp.layers.{i}.self_attn*" for i in range(4)] + ["vision_tower*"], set()),
         (["*.mlp.shared_experts.*"], {"shared_expert"}),

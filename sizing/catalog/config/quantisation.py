@@ -2,124 +2,17 @@
 
 A method, algorithm or mix that is not listed here is refused: bytes and speed both hang on it, and a guess
 would look like knowledge.
-
-Lists of modules left in 16 bit name them as globs, as regular expressions (`re:`), or plainly, one layer at a time or
-all at once. A role counts as kept only where the lists cover every layer that has it; what stays 16 bit in a few
-layers is quantised.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sizing.catalog.config.fields import EXCLUDED, Fields, shown
+from sizing.catalog.config.fields import EXCLUDED, HIDDEN, Fields, shown
+from sizing.catalog.config.stored import Rule, stored
 from sizing.specs.errors import nearest
-from sizing.specs.model import DenseMlp, LayerKind, MoeMlp, Quantisation, Role
-
-# Every engine and toolkit leaves these in 16 bit unless a checkpoint says otherwise.
-ALWAYS_KEPT: frozenset[Role] = frozenset({"embedding", "lm_head", "norm", "router"})
-OUTSIDE = ("mtp", "visi", "visual", "mm_", "multi_modal", "audio", "patch_merge")
-MLP_ROLES: frozenset[Role] = frozenset({"dense_mlp", "expert", "shared_expert", "router"})
-
-_LAYER = re.compile(r"(?:^|[.*])(?:layers|h|blocks)\.(?P<index>[^.]+?)(?:\.(?P<tail>.+))?$")
-_PROJECTION = re.compile(r"(?:^|\.)(?P<name>[a-z0-9_]*proj[a-z_]*|fc[12]|w[123]|dense[a-z0-9_]*)$")
-_OUTPUTS = frozenset({"o_proj", "out_proj", "down_proj", "dense", "fc2", "w2", "dense_4h_to_h"})
-_REGEX_TO_GLOB = ((r"\.", "."), (".*", "*"), ("^", ""), ("$", ""))
-_REGEX_MARK = "re:"
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A module in a list: its layer, its role, and the projection where the list names only that."""
-
-    layer: int
-    role: Role
-    projection: str | None
-
-
-def roles_of(layer: LayerKind) -> frozenset[Role]:
-    """The roles of one layer."""
-    found: set[Role] = {"norm"}
-    if layer.mixer is not None:
-        found.add("attention")
-    for mlp in layer.mlps:
-        if isinstance(mlp, DenseMlp):
-            found.add("dense_mlp")
-        elif isinstance(mlp, MoeMlp):
-            found |= {"expert", "router"}
-            if mlp.shared_intermediate:
-                found.add("shared_expert")
-    return frozenset(found)
-
-
-def kept_roles(excluded: Iterable[str], layers: Sequence[LayerKind]) -> frozenset[Role]:
-    """The roles that stay in 16 bit in every layer with them, the usual ones included."""
-    present = [roles_of(layer) for layer in layers]
-    parts = {part for pattern in excluded for part in _parts(pattern, present)}
-    whole = {(part.layer, part.role) for part in parts if part.projection is None}
-    outputs = {(part.layer, part.role) for part in parts if part.projection in _OUTPUTS}
-    inputs = {(part.layer, part.role) for part in parts if part.projection and part.projection not in _OUTPUTS}
-    covered = whole | (outputs & inputs)
-    kept = {
-        role
-        for role in frozenset().union(*present)
-        if all((index, role) in covered for index, roles in enumerate(present) if role in roles)
-    }
-    return ALWAYS_KEPT | frozenset(kept)
-
-
-def _parts(pattern: str, present: Sequence[frozenset[Role]]) -> Iterator[_Part]:
-    name = _as_glob(pattern)
-    if any(word in name.lower() for word in OUTSIDE):
-        return
-    match = _LAYER.search(name)
-    index, tail = (match["index"], match["tail"] or "") if match else ("*", name)
-    if match is None and not tail.strip("*."):
-        return
-    alternatives = "(" in tail
-    projection = None if alternatives else _PROJECTION.search(tail.rstrip("*."))
-    for layer, roles in enumerate(present):
-        if fnmatchcase(str(layer), index):
-            for role in _named_roles(tail.lower(), roles):
-                yield _Part(layer, role, projection["name"] if projection else None)
-
-
-def _as_glob(pattern: str) -> str:
-    if not pattern.startswith(_REGEX_MARK):
-        return pattern
-    text = pattern.removeprefix(_REGEX_MARK)
-    for regex, glob in _REGEX_TO_GLOB:
-        text = text.replace(regex, glob)
-    return text
-
-
-def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
-    """The roles of one layer covered by a module's name; an empty name covers the layer."""
-    name = tail.strip("*.")
-    last = name.rpartition(".")[2]
-    if not name:
-        return roles
-    if "norm" in name or "conv" in name or "indexer" in name or "bias" in last:
-        return frozenset()
-    if last in ("gate", "router") or "router" in name or name.endswith("shared_expert_gate"):
-        return roles & {"router"}
-    if "shared_expert" in name or "share_expert" in name:
-        return roles & {"shared_expert"}
-    if "expert" in name:
-        return roles & {"expert"}
-    if "attn" in name or "attention" in name:
-        return roles & {"attention"}
-    if "mixer" in name:
-        return roles & {"attention"} or roles & MLP_ROLES
-    if any(word in name for word in ("mlp", "ffn", "feed_forward", "block_sparse_moe")):
-        # In a layer with routed experts a module named `mlp` is the dense MLP; otherwise it is the layer's only MLP.
-        return roles & {"dense_mlp"} or (frozenset() if _PROJECTION.search(name) or "(" in name else roles & MLP_ROLES)
-    return frozenset()
-
+from sizing.specs.model import LayerKind, Quantisation
 
 SECTIONS = ("quantization_config", "compression_config")
 
@@ -139,6 +32,11 @@ ALGORITHMS = _by_name(
         "int8": "W8A16 W8A8_SQ_PER_CHANNEL",
     }
 )
+MIXED = "MIXED_PRECISION"
+WEIGHT_ONLY = ("W4A16_NVFP4", "W4A16_AWQ", "W8A16")  # whose products run at 16 bit
+EXPERT_MODULES = "*.mlp.experts.*"
+GENERAL_TARGETS = ("Linear",)
+SCALE_BITS = 16
 CACHE_ALGORITHMS = {"FP8": "fp8", "INT8": "int8", "NVFP4": "nvfp4"}
 BITS = {4: "int4", 8: "int8"}
 # (type, bits) of a compressed-tensors group; four-bit floats differ by the group that shares a scale.
@@ -173,17 +71,23 @@ def read_quantisation(
     method = None if section is None else _method(section)
     if section is None or method is None:
         return Quantisation(precision=activation_precision)
-    precision, block = _weights(section, method)
-    kept = kept_roles(_excluded(section), layers)
-    if section.flag("lm_head"):
+    base, block = _weights(section, method)
+    rules = [*_own_precisions(fields, section), *((pattern, None) for pattern in _excluded(section))]
+    main, kept, shares = stored(rules, base, layers, fields.integer(*HIDDEN))
+    if section.flag("lm_head") or any(pattern.endswith("lm_head") and name for pattern, name in rules):
         kept -= {"lm_head"}
+    if shares:
+        told = ", ".join(f"{one.share:.0%} of {one.role} {one.precision or '16 bit'}" for one in shares)
+        fields.note(f"weights of several precisions: {told}")
     return Quantisation(
-        precision=precision or activation_precision,
-        kept_16bit=frozenset(kept),
+        precision=main or activation_precision,
+        kept_16bit=kept,
         block=block,
         kv_precision=_cache_precision(section),
         method=method,
-        weight_only=METHODS[method] == "bits",
+        weight_only=METHODS[method] == "bits" or _is_weight_only(section, main),
+        stored=shares,
+        bits=_bits_with_scales(section, METHODS[method]),
     )
 
 
@@ -234,11 +138,11 @@ def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
 
     And the block width of block-wise FP8, which limits splits.
     """
-    mixed = section.stated("moe_quant_algo", "quantized_layers")
-    if mixed:
-        section.fault(mixed, "weights of several precisions in one checkpoint are not modelled", "one precision")
-        return None, None
     kind = METHODS[method]
+    if section.text("quant_algo") == MIXED and kind != "fp8":
+        if section.section("quantized_layers") is None:
+            section.fault("quantized_layers", f"missing, and quant_algo is {MIXED}", "each module with its quant_algo")
+        return None, None
     if kind == "fp8":
         block = section.sequence("weight_block_size")
         return (FP8_BLOCK, _block_width(section, block)) if block else ("fp8", None)
@@ -249,8 +153,65 @@ def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
     if kind == "loading":
         return ("int4" if section.flag("load_in_4bit") else "int8"), None
     if kind == "groups" or section.stated("quant_algo") is None:
-        return _by_groups(section)
+        return next(((form, block) for targets, form, block in _groups(section) if _is_general(targets)), (None, None))
     return _by_algorithm(section), None
+
+
+def _own_precisions(fields: Fields, section: Fields) -> Iterator[Rule]:
+    """Yield modules that the section gives a precision of their own, general ones first."""
+    if fields.text("expert_dtype") == "fp4":
+        yield EXPERT_MODULES, "mxfp4"
+    if section.stated("moe_quant_algo"):
+        yield EXPERT_MODULES, _by_algorithm(section, "moe_quant_algo")
+    if section.stated("config_groups") and section.text("quant_algo") in (None, MIXED):
+        for targets, form, _ in _groups(section):
+            yield from ((target, form) for target in targets if not _is_general((target,)))
+    for name in _names(section, "quantized_layers"):
+        module = _inner(section, "quantized_layers", name)
+        if module is not None:
+            yield name, _by_algorithm(module)
+
+
+def _is_weight_only(section: Fields, main: str | None) -> bool:
+    """Whether an algorithm that stores weights in the precision `main` multiplies them at 16 bit."""
+    layers = [_inner(section, "quantized_layers", name) for name in _names(section, "quantized_layers")]
+    algorithms = {holder.text("quant_algo") for holder in (section, *layers) if holder is not None}
+    return any(name in WEIGHT_ONLY and ALGORITHMS[name] == main for name in algorithms if name)
+
+
+def _is_general(targets: tuple[str, ...]) -> bool:
+    """Whether a group is of every linear layer, and not of named modules."""
+    return any(target in GENERAL_TARGETS for target in targets)
+
+
+def _bits_with_scales(section: Fields, kind: str) -> float | None:
+    """Mean bits of an integer weight with its share of scale and zero point, where groups are stated."""
+    groups = [group for key in _names(section, "config_groups") if (group := _inner(section, "config_groups", key))]
+    holders = [weights for group in groups if (weights := group.section("weights"))] if kind == "groups" else [section]
+    sizes = {_group_size(holder) for holder in holders}
+    size = sizes.pop() if len(sizes) == 1 else None
+    bits = holders[0].value("num_bits", "bits", "w_bit") if holders else None
+    if kind not in ("groups", "bits") or size is None or bits not in BITS or holders[0].text("type") == "float":
+        return None
+    zero_bits = 0 if kind == "groups" and holders[0].flag("symmetric") is not False else bits
+    return float(bits) + (SCALE_BITS + zero_bits) / size
+
+
+def _names(section: Fields, key: str) -> tuple[str, ...]:
+    inner = section.section(key)
+    return () if inner is None else inner.names()
+
+
+def _inner(section: Fields, *keys: str) -> Fields | None:
+    found: Fields | None = section
+    for key in keys:
+        found = None if found is None else found.section(key)
+    return found
+
+
+def _group_size(holder: Fields) -> int | None:
+    key = holder.stated("group_size", "q_group_size")
+    return None if key is None or holder.value(key) == WHOLE_CHANNEL else holder.optional_integer(key, least=1)
 
 
 def _block_width(section: Fields, block: tuple[Any, ...]) -> int:
@@ -264,26 +225,24 @@ def _by_bits(section: Fields) -> str | None:
     return BITS.get(bits)
 
 
-def _by_algorithm(section: Fields) -> str | None:
-    algorithm = section.text("quant_algo") or ""
+def _by_algorithm(section: Fields, key: str = "quant_algo") -> str | None:
+    algorithm = section.text(key) or ""
     if algorithm not in ALGORITHMS:
         known = list(ALGORITHMS)
-        section.fault(
-            "quant_algo", f"unknown algorithm {shown(algorithm)}", ", ".join(known), nearest(algorithm, known)
-        )
+        section.fault(key, f"unknown algorithm {shown(algorithm)}", ", ".join(known), nearest(algorithm, known))
     return ALGORITHMS.get(algorithm)
 
 
-def _by_groups(section: Fields) -> tuple[str | None, int | None]:
+def _groups(section: Fields) -> Iterator[tuple[tuple[str, ...], str | None, int | None]]:
+    """Yield each group's targets, precision and block width."""
     groups = section.section("config_groups")
     if groups is None:
         section.fault("config_groups", "missing, and no quant_algo either", "config_groups or quant_algo")
-        return None, None
-    found = {_group_format(group) for key in groups.names() if (group := groups.section(key)) is not None}
-    if len(found) != 1:
-        section.fault("config_groups", f"{len(found)} different weight formats", "one precision")
-        return None, None
-    return found.pop()
+    for key in _names(section, "config_groups"):
+        group = _inner(section, "config_groups", key)
+        if group is not None:
+            targets = tuple(map(str, group.sequence("targets") or GENERAL_TARGETS))
+            yield (targets, *_group_format(group))
 
 
 def _group_format(group: Fields) -> tuple[str | None, int | None]:
@@ -295,7 +254,7 @@ def _group_format(group: Fields) -> tuple[str | None, int | None]:
     if (form, bits) == ("float", 8) and weights.text("strategy") == "block":
         block = weights.sequence("block_structure")
         return FP8_BLOCK, _block_width(weights, block) if block else None
-    size = None if weights.value("group_size") == WHOLE_CHANNEL else weights.optional_integer("group_size", least=1)
+    size = _group_size(weights)
     found = FLOAT4_BY_GROUP.get(size or 0) if (form, bits) == ("float", 4) else GROUP_FORMATS.get((form, bits))
     if found is None:
         known = "int4, int8, fp8, nvfp4 (groups of 16), mxfp4 (groups of 32)"
@@ -304,7 +263,14 @@ def _group_format(group: Fields) -> tuple[str | None, int | None]:
 
 
 def _excluded(section: Fields) -> tuple[str, ...]:
-    return tuple(str(name) for key in EXCLUDED for name in section.sequence(key) or ())
+    """Modules in 16 bit: listed by name, or among the exceptions of GPTQ (`-:`) and AutoRound (16 bits)."""
+    listed = [str(name) for key in EXCLUDED for name in section.sequence(key) or ()]
+    listed += [f"re:{name.removeprefix('-:')}" for name in _names(section, "dynamic") if name.startswith("-:")]
+    for name in _names(section, "extra_config"):
+        one = _inner(section, "extra_config", name)
+        if one is not None and (one.optional_integer("bits") or 0) >= SCALE_BITS:
+            listed.append(name)
+    return tuple(listed)
 
 
 def _cache_precision(section: Fields) -> str | None:

@@ -1,0 +1,119 @@
+"""Published checkpoints: each is itself in positions, weight format and kept modules, and a sibling says whose facts it has."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from builders import plan_for, real_gpu, settings_for
+from places import SHARED
+
+from sizing.catalog.checkpoints import names, published
+from sizing.catalog.models import SHELF, load_model
+from sizing.catalog.shelf import only
+from sizing.model import architecture
+from sizing.specs.errors import InputError
+from sizing.specs.model import CheckpointRules, Model
+from sizing.specs.units import GIB
+
+NOT_MODELLED = {name for name in names() if "Nemotron-Ultra-253B" in name}
+KNOWN = sorted(set(names()) - NOT_MODELLED)
+FACTS = SHARED / "facts"
+
+
+def weights_gib(model: Model) -> float:
+    gpu = real_gpu("h100-sxm")
+    plan = plan_for(model, gpu, settings_for(model, gpu, architecture.Layout()))
+    matrices = architecture.stage_matrices(model, architecture.whole(model), architecture.Layout())
+    held = sum(count * matrix.parameters * plan.weight_bytes(matrix.role) for matrix, count in matrices)
+    return (held + model.extra_parameters * 2) / GIB
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_checkpoint_has_a_profile_and_words_that_are_known(name: str) -> None:
+    row, rules = published(name), only(CheckpointRules)
+    assert row is not None and row.profile in SHELF.ids
+    assert row.stored is None or row.stored in rules.storages
+    assert all(word in rules.kept or "*" in word for word in row.kept)
+    found = load_model(name)
+    assert (found.id, found.spec.name, found.matched_from) == (row.profile, name, None)
+    assert row.positions in (None, found.spec.max_position)
+    assert (found.precision, bool(found.name_notes)) == (None, row.evidence == "memory")
+
+
+def test_a_name_that_is_known_not_to_be_modelled_is_refused_with_the_reason() -> None:
+    assert NOT_MODELLED
+    for name in NOT_MODELLED:
+        with pytest.raises(InputError, match="is not modelled"):
+            load_model(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "positions", "precision", "kept"),
+    [
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8", 262144, "fp8_block", set()),
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507", 262144, "bf16", set()),
+        ("Qwen/Qwen2.5-7B-Instruct", 32768, "bf16", set()),
+        ("Qwen/Qwen2.5-7B", 131072, "bf16", set()),
+        ("moonshotai/Kimi-K2-Instruct-0905", 262144, "fp8_block", set()),
+        ("nvidia/Gemma-4-31B-IT-NVFP4", 262144, "nvfp4", {"attention"}),
+        ("nvidia/Qwen3.5-397B-A17B-NVFP4", 262144, "nvfp4", {"attention", "shared_expert"}),
+    ],
+)
+def test_a_checkpoint_is_itself(name: str, positions: int, precision: str, kept: set[str]) -> None:
+    model = load_model(name).spec
+    assert (model.max_position, model.quantisation.precision) == (positions, precision)
+    assert model.quantisation.kept_16bit - {"embedding", "lm_head", "norm", "router"} == kept
+
+
+def test_the_mixed_files_of_nvidia_have_attention_in_fp8() -> None:
+    held = load_model("nvidia/Qwen3.6-27B-NVFP4").spec.quantisation
+    assert (held.precision, held.weight_only, "lm_head" in held.kept_16bit) == ("nvfp4", True, False)
+    assert [(one.role, one.precision, one.share) for one in held.stored] == [("attention", "fp8", 1.0)]
+
+
+def test_latents_kept_in_16_bit_are_a_share_of_attention() -> None:
+    # Of a layer's 187.1 M: q_a 7168 x 1536, q_b 1536 x 24576, kv_a 7168 x 576, kv_b 512 x 32768; the rest is the output.
+    kept = 7168 * 1536 + 1536 * 24576 + 7168 * 576 + 512 * 32768
+    (one,) = load_model("nvidia/DeepSeek-V3.1-NVFP4").spec.quantisation.stored
+    assert (one.role, one.precision) == ("attention", None)
+    assert one.share == pytest.approx(kept / (kept + 16384 * 7168))
+
+
+def test_a_sibling_says_whose_facts_it_has() -> None:
+    found = load_model("someone/Qwen3-4B-Instruct-2507-AWQ")
+    assert found.spec.name == "someone/Qwen3-4B-Instruct-2507-AWQ as Qwen/Qwen3-4B-Instruct-2507"
+    assert (found.precision, found.spec.max_position) == ("int4", 262144)
+    assert any("is not known by itself" in note for note in found.name_notes)
+    copy = load_model("unsloth/Qwen2.5-7B-Instruct").spec
+    assert (copy.name, copy.max_position) == ("Qwen/Qwen2.5-7B-Instruct", 32768)
+
+
+def test_a_config_beside_a_name_wins(tmp_path: Path) -> None:
+    folder = tmp_path / "Qwen2.5-7B-Instruct"
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        '{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "hidden_act": "silu",'
+        '"vocab_size": 1000, "max_position_embeddings": 4096, "tie_word_embeddings": false}'
+    )
+    assert load_model(str(folder)).spec.max_position == 4096
+
+
+@pytest.mark.skipif(not FACTS.is_dir(), reason="the facts are not part of the project")
+def test_checkpoints_agree_with_their_published_positions_and_sizes() -> None:
+    # Sizes of Hugging Face count a tied head twice where the file stores it apart.
+    sized = 0
+    with (FACTS / "checkpoints.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            try:
+                model = load_model(row["id"]).spec
+            except InputError:
+                continue
+            if row["max_position_embeddings"]:
+                assert model.max_position == int(row["max_position_embeddings"]), row["id"]
+            tolerance = {"computed": 0.01, "read": 0.015}.get(row["size_basis"])
+            if tolerance is not None:
+                assert weights_gib(model) == pytest.approx(float(row["safetensors_gib"]), rel=tolerance), row["id"]
+                sized += 1
+    assert sized > 10
