@@ -109,10 +109,8 @@ def _reject(replica: Replica, reason: str, detail: str, shortfall: float) -> Ref
 
 def replicas(question: Question, replica: Replica, most: Capacity) -> int:
     """Replicas that the demand takes, or that the GPU budget allows where there is no demand."""
-    if question.target.concurrency is not None:
-        return demand.replicas_for(question.target.concurrency * (1 + question.rules.headroom), most.amount)
-    if question.target.requests_per_s is not None:
-        return demand.replicas_for(question.target.requests_per_s * (1 + question.rules.headroom), most.amount)
+    if question.target.amount is not None:
+        return demand.replicas_for(question.target.amount * (1 + question.rules.headroom), most.amount)
     return (question.rules.gpu_budget or replica.layout.gpus) // replica.layout.gpus
 
 

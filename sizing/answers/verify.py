@@ -16,7 +16,7 @@ from sizing.answers.search import at_share, replicas, with_count, with_extras_fo
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, set_of, simulate
 from sizing.question.question import Question, SeparatePools
-from sizing.replica.capacity import Capacity, most_of
+from sizing.replica.capacity import Capacity, most_of, point_at_rate
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Tokens
@@ -29,6 +29,7 @@ CLOSE, CLOSE_PERCENTILE, LONGER = 0.05, 0.2, 8
 # under the same load.
 WARM_UP, MEASURED, COOL_DOWN = 3.0, 4.0, 1.5
 ROUNDING = 1e-6  # of a demand, by which sums over replicas may differ from it
+E2E_ROUNDS, E2E_CLOSE = 3, 0.01  # of a rate that follows from E2E, which follows from the rate
 MOST_TRIES = 24  # sizes simulated before giving up; a demand that none of them meets is reported as unverified
 LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a simulation misses a limit
 MOST_CHUNKS = 30_000  # prefill steps simulated at most: prompts cut into very many chunks are sampled by fewer requests
@@ -76,7 +77,7 @@ def verify(
 
 def keeps_headroom(answer: Answer, question: Question) -> bool:
     """Whether a size serves the headroom that is asked for on top of the demand, as corrected by the simulation."""
-    demand = question.target.concurrency or question.target.requests_per_s
+    demand = question.target.amount
     if answer.separate or not demand or not question.rules.headroom:
         return True
     most = answer.pool.capacity.amount * answer.pool.count
@@ -95,7 +96,7 @@ def limits_of(answer: Answer, question: Question) -> Limits:
 
 def _following(failed: Answer, question: Question, data: Data) -> Answer | None:
     """The size to try after one that failed; None where no other is allowed."""
-    scales = question.target.requests_per_s is not None or question.target.concurrency is not None
+    scales = question.target.amount is not None
     if failed.separate:
         asked = question.space.pools
         assert asked is not None
@@ -190,7 +191,7 @@ def corrected(answer: Answer, question: Question) -> Answer:
     if limits is question.target.limits:
         return answer
     rate = pool.point.requests_per_s
-    load = question.target.concurrency / pool.count if question.target.concurrency else rate
+    load = rate if question.target.amount is None else question.target.amount / pool.count
     most = _most(pool, limits, question)
     if most is None or most.amount <= load:
         most = replace(pool.capacity, amount=load, requests_per_s=rate)
@@ -222,11 +223,29 @@ def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
 
 def simulated(answer: Answer, question: Question, *, seed: int = 0) -> Answer:
     """An answer with what a simulation measures of it under the demand, for longer where a limit is near."""
-    found = driven(answer, question, REQUESTS, seed)
+    found = _at_own_e2e(driven(answer, question, REQUESTS, seed), question, seed)
     assert found.run is not None
     if question.target.concurrency is None and is_close(found.run, limits_of(answer, question)):
-        return driven(answer, question, LONGER * REQUESTS, seed)
+        return driven(found, question, LONGER * REQUESTS, seed)
     return found
+
+
+def _at_own_e2e(answer: Answer, question: Question, seed: int) -> Answer:
+    """An answer for people, or requests in flight, at the rate that follows from the E2E measured at it."""
+    for _ in range(E2E_ROUNDS if question.target.population is not None else 0):
+        pool, run = answer.pool, answer.run
+        assert question.target.population is not None and run is not None
+        if not run.stable or not run.latencies_s["e2e"]:
+            break
+        own = question.target.population / pool.count
+        before = pool.point.requests_per_s
+        after = own / (run.latencies_s["e2e"]["mean"] + question.target.think_time_s)
+        if abs(after / before - 1) < E2E_CLOSE:
+            break
+        rate = math.sqrt(before * after)  # half of the way, as E2E falls with the rate
+        moved = replace(pool, point=point_at_rate(pool.load, rate, pool.capacity))
+        answer = driven(replace(answer, pools=(moved,)), question, REQUESTS, seed)
+    return answer
 
 
 def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answer:
@@ -270,7 +289,7 @@ def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) ->
     """Simulate one replica of a pool that does all of a request, under its share of the demand."""
     deployed = set_of(pool.load)
     traffic = _traffic(question, seed)
-    if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
+    if question.target.offline and question.target.amount is None:
         full = pool.load.slots  # whatever comes, the next waits
         return simulate(deployed, replace(traffic, in_flight=full, count=ROUNDS * full))
     if question.target.concurrency is not None:

@@ -135,9 +135,8 @@ def _comparison(question: Question, data: Data, simulated: bool) -> Compare | No
     from sizing.cli.workers import cores, ordered
     from sizing.report.compare_record import record
 
-    demanded = question.target.requests_per_s is not None or question.target.concurrency is not None
     candidates = len(candidates_of(question))
-    if not demanded or candidates < 2:
+    if question.target.amount is None or candidates < 2:
         return None
     each = partial(ordered, jobs=min(cores(), candidates))
     with Bar("Comparing") as bar:
@@ -148,7 +147,7 @@ def _comparison(question: Question, data: Data, simulated: bool) -> Compare | No
 def _is_closed(question: Question) -> bool:
     """Whether the demand is a closed loop: requests in flight, or offline work with every slot kept full."""
     target = question.target
-    return target.concurrency is not None or (target.offline and target.requests_per_s is None)
+    return target.concurrency is not None or (target.offline and target.amount is None)
 
 
 def _rates(outcome: Outcome, question: Question, simulated: bool) -> Iterator[RateLine]:

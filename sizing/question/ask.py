@@ -13,6 +13,7 @@ from sizing.catalog import gpus, shelf
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.model.architecture import SIZES, Layout
+from sizing.question.demand import AT_ONCE
 from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
 from sizing.question.question import (
     PoolSpace,
@@ -87,8 +88,8 @@ def decodes(workload: Workload) -> Fault | None:
 def rated(workload: Workload) -> Fault | None:
     """The fault of a workload without a request rate, by which pools are sized."""
     demand = workload.demand
-    if demand is not None and demand.concurrency is not None:
-        what = "pools are sized by a rate, and requests in flight state none"
+    if demand is not None and demand.kind in AT_ONCE:
+        what = "pools are sized by a rate, and requests in flight or concurrent users state none"
         return Fault(what, field=SEPARATE, allowed="with --rps or --dau")
     if demand is None and workload.mode == "offline":
         return Fault("pools are sized by a rate, which offline work has none of", field=SEPARATE, allowed="with --rps")
@@ -213,7 +214,7 @@ def with_cache_of(workload: Workload, model: FoundModel) -> Workload:
 def cautious(question: Question) -> Question:
     """The question sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
     target = question.target
-    if target.offline and target.requests_per_s is None and target.concurrency is None:
+    if target.offline and target.amount is None:
         raise InputError(
             Fault(
                 "offline work without a demand takes no number of GPUs; its rate is shown with its error band",

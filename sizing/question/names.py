@@ -14,7 +14,7 @@ from sizing.catalog.gpus import typical_price
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.model import settings
-from sizing.question.values import Options, Part, comma_separated
+from sizing.question.values import THINK_TIME, TURNS, Options, Part, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu, GpuType
@@ -147,6 +147,11 @@ def look_up(
     precisions = Part(lambda: precisions_of(options.precision, single=single))
     if not precisions.faults and len(precisions.value) == 1 and precisions.value[0] is not None:
         given["precision"], flags["precision"] = precisions.value[0], "--precision"
+    thinks = given.get(THINK_TIME)
+    if thinks is not None and "demand" not in given and not found.faults and _has_users(found.value):
+        given["demand.think_time"], flags["demand.think_time"] = thinks, flags[THINK_TIME]
+        if found.value is not None and found.value.spec.optimisations.prefix is None and TURNS not in given:
+            del given[THINK_TIME]
     layers = Layers(given, flags, _path_of(found))
 
     def stated(field: str, default: Any = None) -> Any:
@@ -181,6 +186,11 @@ def look_up(
         ),
         precisions=precisions,
     )
+
+
+def _has_users(found: Found[Workload] | None) -> bool:
+    demand = None if found is None else found.spec.demand
+    return demand is not None and demand.concurrent_users is not None
 
 
 def served_as(found: FoundModel, task: str | None) -> FoundModel:

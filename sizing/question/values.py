@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, NewType, TypeVar
 
 from sizing.specs.errors import Fault, InputError
 
@@ -145,7 +145,9 @@ SERVING = "Serving"
 PLANNING = "Planning and cost"
 OPTIMISATIONS = "Optimisations"
 
-TEXT, WHOLE, NUMBER = str | None, int | None, float | None
+SESSION = "sessions."  # below it stand the fields of a demand in sessions
+Share = NewType("Share", float)
+TEXT, WHOLE, NUMBER, SHARE = str | None, int | None, float | None, Share | None
 DISAGGREGATE = "--disaggregate"
 POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")  # commands that take separate pools
 
@@ -153,7 +155,7 @@ MODEL_OPTIONS = (
     Field("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
     Field("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, or all. Default: the workload's, else all.", MODEL, "gpu"),
     Field("task", TEXT, ("--task",), "generate; or embed, classify, score, which pool a prompt into one result: no output head, no decode.", MODEL, "task"),
-    Field("precision", TEXT, ("--precision",), "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: the checkpoint's own.", MODEL),
+    Field("precision", TEXT, ("--precision", "--quantization"), "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: the checkpoint's own.", MODEL),
     Field("kv_precision", TEXT, ("--kv-precision", "--kv-cache-dtype"), "KV cache: auto, fp32, fp16, bf16, fp8, int8, nvfp4.", MODEL, "kv_precision"),
 )  # fmt: skip
 SERVING_OPTIONS = (
@@ -166,7 +168,7 @@ SERVING_OPTIONS = (
     Field("dcp", WHOLE, ("--dcp", "--decode-context-parallel-size"), "Decode context parallelism: of the TP GPUs that hold the same cache (MLA, few KV heads), how many share it by tokens.", SERVING, "serving.dcp"),
     Field("all2all_backend", TEXT, ("--all2all-backend",), "How tokens reach experts under --dp and --ep: allgather (default), low_latency or high_throughput (DeepEP).", SERVING, "serving.all2all_backend"),
     Field("expert_imbalance", NUMBER, ("--expert-imbalance",), "Load of the busiest expert rank over the mean, as measured: 1.2; that of random routing without it.", SERVING, "serving.expert_imbalance"),
-    Field("memory_fraction", NUMBER, ("--gpu-memory-utilization", "--memory-fraction"), "The engine's share of GPU memory.", SERVING, "serving.memory_fraction"),
+    Field("memory_fraction", SHARE, ("--gpu-memory-utilization", "--memory-fraction"), "The engine's share of GPU memory: 0.9, 90%.", SERVING, "serving.memory_fraction"),
     Field("max_model_len", WHOLE, ("--max-model-len",), "Longest sequence to hold.", SERVING, "serving.max_model_len"),
     Field("max_num_seqs", WHOLE, ("--max-num-seqs",), "Most sequences running at once.", SERVING, "serving.max_num_seqs"),
     Field("max_num_batched_tokens", WHOLE, ("--max-num-batched-tokens",), "Token budget of one step.", SERVING, "serving.max_num_batched_tokens"),
@@ -179,7 +181,7 @@ OPTIMISATION_OPTIONS = (
     Field("prefix_shared", WHOLE, ("--prefix-shared",), "Tokens of a prompt that live requests share and the cache holds once.", OPTIMISATIONS, "optimisations.prefix.shared_tokens"),
     Field("prefix_distinct", WHOLE, ("--prefix-distinct",), "Different shared prefixes in all, 1 by default; each replica holds all of them, or its part under affinity.", OPTIMISATIONS, "optimisations.prefix.distinct"),
     Field("turns", WHOLE, ("--turns",), "Turns of a conversation, each of which sends all before it again: --isl is then the first prompt, later ones grow, and the hit rate follows.", OPTIMISATIONS, "optimisations.prefix.turns"),
-    Field("think_time", TEXT, ("--think-time",), "Time between an answer and the conversation's next turn, 30s: how many caches must be kept meanwhile.", OPTIMISATIONS, "optimisations.prefix.think_time_s"),
+    Field("think_time", TEXT, ("--think-time",), "Time between an answer and a user's next request, 30s: of --users, and of the turns of a conversation, whose caches must be kept meanwhile.", OPTIMISATIONS, "optimisations.prefix.think_time_s"),
     Field("prefix_routing", TEXT, ("--prefix-routing",), "Router over replicas: affinity (prefix-aware: a conversation stays with its cache) or random (the default; round-robin too).", OPTIMISATIONS, "optimisations.prefix.routing"),
     Field("lora", TEXT, ("--lora",), "LoRA adapters on the GPU at once, SLOTSxRANK[+experts]: 16x64, 16x64+experts (routed ones too).", OPTIMISATIONS, "optimisations.lora"),
     Field("images", TEXT, ("--images",), "Images of a request, NxHxW in pixels: 2x1024x768.", OPTIMISATIONS, "optimisations.images"),
@@ -189,12 +191,16 @@ DISAGGREGATION_OPTIONS = (
     Field("disaggregate", TEXT, (DISAGGREGATE,), "Separate pools for prefill and decode: without a value the search lays both out; else prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=h100-sxm:tp2,decode=2xh200-sxm:tp4.", OPTIMISATIONS, "optimisations.disaggregate"),
 )  # fmt: skip
 DEMAND_OPTIONS = (
-    Field("isl", WHOLE, ("--isl",), "Mean prompt length in tokens; of conversations (--turns) the first prompt.", DEMAND, "tokens.isl"),
-    Field("osl", WHOLE, ("--osl",), "Mean output length in tokens.", DEMAND, "tokens.osl"),
+    Field("isl", WHOLE, ("--isl", "--input-len"), "Mean prompt length in tokens, 2000 or 2k; of conversations (--turns) the first prompt.", DEMAND, "tokens.isl"),
+    Field("osl", WHOLE, ("--osl", "--output-len"), "Mean output length in tokens.", DEMAND, "tokens.osl"),
     Field("isl_max", WHOLE, ("--isl-max",), "Longest prompt.", DEMAND, "tokens.isl_max"),
     Field("osl_max", WHOLE, ("--osl-max",), "Longest output.", DEMAND, "tokens.osl_max"),
-    Field("rps", NUMBER, ("--rps",), "Demand in requests/s at the peak.", DEMAND, "demand.requests_per_s"),
-    Field("concurrency", WHOLE, ("--concurrency",), "Demand in requests in flight, over all replicas.", DEMAND, "demand.concurrency"),
+    Field("rps", NUMBER, ("--rps", "--qps"), "Demand in requests/s at the peak.", DEMAND, "demand.requests_per_s"),
+    Field("users", NUMBER, ("--users",), "Demand in concurrent users: each asks again a think time (--think-time, 30s) after an answer, or --requests-per-session times in a --session-length.", DEMAND, "demand.concurrent_users"),
+    Field("requests_per_session", NUMBER, ("--requests-per-session",), "Requests of each of the --users in a session.", DEMAND, "demand.sessions.requests_per_session"),
+    Field("session_length", TEXT, ("--session-length",), "Length of a session of the --users: 10min.", DEMAND, "demand.sessions.session_length"),
+    Field("concurrency", WHOLE, ("--concurrency",), "Demand in requests in flight on average, over all replicas, that come at random times.", DEMAND, "demand.concurrency"),
+    Field("closed_loop", bool, ("--closed-loop",), "Hold --concurrency at exactly so many, as the synchronised clients of a benchmark do.", DEMAND, "demand.closed_loop"),
     Field("dau", NUMBER, ("--dau",), "Demand in daily active users.", DEMAND, "demand.daily_active_users"),
     Field("requests_per_user", NUMBER, ("--requests-per-user",), "Requests of a user in a day.", DEMAND, "planning.requests_per_user_per_day"),
     Field("active_hours", NUMBER, ("--active-hours",), "Hours of a day in which users are active.", DEMAND, "planning.active_hours"),
@@ -209,12 +215,12 @@ PEAK_OPTIONS = (
 )  # fmt: skip
 LIMIT_OPTIONS = (
     Field("ttft", TEXT, ("--ttft",), "Time to first token: 500ms (mean), p95:500ms.", LIMITS, "limits.ttft"),
-    Field("itl", TEXT, ("--itl",), "Inter-token latency (TPOT): 30ms, p99:50ms.", LIMITS, "limits.itl"),
+    Field("itl", TEXT, ("--itl", "--tpot"), "Inter-token latency (TPOT): 30ms, p99:50ms.", LIMITS, "limits.itl"),
     Field("e2e", TEXT, ("--e2e",), "End-to-end latency: 5s.", LIMITS, "limits.e2e"),
 )
 PLANNING_OPTIONS = (
-    Field("max_utilisation", TEXT, ("--max-utilisation",), "Share of the highest stable rate to run at: 0.8, 80%.", PLANNING, "planning.max_utilisation"),
-    Field("headroom", TEXT, ("--headroom",), "Growth to add to the demand: 0.2, 20%.", PLANNING, "planning.headroom"),
+    Field("max_utilisation", TEXT, ("--max-utilisation", "--max-utilization"), "Share of the highest stable rate to run at: 80% or 0.8.", PLANNING, "planning.max_utilisation"),
+    Field("headroom", TEXT, ("--headroom",), "Growth to add to the demand: 20% or 0.2.", PLANNING, "planning.headroom"),
     Field("objective", TEXT, ("--objective",), "gpus, cost or energy.", PLANNING, "planning.objective"),
     Field("conservative", bool, ("--conservative",), "Size on the worse edges of the error bands: limits hold where latencies and rates turn out as far off as 8 in 10 published measurements are.", PLANNING),
     Field("price", NUMBER, ("--price",), "$ per GPU-hour in place of the profile's.", PLANNING),
@@ -229,6 +235,12 @@ WORKLOAD_OPTIONS = (
     *PLANNING_OPTIONS,
 )
 QUESTION_OPTIONS = (*WORKLOAD_OPTIONS, *DISAGGREGATION_OPTIONS)
+
+
+def states_demand(option: Field) -> bool:
+    """Whether an option states a demand of its own, and does not say more of another."""
+    section, _, kind = (option.field or "").partition(".")
+    return section == "demand" and kind != "closed_loop" and not kind.startswith(SESSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,21 +260,36 @@ def options_of(fields: Iterable[Field], values: Mapping[str, Any]) -> Options:
     A demand replaces the whole demand of a workload, so its fields come as one mapping.
     """
     of_workload = {field.field: field for field in fields if field.field}
-    given: dict[str, Any] = {}
-    demand: dict[str, Any] = {}
-    for path, field in of_workload.items():
-        value = values.get(field.name)
-        if value is None:
-            continue
-        if path.startswith("demand."):
-            demand[path.removeprefix("demand.")] = value
-        else:
-            given[path] = comma_separated(value) if path == "gpu" else value
-    if demand:
-        given["demand"] = demand
+    stated: dict[str, Any] = {path: values.get(field.name) for path, field in of_workload.items()}
+    stated = {path: value for path, value in stated.items() if value is not None and value is not False}
+    given = {path: value for path, value in stated.items() if not path.startswith("demand.")}
+    if "gpu" in given:
+        given["gpu"] = comma_separated(given["gpu"])
+    demand = {path.removeprefix("demand."): value for path, value in stated.items() if path.startswith("demand.")}
     flags = {path: field.flags[0] for path, field in of_workload.items()}
-    flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --concurrency, --dau"
+    flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --users, --dau, --concurrency"
+    if set(demand) - {"closed_loop"}:
+        given["demand"] = _demand(demand, given, flags)
+    elif demand:  # of the workload's own requests in flight
+        given["demand.closed_loop"] = True
     return Options(given, flags, values.get("precision"), values.get("price"), values.get("gpus"))
+
+
+THINK_TIME, TURNS = "optimisations.prefix.think_time_s", "optimisations.prefix.turns"
+
+
+def _demand(demand: dict[str, Any], given: dict[str, Any], flags: dict[str, str]) -> dict[str, Any]:
+    """The fields of a demand; a think time of users goes there, and stays with the turns where there are any."""
+    sessions = {path.removeprefix(SESSION): value for path, value in demand.items() if path.startswith(SESSION)}
+    found = {path: value for path, value in demand.items() if not path.startswith(SESSION)}
+    if sessions:
+        flags["demand.sessions.concurrent_users"] = flags["demand.concurrent_users"]
+        users = found.pop("concurrent_users", None)
+        return {**found, "sessions": sessions if users is None else {"concurrent_users": users, **sessions}}
+    if "concurrent_users" in found and THINK_TIME in given:
+        flags["demand.think_time"] = flags[THINK_TIME]
+        found["think_time"] = given[THINK_TIME] if TURNS in given else given.pop(THINK_TIME)
+    return found
 
 
 def unpooled(command: str, field: str) -> Fault:

@@ -178,6 +178,8 @@ def _asked(record: Compare) -> Iterator[Line]:
     yield Line(f"{lengths(i)}; {i['engine_title']} {i['engine_version']}", "Workload")
     rate = f"{number(asked['requests_per_s'])} requests/s" if asked["requests_per_s"] is not None else ""
     in_flight = f"{asked['concurrency']:,} requests in flight" if asked["concurrency"] is not None else ""
+    if asked["concurrent_users"] is not None:
+        in_flight = f"{asked['concurrent_users']:,g} users, {asked['think_time_s']:g} s between answer and next request"
     grown = f", {percent(i['headroom'])} headroom asked" if i["headroom"] else ""
     yield Line(f"{rate or in_flight}{grown}", "Demand")
     steps = steps_line(asked)

@@ -9,6 +9,7 @@ from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, Text, plain
 from sizing.formats.words import milliseconds, money, number, percent, plural, stated
+from sizing.question.demand import Readings
 from sizing.question.question import situation_of
 from sizing.report.parts import assumptions, bands, conversations, explain, layouts, pools, repeat
 from sizing.report.parts.conversations import IdleConversations
@@ -22,6 +23,7 @@ from sizing.report.parts.figures import (
     Utilisation,
     figures,
     memory_of,
+    readings_of,
 )
 from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, headline, latencies, layout
 from sizing.report.parts.limiting import Limiting, limiting, unmet, what_would_help
@@ -68,7 +70,8 @@ class Simulation(NamedTuple):
 class Estimate(NamedTuple):
     """The record of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number.
 
-    `disaggregated` is what serves the same from separate pools, null where they were not asked for; all else serves as one.
+    `readings` say its load by its rate, its requests in flight and its concurrent users. `disaggregated` is what serves
+    the same from separate pools, null where they were not asked for; all else serves as one.
     """
 
     feasible: bool
@@ -92,6 +95,7 @@ class Estimate(NamedTuple):
     disaggregated: Disaggregated | None = None
     explanations: tuple[Explanation, ...] = ()
     idle_conversations: IdleConversations | None = None
+    readings: Readings | None = None
     schema: str = "llmsize.estimate/1"
 
 
@@ -125,6 +129,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         assumptions=tuple(assumptions.of_answer(best, question)),
         simulate_command=repeat.command(best, question),
         idle_conversations=conversations.idle(pool, question),
+        readings=readings_of(found.load, question),
     )
     if not explained:
         return served
@@ -316,7 +321,7 @@ def nearest(record: Estimate) -> Facts:
 
 
 def _is_demanded(inputs: dict[str, Any]) -> bool:
-    return inputs["demand"]["requests_per_s"] is not None or inputs["demand"]["concurrency"] is not None
+    return any(inputs["demand"][name] is not None for name in ("requests_per_s", "concurrency", "concurrent_users"))
 
 
 def _served(load: LoadFigures, inputs: dict[str, Any]) -> str:
@@ -324,6 +329,10 @@ def _served(load: LoadFigures, inputs: dict[str, Any]) -> str:
     rate = f"{number(load.requests_per_s)} requests/s"
     if load.headroom_of == "concurrency":
         return f"{number(load.concurrency)} requests in flight: {rate}"
+    if load.headroom_of == "users":
+        i = inputs["demand"]
+        users = f"{number(i['concurrent_users'])} users who think {number(i['think_time_s'])} s after an answer"
+        return f"{users}: {rate}, {number(load.concurrency)} in flight"
     return rate if inputs["demand"]["requests_per_s"] is not None else f"at most {rate}"
 
 
@@ -331,7 +340,7 @@ def _headroom(load: LoadFigures, inputs: dict[str, Any]) -> str:
     """Write the headroom in the unit of the demand; empty where the load is the most already."""
     if not _is_demanded(inputs):
         return ""
-    of = " in concurrency" if load.headroom_of == "concurrency" else ""
+    of = "" if load.headroom_of == "requests_per_s" else f" in {load.headroom_of}"
     asked = f" ({percent(inputs['headroom'])} asked)" if inputs["headroom"] else ""
     return f", {percent(load.headroom)} headroom{of}{asked}"
 

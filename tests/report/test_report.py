@@ -41,7 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "budget": {**LLAMA, "rps": 2000.0, "gpus": 2},
     "osl_1": {**LLAMA, "osl": 1, "rps": 20.0},
     "offline": {**LLAMA, "mode": "offline"},
-    "concurrency": {**LLAMA, "concurrency": 50},
+    "concurrency": {**LLAMA, "concurrency": 50, "closed_loop": True},
     "experts": {**LLAMA, "model": "qwen3-30b-a3b", "rps": 20.0},
     "users": {**LLAMA, "dau": 2e5, "peak_to_mean": 2.0, "headroom": "20%"},
     "no_itl": {**LLAMA, "osl": 1, "rps": 20.0, "itl": "15ms", "ttft": "p95:1s"},
@@ -241,7 +241,7 @@ def test_users_stand_in_the_answer_where_they_were_asked_for_and_else_as_what_a_
     assert "daily active users" not in figures
     answer, _, figures = terminal(document("feasible")).partition("\n\n")
     assert "daily active users" not in answer
-    assert "this rate would be that of 192,000 daily active users" in " ".join(figures.split())
+    assert "this rate would be that of 96,000 daily active users" in " ".join(figures.split())
     assert "daily active users" not in terminal(document("offline"))
 
 

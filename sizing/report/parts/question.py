@@ -81,11 +81,14 @@ def _chosen_precision(question: Question, chosen: Replica | None) -> str:
 
 def demand(question: Question) -> dict[str, Any]:
     """The demand: the rate or concurrency to serve, its kind, and the steps to it."""
-    stated, found = question.origin.workload.demand, question.origin.demanded
-    user = habits(question)
+    stated, found, target = question.origin.workload.demand, question.origin.demanded, question.target
+    user, by_users = habits(question), target.think_time_s > 0
     return {
-        "requests_per_s": question.target.requests_per_s,
-        "concurrency": question.target.concurrency,
+        "requests_per_s": target.requests_per_s,
+        "concurrency": target.concurrency if target.concurrency is not None or by_users else target.population,
+        "closed_loop": target.concurrency is not None,
+        "concurrent_users": target.population if by_users else None,
+        "think_time_s": target.think_time_s if by_users else None,
         "daily_active_users": stated.daily_active_users if stated else None,
         "requests_per_user_per_day": user.requests_per_user_per_day,
         "active_hours": user.active_hours,
@@ -281,6 +284,7 @@ def _parts(asked: dict[str, Any]) -> Iterator[str]:
 OWN_WORDS = (
     "requests_per_s",
     "concurrency",
+    "concurrent_users",
     "daily_active_users",
 )  # said elsewhere, unless a profile or chance comes on top
 
