@@ -20,7 +20,7 @@ from sizing.answers.load_curve import (
     open_loop,
 )
 from sizing.answers.points import METRICS
-from sizing.question.demand import replicas_for
+from sizing.specs.demand import replicas_for
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.target import Target
 from sizing.specs.workload import Limits
@@ -83,7 +83,8 @@ def measured_sizes(
     Raises InputError where the rows lack a statistic that is needed, or there is no demand.
     """
     if target.amount is None:
-        raise InputError(Fault("is missing: measured rows say what a replica serves, not how much is asked for", field="the demand"))
+        allowed = "one of --rps, --users, --dau, --concurrency (or demand: in the workload)"
+        raise InputError(Fault("nothing says how much to serve", field="demand", allowed=allowed))
     closed = closed or target.concurrency is not None
     found: list[MeasuredSize] = []
     short: list[Short] = []
@@ -113,16 +114,19 @@ def measured_sizes(
 
 def _within(curve: LoadCurve, limits: Limits, *, needs_e2e: bool) -> dict[Statistic, float]:
     """The limits in s by the statistic that each bounds. Raises InputError for statistics that were not measured."""
-    within = {
-        (metric, limit.statistic): limit.seconds
-        for metric in METRICS
-        if (limit := getattr(limits, metric)) is not None
+    within: dict[Statistic, float] = {
+        (metric, limit.statistic): limit.seconds for metric in METRICS if (limit := getattr(limits, metric)) is not None
     }
     absent = [name for name in (*within, *([E2E] if needs_e2e else [])) if name not in curve.latencies_s]
     if absent:
         stated = ", ".join(f"{metric} {statistic}" for metric, statistic in curve.latencies_s)
         raise InputError(
-            [Fault(f"the measured rows do not state the {name[1]} of {name[0].upper()}", field="--from", allowed=stated) for name in absent]
+            [
+                Fault(
+                    f"the measured rows do not state the {name[1]} of {name[0].upper()}", field="--from", allowed=stated
+                )
+                for name in absent
+            ]
         )
     return within
 
@@ -132,7 +136,9 @@ def _short(line: CurveLine, curve: LoadCurve, within: Mapping[Statistic, float])
     return Short(line, name, within[name], float(curve.latencies_s[name][0]))
 
 
-def _most(curve: LoadCurve, index: int, within: Mapping[Statistic, float], utilisation: float, *, closed: bool) -> _Most:
+def _most(
+    curve: LoadCurve, index: int, within: Mapping[Statistic, float], utilisation: float, *, closed: bool
+) -> _Most:
     """The most that a replica serves: of a closed loop the heaviest measured load that keeps the limits, and a share of its rate."""
     cap = utilisation * curve.most_requests_per_s
     if closed:
@@ -145,7 +151,9 @@ def _most(curve: LoadCurve, index: int, within: Mapping[Statistic, float], utili
         return _Most(rate, 0.0 if load is None else load.in_flight, UTILISATION)
     above = None if load is None else max(within, key=lambda name: load.latencies_s[name] / within[name], default=None)
     is_limit = above is not None and load is not None and load.latencies_s[above] > within[above] * (1 - 1e-3)
-    return _Most(rate, 0.0 if load is None else load.in_flight, above[0] if is_limit and above is not None else MEASURED_END)
+    return _Most(
+        rate, 0.0 if load is None else load.in_flight, above[0] if is_limit and above is not None else MEASURED_END
+    )
 
 
 def _tightest(curve: LoadCurve, index: int, within: Mapping[Statistic, float]) -> str:
@@ -190,5 +198,11 @@ def _load(curve: LoadCurve, requests_per_s: float, *, closed: bool) -> Load | No
     rates = [0.0, *curve.requests_per_s]
     at = next((k for k, rate in enumerate(rates) if rate >= requests_per_s), len(rates) - 1)
     loads = [0.0, *curve.in_flight]
-    share = 1.0 if math.isclose(rates[at], rates[at - 1]) else (requests_per_s - rates[at - 1]) / (rates[at] - rates[at - 1])
-    return closed_loop(curve, loads[at - 1] + share * (loads[at] - loads[at - 1]))._replace(requests_per_s=requests_per_s)
+    share = (
+        1.0
+        if math.isclose(rates[at], rates[at - 1])
+        else (requests_per_s - rates[at - 1]) / (rates[at] - rates[at - 1])
+    )
+    return closed_loop(curve, loads[at - 1] + share * (loads[at] - loads[at - 1]))._replace(
+        requests_per_s=requests_per_s
+    )
