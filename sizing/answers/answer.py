@@ -9,21 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from sizing.model.architecture import Layout
 from sizing.model.settings import Phase
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity
 from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
-from sizing.specs.bands import AS_PREDICTED, UNCORRECTED, Correction, Edge, Sure
+from sizing.specs.bands import UNCORRECTED, Correction, Sure
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:  # the simulator is loaded where something is simulated
     from sizing.engine.simulation import Run
     from sizing.engine.transfer import Transfer
 
+PRICE_DIGITS = 6  # beyond which prices of the same GPUs, summed in another way, differ
 Order = Callable[["Answer", Question], tuple[float, ...]]
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # maps, in other processes if it likes; in order
 Progress = Callable[[int, int], None]  # called with what is done, and all there is to do
@@ -33,8 +35,8 @@ Progress = Callable[[int, int], None]  # called with what is done, and all there
 class Pool:
     """Equal replicas of one layout that do one phase of a request, at the load that each of them gets.
 
-    `capacity` is the most that one replica serves within all limits, `point` its operating point; by its `edge` it may
-    turn out worse than predicted. `undelayed` is a prefill pool as if its caches took no time to hand over; None of other
+    `capacity` is the most that one replica serves within all limits, `point` its operating point. For a confidence that is
+    asked the demand is multiplied by the `margin`. `undelayed` is a prefill pool as if its caches took no time to hand over; None of other
     pools. `run` is what a simulation measured of this pool by itself, where it is one of two.
     """
 
@@ -42,7 +44,7 @@ class Pool:
     count: int
     capacity: Capacity
     point: Point
-    edge: Edge = AS_PREDICTED
+    margin: float = 1.0
     undelayed: Timed | None = None
     run: Run | None = None
 
@@ -239,7 +241,7 @@ class Outcome:
     confirmed: the first answer is then the last that was tried. `pairing` says of separate pools what was turned down.
 
     An estimate adds what would help: `relaxation` of a limit, or `suggestions` where there is no answer; `predicted`, the
-    answer without caution where it was sized on the worse edges of the error bands; what separate pools take for the
+    answer as predicted where a confidence was asked; what separate pools take for the
     same, where they are asked for; and how many GPUs are sure to do, where that was asked.
     """
 
@@ -279,6 +281,15 @@ class Outcome:
             firsts.setdefault((replica.gpu_type.id, replica.plan.weight_format), answer)
         return list(firsts.values())
 
+    def best_of_shapes(self) -> dict[Shape, Answer]:
+        """The best layout of each shape on the GPU type and in the precision of the best one, best first."""
+        firsts: dict[Shape, Answer] = {}
+        for answer in self.answers:
+            replica, chosen = answer.decode.replica, self.answers[0].decode.replica
+            if (replica.gpu_type.id, replica.precision) == (chosen.gpu_type.id, chosen.precision):
+                firsts.setdefault(shape_of(replica.layout), answer)
+        return firsts
+
     @property
     def correction(self) -> Correction:
         """What the step times of the first in order were multiplied by, as published runs say."""
@@ -295,9 +306,23 @@ class Outcome:
         return self.confirmed if self.within_budget else None
 
 
+Shape = Literal["one GPU", "tensor parallel", "expert parallel", "attention data parallel", "pipeline"]
+
+
+def shape_of(layout: Layout) -> Shape:
+    """The kind of a layout, by what it adds to the one before: tensor, expert, attention-data parallelism, a pipeline."""
+    if layout.pp > 1:
+        return "pipeline"
+    if layout.dp > 1:
+        return "attention data parallel"
+    if layout.ep > 1:
+        return "expert parallel"
+    return "tensor parallel" if layout.gpus > 1 else "one GPU"
+
+
 def cost(answer: Answer) -> float:
-    """Dollars an hour; infinity without a price, so that what has one comes first."""
-    return math.inf if answer.usd_per_hour is None else answer.usd_per_hour
+    """Dollars an hour to compare by, sums alike; infinity without a price, so that what has one comes first."""
+    return math.inf if answer.usd_per_hour is None else round(answer.usd_per_hour, PRICE_DIGITS)
 
 
 def spent(answer: Answer, objective: Objective) -> float:
@@ -320,12 +345,14 @@ def throughput_first(answer: Answer, question: Question) -> tuple[float, ...]:
 def preference(answer: Answer, question: Question) -> tuple[float, ...]:
     """Order of what is asked: the objective; where only a GPU budget is given the most throughput; offline that per GPU.
 
-    Among equals the plainer layout comes first: fewer pipeline stages, no expert parallelism.
+    Among equals more replicas come first, since one of them fails with less; then the faster, then the plainer layout: fewer
+    pipeline stages, no expert parallelism.
     """
     objective = question.rules.objective
+    replicas = sum(pool.count for pool in answer.pools)
     plain = () if answer.separate else (answer.pool.replica.layout.pp, answer.pool.replica.layout.ep)
     closed_s = answer.closed_s("e2e")["mean"]
     return (
         *throughput_first(answer, question),
-        *(spent(answer, objective), answer.gpus, cost(answer), closed_s, *plain),
+        *(spent(answer, objective), answer.gpus, cost(answer), -replicas, closed_s, *plain),
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from sizing.answers import advice
 from sizing.answers.answer import Answer, Order, Outcome, preference
-from sizing.answers.search import search
+from sizing.answers.search import REACHES, layout_of, search
+from sizing.answers.sure import sure
 from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
+from sizing.specs.runs import EVEN, Confidence
 
 
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
@@ -30,7 +33,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         outcome,
         relaxation=advice.relaxation(outcome, data, simulated=simulated) if feasible and relaxed else None,
         suggestions=() if feasible else advice.suggestions(outcome, data, simulated=simulated),
-        predicted=_predicted(outcome, whole, data, simulated) if question.target.pessimistic else None,
+        predicted=_predicted(outcome, whole, data, simulated) if question.target.confidence is not None else None,
         separate_pools=answer(question, data, simulated=simulated) if question.space.pools is not None else None,
     )
 
@@ -40,6 +43,27 @@ def answer(question: Question, data: Data, *, simulated: bool = True, order: Ord
 
     They are of separate pools where the question asks for these.
     """
+    return with_odds(question, data, lambda asked: _answered(asked, data, simulated=simulated, order=order))
+
+
+def with_odds(question: Question, data: Data, answered: Callable[[Question], Outcome]) -> Outcome:
+    """What `answered` finds, with the GPUs that are sure to do; and never with less than even odds.
+
+    Where fewer than half of the published runs like the answer would keep demand and limits, it is asked again for half.
+    """
+    found = answered(question)
+    said = _surely(found, data)
+    if data.runs is None or said.sure is None or said.sure.chance is None or said.sure.chance >= EVEN:
+        return said
+    even = answered(question.with_(confidence=Confidence(EVEN, data.runs)))
+    return _surely(replace(even, question=even.question.with_(confidence=None)), data)
+
+
+def _surely(found: Outcome, data: Data) -> Outcome:
+    return found if found.answer is None else replace(found, sure=sure(found.answer, found.question, data.runs))
+
+
+def _answered(question: Question, data: Data, *, simulated: bool, order: Order) -> Outcome:
     if question.space.pools is None:
         outcome = search(question, data)
     else:
@@ -53,15 +77,27 @@ def answer(question: Question, data: Data, *, simulated: bool = True, order: Ord
 
 
 def confirmed(outcome: Outcome, data: Data, *, order: Order = preference) -> Outcome:
-    """An outcome as a simulation leaves it."""
+    """An outcome as a simulation leaves it; where it confirms no layout within reach, all others have their try too."""
     from sizing.answers.verify import verify  # what is not simulated need not load the simulator
 
-    return verify(outcome, data, order=order)
+    found, question = verify(outcome, data, order=order), outcome.question
+    if (
+        found.answer is not None
+        or not found.tries
+        or found.pairing is not None
+        or question.space.layouts == REACHES[-1]
+    ):
+        return found
+    tried = {layout_of(answer.pool.replica) for answer in outcome.answers}
+    wider = search(question.with_(layouts=REACHES[-1]), data)
+    others = tuple(answer for answer in wider.answers if layout_of(answer.pool.replica) not in tried)
+    wider = verify(replace(wider, answers=others), data, order=order)
+    return wider if wider.answer is not None else found
 
 
 def _predicted(cautious: Outcome, question: Question, data: Data, simulated: bool) -> Answer | None:
     """The answer without caution; a size found with caution keeps the limits without it too."""
-    plain = question.with_(pessimistic=(), pessimistic_load=None)
+    plain = question.with_(confidence=None)
     answers = (answer(plain, data, simulated=simulated).answer, cautious.answer)
     found = [each for each in answers if each is not None]
     return min(found, key=lambda each: preference(each, plain), default=None)

@@ -153,7 +153,17 @@ class _Paired(NamedTuple):
 
 
 def search(question: Question, data: Data) -> Outcome:
-    """Find pairs of layouts that meet the demand, those with the fewest GPUs (or best by another objective) first."""
+    """Find pairs of layouts that meet the demand, those with the fewest GPUs (or best by another objective) first.
+
+    Where none within reach of the question does, all layouts are tried.
+    """
+    found, furthest = _within_reach(question, data), searching.REACHES[-1]
+    if found.answers or question.space.layouts == furthest:
+        return found
+    return replace(_within_reach(question.with_(layouts=furthest), data), question=question)
+
+
+def _within_reach(question: Question, data: Data) -> Outcome:
     asked = question.space.pools
     assert asked is not None
     refusals: dict[Phase, tuple[Refusal, ...]] = {"prefill": (), "decode": ()}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
-from sizing.answers.estimate import answer, confirmed
-from sizing.answers.search import Bounded, bounded, chosen, search, settled, tabulated
+from sizing.answers.estimate import answer, confirmed, with_odds
+from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, widened
 from sizing.model.settings import Service
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
@@ -69,14 +69,18 @@ class Searches:
         """What `estimate.answer` finds."""
         if question.space.pools is not None:
             return answer(question, self.data, simulated=simulated)
-        outcome = self.search(question)
-        return confirmed(outcome, self.data) if simulated else outcome
+
+        def answered(asked: Question) -> Outcome:
+            outcome = self.search(asked)
+            return confirmed(outcome, self.data) if simulated else outcome
+
+        return with_odds(question, self.data, answered)
 
     def search(self, question: Question) -> Outcome:
         """The outcome of `question`, from earlier searches where they agree."""
         if question.service.extras.cached.varies:  # layouts that are timed at their own number of replicas
             return search(question, self.data)
-        return settled(question, self._once)
+        return widened(question, self._once)
 
     def _once(self, question: Question) -> Outcome:
         key = _of_layouts(question)
@@ -100,9 +104,9 @@ def _of_layouts(question: Question) -> Hashable:
     return (
         tuple(getattr(service, name) for name in _PLAIN),
         tuple(id(getattr(service, name)) for name in LOOKED_UP),
-        (target.offline, id(target.pessimistic), target.pessimistic_load),
+        target.offline,
         tuple((id(option.gpu), option.id, option.usd_per_gpu_hour, option.shares_name) for option in space.gpu_types),
-        space.precisions,
+        (space.precisions, space.layouts),
     )
 
 

@@ -1,4 +1,8 @@
-"""`python -m sizing.calibration.bands`: error bands by class from measured rows, wide enough for groups left out."""
+"""`python -m sizing.calibration.bands`: how right predictions are, from measured rows, judged by groups left out.
+
+Corrections of step times that centre the predictions of a class; bands around the corrected predictions; and the table of
+published runs, by which the number of GPUs is found that is sure to do.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,21 @@ from rich.console import Console
 from rich.table import Table
 
 from sizing.calibration import fit
+from sizing.calibration.__main__ import sample
 from sizing.calibration.command import processes, run
-from sizing.calibration.fit import group_of, rules_out
+from sizing.calibration.corrections import (
+    Seen,
+    centred_table,
+    corrections_of,
+    corrections_table,
+    observe,
+    rendered_corrections,
+    rendered_runs,
+)
 from sizing.catalog import shelf
 from sizing.catalog.files import data_folder
-from sizing.catalog.measured import load_measured
-from sizing.evidence.errors import BAND_METRICS, is_driven, situation_of
-from sizing.evidence.predict import Result, predict_rows
+from sizing.catalog.measured import MeasuredRow, load_measured
+from sizing.evidence.errors import BAND_METRICS
 from sizing.specs.bands import Band, BandMetric, Bands, Situation, find
 from sizing.specs.calibration import BandRules, Calibration
 from sizing.specs.errors import Fault, InputError
@@ -49,17 +61,47 @@ class Ratio(NamedTuple):
 
 
 def main() -> None:
-    """Predict the rows, find the bands, report, write."""
+    """Predict the rows, find corrections and bands, report, write."""
     parser = argparse.ArgumentParser(prog="python -m sizing.calibration.bands", description="Find error bands.")
     parser.add_argument("files", nargs="+", type=Path, help="measured rows, as for llmsize validate")
     parser.add_argument("--jobs", type=processes, default=os.cpu_count() or 1)
-    parser.add_argument("--write", action="store_true", help="write hardware_profiles/_bands.yaml")
+    parser.add_argument(
+        "--write", action="store_true", help="write _corrections, _bands and _runs of hardware_profiles"
+    )
     options = parser.parse_args()
     calibration = shelf.only(Calibration)
-    ruled_out = [rule for rule in calibration.not_fitted if rule.gpu is None]  # an AMD row tells of AMD's cards
-    rows = [row for file in options.files for row in load_measured(file)]
-    kept = [row for row in rows if not any(rules_out(rule, row) for rule in ruled_out)]
-    found = ratios(predict_rows(kept, options.jobs))
+    rows = chosen([row for file in options.files for row in load_measured(file)], calibration)
+    corrections, seen = corrections_of(observe(rows, options.jobs), calibration.corrections)
+    console = Console(width=120)
+    for shown in (corrections_table(corrections), centred_table(seen)):
+        console.print(shown)
+    bands, table = banded(ratios(seen), calibration)
+    console.print(table)
+    if not bands:
+        least = f"{calibration.bands.least_rows} rows of {calibration.bands.least_groups} groups"
+        raise InputError(Fault(f"no class has the {least} that a band takes", field="rows"))
+    if options.write:
+        memory = [band for band in shelf.only(Bands).bands if band.metric not in BAND_METRICS.values()]
+        for name, text in (
+            ("_corrections.yaml", rendered_corrections(corrections)),
+            ("_bands.yaml", rendered([*bands, *memory])),
+            ("_runs.yaml", rendered_runs(seen, calibration.corrections.least_groups)),
+        ):
+            (data_folder("hardware_profiles") / name).write_text(text, encoding="utf-8")
+
+
+def chosen(rows: Sequence[MeasuredRow], calibration: Calibration) -> list[MeasuredRow]:
+    """The rows to learn from: of each run some, spread over its loads, without excluded ones."""
+    ruled_out = tuple(rule for rule in calibration.not_fitted if rule.gpu is None)  # an AMD row tells of AMD's cards
+    found = []
+    for mode, number in calibration.bands.rows_per_run.items():
+        rules = calibration.model_copy(update={"not_fitted": ruled_out, "rows_per_group": number})
+        found += sample([row for row in rows if row.mode == mode], rules)
+    return found
+
+
+def banded(found: Sequence[Ratio], calibration: Calibration) -> tuple[list[Band], Table]:
+    """The bands of every metric and mode, and a table of how well they cover groups left out."""
     bands: list[Band] = []
     table = Table("metric", "mode", "rows", "groups", "tail", "covered, groups left out", title="bands")
     for metric, mode in sorted({(ratio.metric, ratio.situation.mode) for ratio in found}):
@@ -68,28 +110,17 @@ def main() -> None:
         bands += bands_of(own, tail, calibration.bands)
         groups = len({ratio.group for ratio in own})
         table.add_row(metric, mode, str(len(own)), str(groups), f"{tail:.2f}", f"{covered:.0%}")
-    Console(width=100).print(table)
-    if not bands:
-        least = f"{calibration.bands.least_rows} rows of {calibration.bands.least_groups} groups"
-        raise InputError(Fault(f"no class has the {least} that a band takes", field="rows"))
-    if options.write:
-        path = data_folder("hardware_profiles") / "_bands.yaml"
-        memory = [band for band in shelf.only(Bands).bands if band.metric not in BAND_METRICS.values()]
-        path.write_text(rendered([*bands, *memory]), encoding="utf-8")
+    return bands, table
 
 
-def ratios(results: Sequence[Result]) -> list[Ratio]:
-    """Measured over predicted for every metric with a prediction."""
-    found = []
-    for result in results:
-        if result.prediction is None or result.resolution is None:
-            continue
-        row, situation = result.row, situation_of(result)
-        for name, measured in row.measured().items():
-            predicted = result.prediction.values.get(name, 0.0)
-            if predicted > 0 and not is_driven(result, name):
-                found.append(Ratio(BAND_METRICS[name], situation, group_of(row), measured / predicted))
-    return found
+def ratios(seen: Sequence[Seen]) -> list[Ratio]:
+    """Measured over predicted for every metric, predictions corrected by other groups."""
+    return [
+        Ratio(metric, one.situation, one.group, 1 / ratio if metric == "throughput" else ratio)
+        for one in seen
+        for metric in one.timings
+        if (ratio := one.ratio(metric)) is not None
+    ]
 
 
 def tail_of(found: Sequence[Ratio], calibration: Calibration) -> tuple[float, float]:
@@ -131,8 +162,8 @@ def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band
                     {
                         "metric": metric,
                         **dict(zip(conditions, values, strict=True)),
-                        "low": float(f"{low:.3g}"),
-                        "high": float(f"{high:.3g}"),
+                        "low": min(1.0, float(f"{low:.3g}")),  # a band lies around its own prediction
+                        "high": max(1.0, float(f"{high:.3g}")),
                         "n": len(members),
                         "groups": len(groups),
                     }

@@ -57,6 +57,7 @@ def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
     """Whether a rule excludes a row."""
     return (
         (rule.source or "") in row.source
+        and (rule.notes or "") in row.notes
         and (rule.gpu or "") in row.gpu
         and rule.engine_version in (None, row.engine_version)
     )

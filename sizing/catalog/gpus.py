@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import get_args
 
 from sizing.catalog.files import DataFile
 from sizing.catalog.shelf import Found, Shelf, load, only
 from sizing.specs.errors import Fault, InputError, nearest
-from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Price
+from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Price, Slices
 from sizing.specs.workload import Precision
 
 ON_DEMAND = "on-demand"
@@ -138,7 +140,54 @@ SHELF = Shelf(Gpu, "GPU", "hardware_profiles", "gpus", "llmsize gpus", check_pro
 def load_gpu(name_or_path: str) -> Found[Gpu]:
     """The profile of a GPU by name (`h100-sxm`, `H100 SXM`, an alias) or by the path of a user's own file.
 
-    Raises InputError for an unknown or ambiguous name, for every fault of the file, and for an architecture
-    that lends nothing to a profile without measured rows of its own.
+    `h100-sxm:3g.40gb` is a slice of it (MIG). Raises InputError for an unknown or ambiguous name, for every fault of the
+    file, for an architecture that lends nothing to a profile without measured rows of its own, and for an unknown slice.
     """
-    return load(SHELF, name_or_path)
+    sliced = SLICED.fullmatch(name_or_path.strip())
+    if sliced is None:
+        return load(SHELF, name_or_path)
+    whole = load(SHELF, sliced["name"])
+    part = f"{sliced['parts']}g.{sliced['gigabytes']}gb"
+    spec = slice_of(whole.spec, int(sliced["parts"]), int(sliced["gigabytes"]))
+    return replace(whole, spec=spec, id=f"{whole.id}:{part}", matched_from=None)
+
+
+SLICED = re.compile(r"(?P<name>.+):(?P<parts>[0-9])g\.(?P<gigabytes>[0-9]+)gb", re.IGNORECASE)
+EIGHTHS = 8  # of memory; a slice has whole ones
+
+
+def slice_of(gpu: Gpu, parts: int, gigabytes: int) -> Gpu:
+    """A slice of a card, as multi-instance GPUs are cut: its part of multiprocessors, memory and power, alone in its server.
+
+    Raises InputError for a card that is not cut, and for a slice that it does not have.
+    """
+    cuts = only(Slices).slices
+    known = next((each for each in cuts if each.architecture == gpu.architecture and each.name in gpu.name), None)
+    sheet, memory = gpu.datasheet, gpu.datasheet.memory
+    eighths = round(EIGHTHS * gigabytes / memory.marketed_gb)
+    if known is None or str(parts) not in known.of or not parts <= eighths <= EIGHTHS:
+        cards = ", ".join(dict.fromkeys(each.architecture for each in cuts))
+        allowed = (
+            f"cards of {cards}"
+            if known is None
+            else f"{', '.join(known.of)} parts, and at least as many eighths of memory"
+        )
+        raise InputError(Fault(f"{gpu.name} has no slice {parts}g.{gigabytes}gb", field="--gpu", allowed=allowed))
+    compute, held = known.of[str(parts)] / known.multiprocessors, eighths / EIGHTHS
+    sizes = {
+        "marketed_gb": memory.marketed_gb * held,
+        "cuda_visible_gib": memory.cuda_visible_gib * held,
+        "nvidia_smi_mib": memory.nvidia_smi_mib and memory.nvidia_smi_mib * held,
+        "bandwidth_gb_per_s": memory.bandwidth_gb_per_s * held,
+    }
+    peaks = {name: peak and peak * compute for name, peak in sheet.dense_tflops.model_dump().items()}
+    cut = {
+        "memory": memory.model_copy(update=sizes),
+        "dense_tflops": sheet.dense_tflops.model_copy(update=peaks),
+        "link": None,
+        "node": sheet.node.model_copy(update={"gpus": 1, "inter_node_gbit_per_s_per_gpu": None}),
+        "tdp_w": sheet.tdp_w * compute,
+        "sources": (*sheet.sources, only(Slices).source),
+    }
+    name = f"{gpu.name} slice {parts}g.{gigabytes}gb"
+    return gpu.model_copy(update={"name": name, "aliases": (), "datasheet": sheet.model_copy(update=cut), "prices": ()})

@@ -34,7 +34,7 @@ def command(
     from sizing.question.ask import question_of
     from sizing.question.question import load_data
     from sizing.question.values import Part, options_of
-    from sizing.report.estimate import document, record
+    from sizing.report.estimate import document, record, shortest
 
     if measured is not None:
         from sizing.cli.measured import estimate_from
@@ -52,8 +52,7 @@ def command(
     if not values["quiet"]:
         write(document(found), output.value)
     elif feasible:
-        gpus = pools.gpus if pools is not None else found.deployment.gpus if found.deployment else None
-        print_text(str(gpus))
+        print_text(shortest(found))
     else:
         complain(f"infeasible: {found.limiting.detail if pools is None else pools.why}")
     if not feasible:
@@ -61,7 +60,7 @@ def command(
 
 
 def to_size(question: Question, values: Mapping[str, Any]) -> Question:
-    """The question to search for: as stated, or on the worse edges of the error bands."""
+    """The question to search for: as predicted, or for a confidence."""
     from sizing.question.ask import cautious
 
-    return cautious(question) if values["conservative"] else question
+    return cautious(question, values["confidence"], values["conservative"])

@@ -54,7 +54,7 @@ def estimate_from(file: str, workload: str | None, values: Mapping[str, Any]) ->
 def _check_idle(values: Mapping[str, Any]) -> None:
     from sizing.cli.rules import is_given
 
-    own = {"no_verify": "--no-verify", "explain": "--explain"}
+    own = {"no_verify": "--no-verify", "explain": "--explain", "verbose": "--verbose"}
     flags = {field.name: field.flags[0] for field in QUESTION_OPTIONS} | own
     faults = [
         Fault(NO_EFFECT, field=flag) for name, flag in flags.items() if name not in TAKEN and is_given(values.get(name))

@@ -7,9 +7,20 @@ from typing import Any
 import typer
 
 from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MEMORY_OPTIONS, takes
+from sizing.question.values import SERVING, TEXT, WHOLE, Field, check
+from sizing.specs.errors import Fault, InputError
+
+HAIR = 1e-9  # what shares in decimals may be off by
 
 
-@takes((*MEMORY_OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS))
+OPTIONS = (
+    *(option._replace(type=list[str] | None) if option.name == "model" else option for option in MEMORY_OPTIONS),
+    Field("sequences", WHOLE, ("--sequences",), "Longest sequences to hold at once, 1 by default.", SERVING),
+    Field("share", TEXT, ("--share",), "Several models (-m A -m B) on one card: the share of its memory that each takes, 0.5,0.3.", SERVING),
+)  # fmt: skip
+
+
+@takes((*OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS))
 def command(**values: Any) -> None:
     """Show what the memory of one GPU holds, and what fits.
 
@@ -22,13 +33,48 @@ def command(**values: Any) -> None:
     from sizing.cli.rules import check_rules
     from sizing.question.ask import layout_question
     from sizing.question.question import load_data
-    from sizing.question.values import Part, options_of
-    from sizing.report.memory import document, record
+    from sizing.question.values import Part, options_of, positive
+    from sizing.report.memory import document, record, shared
 
     output = Part(lambda: chosen_format(values))
     rules = Part(lambda: check_rules(("one cache",), MEMORY_OPTIONS, values))
-    question = layout_question(options_of(MEMORY_OPTIONS, values), output, rules)
-    found = record(deployment(question, load_data()), explained=values["explain"])
-    write(document(found), output.value)
-    if not found.fits:
+    most = Part(lambda: positive(values["sequences"], "--sequences"))
+    members = Part(lambda: _members(values))
+    check(output, rules, most, members)
+    questions = [layout_question(options_of(MEMORY_OPTIONS, member)) for member in members.value]
+    found = [
+        record(deployment(question, load_data()), most.value or 1, explained=values["explain"])
+        for question in questions
+    ]
+    write(document(found[0]) if len(found) == 1 else shared(found), output.value)
+    if not all(each.fits for each in found):
         raise typer.Exit(1)
+
+
+def _members(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The options of each model, which takes its share of the card. Raises InputError where shares are not one a model."""
+    names, stated = values["model"] or [None], values["share"]
+    if stated is None and len(names) == 1:
+        return [{**values, "model": names[0]}]
+    try:
+        shares = [float(part) for part in (stated or "").split(",") if part.strip()]
+    except ValueError:
+        shares = []
+    if len(shares) != len(names) or not all(0 < share <= 1 for share in shares) or sum(shares) > 1 + HAIR:
+        allowed = f"{len(names)} numbers above 0, one a model, which add up to 1 at most: 0.5,0.3"
+        raise InputError(
+            Fault(
+                f"{stated!r} are no shares of the models" if stated else "is needed", field="--share", allowed=allowed
+            )
+        )
+    if values["memory_fraction"] is not None:
+        raise InputError(
+            Fault("contradicts --share, which is it", field="--gpu-memory-utilization", allowed="one of them")
+        )
+    if values["engine"] and not values["engine"].lower().startswith("vllm"):
+        raise InputError(
+            Fault(
+                "is the memory fraction of vLLM, which is of the whole card", field="--share", allowed="--engine vllm"
+            )
+        )
+    return [{**values, "model": name, "memory_fraction": share} for name, share in zip(names, shares, strict=True)]

@@ -110,6 +110,7 @@ FILE_OPTIONS = (
 FORMAT_OPTIONS = (
     Field("format", TEXT, ("--format",), "table, json, csv or markdown.", OUTPUT),
     Field("json", bool, ("--json",), "Short for --format json.", OUTPUT),
+    Field("verbose", bool, ("--verbose",), "Show every figure, list and input behind the answer.", OUTPUT),
 )
 VERIFY_OPTIONS = (Field("no_verify", bool, ("--no-verify",), "Skip the check of the answer by simulation.", OUTPUT),)
 EXPLAIN_OPTIONS = (Field("explain", bool, ("--explain",), "Show formula, values and sources of each number.", OUTPUT),)

@@ -14,13 +14,16 @@ from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.units import printable
 
 FORMATS = ("table", "json", "csv", "markdown")
+DETAILED = "table with all details"  # the format of --verbose and --explain
 
 # Replacements for characters outside a terminal's encoding; any other becomes a question mark.
 PLAINER = str.maketrans({"×": "x", "–": "-", "—": "-", "‑": "-", "µ": "u", "’": "'", "≥": ">=", "≤": "<="})
 
 
 def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> str:
-    """The output format of the options. Raises InputError for an unknown one, or for two."""
+    """The output format of the options; JSON and CSV say all, with or without --verbose. Raises InputError for an unknown
+    one, or for two.
+    """
     stated = values.get("format")
     name = stated.strip().lower() if stated is not None else None
     if values.get("quiet") and (values.get("json") or name is not None):
@@ -30,8 +33,8 @@ def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> 
         if name not in (None, "json"):
             raise InputError(Fault("contradicts --json", field=f"--format {name}"))
         return "json"
-    if name is None:
-        return "table"
+    if name in (None, "table"):
+        return DETAILED if values.get("verbose") or values.get("explain") else "table"
     if name not in known:
         raise InputError(
             Fault(
@@ -46,10 +49,10 @@ def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> 
 
 def write(document: Document[Any], name: str) -> None:
     """Write a document to stdout; the module of its format renders the text."""
-    if name == "table":
+    if name in ("table", DETAILED):
         from sizing.formats.text import render_for
 
-        print_text(render_for(document, sys.stdout))
+        print_text(render_for(document, sys.stdout, detailed=name == DETAILED))
     else:
         from sizing.formats.tables import WRITERS
 

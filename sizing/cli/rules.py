@@ -27,7 +27,7 @@ OF_DEMAND = (
 # Options of `curve` that filter measured rows, or say what judges them; options of `plan` that a fleet takes too.
 OF_ROWS = ("model", "gpu", "precision", "isl", "osl", "mode", "ttft", "itl", "e2e")
 OF_FLEETS = ("headroom", "max_utilisation", "percentile", "price_uncertainty")
-OF_PREDICTIONS = ("concurrency", "arrivals", "seed", "jobs", "no_verify")
+OF_PREDICTIONS = ("concurrency", "closed_loop", "seed", "jobs", "no_verify")
 
 
 class Rule(NamedTuple):

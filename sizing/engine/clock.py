@@ -301,7 +301,7 @@ def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClo
         host_step_s=settings.host.per_step_us * MICRO,
         host_sequence_s=settings.host.sequence_us * MICRO,
         overlapped=settings.host.overlapped,
-        launch_s=launch_s(shard),
+        launch_s=launch_s(kernels),
         captured_tokens=settings.captured_prefill_tokens,
         front_end=front_end(kernels),
         pp=layout.pp,

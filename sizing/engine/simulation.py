@@ -21,7 +21,7 @@ from sizing.engine.rules import SchedulerRules, of_engine
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler, Watch
 from sizing.model.extras import NOTHING
-from sizing.model.memory import MemoryUse, growing_bytes, sequence_bytes
+from sizing.model.memory import MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes
 from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
 from sizing.replica.timing import Timed
@@ -66,12 +66,12 @@ def kv_cache(of: ReplicaSet, longest: int) -> KvCache:
     prefilling = replace(of.shard, extras=replace(extras, cached=NOTHING.cached))
     decoding = replace(prefilling, settings=settings.model_copy(update={"max_num_batched_tokens": 1}))
     stage = max(of.shard.stages, key=lambda s: sequence_bytes(decoding, s, longest))
-    growing, block = growing_bytes(of.shard, stage), settings.block_tokens
+    growing, block = growing_bytes(of.shard, stage), block_tokens(of.shard, stage)
     whole = sequence_bytes(decoding, stage, longest)
     in_prefill = sequence_bytes(prefilling, stage, longest) - whole
     blocks = -(-(longest + extras.verified - 1) // block)
     shared = extras.cached.shared_tokens // block
-    lost = settings.blocks_lost * block * growing
+    lost = lost_bytes(of.shard, stage)
     return KvCache(
         size_bytes=of.memory.kv_cache_gib * GIB - lost - in_prefill - extras.cached.distinct * shared * growing * block,
         block_bytes=growing * block,
@@ -100,7 +100,7 @@ def schedulers(
         Scheduler(
             requests,
             ticking,
-            rules.over(shard.layout.dp),
+            rules.over(shard.layout.dp, shard.layout.pp),
             replace(template),
             DecodeBatch(windows),
             prefix_hit=shard.extras.cached.share,
@@ -155,7 +155,7 @@ class Run:
     last end, or the first arrival of a cool-down, or the limit that cut the run. `latencies_s` maps ttft, itl and e2e to {mean, p50, ... max}; ITL is a request's mean over its tokens after the first.
     `stable` is False when the queue kept growing: then latencies depend on how long the run was. `busy` is the share of
     time in which a step ran, `wasted` that of slot time left empty while requests waited, slots being the most that were
-    used at once. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
+    used at once. `measured_s` are the latencies of each measured request, in the order of arrival. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
     """
 
     arrived: int
@@ -177,6 +177,7 @@ class Run:
     goodput_per_s: float
     stable: bool
     wasted: float
+    measured_s: dict[str, NDArray[np.float64]] = field(repr=False, compare=False)
     samples: tuple[Sample, ...] = field(repr=False, compare=False)
     requests: Requests = field(repr=False, compare=False)
 
@@ -376,6 +377,7 @@ def measure(
         stable=traffic.in_flight is not None
         or is_stable(arrival[taken], np.asarray(requests.admitted)[taken], end[taken], clumps=clumps),
         wasted=sum(record.wasted(stop) for record in records) / len(watches),
+        measured_s={"ttft": ttft, "itl": itl, "e2e": e2e},
         samples=tuple(records[0].samples) if records else (),
         requests=requests,
     )

@@ -10,7 +10,7 @@ from sizing.formats.view import Figure, Mark, Series, Tick
 from sizing.formats.words import number
 
 ROUND = (1, 2, 5)  # times powers of ten: the numbers of an axis
-COLUMNS, ROWS = 51, 15  # of the points as text; with the axis's numbers no more than the narrowest terminal
+COLUMNS, ROWS = 51, 9  # of the points as text; with the axis's numbers no more than the narrowest terminal
 LABEL = 7
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CHOSEN, LIMIT, GUIDE, EMPTY = "*", ":", "=", " "

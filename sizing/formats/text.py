@@ -1,4 +1,4 @@
-"""A document as text for a terminal: 80 columns, plain without colour, readable at 60.
+"""A document as text: 80 columns where nothing says otherwise, plain without colour, readable at 60.
 
 Sections become blocks, blocks rows that fit a width: labels have a hanging indent, columns fold their widest cells.
 """
@@ -12,11 +12,12 @@ from itertools import zip_longest
 from textwrap import wrap
 from typing import Any, NamedTuple, TextIO
 
-from sizing.formats.view import Document, Facts, Figure, Line, Prose, Quantity, Section, Table
+from sizing.formats.view import Document, Facts, Figure, Line, Prose, Quantity, Section, Table, Whole, labelled
 from sizing.specs.units import on_one_line
 
-NARROWEST, WIDEST, USUAL = 60, 110, 80
-LABEL_WIDTH = 17
+NARROWEST, WIDEST, USUAL = 60, 160, 80
+LABEL_WIDTH = 10
+BAR_WIDTH, BEYOND = 60, "!"  # characters of a bar, and what stands for the parts that exceed the whole
 GAP = "  "
 NARROWEST_COLUMN = 6
 
@@ -34,21 +35,20 @@ class Block(NamedTuple):
     right: tuple[bool, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     spare: tuple[str, ...] = ()
+    styles: tuple[tuple[str, ...], ...] = ()
 
 
-def render(document: Document[Any], width: int = USUAL) -> str:
-    """A document as plain text for people, folded at `width` columns."""
-    return _plain_text(rows(_blocks(document), width))
+def render(document: Document[Any], width: int = USUAL, *, detailed: bool = False) -> str:
+    """A document as plain text for people, folded at `width` columns; `detailed` with all that its record says."""
+    return _plain_text(rows(_blocks(document, detailed=detailed), width))
 
 
-def render_for(document: Document[Any], out: TextIO) -> str:
-    """A document as text for a stream: as wide as its terminal, styled there unless NO_COLOR is set."""
-    if not out.isatty():
-        return render(document)
-    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((USUAL, 24)).columns))
-    if os.environ.get("NO_COLOR"):
-        return render(document, width)
-    return _styled(rows(_blocks(document), width), out)
+def render_for(document: Document[Any], out: TextIO, *, detailed: bool = False) -> str:
+    """A document as text for a stream: as wide as its terminal, styled there or where FORCE_COLOR is set, but for NO_COLOR."""
+    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((USUAL, 24)).columns)) if out.isatty() else USUAL
+    if os.environ.get("NO_COLOR") or not (out.isatty() or os.environ.get("FORCE_COLOR")):
+        return render(document, width, detailed=detailed)
+    return _styled(rows(_blocks(document, detailed=detailed), width), out)
 
 
 def _plain_text(found: Iterable[Row]) -> str:
@@ -66,14 +66,18 @@ def _styled(found: Iterable[Row], out: TextIO) -> str:
     return capture.get().removesuffix("\n")
 
 
-def _blocks(document: Document[Any]) -> Iterator[Block]:
+def _blocks(document: Document[Any], *, detailed: bool) -> Iterator[Block]:
+    from sizing.formats.details import details
+
     for section in document.sections(document.record):
+        yield from blocks_of(section)
+    for section in details(document.record) if detailed else ():
         yield from blocks_of(section)
 
 
 def blocks_of(section: Section) -> Iterator[Block]:
     """Yield a section as blocks: the title of a table is one of its own."""
-    title = (Line(section.title, style="bold"),) if section.title else ()
+    title = (Line(section.title, style="bold"),) if section.title and not isinstance(section, Whole) else ()
     if isinstance(section, Table):
         yield Block(title)
         yield _columns(section)
@@ -81,6 +85,8 @@ def blocks_of(section: Section) -> Iterator[Block]:
         yield Block((*title, *section.lines))
     elif isinstance(section, Figure):
         yield Block(tuple(_drawn(section)))
+    elif isinstance(section, Whole):
+        yield Block(tuple(labelled(section.title, (_shares(section), _key(section)))))
     else:
         yield Block((*title, *map(Line, section.text.split("\n"))))
 
@@ -95,7 +101,29 @@ def _columns(table: Table) -> Block:
         right=tuple(column.is_number for column, _ in kept),
         rows=tuple(zip(*(cells for _, cells in kept), strict=True)),
         spare=table.spare,
+        styles=tuple(
+            tuple("" if column.style is None else column.style(record) for column, _ in kept)
+            for record in table.records
+        ),
     )
+
+
+def _shares(bar: Whole) -> str:
+    """The parts as runs of their letters, the longer of all parts and the whole as `BAR_WIDTH` characters."""
+    unit = max(bar.whole, sum(part.size for part in bar.parts)) / BAR_WIDTH
+    text, end = "", 0.0
+    for part in bar.parts:
+        end += part.size
+        text = text.ljust(round(end / unit), part.letter)
+    whole = round(bar.whole / unit)
+    return f"[{text[:whole].ljust(whole, '.')}]{BEYOND * (len(text) - whole)}"
+
+
+def _key(bar: Whole) -> str:
+    parts = ", ".join(f"{part.letter} {part.name} {bar.write(part.size)}" for part in bar.parts)
+    left = bar.whole - sum(part.size for part in bar.parts)
+    rest = f". left free {bar.write(left)}" if left >= 0 else f"{BEYOND} too much {bar.write(-left)}"
+    return f"{parts}, {rest}, of {bar.write(bar.whole)}"
 
 
 def _is_shown(column: Quantity, cells: Sequence[str]) -> bool:
@@ -141,20 +169,22 @@ def _plain(line: Line, width: int) -> Iterator[Row]:
 
 
 def _labelled(line: Line, width: int) -> Iterator[Row]:
-    label = line.label
-    for text in wrap(line.text, width - LABEL_WIDTH, break_on_hyphens=False) or [""]:
-        yield (f"{label:<{LABEL_WIDTH}}", "bold"), (text, line.style)
-        label = ""
+    """Fold text beside its label; a label that is too long for its column takes room from the first line."""
+    label = f"{line.label}{GAP}".ljust(LABEL_WIDTH)
+    more = len(label) - LABEL_WIDTH
+    texts = wrap(line.text, width - LABEL_WIDTH, initial_indent=" " * more, break_on_hyphens=False) or [""]
+    yield (label, "bold"), (texts[0][more:], line.style)
+    yield from (((" " * LABEL_WIDTH, ""), (text, line.style)) for text in texts[1:])
 
 
 def _grid(block: Block, width: int) -> Iterator[Row]:
     block = _without_spare(block, width)
     widths = _widths(block, width)
     for cells in _folded(block.columns, widths, block.right, top=False):
-        yield ((cells, "bold"),)
-    for row in block.rows:
+        yield ((GAP.join(cells).rstrip(), "bold"),)
+    for row, styles in zip_longest(block.rows, block.styles, fillvalue=("",) * len(widths)):
         for cells in _folded(row, widths, block.right, top=True):
-            yield ((cells, ""),)
+            yield tuple((cell + GAP, style) for cell, style in zip(cells, styles, strict=True))
 
 
 def _without_spare(block: Block, width: int) -> Block:
@@ -168,13 +198,15 @@ def _without_spare(block: Block, width: int) -> Block:
             columns=block.columns[:at] + block.columns[at + 1 :],
             right=block.right[:at] + block.right[at + 1 :],
             rows=tuple(row[:at] + row[at + 1 :] for row in block.rows),
+            styles=tuple(row[:at] + row[at + 1 :] for row in block.styles),
         )
     return block
 
 
 def _full_widths(block: Block) -> list[int]:
     return [
-        max(max(map(len, name.split())), *(len(row[i]) for row in block.rows)) for i, name in enumerate(block.columns)
+        max(max(map(len, name.split()), default=0), *(len(row[i]) for row in block.rows))
+        for i, name in enumerate(block.columns)
     ]
 
 
@@ -198,15 +230,14 @@ def _widths(block: Block, width: int) -> list[int]:
     return widths
 
 
-def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, top: bool) -> Iterator[str]:
-    """Yield the lines of one row. Shorter cells are aligned to its top, those of a heading to its bottom."""
+def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, top: bool) -> Iterator[list[str]]:
+    """Yield the lines of one row, cell by cell. Shorter cells are aligned to its top, those of a heading to its bottom."""
     folded = [wrap(cell, size) or [""] for cell, size in zip(cells, widths, strict=True)]
     if not top:
         most = max(map(len, folded))
         folded = [[""] * (most - len(lines)) + lines for lines in folded]
     for parts in zip_longest(*folded, fillvalue=""):
-        aligned = (
+        yield [
             part.rjust(size) if is_right else part.ljust(size)
             for part, size, is_right in zip(parts, widths, right, strict=True)
-        )
-        yield GAP.join(aligned).rstrip()
+        ]

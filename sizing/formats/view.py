@@ -39,6 +39,7 @@ class Quantity(NamedTuple):
     is_number: bool = True
     nothing: str = NOTHING
     shown: Shown = "said"
+    style: Callable[[Any], str] | None = None  # of its cell in a record's row: see `Line`
 
     def value(self, record: Any) -> Any:
         """The figure in `record`; None without one."""
@@ -46,7 +47,10 @@ class Quantity(NamedTuple):
 
     def text(self, record: Any) -> str:
         """The figure in `record` as text."""
-        value = self.value(record)
+        return self.text_of(self.value(record))
+
+    def text_of(self, value: Any) -> str:
+        """A value of this figure as text."""
         return self.nothing if value is None else self.write(value)
 
 
@@ -56,7 +60,10 @@ def in_words(key: str, heading: str, of: Callable[[Any], str | None] | None = No
 
 
 class Line(NamedTuple):
-    """A line of a section: text that may fold, a label (a space continues the label above), `bold` or `dim`."""
+    """A line of a section: text that may fold, a label (a space continues the label above), a style.
+
+    Styles are `bold`, `dim`, `green` for what is kept, `red` for what is missed, and pairs of them.
+    """
 
     text: str
     label: str = ""
@@ -74,6 +81,23 @@ class Facts(NamedTuple):
 
     lines: tuple[Line, ...]
     title: str = ""
+
+
+class Segment(NamedTuple):
+    """A part of a whole: its name, its size, its letter in a bar of characters."""
+
+    name: str
+    size: float
+    letter: str
+
+
+class Whole(NamedTuple):
+    """Parts of a whole as a bar; `write` writes a size. Parts beyond the `whole` exceed it."""
+
+    title: str
+    parts: tuple[Segment, ...]
+    whole: float
+    write: Callable[[float], str]
 
 
 class Prose(NamedTuple):
@@ -175,7 +199,7 @@ class Text(NamedTuple):
     title: str = ""
 
 
-Section = Facts | Prose | Table | Figure | Text
+Section = Facts | Prose | Table | Figure | Whole | Text
 
 
 Row = tuple[Any, ...]

@@ -13,7 +13,7 @@ from typing import Literal
 
 from sizing.model.attention import pick
 from sizing.model.attention.terms import Cache, Matrix
-from sizing.specs.engine import EngineSettings
+from sizing.specs.engine import EngineSettings, ExpertPadding
 from sizing.specs.model import DenseMlp, LayerKind, Mlp, Model, MoeMlp, Role
 
 GATE_AND_UP = 2
@@ -91,10 +91,15 @@ def dense_matrices(mlp: DenseMlp, hidden_size: int, tp: int, *, name: str = "mlp
     )
 
 
-def expert_matrices(mlp: MoeMlp, hidden_size: int, layout: Layout, width_padding: int = 1) -> tuple[Matrix, ...]:
-    """Matrices of the routed experts on one GPU. Widths are rounded up to a multiple of `width_padding`."""
-    inner = _padded(mlp.latent or hidden_size, width_padding)
-    width = _padded(mlp.intermediate / layout.moe_tp, width_padding)
+NO_PADDING = ExpertPadding(intermediate=1, hidden=1)
+
+
+def expert_matrices(
+    mlp: MoeMlp, hidden_size: int, layout: Layout, padding: ExpertPadding = NO_PADDING
+) -> tuple[Matrix, ...]:
+    """Matrices of the routed experts on one GPU, their widths rounded up by `padding`."""
+    inner = _padded(mlp.latent or hidden_size, padding.hidden)
+    width = _padded(mlp.intermediate / layout.moe_tp, padding.intermediate)
     local = mlp.experts / layout.ep
     up = width * (GATE_AND_UP if mlp.gated else 1)
     return (
@@ -107,7 +112,7 @@ def _padded(width: float, multiple: int) -> float:
     return -(-width // multiple) * multiple if multiple > 1 else width
 
 
-def mlp_matrices(mlp: Mlp, hidden_size: int, layout: Layout, width_padding: int = 1) -> tuple[Matrix, ...]:
+def mlp_matrices(mlp: Mlp, hidden_size: int, layout: Layout, padding: ExpertPadding = NO_PADDING) -> tuple[Matrix, ...]:
     """All matrices of an MLP on one GPU: dense, or router, shared expert, latent projections and experts."""
     if isinstance(mlp, DenseMlp):
         return dense_matrices(mlp, hidden_size, layout.tp)
@@ -122,7 +127,7 @@ def mlp_matrices(mlp: Mlp, hidden_size: int, layout: Layout, width_padding: int 
             Matrix("latent_down", "shared_expert", hidden_size, mlp.latent),
             Matrix("latent_up", "shared_expert", mlp.latent, hidden_size),
         ]
-    return (*found, *expert_matrices(mlp, hidden_size, layout, width_padding))
+    return (*found, *expert_matrices(mlp, hidden_size, layout, padding))
 
 
 def norm_count(kind: LayerKind, model: Model) -> int:
@@ -132,14 +137,16 @@ def norm_count(kind: LayerKind, model: Model) -> int:
 
 
 @lru_cache(maxsize=4096)
-def layer_matrices(model: Model, kind_index: int, layout: Layout, width_padding: int = 1) -> tuple[Matrix, ...]:
+def layer_matrices(
+    model: Model, kind_index: int, layout: Layout, padding: ExpertPadding = NO_PADDING
+) -> tuple[Matrix, ...]:
     """All matrices of a layer of kind `kind_index` on one GPU of `layout`, norms included."""
     kind = model.kinds[kind_index]
     found: list[Matrix] = [Matrix("norms", "norm", model.hidden_size, norm_count(kind, model))]
     if kind.mixer is not None:
         found += pick(kind.mixer.kind).matrices(kind.mixer, model.hidden_size, layout.tp)
     for mlp in kind.mlps:
-        found += mlp_matrices(mlp, model.hidden_size, layout, width_padding)
+        found += mlp_matrices(mlp, model.hidden_size, layout, padding)
     return tuple(found)
 
 
@@ -154,13 +161,11 @@ def head_matrix(model: Model, tp: int, vocabulary_padding: int = 1) -> Matrix:
 
 
 def stage_matrices(
-    model: Model, stage: Stage, layout: Layout, *, vocabulary_padding: int = 1, width_padding: int = 1
+    model: Model, stage: Stage, layout: Layout, *, vocabulary_padding: int = 1, padding: ExpertPadding = NO_PADDING
 ) -> tuple[tuple[Matrix, int], ...]:
     """Each matrix of `stage` on one GPU, with its count. A stage holds a tied embedding once."""
     found = [
-        (matrix, count)
-        for index, count in stage.layers
-        for matrix in layer_matrices(model, index, layout, width_padding)
+        (matrix, count) for index, count in stage.layers for matrix in layer_matrices(model, index, layout, padding)
     ]
     if stage.first:
         found.append((embedding_matrix(model, layout.tp, vocabulary_padding), 1))
@@ -180,12 +185,14 @@ def _kind_counts(layers: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(Counter(layers).items()))
 
 
-def stage_sizes(layers: int, pp: int, remainder: str) -> tuple[int, ...]:
-    """Split `layers` over `pp` stages; `remainder` says which take one more, as each engine does it.
+def stage_sizes(layers: int, pp: int, remainder: str | tuple[int, ...]) -> tuple[int, ...]:
+    """Split `layers` over `pp` stages; `remainder` says which take one more, as each engine does it, or how many each has.
 
     `last`: the last takes all that is left (vLLM to 0.7); `before_last`: one each from the last but one backwards
     (vLLM from 0.8); `tail`: the last ones (SGLang); `head`: the first ones (TensorRT-LLM 1.x).
     """
+    if isinstance(remainder, tuple):
+        return remainder
     base, left = divmod(layers, pp)
     sizes = [base] * pp
     if remainder == "last":
@@ -202,7 +209,7 @@ def stage_sizes(layers: int, pp: int, remainder: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def stage_shares(model: Model, pp: int, remainder: str) -> tuple[float, float]:
+def stage_shares(model: Model, pp: int, remainder: str | tuple[int, ...]) -> tuple[float, float]:
     """Shares of the layers in the largest and in the last of `pp` stages; both are 0 where `pp` is 1."""
     if pp == 1:
         return 0.0, 0.0
@@ -211,7 +218,7 @@ def stage_shares(model: Model, pp: int, remainder: str) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=1024)
-def stages(model: Model, pp: int, remainder: str) -> tuple[Stage, ...]:
+def stages(model: Model, pp: int, remainder: str | tuple[int, ...]) -> tuple[Stage, ...]:
     """The `pp` pipeline stages of `model`, first to last."""
     found: list[Stage] = []
     start = 0
@@ -259,12 +266,17 @@ def is_moe(model: Model) -> bool:
     return any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps)
 
 
+def has_states(model: Model) -> bool:
+    """Whether any layer keeps a recurrent state (linear attention, state space)."""
+    return any(kind.mixer.kind in ("linear", "ssm", "short_conv") for kind in model.kinds if kind.mixer)
+
+
 def attention_class(model: Model) -> Literal["mla", "hybrid", "other"]:
     """The class of attention that engine settings depend on; `hybrid` has fixed states and a cache."""
     kinds = {kind.mixer.kind for kind in model.kinds if kind.mixer}
-    if "mla" in kinds:
+    if kinds & {"mla", "compressed"}:
         return "mla"
-    return "hybrid" if kinds & {"linear", "ssm"} else "other"
+    return "hybrid" if has_states(model) else "other"
 
 
 def why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
@@ -346,6 +358,9 @@ def pipeline_why_not(model: Model, layout: Layout, settings: EngineSettings) -> 
     layers = len(model.layers)
     if layout.pp > layers:
         return f"PP{layout.pp} is more than the model's {layers} layers"
-    if settings.pp_remainder == "must_divide" and layers % layout.pp:
+    asked = settings.pp_remainder
+    if isinstance(asked, tuple) and (len(asked) != layout.pp or sum(asked) != layers):
+        return f"{', '.join(map(str, asked))} layers are not the model's {layers} over PP{layout.pp}"
+    if asked == "must_divide" and layers % layout.pp:
         return f"{layers} layers are not divisible by PP{layout.pp}, as this engine version requires"
     return None

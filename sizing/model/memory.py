@@ -7,15 +7,15 @@ tokens as its tightest rank (vLLM and SGLang take the minimum over ranks).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from sizing.model import architecture
 from sizing.model.architecture import Layout, Stage
-from sizing.model.attention.terms import Cache
+from sizing.model.attention.terms import WindowBlocks
 from sizing.model.extras import adapters, drafts, images
+from sizing.model.pages import caches, pages, state_bytes, states_held
 from sizing.model.precision import PrecisionPlan
 from sizing.model.shard import Shard
 from sizing.specs.engine import EngineSettings, MemoryReserve
@@ -23,9 +23,11 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import DenseMlp, Model, MoeMlp
 from sizing.specs.units import GIB, GIGA, MIB
+from sizing.specs.workload import Serving
 
 RESIDUAL_BYTES = 2  # the hidden state kept at 16 bit while logits are sampled
 EXPERT_BUFFER_BYTES = 2  # fused experts keep two 16-bit buffers a routed token, and the output
+CONVOLUTION_BYTES = 2  # a value of the convolution before a recurrent state is 16 bit
 FRACTION_DIGITS = 3  # SGLang rounds its memory fraction to three digits
 
 
@@ -38,6 +40,11 @@ class MemoryUse:
     `max_model_len` tokens, `kv_cache_tokens` = max_concurrency * max_model_len as engines report it. `deficit_gib` is
     what is missing to hold one such sequence. `beside_gib` of the weights are what runs beside the model (draft, adapters,
     image encoder), `shared_prefix_gib` of the pool the prefixes that sequences share.
+
+    `resident_gib` is what that sequence holds while it decodes, `state_cache_gib` a pool of recurrent states beside that of
+    tokens. `most_num_seqs` are the sequences that the engine lets run at once for want of states, None where that does not
+    bind; it won't start with more where `starts` is False. `warm_up_gib` is missing to capture graphs and to try the sampler
+    once the pool is taken, in what the fraction leaves.
     """
 
     visible_gib: float
@@ -58,6 +65,12 @@ class MemoryUse:
     deficit_gib: float
     beside_gib: float = 0.0
     shared_prefix_gib: float = 0.0
+    resident_gib: float = 0.0
+    state_cache_gib: float = 0.0
+    block_tokens: int = 1
+    most_num_seqs: int | None = None
+    starts: bool = True
+    warm_up_gib: float = 0.0
 
 
 def static_fraction(
@@ -86,9 +99,9 @@ def weight_bytes(shard: Shard, stage: Stage) -> float:
     first stage, whole on every rank.
     """
     model, plan, settings = shard.model, shard.plan, shard.settings
-    padding = settings.mxfp4_width_padding if plan.weight_format == "mxfp4" else 1
+    padding = settings.mxfp4_padding if plan.weight_format == "mxfp4" else architecture.NO_PADDING
     matrices = architecture.stage_matrices(
-        model, stage, shard.layout, vocabulary_padding=settings.vocabulary_padding, width_padding=padding
+        model, stage, shard.layout, vocabulary_padding=settings.vocabulary_padding, padding=padding
     )
     total = sum(
         count
@@ -101,6 +114,11 @@ def weight_bytes(shard: Shard, stage: Stage) -> float:
     if stage.first:
         total += model.extra_parameters * plan.weight_bytes("norm")
     return total
+
+
+def rotary_bytes(model: Model) -> float:
+    """Bytes of the tables of rotary embeddings, in 16 bit and whole on every GPU; logs count them with the weights."""
+    return model.rotary_values * RESIDUAL_BYTES
 
 
 def forward_bytes(shard: Shard, tokens: int) -> float:
@@ -119,7 +137,12 @@ def forward_bytes(shard: Shard, tokens: int) -> float:
         ),
         default=0,
     )
-    dense = rank_tokens * (rule.per_hidden_bytes * model.hidden_size + rule.per_intermediate_bytes * widest / layout.tp)
+    states = max(
+        (held.bytes_per_drafted / CONVOLUTION_BYTES for held, _ in caches(shard, architecture.whole(model))),
+        default=0.0,
+    )
+    buffers = max(rule.per_intermediate_bytes * widest / layout.tp, rule.per_state_width_bytes * states)
+    dense = rank_tokens * (rule.per_hidden_bytes * model.hidden_size + buffers)
     return max(
         dense,
         max((_experts_bytes(model, mlp, layout, tokens) for k in model.kinds for mlp in k.mlps), default=0.0),
@@ -138,8 +161,26 @@ def _experts_bytes(model: Model, mlp: DenseMlp | MoeMlp, layout: Layout, tokens:
 def activation_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
     """Peak activation of one GPU: the larger of the forward pass and, on the last stage, logits and sampling.
 
-    Logits are of the whole vocabulary on the sampling rank, so tensor parallelism does not shrink them. A pooled model has none.
+    Logits are of the whole vocabulary on the sampling rank, so tensor parallelism does not shrink them. A pooled model has
+    none. Where the engine profiles its image encoder, what that returned stays beside all of it, unless the encoder itself
+    takes more.
     """
+    encoding, kept = _encoder_bytes(shard, tokens) if stage.first else (0.0, 0.0)
+    return max(encoding, kept + _text_bytes(shard, stage, tokens))
+
+
+def _encoder_bytes(shard: Shard, tokens: int) -> tuple[float, float]:
+    """(peak of the image encoder, what it returns) of a profile run with the largest images that its budget takes."""
+    profile, image = shard.settings.vision_profile, shard.model.vision
+    if profile is None or image is None or image.largest_tokens is None:
+        return 0.0, 0.0
+    count = max(1, tokens // image.largest_tokens)
+    kept = count * image.largest_tokens * shard.model.hidden_size * RESIDUAL_BYTES
+    per_patch = image.hidden_size * (profile.whole_bytes + profile.split_bytes / shard.layout.tp)
+    return kept + count * image.largest_patches * per_patch, kept
+
+
+def _text_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
     model, settings = shard.model, shard.settings
     forward = forward_bytes(shard, tokens)
     if model.pooled or not stage.last:
@@ -153,40 +194,65 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
     """Cache bytes of one sequence of `tokens` tokens on one GPU of a stage, in whole blocks.
 
     A windowed layer keeps window - 1 tokens and the chunk in flight, in blocks, and one block more (vLLM's
-    sliding-window manager); a state layer a fixed state. What drafts keeps its own cache, slots are kept for drafted tokens,
-    and a prefix that sequences share is none of one sequence's (`shared_bytes`).
+    sliding-window manager); a state layer a fixed state, unless states have memory of their own. What drafts keeps its own
+    cache, slots are kept for drafted tokens, and a prefix that sequences share is none of one sequence's (`shared_bytes`).
     """
-    model, settings, extras, block = shard.model, shard.settings, shard.extras, shard.settings.block_tokens
-    cut = settings.unlike_windows == "windowed" or not _unlike_windows(model)
+    settings, extras, block = shard.settings, shard.extras, block_tokens(shard, stage)
     slots = tokens + extras.verified - 1
-    own_blocks = math.ceil(slots / block) - min(extras.cached.shared_tokens, tokens) // block
+    all_blocks = math.ceil(slots / block)
+    own_blocks = all_blocks - int(min(extras.cached.shared_tokens, tokens) // block)
+    paged = pages(shard, stage)
+    if paged is not None:
+        return paged.blocks(own_blocks) * paged.block_bytes
     total = own_blocks * block * draft_cache_bytes(shard, stage)
+    cut = settings.unlike_windows == "windowed" or not _unlike_windows(shard.model)
+    apart = settings.states.rule != "pages"
     for held, count in caches(shard, stage):
         blocks = own_blocks
         if held.window_tokens is not None and cut:
             in_flight = min(held.window_tokens - 1 + settings.max_num_batched_tokens, slots)
-            blocks = min(math.ceil(slots / block), math.ceil(in_flight / block) + 1)
-        total += count * (blocks * block * held.bytes_per_token + held.fixed_bytes_per_sequence)
+            blocks = min(all_blocks, math.ceil(in_flight / block) + 1)
+        fixed = 0.0 if apart else held.fixed_bytes_per_sequence
+        windows = sum(_window_bytes(one, slots, settings.max_num_batched_tokens) for one in held.windows)
+        total += count * (blocks * block * held.bytes_per_token + fixed + windows)
     return total
+
+
+def _window_bytes(blocks: WindowBlocks, slots: float, chunk_tokens: int) -> float:
+    """Bytes of a window and the chunk in flight, in blocks of its own, and one block more."""
+    held = min(blocks.window_tokens - 1 + chunk_tokens, slots)
+    return blocks.block_bytes * (math.ceil(held / blocks.block_tokens) + 1)
+
+
+def block_tokens(shard: Shard, stage: Stage) -> int:
+    """Tokens of a block of the pool: those of the engine, or as many as a recurrent state takes."""
+    paged = pages(shard, stage)
+    return shard.settings.block_tokens if paged is None else paged.block_tokens
+
+
+def lost_bytes(shard: Shard, stage: Stage) -> float:
+    """Bytes of the blocks that hold nothing."""
+    paged, lost = pages(shard, stage), shard.settings.blocks_lost
+    if paged is not None:
+        return lost * paged.block_bytes
+    per_token = rate_bytes(shard, stage)[0] + draft_cache_bytes(shard, stage)
+    return lost * shard.settings.block_tokens * per_token
 
 
 def shared_bytes(shard: Shard, stage: Stage) -> float:
     """Cache bytes of the prefixes that sequences share, each held once: whole blocks of layers that keep everything."""
-    block, cached = shard.settings.block_tokens, shard.extras.cached
+    block, cached = block_tokens(shard, stage), shard.extras.cached
     blocks = cached.distinct * (cached.shared_tokens // block)
     return blocks * block * growing_bytes(shard, stage) if blocks else 0.0
 
 
 def growing_bytes(shard: Shard, stage: Stage) -> float:
     """Cache bytes that a token more takes for as long as its sequence lives: of layers that keep everything, and of a draft."""
+    paged = pages(shard, stage)
+    if paged is not None:
+        return paged.growing * paged.block_bytes / paged.block_tokens
     kept = sum(count * held.bytes_per_token for held, count in caches(shard, stage) if held.window_tokens is None)
     return draft_cache_bytes(shard, stage) + kept
-
-
-def caches(shard: Shard, stage: Stage) -> Iterator[tuple[Cache, int]]:
-    """Yield what one layer caches on one GPU of a stage, and the number of such layers, kind by kind."""
-    for index, count in stage.layers:
-        yield architecture.layer_cache(shard.model.kinds[index], shard.layout, shard.plan.kv_bytes), count
 
 
 @lru_cache(maxsize=256)
@@ -200,11 +266,7 @@ def _unlike_windows(model: Model) -> bool:
 
 def rate_bytes(shard: Shard, stage: Stage) -> tuple[float, float]:
     """(bytes per token before any window is full, fixed bytes per sequence) of one GPU of a stage, those beside the model left out."""
-    per_token = fixed = 0.0
-    for held, count in caches(shard, stage):
-        per_token += count * held.bytes_per_token
-        fixed += count * held.fixed_bytes_per_sequence
-    return per_token, fixed
+    return sum(count * held.bytes_per_token for held, count in caches(shard, stage)), state_bytes(shard, stage)
 
 
 def extras_bytes(shard: Shard, stage: Stage) -> float:
@@ -266,12 +328,23 @@ def _reserve_fraction(shard: Shard, gpu: Gpu) -> float:
     )
 
 
-def use(shard: Shard, gpu: Gpu, tokens: int, cuda_graphs_gib: float | None = None) -> MemoryUse:
-    """The memory of the tightest stage, for sequences of up to `tokens` tokens; CUDA graphs as the engine's unless given."""
-    settings = shard.settings
-    graphs = (settings.cuda_graphs.gib if cuda_graphs_gib is None else cuda_graphs_gib) * GIB
-    found = [_stage_use(shard, gpu, stage, needs, tokens, graphs) for stage, needs in _needs(shard)]
-    return min(found, key=lambda stage: (stage.max_concurrency, -stage.deficit_gib))
+AS_DEFAULT = Serving()
+
+
+def use(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> MemoryUse:
+    """The memory of the tightest stage, for sequences of up to `tokens` tokens, with what `serving` states of memory."""
+    found = [_stage_use(shard, gpu, stage, needs, tokens, serving) for stage, needs in _needs(shard)]
+    return min(found, key=lambda stage: (stage.starts, stage.max_concurrency, -stage.deficit_gib))
+
+
+def graph_bytes(shard: Shard) -> float:
+    """Bytes of CUDA graphs on one GPU: the engine's usual, in proportion to the batch sizes that it captures."""
+    settings, sizes = shard.settings, shard.settings.graph_sizes
+    usual = settings.cuda_graphs.gib * GIB
+    if sizes is None or sizes.per_sequence is None:
+        return usual
+    most = sizes.per_sequence * settings.max_num_seqs * shard.extras.verified
+    return usual * sizes.count(min(most, sizes.most, settings.max_num_batched_tokens)) / sizes.count(sizes.most)
 
 
 class Needs(NamedTuple):
@@ -292,7 +365,7 @@ def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
         (
             stage,
             Needs(
-                _scaled(shard, weight_bytes(shard, stage)),
+                _scaled(shard, weight_bytes(shard, stage)) + rotary_bytes(shard.model),
                 extras_bytes(shard, stage),
                 activation_bytes(shard, stage, shard.settings.max_num_batched_tokens),
                 per_token + draft_cache_bytes(shard, stage),
@@ -305,9 +378,35 @@ def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
     )
 
 
-def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, graphs: float) -> MemoryUse:
+class Room(NamedTuple):
+    """What a pool leaves for tokens, in bytes; what states have beside it, and the sequences that these bound (None: none)."""
+
+    tokens: float
+    states: float
+    sequences: int | None
+
+
+def _room(shard: Shard, stage: Stage, pool: float) -> Room:
+    """A pool less what states of their own take of it, by the rule of the engine."""
+    settings, rule = shard.settings, shard.settings.states
+    one = state_bytes(shard, stage)
+    if not one or rule.rule == "pages":
+        paged = pages(shard, stage)
+        checked = rule.checked and settings.full_decode_graph and paged is not None and pool > 0
+        return Room(pool, 0.0, int(pool / paged.block_bytes) if checked and paged is not None else None)
+    if rule.rule == "reserved":
+        return Room(
+            pool - one * settings.max_num_seqs * shard.layout.pp, one * settings.max_num_seqs * shard.layout.pp, None
+        )
+    states = max(0.0, pool) * rule.share / (1 + rule.share)
+    slots = max(0, int(states / one) - rule.spare_slots)
+    return Room(pool - states, states, slots // (states_held(shard) or 1))
+
+
+def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, serving: Serving) -> MemoryUse:
     settings = shard.settings
-    weights = needs.weights + needs.extras
+    graphs = graph_bytes(shard) if serving.cuda_graphs_gib is None else serving.cuda_graphs_gib * GIB
+    weights = max(0.0, needs.weights + needs.extras - (serving.cpu_offload_gb or 0.0) * GIB)
     activation, per_token, fixed = needs.activation, needs.per_token, needs.fixed_per_sequence
     non_torch = settings.non_torch_gib * GIB
     visible = gpu.datasheet.memory.cuda_visible_gib * GIB
@@ -316,14 +415,25 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
     # its activation is not known to be over what it left.
     least_graphs = min(graphs, settings.cuda_graphs.low_gib * GIB)
     elsewhere = 0.0 if settings.pool_rule == "free_before_load" else activation + least_graphs
+    if serving.kv_cache_bytes is not None:
+        pool, budget = serving.kv_cache_bytes, weights + activation + non_torch + serving.kv_cache_bytes
     pool = min(pool, visible - weights - non_torch - elsewhere)
+    room = _room(shard, stage, pool)
+    if serving.max_total_tokens is not None:
+        most = serving.max_total_tokens / shard.layout.dp * growing_bytes(shard, stage)
+        room = room._replace(tokens=min(room.tokens, most + lost_bytes(shard, stage)))
     needed = sequence_bytes(shard, stage, tokens)
-    room = pool - settings.blocks_lost * settings.block_tokens * per_token - needs.shared
-    usable, fits = max(0.0, room), room >= needed
+    free = room.tokens - lost_bytes(shard, stage) - needs.shared
+    usable = max(0.0, free)
+    clamped = room.sequences is not None and settings.states.rule == "split"  # the engine runs fewer, and starts
+    fits = free >= needed and not (clamped and room.sequences == 0)
     # Attention-data ranks each hold their own sequences, so a replica holds dp times one rank's.
     # A stage without a cache (few layers of a hybrid, or of a model whose layers share one) bounds nothing but slots.
     slots = float(settings.max_num_seqs) if fits else 0.0
-    concurrency = shard.layout.dp * (usable / needed if needed else slots)
+    by_tokens = usable / needed if needed else slots
+    concurrency = shard.layout.dp * (min(by_tokens, float(room.sequences or 0)) if clamped else by_tokens)
+    block = block_tokens(shard, stage)
+    held = usable / per_token if clamped and per_token else concurrency * tokens
     return MemoryUse(
         visible_gib=visible / GIB,
         budget_gib=budget / GIB,
@@ -332,18 +442,39 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
         non_torch_gib=non_torch / GIB,
         cuda_graphs_gib=graphs / GIB,
         graphs_in_budget=settings.graphs_in_budget or settings.pool_rule == "free_after_load",
-        kv_cache_gib=max(0.0, pool) / GIB,
+        kv_cache_gib=max(0.0, room.tokens) / GIB,
         kv_bytes_per_token=per_token,
         fixed_bytes_per_sequence=fixed,
-        kv_cache_tokens=_whole_blocks(concurrency * tokens, settings.block_tokens),
+        kv_cache_tokens=_whole_blocks(held, settings.block_tokens),
         max_concurrency=concurrency,
         sequence_gib=needed / GIB,
         max_model_len=tokens,
         fits=fits,
-        deficit_gib=0.0 if fits else max(0.0, needed + needs.shared - pool) / GIB,
+        deficit_gib=0.0 if fits else max(0.0, needed + needs.shared - room.tokens) / GIB,
         beside_gib=needs.extras / GIB,
         shared_prefix_gib=needs.shared / GIB,
+        resident_gib=_resident_bytes(shard, stage, tokens) / GIB,
+        state_cache_gib=room.states / GIB,
+        block_tokens=block,
+        most_num_seqs=room.sequences,
+        starts=clamped or room.sequences is None or settings.max_num_seqs <= room.sequences,
+        warm_up_gib=_warm_up_bytes(shard, stage, visible - budget, graphs) / GIB,
     )
+
+
+def _resident_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
+    """Cache bytes that a sequence holds while it decodes: no chunk of a prompt is in flight."""
+    decoding = replace(shard, settings=shard.settings.model_copy(update={"max_num_batched_tokens": 1}))
+    return sequence_bytes(decoding, stage, tokens)
+
+
+def _warm_up_bytes(shard: Shard, stage: Stage, left: float, graphs: float) -> float:
+    """Bytes missing outside the fraction for graphs and the sampler, which an engine that leaves graphs there tries last."""
+    settings = shard.settings
+    if settings.pool_rule != "utilisation" or settings.graphs_in_budget or not stage.last or shard.model.pooled:
+        return 0.0
+    rows = min(settings.max_num_seqs, settings.max_num_batched_tokens)
+    return max(0.0, graphs + rows * shard.model.vocab_size * settings.sampler_bytes_per_logit - left)
 
 
 def _whole_blocks(tokens: float, block: int) -> int:

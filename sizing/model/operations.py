@@ -28,6 +28,24 @@ ACTIVATION_BYTES = 2  # activations travel between kernels at 16 bit
 
 
 @dataclass(frozen=True, slots=True)
+class Routed:
+    """Experts of a layer and what the busiest of `ranks` gets: `pairs` of a token and an expert, `arriving` tokens.
+
+    `inputs` and `width` are of an expert on this rank.
+    """
+
+    experts: int
+    experts_per_token: int
+    ranks: int
+    inputs: float
+    width: float
+    gated: bool
+    weight_bytes: float
+    pairs: Numeric
+    arriving: Numeric
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One operation on one GPU: `count` times a step, each with `flops`, memory traffic `bytes` and `message_bytes`.
 
@@ -54,6 +72,7 @@ class Operation:
     prompt_tokens: Numeric = 0.0
     context_tokens: Numeric = 0.0
     of_all: bool = False
+    routed: Routed | None = None
 
 
 def unevenly(
@@ -115,15 +134,27 @@ def moe(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: float) -> Operation:
     pairs = busiest_load(tokens * mlp.experts_per_token / layout.ep, layout, settings)
     rows = pairs if dispatches(layout, settings) else tokens  # that a rank gets: its own, or all that were gathered
     hit = expected_experts(mlp.experts, mlp.experts_per_token, pairs * layout.ep / mlp.experts_per_token) / layout.ep
+    weight_bytes = shard.plan.weight_bytes("expert")
+    routed = Routed(
+        round(mlp.experts),
+        mlp.experts_per_token,
+        layout.ep,
+        mlp.latent or hidden_size,
+        mlp.intermediate / layout.moe_tp,
+        mlp.gated,
+        weight_bytes,
+        np.maximum(pairs, TINY),
+        rows / mlp.experts_per_token if dispatches(layout, settings) else tokens,
+    )
     return Operation(
         name="experts",
         rule="moe",
         count=count,
         flops=FLOPS_PER_MAC * pairs * weights_per_expert,
-        bytes=hit * weights_per_expert * shard.plan.weight_bytes("expert")
-        + 2 * rows * (mlp.latent or hidden_size) * ACTIVATION_BYTES,
+        bytes=hit * weights_per_expert * weight_bytes + 2 * rows * (mlp.latent or hidden_size) * ACTIVATION_BYTES,
         role="expert",
         of_all=True,
+        routed=routed,
     )
 
 
@@ -311,8 +342,9 @@ def _mlp(shard: Shard, mlp: DenseMlp | MoeMlp, tokens: Numeric, count: int) -> l
     if isinstance(mlp, DenseMlp):
         width = mlp.intermediate / shard.layout.tp * (3 if mlp.gated else 2)
         return [small("activation", rank_tokens * width * ACTIVATION_BYTES, count)]
-    routed = small("route", rank_tokens * mlp.experts * ACTIVATION_BYTES * 2, count)
-    return [routed, moe(shard, mlp, tokens, count)]
+    experts = moe(shard, mlp, tokens, count)
+    logits = rank_tokens * mlp.experts * ACTIVATION_BYTES * 2
+    return [Operation("route", "route", count, bytes=logits, routed=experts.routed), experts]
 
 
 def head(shard: Shard, rows: Numeric) -> tuple[Operation, ...]:

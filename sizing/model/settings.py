@@ -27,7 +27,8 @@ from sizing.specs.workload import GENERATE, Serving, Task
 class SettingsConditions:
     """What the defaults of an engine depend on: the card, its memory, the layout and the kind of attention.
 
-    `memory_gib` is the total that nvidia-smi reports; `architecture` the word of the GPU profile.
+    `memory_gib` is the total that nvidia-smi reports; `architecture` the word of the GPU profile; `switched` and `states`
+    as `specs.engine.When` has them.
     """
 
     gpu_name: str
@@ -36,6 +37,8 @@ class SettingsConditions:
     tp: int
     pp: int
     attention: Literal["mla", "hybrid", "other"]
+    switched: bool = False
+    states: bool = False
 
 
 def check_version(engine: Engine, version: str | None) -> str:
@@ -155,7 +158,9 @@ def _holds(when: When, conditions: SettingsConditions) -> bool:
         and (not when.gpu_contains or any(part.lower() in name for part in when.gpu_contains))
         and not any(part.lower() in name for part in when.gpu_lacks)
         and (not when.architecture or conditions.architecture in when.architecture)
-        and (when.attention is None or conditions.attention == when.attention)
+        and when.attention in (None, conditions.attention)
+        and when.switched in (None, conditions.switched)
+        and when.states in (None, conditions.states)
     )
 
 
@@ -175,7 +180,7 @@ class Service:
     """What a replica runs: the model on an engine, with its flags, extras, formats and lengths. It states no demand.
 
     `isl` and `osl` are mean lengths in tokens. `phase` is what the replica does: all of a request, or, in separate
-    pools, its prefill or its decode alone.
+    pools, its prefill or its decode alone. `mode` is how it is driven: for clients that wait, or offline.
     """
 
     model: Model
@@ -190,13 +195,14 @@ class Service:
     extras: Extras = NOTHING
     phase: Phase = "whole"
     task: Task = GENERATE
+    mode: DrivingMode = "served"
 
     @property
     def output_tokens(self) -> int:
         """Tokens that a request returns: its OSL, 0 for a task that pools."""
         return 0 if self.model.pooled else self.osl
 
-    def situation(self, gpu: Gpu, mode: DrivingMode, load: LoadRegion | None) -> Situation:
+    def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
         """The class that figures of this service on a GPU type belong to, by which their error bands are looked up."""
         kind: ModelKind = "moe" if architecture.is_moe(self.model) else "dense"
-        return Situation(mode, gpu.vendor, self.engine.name, gpu.architecture, kind, load)
+        return Situation(self.mode, gpu.vendor, self.engine.name, gpu.architecture, kind, load)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from sizing.catalog import engines, gpus, models, workloads
 from sizing.catalog.files import FieldPath, read_yaml, resolved
 from sizing.catalog.gpus import typical_price
 from sizing.catalog.models import FoundModel
-from sizing.catalog.shelf import Found
+from sizing.catalog.shelf import Found, only
 from sizing.model import settings
 from sizing.question.values import THINK_TIME, TURNS, Options, Part, comma_separated
 from sizing.specs.engine import Engine
@@ -20,9 +20,12 @@ from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.optimisations import Disaggregate, read_pools
 from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
-from sizing.specs.workload import Precision, Serving, Workload, is_pooled
+from sizing.specs.workload import Defaults, Precision, Serving, Workload, is_pooled
 
 ALL = "all"
+# What makes options a workload where a file cannot be read, and the fields that may need what the file says.
+STAND_IN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1}
+NEEDS_A_FILE = ("optimisations.prefix", "demand.", "tokens.isl_", "tokens.osl_")
 SEPARATE = "optimisations.disaggregate"
 NO_MODEL = Fault("no workload and no model", field="--model", allowed="a workload file or name, or --model")
 ONE_GPU = "one name (llmsize gpus), or a profile's path"
@@ -96,11 +99,21 @@ class Names(NamedTuple):
     price: Part[float | None]
     engine: Part[tuple[Engine, str]]
     precisions: Part[tuple[str | None, ...]]
+    contradictions: Part[None]
 
     @property
     def parts(self) -> tuple[Part[Any], ...]:
         """All parts, to check them together."""
-        return (self.found, self.workload, self.model, self.gpus, self.price, self.engine, self.precisions)
+        return (
+            self.found,
+            self.workload,
+            self.model,
+            self.gpus,
+            self.price,
+            self.engine,
+            self.precisions,
+            self.contradictions,
+        )
 
     @property
     def name(self) -> str | None:
@@ -170,6 +183,9 @@ def look_up(
         return str(name)
 
     def whole() -> Workload:
+        if found.faults:  # which do not hide those of options
+            alone = {field: value for field, value in given.items() if not field.startswith(NEEDS_A_FILE)}
+            workloads.override(None, {**STAND_IN, **alone}, flags)
         model_name()
         return workloads.override(found.value.spec if found.value else None, given, flags)
 
@@ -185,7 +201,14 @@ def look_up(
             layers.at(("serving", "engine")),
         ),
         precisions=precisions,
+        contradictions=Part(lambda: raised(options.faults)),
     )
+
+
+def raised(faults: Sequence[Fault]) -> None:
+    """Raise InputError where there are faults."""
+    if faults:
+        raise InputError(faults)
 
 
 def _has_users(found: Found[Workload] | None) -> bool:
@@ -227,7 +250,7 @@ def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None
 
 
 def _gpus(wanted: tuple[str, ...], layers: Layers, catalog: Catalog, *, single: bool) -> tuple[Found[Gpu], ...]:
-    """The named profiles, each once; without names the whole catalogue. Raises InputError with every fault."""
+    """The named profiles, each once; without names those that are compared by default. Raises InputError with every fault."""
     if not wanted and "gpu" in layers.given:
         raise InputError(Fault("names no GPU type", field="--gpu", allowed=f"a name (llmsize gpus), a path, or {ALL}"))
     if single and not wanted:
@@ -240,7 +263,7 @@ def _gpus(wanted: tuple[str, ...], layers: Layers, catalog: Catalog, *, single: 
     faults += [fault for part in parts for fault in part.faults]
     if faults:
         raise InputError(dict.fromkeys(faults))
-    return _distinct(part.value for part in (parts or _profiles(ALL, None, catalog)))
+    return _distinct(part.value for part in parts) if parts else tuple(map(catalog.gpu, only(Defaults).gpus_compared))
 
 
 def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catalog) -> tuple[Part[Found[Gpu]], ...]:

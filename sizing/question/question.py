@@ -9,11 +9,11 @@ from typing import Any
 from sizing.catalog import gpus, shelf, workloads
 from sizing.catalog.files import expanded
 from sizing.model.architecture import SIZES
-from sizing.model.extras import NOTHING, Extras
+from sizing.model.extras import NOTHING, Extras, images
 from sizing.model.settings import Service
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
-from sizing.specs.bands import Corrections, DrivingMode, LoadRegion, Situation
+from sizing.specs.bands import Corrections, LoadRegion, Situation
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
@@ -21,8 +21,9 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import HandOver, PoolLayout
+from sizing.specs.runs import PublishedRuns
 from sizing.specs.target import Target
-from sizing.specs.workload import Defaults, Formats, Limits, Objective, Serving, Workload
+from sizing.specs.workload import Defaults, Formats, Limits, Objective, Reach, Serving, Workload
 
 MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
 
@@ -77,11 +78,15 @@ class SeparatePools:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What an answer is searched among: GPU types, weight precisions (None: the checkpoint's own), separate pools."""
+    """What an answer is searched among: GPU types, weight precisions (None: the checkpoint's own), separate pools, layouts.
+
+    `layouts` is where the search begins; of GPU types on which none of those will do it goes on to wider ones.
+    """
 
     gpu_types: tuple[GpuType, ...] = ()
     precisions: tuple[str | None, ...] = (None,)
     pools: SeparatePools | None = None
+    layouts: Reach = "usual"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +146,7 @@ PARTS = {
 
 def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
     """The situation of a question on a GPU type, by which error bands are looked up."""
-    target = question.target
-    mode: DrivingMode = "offline" if target.offline else "served"
-    return question.service.situation(gpu, mode, load or target.pessimistic_load)
+    return question.service.situation(gpu, load)
 
 
 def load_data() -> Data:
@@ -154,6 +157,7 @@ def load_data() -> Data:
         shelf.only(Formats),
         shelf.only(Defaults),
         shelf.only(Corrections).of,
+        shelf.only(PublishedRuns),
     )
 
 
@@ -227,7 +231,7 @@ def service_of(
     longest = serving.max_model_len or (model.max_position if full else workload.longest)
     _check_lengths(workload, model, longest)
     return Service(
-        model=model,
+        model=_seeing(model, serving),
         isl=longest if full else tokens.isl,
         osl=1 if full else tokens.osl,
         max_model_len=longest,
@@ -238,7 +242,20 @@ def service_of(
         optimisations=workload.optimisations,
         extras=extras,
         task=workload.task,
+        mode="offline" if workload.mode == "offline" else "served",
     )
+
+
+def _seeing(model: Model, serving: Serving) -> Model:
+    """The model with the largest image that its encoder takes; without the encoder where that is left out."""
+    if model.vision is None:
+        return model
+    from sizing.specs.facts import OptimisationFacts  # read for a model that sees
+
+    if serving.language_model_only:
+        return images.without_encoder(model)
+    facts = shelf.only(OptimisationFacts)
+    return images.with_largest(model, facts.encoder, facts.image_rules)
 
 
 def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:

@@ -74,6 +74,10 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     asked = workload.optimisations
     if asked == NOTHING_ASKED:
         return NOTHING
+    if asked.images and workload.serving.language_model_only:
+        raise InputError(
+            Fault("no images are encoded", field="serving.language_model_only", allowed="without --images")
+        )
     from sizing.specs.facts import OptimisationFacts
 
     facts = shelf.only(OptimisationFacts)  # read where an optimisation is on

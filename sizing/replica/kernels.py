@@ -13,17 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from sizing.catalog.kernels import expert_kernels
 from sizing.model.architecture import Layout
 from sizing.model.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric
-from sizing.model.operations import Operation
+from sizing.model.operations import Operation, Routed
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.model.shard import Shard
-from sizing.replica import roofline
+from sizing.replica import experts, roofline
 from sizing.replica.replica import Replica
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings, VectorAttention
 from sizing.specs.errors import Fault, UntimedError
+from sizing.specs.experts import ExpertKernel
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, EfficiencyRow, Gpu
 from sizing.specs.units import BITS_PER_BYTE, GIGA, MICRO, TERA
 
@@ -39,6 +41,7 @@ STAND_INS = {
     "mxfp4_bf16": ("mxfp4_bf16", "int4", "bf16", "fp16"),
     "mxfp4_fp8": ("mxfp4_fp8", "nvfp4", "fp8", "bf16"),
 }
+ROUTING_KERNELS = 2  # top-k with its weights; sum with the shared expert
 QUANTISE_BYTES = 3  # a quantise kernel reads 16 bits and writes 8 for each input value
 WEIGHT_ONLY_ROWS = {"int4": ("int4",), "int8": ("int8_weight_only",)}
 
@@ -76,7 +79,7 @@ class Kernels:
     def of(cls, replica: Replica, data: Data) -> Kernels:
         """The constants of a replica."""
         gpu, service = replica.gpu_type.gpu, replica.service
-        correction = data.correction(service.situation(gpu, "served", None))
+        correction = UNCORRECTED if service.model.pooled else data.correction(service.situation(gpu))
         return cls(gpu, data.assumptions, data.borrowed, service.engine.name, replica.shard, correction)
 
     def __post_init__(self) -> None:
@@ -85,6 +88,7 @@ class Kernels:
             "gemm": self._gemm,
             "moe": self._moe,
             "small": self._small,
+            "route": self._route,
             "state": self._state,
             "adapter": self._state,
             "decode_attention": self._decode_attention,
@@ -132,6 +136,10 @@ class Kernels:
         if operation.rule == "gemm" and self.plan.is_quantised(operation.role):
             return self.plan.product_of(operation.role)
         return self.plan.activation
+
+    def quantises(self, operation: Operation) -> bool:
+        """Whether an operation is a product whose inputs are quantised first."""
+        return operation.rule == "gemm" and self.compute_precision(operation) not in SIXTEEN_BIT
 
     def seconds(self, operation: Operation) -> Numeric:
         """Seconds of one execution of `operation`. Attention without work takes 0 s."""
@@ -258,7 +266,41 @@ class Kernels:
         return self._product(operation, "gemm", self.compute_precision(operation), weight_format)
 
     def _moe(self, operation: Operation) -> Numeric:
+        routed = operation.routed
+        measured = self._expert_kernel(routed) if routed is not None else None
+        if routed is not None and measured is not None:
+            return experts.seconds(
+                measured,
+                routed,
+                peak_flops=self.peak(self.plan.product_of("expert")) * self._gain(operation),
+                bytes_per_s=self.bandwidth_bytes_per_s,
+            )
         return self._product(operation, "moe", self.plan.product_of("expert"), self.plan.format_of("expert"))
+
+    def _expert_kernel(self, routed: Routed) -> ExpertKernel | None:
+        """The measured kernel of experts: on this GPU, else on others of its architecture, of the engine before others'."""
+        wanted = self._expert_formats()
+        key = ("experts", wanted, routed.gated, routed.ranks > 1)
+        if key not in self._picked:
+            every = expert_kernels(self.gpu.architecture)
+            rows = [row for row in every if row.runs(routed.gated, routed.ranks)]
+            rows = [row for row in rows or every if row.precision in wanted]
+            if not rows:
+                return None
+            best = min(
+                rows,
+                key=lambda row: (wanted.index(row.precision), row.gpu != self.gpu.name, self._engine_rank(row.engine)),
+            )
+            self._picked[key] = Choice(best, None if best.gpu == self.gpu.name else best.gpu)
+        found: ExpertKernel = self._picked[key].row
+        return found
+
+    def _expert_formats(self) -> tuple[str, ...]:
+        """The formats whose measured kernels time the experts: their own, then those that stand in."""
+        product, weights = self.plan.product_of("expert"), self.plan.format_of("expert")
+        own = WEIGHT_ONLY_ROWS.get(weights, ()) if product in SIXTEEN_BIT else ()
+        # Published FP16 runs are of engines older than the tables of BF16 kernels.
+        return own if product == "fp16" else (*own, *stand_ins(product))
 
     def _small(self, operation: Operation) -> Numeric:
         constants = self.assumptions.small_kernels
@@ -268,6 +310,13 @@ class Kernels:
             memory=constants.memory,
             t0_s=constants.t0_us * MICRO,
         )
+
+    def _route(self, operation: Operation) -> Numeric:
+        """Finding each token's experts and adding up what they made: kernels of their own, but where that of the experts does it."""
+        measured = self._expert_kernel(operation.routed) if operation.routed is not None else None
+        if measured is None:
+            return self._small(operation)
+        return 0.0 * self._small(operation) if measured.routes else ROUTING_KERNELS * self._small(operation)
 
     def _state(self, operation: Operation) -> Numeric:
         """Recurrent state: traffic and products at the small kernels' share of bandwidth, 16-bit share of the peak."""
@@ -360,8 +409,12 @@ class Kernels:
             share = assumed.link_efficiency * sheet.link.gb_per_s_per_direction * GIGA
             return sheet.link.kind, share, assumed.link_alpha_us * MICRO
         if gpus <= sheet.node.gpus:
-            share = assumed.link_efficiency * sheet.node.pcie_gb_per_s_per_direction * GIGA
-            return "PCIe", share, assumed.pcie_alpha_us * MICRO
+            size = np.log2(assumed.pcie.gpus)
+            most, alpha_us = (
+                float(np.interp(np.log2(gpus), size, of)) for of in (assumed.pcie.most_gb_per_s, assumed.pcie.alpha_us)
+            )
+            reached = min(most, assumed.link_efficiency * sheet.node.pcie_gb_per_s_per_direction)
+            return "PCIe", reached * GIGA, alpha_us * MICRO
         return self.inter_node_link()
 
     def inter_node_link(self) -> tuple[str, float, float]:

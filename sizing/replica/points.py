@@ -105,8 +105,8 @@ class Points:
     prefill_share: Array
     stable: NDArray[np.bool_]
 
-    def row(self, index: int) -> Points:
-        """The operating points of one of stacked layouts."""
+    def row(self, index: int | slice) -> Points:
+        """The operating points of one of stacked layouts, or some of one layout's."""
         return Points(*self._fields(lambda values: values[index]))
 
     def at(self, index: int) -> Point:

@@ -19,11 +19,20 @@ from sizing.model.shard import Shard
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu, GpuType
-from sizing.specs.units import GIB, MIB
-from sizing.specs.workload import Defaults
+from sizing.specs.units import GIB, GIGA, MIB
+from sizing.specs.workload import Defaults, Reach
 
-# Settings of an engine that a workload may state.
-GIVEN = ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "all2all_backend", "expert_imbalance")
+# What a workload may state of an engine, and the setting that it is.
+GIVEN = {
+    "memory_fraction": "memory_fraction",
+    "max_num_seqs": "max_num_seqs",
+    "max_num_batched_tokens": "max_num_batched_tokens",
+    "all2all_backend": "all2all_backend",
+    "expert_imbalance": "expert_imbalance",
+    "prefix_caching": "prefix_caching",
+    "pp_layers": "pp_remainder",
+}
+FRACTIONS = 1_000  # steps in which a memory fraction is looked for
 SPLIT_REASONS = ("link", "split", "token_budget")  # the same at every deeper pipeline
 
 
@@ -50,7 +59,22 @@ class Replica:
 
     def memory_at(self, tokens: int) -> MemoryUse:
         """Memory where sequences have up to `tokens` tokens."""
-        return memory.use(self.shard, self.gpu_type.gpu, tokens, self.service.serving.cuda_graphs_gib)
+        return memory.use(self.shard, self.gpu_type.gpu, tokens, self.service.serving)
+
+    def least_fraction(self, sequences: int = 1) -> float | None:
+        """The least memory fraction that holds so many longest sequences, to a thousandth; None where all memory does not, and for a stated cache."""
+        low, high = 0, FRACTIONS
+        if self.service.serving.kv_cache_bytes is not None or not self._holds(high, sequences):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._holds(middle, sequences) else (middle, high)
+        return high / FRACTIONS
+
+    def _holds(self, thousandths: int, sequences: int) -> bool:
+        settings = self.settings.model_copy(update={"memory_fraction": thousandths / FRACTIONS})
+        used = replace(self, settings=settings).memory_at(self.service.max_model_len)
+        return used.fits and used.max_concurrency >= sequences
 
     def longest_that_fits(self) -> int:
         """Tokens of the longest sequence that alone fits the cache, at most the model's maximum; found by bisection."""
@@ -87,7 +111,7 @@ def of(
     refused = next(_refusals(laid, gpu_type.gpu, layout, resolved, plan), None) or _unchunked(laid, resolved)
     if refused is not None:
         return Refusal(gpu_type, plan.weight_format, layout, *refused)
-    return fitting(laid_out(laid, gpu_type, precision_name, resolved, plan, layout))
+    return fitting(started(laid_out(laid, gpu_type, precision_name, resolved, plan, layout)))
 
 
 def unchecked(
@@ -108,8 +132,12 @@ def with_extras(replica: Replica, extras: Extras) -> Replica:
 def fitting(replica: Replica) -> Replica | Refusal:
     """A replica whose memory holds its longest sequence; else what is missing."""
     used, service = replica.memory, replica.service
-    if used.fits:
+    if used.fits and used.starts:
         return replica
+    if used.fits:
+        return Refusal(
+            replica.gpu_type, replica.plan.weight_format, replica.layout, "states", unstarted(replica), sized=replica
+        )
     detail = (
         f"needs {used.deficit_gib:,.1f} GiB more per GPU for weights and one sequence of "
         f"{service.max_model_len:,} tokens"
@@ -118,17 +146,26 @@ def fitting(replica: Replica) -> Replica | Refusal:
     return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, "memory", detail, shortfall, replica)
 
 
+def unstarted(replica: Replica) -> str:
+    """Why an engine won't start with as many sequences as it was told, and with how many it does."""
+    service, most = replica.service, replica.memory.most_num_seqs
+    return (
+        f"does not start: max_num_seqs {replica.settings.max_num_seqs:,} exceeds the cache's {most:,} blocks for recurrent "
+        f"states, which {service.engine.title} {service.engine_version} checks; it starts with at most {most:,} sequences"
+    )
+
+
 def candidates(
-    service: Service, gpu_type: GpuType, precision_name: str | None, data: Data
+    service: Service, gpu_type: GpuType, precision_name: str | None, data: Data, reach: Reach = "all"
 ) -> Iterator[Replica | Refusal]:
-    """Yield every layout of one GPU type and precision: as a replica, or with the reason why not.
+    """Yield the layouts of one GPU type and precision within a reach: as a replica, or with the reason why not.
 
     A split that the engine refuses is refused at every pipeline depth, so it is yielded once. Depths are tried from
     shallow to deep; once one fits, only those up to twice its depth follow: deeper ones add bubbles and nothing else.
     """
-    for split in splits(service, gpu_type.gpu, data.defaults):
+    for split in splits(service, gpu_type.gpu, data.defaults, reach):
         deepest = max(data.defaults.max_pp, service.serving.pp or 1)
-        for pp in depths(service, split, data.defaults):
+        for pp in depths(service, split, gpu_type.gpu, data.defaults, reach):
             if pp > deepest:
                 break
             found = of(service, gpu_type, replace(split, pp=pp), precision_name, data)
@@ -139,27 +176,57 @@ def candidates(
                 break
 
 
-def splits(service: Service, gpu: Gpu, defaults: Defaults) -> Iterator[Layout]:
-    """Yield the ways to split a layer (at pp 1): every tp within an island, expert parallelism on and off for MoE.
+def splits(service: Service, gpu: Gpu, defaults: Defaults, reach: Reach = "all") -> Iterator[Layout]:
+    """Yield the ways to split a layer (at pp 1): tp within an island, expert parallelism on and off for MoE.
 
-    Values given in `serving` are taken as they are. Context parallelism and groups over several nodes are for those who ask.
+    Sizes are 1, 2, 4, 8 and so on, which fill a node; every other one too where all layouts are asked for. Experts are also
+    spread over attention-data ranks. Values given in `serving` are taken as they are; context parallelism and tensor
+    parallelism over several nodes are for those who ask.
     """
     serving = service.serving
     given = Layout(dp=serving.dp or 1, cp=serving.cp or 1, dcp=serving.dcp or 1)
-    widest = max(1, min(gpu.datasheet.island_gpus, defaults.max_gpus_per_replica) // given.token_ranks)
-    for tp in [serving.tp] if serving.tp else range(1, widest + 1):
+    node = min(gpu.datasheet.island_gpus, defaults.max_gpus_per_replica)
+    widest = max(1, node // given.token_ranks)
+    experts = architecture.is_moe(service.model)
+    sizes = range(1, widest + 1) if reach == "all" else _doublings(widest)
+    for tp in [serving.tp] if serving.tp else sizes:
         group = tp * given.token_ranks
-        spread = (1, group) if group > 1 and architecture.is_moe(service.model) else (1,)
+        spread = (1, group) if group > 1 and experts else (1,)
         for ep in (serving.ep,) if serving.ep else spread:
             yield replace(given, tp=tp, ep=ep)
+    if experts and not (serving.tp or serving.dp or serving.cp or serving.dcp):
+        ranks = _attention_ranks(node, defaults.max_gpus_per_replica)
+        yield from (layout for layout in ranks if serving.ep in (None, layout.ep))
 
 
-def depths(service: Service, split: Layout, defaults: Defaults) -> Iterable[int]:
-    """The pipeline depths to try for a split: the one given; 1 where tp is given; else all that the caps allow."""
+def _attention_ranks(node: int, most: int) -> Iterator[Layout]:
+    """Yield groups of attention-data ranks with their experts over all GPUs: within a node, then over whole nodes."""
+    for group in _doublings(node):
+        yield from (Layout(tp=group // dp, dp=dp, ep=group) for dp in _doublings(group) if dp > 1)
+    if node > 1:
+        groups = (node * nodes for nodes in _doublings(most // node) if nodes > 1)
+        yield from (Layout(dp=group, ep=group) for group in groups)
+
+
+def _doublings(most: int) -> Iterator[int]:
+    return (2**power for power in range(most.bit_length()))
+
+
+def depths(service: Service, split: Layout, gpu: Gpu, defaults: Defaults, reach: Reach = "all") -> Iterable[int]:
+    """The pipeline depths to try for a split: the one given; 1 where tp is given; else those within reach that the caps allow.
+
+    Pipelines fill a part of a node that doubles, or have whole nodes as stages; every depth is for those who ask for all.
+    """
     serving = service.serving
     if serving.pp or serving.tp:
         return (serving.pp or 1,)
-    return range(1, min(defaults.max_pp, max(1, defaults.max_gpus_per_replica // split.gpus)) + 1)
+    if reach == "usual":
+        return (1,)
+    deepest = min(defaults.max_pp, max(1, defaults.max_gpus_per_replica // split.gpus))
+    node = gpu.datasheet.island_gpus
+    if reach == "all" or split.gpus >= node:
+        return range(1, deepest + 1)
+    return (pp for pp in _doublings(deepest) if split.gpus * pp <= node)
 
 
 def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.SettingsConditions:
@@ -172,19 +239,38 @@ def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.Settin
         tp=layout.tp,
         pp=layout.pp,
         attention=architecture.attention_class(service.model),
+        switched=gpu.datasheet.switched,
+        states=architecture.has_states(service.model),
     )
 
 
 def resolve_settings(service: Service, gpu: Gpu, layout: Layout) -> EngineSettings:
     """The engine's settings for a GPU and layout, the service's own `serving` values over them."""
     resolved = settings.resolve(service.engine, service.engine_version, conditions_of(service, gpu, layout))
-    if resolved.budget_covers_context:  # unchunked prompts: the budget is stretched to the longest of them
+    if _chunks_by_itself(service, resolved):
+        resolved = resolved.chunked()
+    elif resolved.budget_covers_context:  # unchunked prompts: the budget is stretched to the longest of them
         stretched = max(resolved.max_num_batched_tokens, service.max_model_len)
         resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
     if service.extras.speculation is not None:
         resolved = resolved.speculating()
-    given = {name: value for name in GIVEN if (value := getattr(service.serving, name)) is not None}
+    serving = service.serving
+    if serving.enforce_eager:
+        resolved = resolved.eager(len(service.model.layers))
+    if serving.cpu_offload_gb is not None:
+        bus = gpu.datasheet.node.pcie_gb_per_s_per_direction * GIGA
+        resolved = resolved.waiting(serving.cpu_offload_gb * GIB / bus)
+    given = {setting: value for name, setting in GIVEN.items() if (value := getattr(serving, name)) is not None}
     return resolved.model_copy(update=given) if given else resolved
+
+
+def _chunks_by_itself(service: Service, resolved: EngineSettings) -> bool:
+    """Whether a long context switches chunked prefill on; adapters, images, windows and drafts keep it off."""
+    long, extras = resolved.long_context, service.extras
+    if long is None or service.max_model_len <= long.tokens or service.model.vision is not None:
+        return False
+    windowed = any(kind.mixer is not None and kind.mixer.kind == "sliding_window" for kind in service.model.kinds)
+    return not windowed and extras.adapters is None and extras.speculation is None
 
 
 def _resolved(
@@ -215,8 +301,25 @@ def laid_out(
 ) -> Replica:
     """The replica of a service with settings and formats as they are given, and the memory that they leave."""
     shard = Shard(service.model, layout, resolved, plan, service.extras)
-    used = memory.use(shard, gpu_type.gpu, service.max_model_len, service.serving.cuda_graphs_gib)
-    return Replica(service, gpu_type, precision_name, layout, resolved, plan, used)
+    used = memory.use(shard, gpu_type.gpu, service.max_model_len, service.serving)
+    made = Replica(service, gpu_type, precision_name, layout, resolved, plan, used)
+    if used.most_num_seqs is None or resolved.states.rule != "split":
+        return made
+    return with_sequences(made, min(resolved.max_num_seqs, max(1, used.most_num_seqs)))
+
+
+def with_sequences(replica: Replica, most: int) -> Replica:
+    """The same replica with up to `most` sequences at once, and the memory that they leave."""
+    other = replace(replica, settings=replica.settings.model_copy(update={"max_num_seqs": most}))
+    return replace(other, memory=other.memory_at(other.service.max_model_len))
+
+
+def started(replica: Replica) -> Replica:
+    """The same replica, with as many sequences as its engine starts with where nobody asked for a number of them."""
+    most = replica.memory.most_num_seqs
+    if replica.memory.starts or not most or replica.service.serving.max_num_seqs is not None:
+        return replica
+    return with_sequences(replica, most)
 
 
 def _refusals(

@@ -132,15 +132,32 @@ def corrected_s(correction: Correction, step_s: Numeric, decoding_s: Numeric = 0
     return correction.prefill * step_s + (correction.decode - correction.prefill) * decoding_s
 
 
-def launch_s(shard: Shard) -> float:
-    """Seconds that launching all layers of a step takes that no CUDA graph holds."""
-    return MICRO * shard.settings.host.eager_layer_us * len(shard.model.layers)
+def launch_s(kernels: Kernels) -> float:
+    """Seconds that launching every kernel of a step with prefill takes that no CUDA graph holds; 0 where the engine states none.
+
+    An operation is one launch, but those that the general assumptions state more for; where no other kernel quantises the inputs
+    of a product, it has one more.
+    """
+    each_s = MICRO * kernels.settings.host.eager_launch_us
+    if not each_s:
+        return 0.0
+    shard, stated = kernels.shard, kernels.assumptions.launches
+    ranks = float(shard.layout.dp)
+    found = (
+        *operations.split_body(shard, ranks),
+        *operations.head(shard, ranks),
+        *operations.prefill_attention(shard, ranks, 1.0, 0.0),
+    )
+    quantises = not kernels.settings.fused_activation_quantisation
+    launches = sum(operation.count * stated.of(operation.name) for operation in found)
+    quantised = sum(operation.count for operation in found if quantises and kernels.quantises(operation))
+    return each_s * (launches + quantised)
 
 
-def launched_s(gpu_s: Numeric, launching_s: float, captured_tokens: int, tokens: Numeric) -> Numeric:
+def launched_s(gpu_s: Numeric, launching_s: Numeric, captured_tokens: int, tokens: Numeric) -> Numeric:
     """Seconds of the GPU's part of a step with prefill: beyond the captured sizes at least the time to launch it."""
     eager = np.asarray(tokens) > captured_tokens
-    return np.where(eager, np.maximum(gpu_s, launching_s), gpu_s) if launching_s > 0 else gpu_s
+    return np.where(eager, np.maximum(gpu_s, launching_s), gpu_s)
 
 
 def front_end_s(front_end: FrontEnd, prompt_tokens: Numeric) -> Numeric:
@@ -211,7 +228,7 @@ def step(kernels: Kernels, batch: Batch) -> Step:
     gpu_s = sum(operation.seconds for operation in timed)
     rank, captured = batch.fullest(shard.layout.dp), settings.captured_prefill_tokens
     on_rank = rank.tokens(shard.extras.verified)
-    launching_s = launch_s(shard) if batch.prefills and on_rank > captured else 0.0
+    launching_s = launch_s(kernels) if batch.prefills and on_rank > captured else 0.0
     busy_s = launched_s(gpu_s, launching_s, captured, on_rank)
     sequences = rank.decode_sequences + rank.prefill_sequences
     raw_s = float(with_host_s(busy_s, settings.host, sequences))
@@ -290,7 +307,7 @@ class Curves:
     prompt_attention_s: Numeric
     host: HostTime
     front_end_s: float = 0.0
-    launch_s: float = 0.0
+    launch_s: Numeric = 0.0
     captured_tokens: int = 0
     verified: int = 1
     again_s: NDArray[np.float64] | None = None
@@ -334,7 +351,7 @@ def curves(
         prompt_attention_s=_prompt_s(kernels, prompt_tokens, chunk_tokens, cached_tokens) + encoder_s(kernels),
         host=settings.host,
         front_end_s=float(front_end_s(front_end(kernels), prompt_tokens)) * kernels.correction.prefill,
-        launch_s=launch_s(shard),
+        launch_s=launch_s(kernels),
         captured_tokens=settings.captured_prefill_tokens,
         verified=shard.extras.verified,
         again_s=again_s(kernels, everyone),

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, in_words, labelled, rows_of
+from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
 from sizing.formats.words import between, milliseconds, money, number, percent, plural
 from sizing.report.compare_record import BANDS, LATENCIES, Compare, CompareCandidate
-from sizing.report.parts import assumptions, bands
+from sizing.report.parts import bands
 from sizing.report.parts.layouts import layout
+from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import shape_words
-from sizing.report.parts.question import LABELS, LimitInMs, LimitsInMs, lengths, limits_in_words, steps_line
+from sizing.report.parts.question import LABELS, LimitInMs, LimitsInMs, demand_line, limits_in_words, replica_lines
+from sizing.report.parts.screen import OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
 
-SORTED = {"gpus": "fewest GPUs", "cost": "lowest cost an hour", "energy": "lowest power"}
+MOST_SHOWN = 10  # candidates on a screen
 
 
 def document(record: Compare) -> Document[Compare]:
@@ -58,14 +60,6 @@ def _edge(name: str, edge: str) -> Quantity:
     return Quantity(f"{name}_{edge}", of=lambda c: getattr(c.bands.get(name), edge, None))
 
 
-def _range(name: str) -> Quantity:
-    def words(c: CompareCandidate) -> str | None:
-        band = c.bands.get(name)
-        return None if band is None else between(band.low, band.high, milliseconds)
-
-    return in_words(f"bands.{name}", f"{_title(name)} range", words)
-
-
 def _title(name: str) -> str:
     return name.removesuffix("_ms").upper()
 
@@ -91,70 +85,67 @@ def _price(c: CompareCandidate) -> str | None:
     )
 
 
-NAME = in_words("gpu", "GPU, weights", called)
-SIZES = (
+SCREEN = (
     bands.GPUS,
     Quantity("gpus_per_replaced_gpu", "for each"),
-    NAME,
+    bands.GPU,
+    bands.WEIGHTS._replace(write=str.upper, shown="differs"),
     in_words("layout", "layout", _shape),
     Quantity("usd_per_hour", "$/h", str, _price),
-    bands.HEADROOM,
-    in_words("limit", "limit", lambda c: c.limit if c.feasible else f"no: {c.limit}"),
-)
-RATES = (
-    NAME,
-    bands.REQUESTS_PER_S,
-    bands.REQUESTS_PER_S_PER_GPU,
+    *bands.LATENCY_QUANTITIES,
     bands.USD_PER_MILLION_OUTPUT_TOKENS,
-    bands.USD_PER_MILLION_TOKENS,
-    bands.POWER_W,
-    bands.KWH_PER_MILLION_OUTPUT_TOKENS,
+    Quantity("headroom", "used", percent, lambda c: None if c.headroom is None else 1 / (1 + c.headroom)),
+    in_words("limit", "binds", lambda c: limit_words(c.limit)),
 )
-RANGES = (NAME, *map(_range, LATENCIES))
+SPARE = ("$/M output tokens", "E2E", "used")
 
 
 def sections(record: Compare) -> Iterator[Section]:
-    """Yield the best candidate, the question, all candidates, latencies with their bands, and why others fail."""
-    at = "/candidates"
+    """Yield the best candidate and the verdict, the candidates, the question, and why others fail."""
     served = [candidate for candidate in record.candidates if candidate.feasible]
     yield Facts(tuple(_verdict(record)), _headline(record))
-    yield Facts(tuple(_asked(record)))
-    yield Table(SIZES, record.candidates, at)
     if served:
-        yield Table(RATES, served, at, "At this load around the clock")
-        title = "Mean latency, and the range of 8 in 10 published runs like it"
-        yield Table((NAME, *_latencies(record)), served, at, title)
-        yield Table(RANGES, served, at)
-    yield Facts(tuple(_notes(record, served)))
-    yield assumptions.assumed(record.assumptions)
+        more = len(served) - MOST_SHOWN
+        notes = (Line(f"{plural(more, 'more candidate')}: --verbose", style="dim"),) if more > 0 else ()
+        yield Table(
+            (*SCREEN[:7], *_limited(record), *SCREEN[7:]), served[:MOST_SHOWN], "/candidates", notes=notes, spare=SPARE
+        )
+    lines = [demand_line(record.inputs, record.demand), Line(limits_in_words(record.inputs["limits"]), "Limits")]
+    failures = [_failure(c) for c in record.candidates if not c.feasible]
+    yield Facts(
+        (
+            *lines,
+            *replica_lines(record.inputs),
+            *_notes(record, served[:MOST_SHOWN]),
+            *few("Refused", failures, "candidate", 1),
+        )
+    )
+    yield Facts((*rests_on(record.assumptions), following()))
 
 
-def _latencies(record: Compare) -> Iterator[Quantity]:
-    percentiles = dict(_percentiles(record))
-    for quantity in bands.LATENCY_QUANTITIES:
-        yield quantity
-        if quantity.key in percentiles:
-            yield _at_limit(quantity.key, percentiles[quantity.key].statistic)
+def _limited(record: Compare) -> Iterator[Quantity]:
+    """Yield TTFT in the statistic that a limit bounds, where that is not the mean."""
+    yield from (_at_limit(name, limit.statistic) for name, limit in _percentiles(record))
 
 
 def _headline(record: Compare) -> str:
     best = record.best
     if best is None:
         return "Infeasible: no candidate meets the demand within the limits"
-    price = f"{money(best.usd_per_hour)}/h" if best.usd_per_hour is not None else "no price known"
     gpus = f"{best.gpus} x" if best.gpu_id is not None else f"{plural(best.gpus or 0, 'GPU')},"
-    first = f"the {SORTED[record.sort]} of {plural(len(record.candidates), 'candidate')}"
-    return f"{gpus} {called(best)} = {_shape(best)}, {price}: {first}"
+    first = f"the {OBJECTIVES[record.sort]} of {plural(len(record.candidates), 'candidate')}"
+    return f"{gpus} {called(best)} = {_shape(best)}, {dollars(best.usd_per_hour)}: {first}"
 
 
 def _verdict(record: Compare) -> Iterator[Line]:
-    """Yield the limits that the best candidate may miss, and the load of the replaced GPUs."""
+    """Yield whether the best candidate keeps the limits, how sure that is, and the load of the replaced GPUs."""
     best, old = record.best, record.replaces
-    beyond = [] if best is None else list(_beyond(best, record.inputs["limits"]))
-    if beyond:
-        sure = "Likely to miss its limits" if any(wholly for _, wholly in beyond) else "Not sure to keep its limits"
-        ranges = " and ".join(text for text, _ in beyond)
-        yield Line(f"{sure}: published runs like it put {ranges}; --conservative sizes on that")
+    if best is not None:
+        single = f"; {SINGLE}" if best.replicas == 1 else ""
+        yield verdict(kept(any(record.inputs["limits"].values()), best.verified) + single, good=True)
+        beyond = list(_beyond(best, record.inputs["limits"]))
+        if beyond:
+            yield Line(f"Not sure: published runs like it put {' and '.join(beyond)}")
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
         shape = f"{old.weight_precision.upper()}, {old.replicas} x {layout(old)}{left}"
@@ -162,66 +153,23 @@ def _verdict(record: Compare) -> Iterator[Line]:
         yield Line(f"{old.gpus} x {old.gpu} ({shape}) serve at most {most} requests/s within the limits", "Replaced")
 
 
-def _beyond(c: CompareCandidate, limits: LimitsInMs) -> Iterator[tuple[str, bool]]:
-    """Yield each mean latency with a range beyond its limit, and whether the whole range is beyond."""
+def _beyond(c: CompareCandidate, limits: LimitsInMs) -> Iterator[str]:
+    """Yield each mean latency with a range beyond its limit."""
     for name in LATENCIES:
         limit, band = limits.get(name), c.bands.get(name)
         if limit is not None and band is not None and limit.statistic == "mean" and band.high > limit.ms:
-            span = f"at {milliseconds(band.low)} to" if band.low > limit.ms else "up to"
-            text = f"{_title(name)} {span} {milliseconds(band.high)}, limit {milliseconds(limit.ms)}"
-            yield text, band.low > limit.ms
-
-
-def _asked(record: Compare) -> Iterator[Line]:
-    i, asked = record.inputs, record.demand
-    yield Line(f"{i['model']}, KV cache {i['kv_precision']}", "Model")
-    yield Line(f"{lengths(i)}; {i['engine_title']} {i['engine_version']}", "Workload")
-    rate = f"{number(asked['requests_per_s'])} requests/s" if asked["requests_per_s"] is not None else ""
-    in_flight = f"{asked['concurrency']:,} requests in flight" if asked["concurrency"] is not None else ""
-    if asked["concurrent_users"] is not None:
-        in_flight = f"{asked['concurrent_users']:,g} users, {asked['think_time_s']:g} s between answer and next request"
-    grown = f", {percent(i['headroom'])} headroom asked" if i["headroom"] else ""
-    yield Line(f"{rate or in_flight}{grown}", "Demand")
-    steps = steps_line(asked)
-    if steps is not None:
-        yield steps._replace(label=" ")
-    yield Line(limits_in_words(i["limits"]), "Limits")
+            yield f"{_title(name)} at {between(band.low, band.high, milliseconds)}, limit {milliseconds(limit.ms)}"
 
 
 def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line]:
-    """Yield why candidates fail, the assumptions of the others, and whether they were simulated."""
-    yield from labelled("Not possible", (_failure(c) for c in record.candidates if not c.feasible))
-    borrowed = [called(c) for c in served if c.borrowed_kernels]
+    """Yield which candidates are less sure, and what is special about them."""
+    borrowed = dict.fromkeys(c.gpu for c in served if c.borrowed_kernels)
     if borrowed:
-        yield Line(f"with kernel efficiencies of other GPUs: {', '.join(borrowed)}", "Less sure")
-    off = [called(c) for c in served if _is_biased(c)]
-    if off:
-        biased = "predictions of this kind have been off to one side, by more than the range; --conservative"
-        yield Line(f"{', '.join(off)}: {biased}", "Out of range")
-    for note in dict.fromkeys(note for c in served for note in c.notes):
-        yield Line(note, "Precision")
-    if record.replaces is not None:
-        yield Line("GPUs that take the place of each one of those replaced", "for each")
-    if any(c.verified for c in served):
-        yield Line("every size above, by the engine's scheduler", "Simulated")
-    elif served:
-        yield Line("no: latencies are the closed form's (--no-verify)", "Simulated")
+        yield Line(f"{', '.join(borrowed)}: by kernel speeds of other GPUs", "Less sure")
     if any(c.disaggregated for c in record.candidates):
-        yield Line(
-            "prefill and decode on GPUs of their own, of one GPU type unless --disaggregate prefill=GPU,decode=GPU names two; "
-            "no error band",
-            "Pools",
-        )
-    if served:
-        yield Line("llmsize estimate -g GPU --precision WEIGHTS gives each in full", "More")
+        yield Line("prefill and decode on GPUs of their own, of one type unless --disaggregate names two", "Pools")
 
 
 def _failure(c: CompareCandidate) -> str:
     reason = str(c.reason)  # of a layout, it names the GPU itself
     return reason if reason.startswith(c.gpu) else f"{called(c)}: {reason}"
-
-
-def _is_biased(c: CompareCandidate) -> bool:
-    """Whether a latency lies outside its own band: predictions of its class are known to be biased."""
-    values = ((getattr(c, name), c.bands.get(name)) for name in LATENCIES)
-    return any(band is not None and not band.low <= value <= band.high for value, band in values)

@@ -28,7 +28,7 @@ from sizing.formats.view import (
     labelled,
     plain,
 )
-from sizing.formats.words import number, percent, plural, rounded_usd
+from sizing.formats.words import number, plural, rounded_usd
 from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced
 from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.offers import CostOption, TokenCosts
@@ -36,8 +36,9 @@ from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.layouts import Deployment, deployment, layout
-from sizing.report.parts.limiting import suggested, unmet, what_would_help
-from sizing.report.parts.question import inputs
+from sizing.report.parts.limiting import suggested, unmet
+from sizing.report.parts.question import inputs, replica_lines
+from sizing.report.parts.screen import few, following, rests_on, verdict, would_help
 from sizing.specs.bands import ErrorBand
 from sizing.specs.server import NUMBERS
 
@@ -46,13 +47,11 @@ LOADS: dict[LoadKind, str] = {
     "stated_demand": "the stated demand around the clock",
     "as_sized": "full use of the replicas sized",
 }
-COLUMNS: dict[LoadKind, str] = {"mean_load": "mean load", "stated_demand": "stated demand", "as_sized": "as sized"}
 FULL_USE = "usd_per_1k_requests.full_use"
 DIGITS = 2  # of a break-even, which rests on a predicted rate
-KWH_PER_MWH = 1000
 POINTS = 3_000  # along the axis of a picture: steps look like steps
 LEAST, MOST, NARROW = 0.1, 4.0, 1.25  # times the loads of interest, that the axis shows; least factor between its ends
-CENT, LEAST_SHARE = 0.01, 0.005  # below them a part, or a share in whole per cent, would read as nothing
+NO_COST = "Infeasible: no cost, as no layout meets the demand within the limits"
 
 
 class CostReport(NamedTuple):
@@ -125,7 +124,7 @@ def record(bill: Bill) -> CostReport:
         peak_requests_per_s=found.peak_per_s if found is not None else None,
         full_use_requests_per_s=usage.capacity_per_s,
         sized_to_mean=usage.sized_to_load if usage.mean_per_s is not None else None,
-        deployments=tuple(deployment(deployed.best) for deployed in bill.deployed),
+        deployments=tuple(deployment(each.best, each.priced.outcome.sure) for each in bill.deployed),
         verified=first.outcome.verified,
         options=bill.options,
         break_even=bill.break_even,
@@ -256,20 +255,14 @@ def _rows(o: CostOption) -> Iterator[Row]:
 
 
 def sections(record: CostReport) -> Iterator[Section]:
-    """Yield the answer, the ways to serve, break-even, energy, sources."""
+    """Yield the answer, the ways to pay for it, their break-even points, and what the load is."""
     if not record.options:
-        yield Facts((), "Infeasible: no cost, as no layout meets the demand within the limits")
-        yield Facts((*labelled("Nearest", record.problems), *what_would_help(record.suggestions)))
+        yield Facts((*labelled("Nearest", record.problems), *would_help(record.suggestions)), NO_COST)
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     yield _years(record)
-    yield _tokens(record)
-    yield Facts(tuple(_notes(record)))
-    yield Facts(tuple(Line(_pair(pair), "Break-even") for pair in record.break_even))
-    if record.energy is not None:
-        yield Facts((Line(_energy(record.energy, _at(record), decodes=record.inputs["osl"] > 1), "Energy"),))
-    yield Facts(tuple(_prices(record)))
-    yield assumptions.assumed(record.assumptions, sources=False)
+    facts = [Line(_load(record), "Load"), *few("Left out", record.problems, "GPU type")]
+    yield Facts((*facts, *replica_lines(record.inputs), *rests_on(record.assumptions), following()))
 
 
 def _at(record: CostReport) -> str:
@@ -281,7 +274,7 @@ def _headline(record: CostReport) -> str:
     usd, each = top.usd_per_1k_requests, f"{rounded_usd(top.usd_per_1k_requests.at_load)} per 1,000 requests"
     each += f" at {_at(record)}"
     if usd.full_use != usd.at_load:
-        each += f", {rounded_usd(usd.full_use)} at full use of all GPUs paid for"
+        each += f", {rounded_usd(usd.full_use)} at full use"
     size = "" if top.units is None else f": {plural(top.gpus or 0, 'GPU')}"
     if top.units is not None and top.kind == "own":
         size = f": {plural(top.units, 'server')} of {plural(top.gpus_per_unit or 0, 'GPU')}"
@@ -291,51 +284,26 @@ def _headline(record: CostReport) -> str:
 def _answer(record: CostReport) -> Iterator[Line]:
     run = record.deployments[0]
     checked = {True: "confirmed by simulation", False: "not confirmed", None: "not simulated"}[record.verified]
-    yield Line(
-        f"{run.gpus:,} x {run.gpu} = {plural(run.replicas, 'replica')} x {layout(run)} serve {record.inputs['model']} "
-        f"({checked}, as by llmsize estimate)",
-        "Sized",
-    )
-    yield Line(_load(record), "Load")
-    if record.demand is not None:
-        yield Line(record.demand, "Demand")
+    shape = f"{run.gpus:,} x {run.gpu} = {plural(run.replicas, 'replica')} x {layout(run)}"
+    yield verdict(f"{shape} keep every limit, {checked}", good=record.verified is not False)
     if len(record.options) > 1:
         least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
-        each = f"{rounded_usd(least.usd_per_1k_requests.at_load)} per 1,000 requests at {_at(record)}"
-        yield Line(f"{least.name}, {rounded_usd(least.usd_per_year)} a year, {each}", "Cheapest")
-    yield from (Line(problem, "Without") for problem in record.problems)
+        bound = f" ({least.note.rpartition('; ')[2]})" if least.follows_load and least.note else ""
+        yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year{bound}")
     band = record.bands.get(FULL_USE)
     if band is not None:
         span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at full use"
-        yield Line(f"{span}, where 8 in 10 of {band.n:,} published measurements put it", "Error band")
-    biased = dict.fromkeys(_biased(record))
-    if biased:
-        why = "predictions of this kind have been off to one side, by more than the range"
-        yield Line(f"{', '.join(biased)}: {why}; --conservative sizes on their worse edges", "Outside it")
-
-
-def _biased(record: CostReport) -> Iterator[str]:
-    """The GPU types with a cost at full use outside its own band, and the direction of the measurements."""
-    for index, option in enumerate(record.options):
-        band, usd = record.bands.get(f"options.{index}.{FULL_USE}"), option.usd_per_1k_requests.full_use
-        if band is not None and not band.low <= usd <= band.high:
-            yield f"{option.gpu} ({'dearer' if usd < band.low else 'cheaper'} as measured)"
+        yield Line(f"Likely range: {span}, in 8 of 10 published runs like this")
 
 
 def _load(record: CostReport) -> str:
-    full = f"full use {number(record.full_use_requests_per_s)} requests/s of the replicas sized"
+    full = f"the replicas can serve {number(record.full_use_requests_per_s)}"
     if record.load == "as_sized":
-        return f"{full}, around the clock: no demand is given"
+        return f"{full} requests/s, around the clock: no demand is given"
+    rate = f"{_rates(record)} requests/s" + (f" ({record.demand})" if record.demand is not None else "")
     if record.load == "stated_demand":
-        return (
-            f"{_rates(record)} requests/s, {LOADS['stated_demand']}; nothing says how far the mean is below it "
-            "(--active-hours and --peak-to-mean, or --profile), so this is the most that the load can be, which favours "
-            f"owned and rented GPUs over an API; {full}"
-        )
-    return (
-        f"mean {_rates(record)} requests/s, {number(record.sized_to_mean)} x lower than sized for; {full}; "
-        "at full use all GPUs paid for serve, around the clock"
-    )
+        return f"{rate}, {LOADS['stated_demand']}, the most that it can be (--active-hours, --profile); {full}"
+    return f"mean {rate}, {number(record.sized_to_mean)} x lower than sized for; {full}"
 
 
 def _rates(record: CostReport) -> str:
@@ -348,26 +316,17 @@ def _rates(record: CostReport) -> str:
 
 def _years(record: CostReport) -> Table:
     """The cost of each way: an hour to a year at the load of the figures, and per 1,000 requests at both loads."""
-    here = COLUMNS[record.load or "mean_load"]
     columns = (
         in_words("name", f"at {_at(record)}"),
         Quantity("gpus", "GPUs", str, _count),
         bands.USD_PER_HOUR._replace(write=rounded_usd),
         _usd("usd_per_month", "$/month"),
         _usd("usd_per_year", "$/year"),
-        _usd("usd_per_1k_requests.full_use", "per 1,000 full use"),
-        _usd("usd_per_1k_requests.at_load", f"per 1,000 {here}"),
+        _usd("usd_per_1k_requests.at_load", "$/1,000 requests"),
+        _usd("usd_per_million_tokens.total.at_load", "$/M tokens"),
+        in_words("break_even", "first cheaper from, a day", lambda option: _cheaper_from(record, option), nothing=""),
     )
-    return Table(columns, record.options, "/options")
-
-
-def _tokens(record: CostReport) -> Table:
-    columns = [in_words("name", "per million tokens")]
-    for kind in ("input", "output", "total"):
-        columns.append(_usd(f"usd_per_million_tokens.{kind}.full_use", f"{kind} full use"))
-        columns.append(_usd(f"usd_per_million_tokens.{kind}.at_load", COLUMNS[record.load or "mean_load"]))
-    split = Line(f"Input and output: {record.split}", style="dim")
-    return Table(tuple(columns), record.options, "/options", notes=(split,))
+    return Table(columns, record.options, "/options", spare=("$/h", "$/month"))
 
 
 def _usd(path: str, heading: str) -> Quantity:
@@ -380,63 +339,13 @@ def _count(option: CostOption) -> str | None:
     return f"{option.gpus:,}" if option.gpus_per_unit == 1 else f"{option.units:,} x {option.gpus_per_unit}"
 
 
-def _notes(record: CostReport) -> Iterator[Line]:
-    """The parts of the own servers' cost, the utilisation of GPUs, and the notes on offers."""
-    for option in record.options:
-        if option.parts_usd_per_year is not None:
-            each = option.parts_usd_per_year._asdict().items()
-            parts = ", ".join(f"{name} {rounded_usd(usd)}" for name, usd in each if usd >= CENT)
-            yield Line(
-                f"{option.name} a year: {parts or 'nothing'}; to buy {rounded_usd(option.upfront_usd)}", "Made of"
-            )
-    busy = [
-        f"{option.name} {_share(option.utilisation_at_load)}"
-        for option in record.options
-        if option.utilisation_at_load is not None and not option.follows_load
-    ]
-    if busy:
-        yield Line(f"share of full use at {_at(record)}: {', '.join(busy)}", "Busy")
-    notes = (note for option in record.options if option.note for note in option.note.split("; "))
-    yield from labelled("Note", dict.fromkeys(notes))
-
-
-def _share(share: float) -> str:
-    return "below 1 %" if 0 < share < LEAST_SHARE else percent(share)
-
-
-def _prices(record: CostReport) -> Iterator[Line]:
-    """The sources and dates of the prices."""
-    for option in record.options:
-        if option.kind == "api" or not option.follows_load:
-            date = f", {option.date}" if option.date not in option.source else ""
-            yield Line(f"{option.name}: {option.source}{date}", "Price", style="dim")
-
-
-def _pair(pair: BreakEven) -> str:
-    first, stays = pair.first_requests_per_day, pair.requests_per_day
-    if stays:
-        text = f"cheaper from {number(stays, DIGITS)} requests a day on"
-        if first is not None and first < stays:
-            text += f" (first at {number(first, DIGITS)}; in between whole units decide)"
-    else:
-        text = str(pair.reason)
-        if stays is None and first:
-            text += f" (first at {number(first, DIGITS)} requests a day)"
-    if pair.months is not None and pair.months_reason is None:
-        text += f"; bought, it has paid after {number(pair.months, DIGITS)} months at this load"
-    elif pair.months is not None:
-        text += f"; bought, it has not paid at this load within {pair.months_reason}"
-    return f"{pair.one} against {pair.other}: {text}"
-
-
-def _energy(energy: Energy, at: str, *, decodes: bool) -> str:
-    def both(loads: ByLoad, unit: str, times: float = 1.0) -> str:
-        return f"{number(loads.full_use / times)} {unit} at full use, {number(loads.at_load / times)} at {at}"
-
-    tokens = both(energy.kwh_per_million_tokens, "kWh per million tokens")
-    if decodes:
-        tokens = both(energy.kwh_per_million_output_tokens, "kWh per million output tokens")
-    return f"{energy.of}: {tokens}; {both(energy.kwh_per_year, 'MWh a year', KWH_PER_MWH)}; PUE {energy.pue:g}"
+def _cheaper_from(record: CostReport, option: CostOption) -> str | None:
+    """The requests a day from which on the first option is cheaper than another."""
+    for pair in record.break_even:
+        if pair.one == record.options[0].name and pair.other == option.name:
+            stays = pair.requests_per_day
+            return number(stays, DIGITS) if stays else "always" if stays == 0 else "never"
+    return None
 
 
 def figure(record: CostReport) -> Figure:

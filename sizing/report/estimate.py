@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
-from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, Text, plain
-from sizing.formats.words import milliseconds, money, number, percent, plural, stated
+from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, plain
+from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.demand import Readings
 from sizing.question.question import situation_of
-from sizing.report.parts import assumptions, bands, conversations, explain, layouts, pools, repeat
+from sizing.report.parts import assumptions, bands, conversations, explain, layouts, pools, repeat, screen
 from sizing.report.parts.conversations import IdleConversations
 from sizing.report.parts.figures import (
     Cost,
@@ -25,28 +25,29 @@ from sizing.report.parts.figures import (
     memory_of,
     readings_of,
 )
-from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, headline, latencies, layout
-from sizing.report.parts.limiting import Limiting, limiting, unmet, what_would_help
-from sizing.report.parts.memory import memory_line
-from sizing.report.parts.question import LABELS, inputs, lengths, model_line, optimised, steps_line
+from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, headline, layout
+from sizing.report.parts.limiting import Limiting, limit_words, limiting, unmet
+from sizing.report.parts.question import LABELS, demand_line, inputs, readings, replica_lines
+from sizing.report.parts.screen import DERIVED, Judged, following, rests_on
 from sizing.specs.bands import ErrorBand
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
     from sizing.report.parts.disaggregated import Disaggregated
-    from sizing.specs.bands import Edge
+
+
+NEXT = f"{DERIVED}; llmsize report: a page"
 
 
 class Conservative(NamedTuple):
-    """The cost of sizing on the worse edges of the error bands, against the answer without them; null where infeasible.
+    """The cost of sizing for a confidence, against the answer as predicted; null where infeasible.
 
-    The answer's limits were divided by the latencies' factors, and the highest rate was multiplied by that of
-    throughput.
+    The demand was multiplied by `margin`.
     """
 
     gpus_without: int | None
     extra_gpus: int | None
     requests_per_s_without: float | None
-    factors: Edge | None
+    margin: float | None
 
 
 class Simulation(NamedTuple):
@@ -67,11 +68,31 @@ class Simulation(NamedTuple):
     preemptions: int
 
 
+class StepFactors(NamedTuple):
+    """What step times were multiplied by: medians of so many groups of published runs."""
+
+    decode: float
+    prefill: float
+    groups: int
+    source: str
+
+
+class Evidence(NamedTuple):
+    """Published runs like the answer: groups of them, and the share in which its GPUs would keep limits and rate.
+
+    `why_not` says why there are no sure GPUs, `correction` what centres the prediction; each is null without.
+    """
+
+    groups: int
+    chance: float | None
+    why_not: str | None
+    correction: StepFactors | None
+
+
 class Estimate(NamedTuple):
     """The record of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number.
 
-    `readings` say its load by its rate, its requests in flight and its concurrent users. `disaggregated` is what serves
-    the same from separate pools, null where they were not asked for; all else serves as one.
+    `disaggregated` is what serves the same from separate pools, null where they were not asked for; all else serves as one.
     """
 
     feasible: bool
@@ -96,6 +117,8 @@ class Estimate(NamedTuple):
     explanations: tuple[Explanation, ...] = ()
     idle_conversations: IdleConversations | None = None
     readings: Readings | None = None
+    confidence: float | None = None
+    evidence: Evidence | None = None
     schema: str = "llmsize.estimate/1"
 
 
@@ -115,7 +138,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
     served = nothing._replace(
         feasible=True,
         inputs=inputs(question, pool.replica),
-        deployment=layouts.deployment(best),
+        deployment=layouts.deployment(best, outcome.sure),
         load=found.load,
         throughput=found.throughput,
         latency=found.latency,
@@ -130,10 +153,20 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         simulate_command=repeat.command(best, question),
         idle_conversations=conversations.idle(pool, question),
         readings=readings_of(found.load, question),
+        confidence=None if outcome.sure is None else outcome.sure.confidence,
+        evidence=_evidence(outcome),
     )
     if not explained:
         return served
     return served._replace(explanations=(*explain.of_answer(best, outcome, found), *bands.explanations(predicted)))
+
+
+def _evidence(outcome: Outcome) -> Evidence | None:
+    sure, by = outcome.sure, outcome.correction
+    if sure is None:
+        return None
+    factors = StepFactors(by.decode, by.prefill, by.groups, by.source) if by.groups else None
+    return Evidence(sure.groups, sure.chance, sure.why_not, factors)
 
 
 def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimate:
@@ -170,7 +203,7 @@ def _unserved(outcome: Outcome) -> Estimate:
         cost=None,
         limiting=unmet(outcome) if best is None else limiting(best, question, outcome.relaxation),
         bands=bands.bounds(of_memory),
-        conservative=_conservative(best, outcome.predicted) if question.target.pessimistic else None,
+        conservative=_conservative(best, outcome.predicted) if question.target.confidence is not None else None,
         alternatives=tuple(map(layouts.alternative, outcome.answers)),
         rejected=tuple(map(layouts.rejected, outcome.refusals)),
         assumptions=(*assumptions.of_model(question, question.origin.notes), *assumptions.of_limits(question)),
@@ -182,7 +215,7 @@ def _conservative(best: Answer | None, without: Answer | None) -> Conservative:
         gpus_without=None if without is None else without.gpus,
         extra_gpus=None if best is None or without is None else best.gpus - without.gpus,
         requests_per_s_without=None if without is None else without.requests_per_s,
-        factors=None if best is None else best.pool.edge,
+        margin=None if best is None else best.pool.margin,
     )
 
 
@@ -202,6 +235,15 @@ def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
         kv_utilisation_max=run.cache_max,
         preemptions=run.preemptions,
     )
+
+
+def shortest(record: Estimate) -> str:
+    """The number of GPUs, with their type where one of several was chosen."""
+    if record.disaggregated is not None:
+        return str(record.disaggregated.gpus)
+    assert record.deployment is not None
+    several = len(record.inputs["gpus_considered"]) > 1
+    return f"{record.deployment.gpus} {record.deployment.gpu_id}" if several else str(record.deployment.gpus)
 
 
 def document(record: Estimate) -> Document[Estimate]:
@@ -262,195 +304,125 @@ def _as_alternative(record: Estimate) -> Iterator[Alternative]:
 
 
 def sections(record: Estimate) -> Iterator[Section]:
-    """Yield the answer, the question, figures, other layouts, assumptions; separate pools come first."""
-    separate, explained, i = record.disaggregated, bool(record.explanations), record.inputs
-    if separate is not None:
+    """Yield the first screen of the answer, of separate pools where they were asked for, or of what is in the way."""
+    if record.disaggregated is not None:
         from sizing.report.parts import disaggregated
 
-        yield from disaggregated.sections(separate, i["limits"])
+        yield from disaggregated.sections(record.disaggregated, record.inputs)
+        yield Facts((*rests_on(record.assumptions), following(NEXT)))
+        return
     yield answer(record)
-    yield Facts(tuple(_asked(record)))
-    yield Facts(tuple(_figures(record))) if record.feasible else nearest(record)
-    several, others = len(i["gpus_considered"]) > 1, record.alternatives
-    yield from layouts.compared(
-        (*_as_alternative(record), *others), several=several, simulated=record.simulation is not None
-    )
-    if record.feasible or len(record.rejected) > 1:
-        served = {one.gpu for one in (*_as_alternative(record), *others)}
-        misses = layouts.not_possible(record.rejected, served, several=several, feasible=record.feasible)
-        yield Facts(tuple(misses))
-    yield from explain.explained(record.explanations)
-    if explained and record.simulate_command:
-        yield Text(repeat.shell_lines(record.simulate_command), "Check it with")
-    if explained and separate is not None and separate.simulate_command:
-        yield Text(repeat.shell_lines(separate.simulate_command), "Check the pools with")
-    yield assumptions.assumed(record.assumptions, sources=explained)
+    if record.latency is not None:
+        yield screen.figures(_judged(record))
+    yield Facts((*_around(record), *rests_on(record.assumptions), following(NEXT)))
 
 
 def answer(record: Estimate) -> Facts:
-    """The layout, its load and its latencies; or that the demand is infeasible."""
-    d, load, latency = record.deployment, record.load, record.latency
-    throughput, users, cost, i = record.throughput, record.users, record.cost, record.inputs
-    if not (d and load and latency and throughput and users and cost):
-        return Facts((), "Infeasible: no layout meets the demand within the limits")
-    lines = [
-        Line(
-            f"Serves {_served(load, i)} ({number(throughput.requests_per_s_per_gpu)} per GPU, "
-            f"{number(throughput.requests_per_s_per_replica)} per replica){_headroom(load, i)}"
-        ),
-        Line(latencies(latency[:3], i["limits"])),
-    ]
-    if latency.itl_ms.mean is None and i["limits"]["itl_ms"] is not None:
-        lines.append(assumptions.NO_ITL_LINE)
-    conservative = record.conservative is not None
-    lines.append(bands.answer_words(record.bands, load, latency, i, conservative=conservative))
-    lines += _caution(record, d, load)
-    if users.stated:
-        lines.append(Line(f"{number(users.daily_active_users)} daily active users served ({_habits(users)})"))
-    if _is_demanded(i) and i["objective"] != "cost":  # else each layout serves another load
-        (best,) = _as_alternative(record)
-        lines += layouts.cheaper(best, record.alternatives, simulated=record.simulation is not None)
+    """The GPUs, their cost, and the verdict; or that the demand is infeasible, and by how much."""
+    d, load, cost = record.deployment, record.load, record.cost
+    if not (d and load and cost):
+        return Facts(
+            (screen.verdict(_shortfall(record.limiting), good=False),),
+            "Infeasible: no layout meets the demand within the limits",
+        )
+    several = len(record.inputs["gpus_considered"])
+    first = f", the {screen.OBJECTIVES[record.inputs['objective']]} of {several} GPU types" if several > 1 else ""
     shape = f"{plural(d.replicas, 'replica')} x {layout(d)}"
-    return Facts(tuple(lines), headline(d.gpus, d.gpu, shape, cost.usd_per_hour))
+    return Facts(tuple(_verdict(record)), headline(d.gpus, d.gpu, shape, cost.usd_per_hour) + first)
+
+
+def _shortfall(limiting: Limiting) -> str:
+    """Write the tightest limit and by how much it is missed."""
+    value, limit = limiting.value_ms, limiting.limit_ms
+    if value is None or limit is None or value <= limit:
+        return f"In the way: {limit_words(limiting.limit)}"
+    return f"{limit_words(limiting.limit)} is {percent(value / limit - 1)} over its limit at the nearest layout"
+
+
+def _verdict(record: Estimate) -> Iterator[Line]:
+    """Yield whether the limits are kept, the share of the GPUs that is used, and what sizing with caution costs."""
+    d, load = record.deployment, record.load
+    assert d and load
+    parts = [screen.kept(any(record.inputs["limits"].values()), record.simulation is not None)]
+    if is_demanded(record.inputs):
+        parts.append(screen.used(load.headroom, d.gpus))
+    if d.nodes_per_replica > 1:
+        parts.append(f"a replica over {d.nodes_per_replica} nodes")
+    if d.replicas == 1:
+        parts.append(screen.SINGLE)
+    yield screen.verdict("; ".join(parts), good=True)
+    c = record.conservative
+    if c is not None and c.gpus_without is not None and c.requests_per_s_without is not None:
+        without = (
+            plural(c.gpus_without, "GPU")
+            if is_demanded(record.inputs)
+            else f"{number(c.requests_per_s_without)} requests/s"
+        )
+        yield Line(f"For {record.confidence or 0:.0%} of published runs like it; as predicted: {without}")
 
 
 def nearest(record: Estimate) -> Facts:
     """What makes the demand infeasible, and changes that would help."""
-    memory = () if record.memory is None else (memory_line(record.memory),)
-    return Facts((Line(record.limiting.detail, "Nearest"), *memory, *what_would_help(record.limiting.suggestions)))
+    memory = () if record.memory is None else (screen.memory_line(record.memory),)
+    return Facts((Line(record.limiting.detail, "Nearest"), *memory, *screen.would_help(record.limiting.suggestions)))
 
 
-def _is_demanded(inputs: dict[str, Any]) -> bool:
+def is_demanded(inputs: Mapping[str, Any]) -> bool:
+    """Whether a rate or requests in flight are asked for; else the GPUs are given."""
     return any(inputs["demand"][name] is not None for name in ("requests_per_s", "concurrency", "concurrent_users"))
 
 
-def _served(load: LoadFigures, inputs: dict[str, Any]) -> str:
-    """Write the load: the unit of the demand comes first; without a demand it is the most that is served."""
-    rate = f"{number(load.requests_per_s)} requests/s"
-    if load.headroom_of == "concurrency":
-        return f"{number(load.concurrency)} requests in flight: {rate}"
-    if load.headroom_of == "users":
-        i = inputs["demand"]
-        users = f"{number(i['concurrent_users'])} users who think {number(i['think_time_s'])} s after an answer"
-        return f"{users}: {rate}, {number(load.concurrency)} in flight"
-    return rate if inputs["demand"]["requests_per_s"] is not None else f"at most {rate}"
-
-
-def _headroom(load: LoadFigures, inputs: dict[str, Any]) -> str:
-    """Write the headroom in the unit of the demand; empty where the load is the most already."""
-    if not _is_demanded(inputs):
-        return ""
-    of = "" if load.headroom_of == "requests_per_s" else f" in {load.headroom_of}"
-    asked = f" ({percent(inputs['headroom'])} asked)" if inputs["headroom"] else ""
-    return f", {percent(load.headroom)} headroom{of}{asked}"
-
-
-def _caution(record: Estimate, d: Deployment, load: LoadFigures) -> Iterator[Line]:
-    """Write the cost of sizing on the worse edges of the bands: GPUs of a demand, else requests/s of stated GPUs."""
-    c = record.conservative
-    if c is None or c.gpus_without is None or c.requests_per_s_without is None:
-        return
-    said = f"{plural(d.gpus, 'GPU')} instead of {c.gpus_without:,} ({c.extra_gpus:+,})"
-    if not _is_demanded(record.inputs):
-        said = f"{number(load.requests_per_s)} requests/s instead of {number(c.requests_per_s_without)}"
-    # Latencies have bands only where published runs were similar.
-    of = "" if any(path.startswith("latency.") for path in record.bands) else " of plain serving"
-    yield Line(f"Conservative: {said}, sized on the worse edges of the error bands{of}")
-
-
-def _habits(users: Users) -> str:
-    return (
-        f"{users.requests_per_user_per_day:g} requests each a day, {users.active_hours:g} h window, "
-        f"peak {stated(users.peak_to_mean)} x mean"
+def _judged(record: Estimate) -> Iterator[Judged]:
+    """Yield the latencies and the rate, held against what is asked for."""
+    load, latency, found, demand = record.load, record.latency, record.bands, record.inputs["demand"]
+    assert load and latency
+    yield from screen.latencies(
+        lambda name, statistic: getattr(getattr(latency, name), statistic),
+        record.inputs["limits"],
+        lambda name, statistic: found.get(f"latency.{name}.{statistic}"),
+        record.limiting.limit,
     )
+    most, served = "load.max_requests_per_s", "load.requests_per_s"
+    if demand["concurrency"] is not None:
+        yield screen.rate("requests/s", load.requests_per_s, band=found.get(served))
+        yield screen.rate("most in flight", demand["concurrency"] * (1 + load.headroom), demand["concurrency"])
+    elif demand["concurrent_users"] is not None:
+        yield screen.rate("requests/s", load.requests_per_s, band=found.get(served))
+        yield screen.rate("most users", demand["concurrent_users"] * (1 + load.headroom), demand["concurrent_users"])
+    elif demand["requests_per_s"] is not None:
+        yield screen.rate("most requests/s", load.max_requests_per_s, demand["requests_per_s"], found.get(most))
+    else:
+        yield screen.rate("requests/s", load.requests_per_s, band=found.get(served) or found.get(most))
 
 
-def _asked(record: Estimate) -> Iterator[Line]:
-    """Yield the six labels (model, precision, ISL, OSL, concurrency, TP), the engine, and matched names."""
-    i, load, d = record.inputs, record.load, record.deployment
-    engine = f"{i['engine_title']} {i['engine_version']}"
-    if load is None or d is None:
-        yield Line(f"{i['model']}, {i['weight_precision'].upper()} weights", "Model")
-        yield Line(lengths(i), "Workload")
-        yield Line(engine, "Engine")
-        yield from optimised(i)
+def _around(record: Estimate) -> Iterator[Line]:
+    """Yield the demand, the replica, what binds and other layouts; without an answer what would help."""
+    i, load, users = record.inputs, record.load, record.users
+    demanded = load is not None and is_demanded(i)
+    other = None if users is None or users.stated or i["mode"] == "offline" else users.daily_active_users
+    yield demand_line(i, same=readings(i, record.readings, other) if record.readings and demanded else "")
+    yield from replica_lines(i)
+    if record.memory is None or not record.feasible:
+        yield from nearest(record).lines
+        yield from screen.few("Refused", layouts.not_possible(record.rejected, record.limiting.limit), "reason", 2)
         return
-    yield model_line(i["model"], i["weight_precision"], i["kv_precision"])
-    each = f", {number(load.concurrency_per_replica)} a replica" if d.replicas > 1 else ""
-    yield Line(f"{lengths(i)}, concurrency {number(load.concurrency)} in flight{each}", "Workload")
-    demanded = steps_line(i["demand"])
-    if demanded is not None:
-        yield demanded
-    nodes = f", a replica over {d.nodes_per_replica} nodes" if d.nodes_per_replica > 1 else ""
-    yield Line(f"{engine}, {layout(d)}{nodes}", "Engine")
-    yield from optimised(i)
+    yield screen.memory_line(record.memory)
     if record.idle_conversations is not None and i.get("conversation") is not None:
         yield conversations.idle_line(record.idle_conversations)
-    if i["gpu_asked"]:
-        asked = ", ".join(f"{asked!r} is {known}" for known, asked in i["gpu_asked"].items())
-        yield Line(asked, "Matched", style="dim")
+    yield Line(_binds(record), "Binds")
+    for best in _as_alternative(record):
+        yield from layouts.instead(best, record.alternatives)
 
 
-def _figures(record: Estimate) -> Iterator[Line]:
-    m, u, latency = record.memory, record.utilisation, record.latency
-    throughput, cost, users, i = record.throughput, record.cost, record.users, record.inputs
-    assert m and u and throughput and cost and latency and users
-    yield memory_line(m)
-    yield Line(
-        f"{m.kv_cache_tokens:,} tokens a replica, {number(m.max_concurrency)} sequences of {m.max_model_len:,} tokens; "
-        f"longest that fits {m.max_model_len_that_fits:,}",
-        "Cache holds",
-    )
-    yield bands.memory_words(record.bands)._replace(label="Memory band")
-    decode = "no decode (OSL 1)" if i["osl"] else "no decode"
-    if u.decode_mbu is not None:
-        decode = f"decode {u.decode_bound}-bound, MBU {percent(u.decode_mbu)}, MFU {percent(u.decode_mfu)}"
-    yield Line(f"prefill {u.prefill_bound}-bound, MFU {percent(u.prefill_mfu)}; {decode}", "Bound by")
-    itl = f", ITL {milliseconds(latency.solo_itl_ms)}" if latency.solo_itl_ms is not None else ""
-    yield Line(f"TTFT {milliseconds(latency.solo_ttft_ms)}{itl}", "Alone")
-    spread = (
-        f"{name} p50 {milliseconds(s.p50)}, p95 {milliseconds(s.p95)}, p99 {milliseconds(s.p99)}"
-        for name, s in (("TTFT", latency.ttft_ms), ("ITL", latency.itl_ms))
-        if s.p50 is not None
-    )
-    yield Line("; ".join(spread), "Percentiles")
-    yield from _throughput_and_cost(throughput, cost, generates=bool(i["osl"]))
-    if not users.stated and i["mode"] != "offline":
-        dau = number(users.daily_active_users)
-        yield Line(f"this rate would be that of {dau} daily active users ({_habits(users)})", "Users")
-    yield Line(record.limiting.detail, "What limits it")
-    yield Line(_simulated(record.simulation), "Simulated")
-
-
-def _throughput_and_cost(throughput: Throughput, cost: Cost, *, generates: bool) -> Iterator[Line]:
-    """Yield tokens/s, cost per token and the price; prompt tokens for a task without output."""
-    if generates:
-        tokens = (
-            f"{number(throughput.output_tokens_per_s)} output tokens/s ({number(throughput.output_tokens_per_s_per_gpu)} per "
-            f"GPU), {number(throughput.total_tokens_per_s)} with prompts"
-        )
-        of, kwh, each = "output", cost.kwh_per_million_output_tokens, cost.usd_per_million_output_tokens
-    else:
-        tokens = f"{number(throughput.input_tokens_per_s)} input tokens/s"
-        of, kwh, each = "input", cost.kwh_per_million_input_tokens, cost.usd_per_million_input_tokens
-    yield Line(tokens, "Throughput")
-    energy = f"{number(cost.power_w)} W TDP, {number(kwh)} kWh per million {of} tokens"
-    if each is not None:
-        usd = f"{money(each)} per million {of} tokens at this rate around the clock"
-        if cost.usd_per_million_output_tokens_mean_load is not None:
-            usd += f", {money(cost.usd_per_million_output_tokens_mean_load)} at the mean load of the users' day"
-        energy = f"{usd}; {energy}"
-    yield Line(energy, "Cost")
-    if cost.usd_per_gpu_hour is not None:
-        yield Line(f"{money(cost.usd_per_gpu_hour)} per GPU-hour: {cost.price_source}", "Price")
-
-
-def _simulated(s: Simulation | None) -> str:
-    if s is None:
-        return "no: latencies are the closed form's (--no-verify)"
-    preempted = f", {plural(s.preemptions, 'preemption')}" if s.preemptions else ""
-    return (
-        f"{s.requests:,} requests of one replica: of those in flight {number(s.batch_mean)} in the running batch and "
-        f"{number(s.queue_mean)} queued on average, cache {percent(s.kv_utilisation_mean)} full{preempted}; latencies "
-        "and percentiles are from it"
-    )
+def _binds(record: Estimate) -> str:
+    """Write what limits a replica, from which load on, and what loosening it saves; of a capacity, how to raise it."""
+    limit, d, load = record.limiting, record.deployment, record.load
+    assert d and load
+    if limit.limit_ms is None:
+        return limit.detail
+    each = f"{limit_words(limit.limit)}, at {number(load.max_requests_per_s / d.replicas)} requests/s a replica"
+    if limit.relaxed_gpus is None or limit.relaxed_limit_ms is None:
+        return f"{each}{limit.detail.partition(';')[1]}{limit.detail.partition(';')[2]}"
+    other = "" if limit.relaxed_gpu == d.gpu else f" ({limit.relaxed_gpu})"
+    saved = f"takes {limit.relaxed_gpus}{other}" if other else f"saves {plural(d.gpus - limit.relaxed_gpus, 'GPU')}"
+    return f"{each}; a limit of {milliseconds(limit.relaxed_limit_ms)} {saved}"

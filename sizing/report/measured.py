@@ -188,9 +188,9 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
         yield Prose((Line(f"{answer.limiting}"),), "Not feasible on the measured replicas")
         return
     price = "" if deployment.usd_per_hour is None else f", {money(deployment.usd_per_hour)}/h"
-    nodes = "" if deployment.nodes is None else f", {plural(deployment.nodes, 'node')}"
-    layout = f"{plural(deployment.replicas, 'replica')} of {deployment.layout}"
-    yield Prose((), f"{deployment.gpus:,} x {deployment.gpu} ({layout}{nodes}{price}), by measurements")
+    nodes = "" if deployment.nodes is None else f" on {plural(deployment.nodes, 'node')}"
+    layout = f"{plural(deployment.replicas, 'replica')} x {deployment.layout}"
+    yield Prose((Line("By measurements alone"),), f"{deployment.gpus:,} x {deployment.gpu} = {layout}{nodes}{price}")
     yield Table(
         (
             in_words("name", "latency"),
@@ -209,7 +209,7 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
             Line("; ".join([demand, *beside]), "Demand"),
             Line(
                 f"{number(load.in_flight_per_replica)} in flight, {number(load.requests_per_s_per_replica)} requests/s",
-                "Each replica",
+                "Replica",
             ),
             Line(f"{number(load.most_per_replica)} {load.most_unit}: {_binds(load.binds, inputs)}", "At most"),
             Line(

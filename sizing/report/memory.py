@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sizing.answers.resolved import Resolved
-from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, labelled, rows_of
-from sizing.formats.words import gib, number
-from sizing.report.parts import assumptions, bands, explain
+from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, rows_of
+from sizing.formats.words import between, gib, number
+from sizing.report.parts import bands, explain, screen
 from sizing.report.parts.figures import MemoryFigures
-from sizing.report.parts.memory import layout_memory, memory_line
-from sizing.report.parts.question import inputs_of_layout, labels, setup
+from sizing.report.parts.memory import layout_memory
+from sizing.report.parts.question import inputs_of_layout, labels, replica_lines
 from sizing.specs.bands import ErrorBand
+
+RESIDENT_SHARE = 0.99  # of what is reserved: above it both are one
 
 
 class MemoryReport(NamedTuple):
@@ -29,9 +31,18 @@ class MemoryReport(NamedTuple):
     schema: str = "llmsize.memory/1"
 
 
-def record(resolved: Resolved, *, explained: bool = False) -> MemoryReport:
-    """The memory of one layout; where a sequence does not fit, the reason and the changes that make it fit."""
-    layout = layout_memory(resolved)
+class SharedReport(NamedTuple):
+    """The record of several models on one card, each with its share of it."""
+
+    fits: bool
+    share: float
+    models: tuple[MemoryReport, ...]
+    schema: str = "llmsize.memory-shared/1"
+
+
+def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False) -> MemoryReport:
+    """The memory of one layout; where the longest sequences do not fit, the reason and the changes that make them fit."""
+    layout = layout_memory(resolved, sequences)
     found = (
         ()
         if not explained
@@ -57,35 +68,60 @@ def document(record: MemoryReport) -> Document[MemoryReport]:
     return Document(record, sections, rows)
 
 
+def shared(records: Sequence[MemoryReport]) -> Document[SharedReport]:
+    """The document of several models that share a card."""
+    whole = sum(record.inputs["memory_fraction"] for record in records)
+    return Document(SharedReport(all(record.fits for record in records), whole, tuple(records)), _of_all, _rows_of_all)
+
+
+def _of_all(record: SharedReport) -> Iterator[Section]:
+    for model in record.models:
+        yield from sections(model)
+    yield Facts((), f"Together {record.share:.0%} of the card")
+
+
+def _rows_of_all(record: SharedReport) -> Rows:
+    found = [rows(model) for model in record.models]
+    return found[0]._replace(rows=tuple(row for each in found for row in each.rows))
+
+
 def rows(record: MemoryReport) -> Rows:
     """One row: labels, every figure, and whether a sequence fits."""
     return rows_of((record.memory._replace(fits=record.fits),), MemoryFigures._fields, labels(record.inputs))
 
 
 def sections(record: MemoryReport) -> Iterator[Section]:
-    """Yield whether a sequence fits, the parts of the memory, the cache capacity, and changes that would help."""
-    yield Facts(setup(record.inputs), _verdict(record))
-    yield Facts((*_figures(record), *labelled("What would help", record.suggestions)))
-    yield from explain.explained(record.explanations)
-    yield assumptions.assumed(record.assumptions, sources=bool(record.explanations))
-
-
-def _verdict(record: MemoryReport) -> str:
-    m = record.memory
-    if record.fits:
-        return f"Fits: one sequence of {m.max_model_len:,} tokens takes {gib(m.sequence_gib)} GiB of the pool per GPU"
-    reason = str(record.reason)
-    return reason[0].upper() + reason[1:]
+    """Yield whether a sequence fits, the memory as a bar, what the cache holds, and changes that would help."""
+    m, i = record.memory, record.inputs
+    reason = (
+        record.reason or f"fits: one sequence of {m.max_model_len:,} tokens takes {gib(m.sequence_gib)} GiB of cache"
+    )
+    yield Facts((screen.verdict(reason[0].upper() + reason[1:], good=record.fits), *replica_lines(i, i["layout"])))
+    yield screen.memory_bar(m)
+    yield Facts(tuple(_figures(record)))
+    helps = screen.few("Would help", record.suggestions, "change")
+    yield Facts((*helps, *screen.rests_on(record.assumptions), screen.following(screen.DERIVED)))
 
 
 def _figures(record: MemoryReport) -> Iterator[Line]:
     m = record.memory
-    yield memory_line(m)
-    yield Line(
-        f"{m.kv_cache_tokens:,} tokens; {number(m.max_concurrency)} sequences of {m.max_model_len:,} tokens; longest "
-        f"that fits {m.max_model_len_that_fits:,}",
-        "Cache holds",
-    )
-    yield bands.memory_words(record.bands)
-    sequence = f", {m.state_bytes_per_sequence:,.0f} bytes a sequence" if m.state_bytes_per_sequence else ""
-    yield Line(f"{m.kv_bytes_per_token:,.0f} bytes a token per GPU{sequence}", "Cache grows")
+    on_top = "" if m.cuda_graphs_in_budget else "; CUDA graphs come on top"
+    yield Line(f"{gib(m.budget_gib)} GiB of {gib(m.visible_gib)}{on_top}", "Engine takes")
+    sequences = f"{number(m.max_concurrency)} sequences of {m.max_model_len:,}"
+    longest = f"the longest that fits has {m.max_model_len_that_fits:,}"
+    yield Line(f"{m.kv_cache_tokens:,} tokens on a replica, {sequences}; {longest}", "Cache holds")
+    state = f", {m.state_bytes_per_sequence:,.0f} bytes a sequence" if m.state_bytes_per_sequence else ""
+    yield Line(f"{m.kv_bytes_per_token:,.0f} bytes a token on each GPU{state}", "Cache grows")
+    if m.resident_gib < RESIDENT_SHARE * m.sequence_gib:
+        reserved = f"{gib(m.sequence_gib)} GiB a sequence at its admission, with a whole chunk of its prompt"
+        yield Line(f"{reserved}; {gib(m.resident_gib)} while it decodes", "Reserved")
+    if m.least_memory_fraction is not None:
+        yield Line(f"{m.least_memory_fraction:.3f} of the card's memory for this load", "Least")
+    if m.warm_up_gib:
+        missing = f"{gib(m.warm_up_gib)} GiB are missing outside the memory fraction for CUDA graphs and the sampler's warm-up"
+        yield Line(
+            f"{missing}: the start may run out of memory; lower --gpu-memory-utilization or --max-num-seqs", "Warning"
+        )
+    spans = [(q.heading, record.bands.get(q.key), q.write) for q in bands.MEMORY]
+    said = [f"{name} {between(band.low, band.high, write)}" for name, band, write in spans if band is not None]
+    yield Line(f"{', '.join(said)} in 8 of 10 engine logs like this" if said else screen.UNKNOWN, "Range")

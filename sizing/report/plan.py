@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from sizing.formats.view import (
     Document,
@@ -24,20 +23,20 @@ from sizing.formats.view import (
     labelled,
     plain,
 )
-from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd, stated
+from sizing.formats.words import between, money, number, percent, plural, rounded_usd
 from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import Ranges
-from sizing.report.parts import assumptions, bands
+from sizing.report.parts import bands
 from sizing.report.parts.layouts import layout
-from sizing.report.parts.limiting import what_would_help
-from sizing.report.parts.question import steps_line
+from sizing.report.parts.question import demand_line, replica_lines
+from sizing.report.parts.screen import SINGLE, few, following, kept, latencies, rests_on, verdict, would_help
+from sizing.report.parts.screen import figures as figures_table
 from sizing.report.plan_record import Move, PlanReport, PoolPlan, WorkloadPlan
 from sizing.specs.demand import HOURS_OF_DAY
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-MOST_MONTHS_SHOWN = 12
 LEAST_WHOLE = 0.1  # of a whole, that is written without decimals
 TICK_HOURS = 3  # of the picture
 LEAST_MISSING = 1e-7  # per cent, of a probability: what is beyond is lost in sums and in what nodes are known to do
@@ -73,27 +72,32 @@ def rows(record: PlanReport) -> Rows:
 def sections(record: PlanReport) -> Iterator[Section]:
     """Yield the answer, its derivation, growth, hours and cloud, then moves and draws."""
     if record.gpus is None:
-        yield Facts((), "Infeasible: no plan meets what is asked")
-        yield Facts((*labelled("Nearest", record.problems), *what_would_help(record.suggestions)))
+        yield Facts(
+            (*labelled("Nearest", record.problems), *would_help(record.suggestions)),
+            "Infeasible: no plan meets what is asked",
+        )
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     if record.fleet is None:
-        yield Facts(tuple(_of_one(record, record.workloads[0])))
+        workload = record.workloads[0]
+        limits = record.inputs["workloads"][workload.name]["limits"]
+        latency = workload.latency
+        rows = latencies(
+            lambda name, statistic: getattr(getattr(latency, name), statistic), limits, binding=workload.limit
+        )
+        yield figures_table(rows, banded=False)
+        facts = list(_of_one(record, workload))
     else:
         yield Table(WORKLOADS, record.workloads, "/workloads")
-        yield Facts(tuple(_of_fleet(record, record.fleet)))
-    yield Facts(tuple(line for each in record.availability for line in _available(each, record)))
-    if record.growth is not None:
-        yield Facts(tuple(_growth(record.growth, record)))
-    if record.hours:
-        yield _hours(record.hours)
-    if record.cloud is not None:
-        yield Facts(tuple(_cloud(record.cloud)))
+        facts = list(_of_fleet(record, record.fleet))
+    facts += [line for each in record.availability for line in _available(each, record)]
+    facts += [] if record.growth is None else _growth(record.growth, record)
+    facts += [*_hours(record.hours), *([] if record.cloud is None else _cloud(record.cloud))]
+    yield Facts(tuple(facts))
     if record.moves:
         yield Table(MOVES, record.moves, "/moves")
-    if record.uncertainty is not None:
-        yield Facts(tuple(_draws(record.uncertainty)))
-    yield assumptions.assumed(record.assumptions, sources=False)
+    draws = () if record.uncertainty is None else _draws(record.uncertainty)
+    yield Facts((*draws, *rests_on(record.assumptions), following()))
 
 
 def _headline(record: PlanReport) -> str:
@@ -115,13 +119,15 @@ def _reserve(workload: WorkloadPlan) -> str:
 
 
 def _answer(record: PlanReport) -> Iterator[Line]:
-    yield from map(Line, record.problems)
+    """Yield whether the plan holds, the whole nodes that it takes, and its cost."""
+    inputs = record.inputs["workloads"].values()
+    limited = any(any(each["limits"].values()) for each in inputs)
+    holds = kept(limited, all(workload.verified for workload in record.workloads))
+    single = f"; {SINGLE}" if record.replicas == 1 else ""
+    yield verdict("; ".join(record.problems) or holds + single, good=record.feasible)
     nodes = f"{plural(record.nodes or 0, 'whole node')} ({plural(record.installed_gpus or 0, 'GPU')})"
-    busy = ""
-    if record.utilisation_mean is not None:
-        busy = (
-            f"; the mean load is {_share(record.utilisation_mean)} of what the GPUs asked for serve within the limits"
-        )
+    share = record.utilisation_mean
+    busy = "" if share is None else f"; the mean load uses {_share(share)} of the {record.gpus:,} GPUs"
     yield Line(f"On-premises {nodes}{busy}")
     if record.usd_per_month is not None:
         yield Line(f"{rounded_usd(record.usd_per_month)} a month, {_how_paid(record)}")
@@ -149,36 +155,10 @@ def _share(value: float) -> str:
 
 def _of_one(record: PlanReport, workload: WorkloadPlan) -> Iterator[Line]:
     """The derivation of one workload's size, rounded up once to replicas and once to nodes."""
-    yield Line(f"{workload.model}, {workload.weight_precision.upper()} weights, {layout(workload)}", "Model")
-    steps = steps_line(workload.demand, always=True)
-    if steps is not None:
-        yield steps
+    inputs = record.inputs["workloads"][workload.name]
+    yield demand_line(inputs, workload.demand)
+    yield from replica_lines(inputs)
     yield Line(_size(workload), "Size")
-    per_node = "a replica spans several nodes"
-    if workload.replicas_per_node:
-        per_node = f"{plural(workload.replicas_per_node, 'replica')} a node"
-    nodes = f"{plural(workload.nodes, 'node')} of {workload.gpus_per_node} GPUs"
-    yield Line(f"{plural(workload.gpus, 'GPU')} = {nodes}, {per_node}, rounded up to whole nodes", "Nodes")
-    users = record.users
-    if users is not None and (users.stated or record.inputs["workloads"][workload.name]["mode"] != "offline"):
-        who = "daily active users" if users.stated else "daily active users would make this peak"
-        yield Line(
-            f"{number(users.daily_active_users, 4)} {who} ({users.requests_per_user_per_day:g} requests each a day, "
-            f"{users.active_hours:g} h window, peak {stated(users.peak_to_mean)} x mean)",
-            "Users",
-        )
-    if workload.usd_per_gpu_hour is not None:
-        yield Line(f"{money(workload.usd_per_gpu_hour)} per GPU-hour: {workload.price_source}", "Price")
-    spreads = {name: getattr(workload.latency, f"{name.lower()}_ms") for name in ("TTFT", "ITL", "E2E")}
-    times = ", ".join(
-        f"{name} {milliseconds(spread.mean)} (p95 {milliseconds(spread.p95)})"
-        for name, spread in spreads.items()
-        if spread.mean
-    )
-    yield Line(f"{times} on the replicas for the peak", "Latency")
-    how = {True: "confirmed by simulation", None: "not simulated (--no-verify)", False: "not confirmed"}
-    replicas = plural(workload.base_replicas, "replica")
-    yield Line(f"the peak's {replicas} {how[workload.verified]}, as by llmsize estimate", "Checked")
 
 
 def _size(workload: WorkloadPlan) -> str:
@@ -224,17 +204,9 @@ def _of_fleet(record: PlanReport, fleet: FleetFigures) -> Iterator[Line]:
     for pool in record.pools:
         reserve = ""
         if pool.reserve_gpus:
-            for_all = " for all of them together" if len(pool.workloads) > 1 else ""
-            reserve = f", {plural(pool.reserve_gpus, 'GPU')} of them in reserve{for_all}"
+            reserve = f", {plural(pool.reserve_gpus, 'GPU')} in reserve"
         nodes = f"{plural(pool.nodes, 'node')} of {pool.gpus_per_node} for {', '.join(pool.workloads)} ({pool.pool})"
         yield Line(f"{pool.gpus:,} x {pool.gpu} = {nodes}{reserve}", "Pool")
-    for workload in record.workloads:
-        steps = steps_line(workload.demand, always=True)
-        if steps is not None:
-            yield steps._replace(text=f"{workload.name}: {steps.text}")
-        elif workload.demand["kind"] is not None:
-            rate = f"{number(workload.demand_at_peak)} {workload.demand_unit}"
-            yield Line(f"{workload.name}: {rate} (as stated)", "Demand")
 
 
 def _fewer(pools: Sequence[PoolPlan]) -> str:
@@ -243,10 +215,7 @@ def _fewer(pools: Sequence[PoolPlan]) -> str:
     of_reserve = sum(pool.reserve_gpus_apart - pool.reserve_gpus for pool in pools)
     if not of_reserve:
         return f"{saved:,} fewer"
-    return (
-        f"{saved:,} fewer: {saved - of_reserve:,} as peaks come at different hours, {of_reserve:,} as the reserve is one for "
-        "all, which stands in for one workload at a time"
-    )
+    return f"{saved:,} fewer: {saved - of_reserve:,} by hours of peaks, {of_reserve:,} by one reserve for all"
 
 
 def _available(found: Availability, record: PlanReport) -> Iterator[Line]:
@@ -296,51 +265,19 @@ def _growth(growth: Growing, record: PlanReport) -> Iterator[Line]:
     if growth.next_node is not None:
         due = f"due in {growth.next_node.month}, by whose end the demand takes {_held(growth.next_node)}"
     yield Line(due, "Next node")
-    later = growth.additions[1:]
-    if later:
-        shown = ", ".join(f"{month.month} {month.nodes:,}" for month in later[:MOST_MONTHS_SHOWN])
-        rest = f" and {len(later) - MOST_MONTHS_SHOWN} more" if len(later) > MOST_MONTHS_SHOWN else ""
-        yield Line(f"nodes by month: {shown}{rest}", " ")
 
 
 def _held(month: Month) -> str:
     return f"{plural(month.gpus, 'GPU')} in {plural(month.nodes, 'node')}"
 
 
-class Span(NamedTuple):
-    """Hours in one row: those of a day of the week, or consecutive ones of equal size."""
-
-    name: str
-    hours: Sequence[Hour]
-
-
-def _spans(hours: Sequence[Hour]) -> Iterator[Span]:
-    if len(hours) == HOURS_OF_DAY:
-        for _, found in groupby(hours, lambda hour: (hour.replicas, hour.gpus)):
-            equal = list(found)
-            yield Span(f"{equal[0].hour}-{equal[-1].hour + 1} h", equal)
-    else:
-        for day, name in enumerate(DAYS):
-            yield Span(name, hours[day * HOURS_OF_DAY : (day + 1) * HOURS_OF_DAY])
-
-
-def _ends(key: str, heading: str, write: Any = _count) -> Quantity:
-    """The lowest and the highest value of a figure in a span of hours."""
-
-    def words(span: Span) -> str | None:
-        values = [value for hour in span.hours if (value := getattr(hour, key)) is not None]
-        ends = dict.fromkeys(map(write, (min(values), max(values)))) if values else ()
-        return " to ".join(ends) or None
-
-    return Quantity(key, heading, str, words, shown="always")
-
-
-HOURS = (_ends("requests_per_s", "requests/s", number), _ends("replicas", "replicas"), _ends("gpus", "GPUs"))
-
-
-def _hours(hours: Sequence[Hour]) -> Table:
-    name = in_words("name", "hours" if len(hours) == HOURS_OF_DAY else "day")
-    return Table((name, *HOURS), list(_spans(hours)), "/hours")
+def _hours(hours: Sequence[Hour]) -> Iterator[Line]:
+    """The lowest and the highest size over the hours of a day or a week, where it changes."""
+    if hours:
+        gpus = [hour.gpus for hour in hours]
+        busiest = max(hours, key=lambda hour: hour.gpus).hour
+        span = between(min(gpus), max(gpus), "{:,.0f}".format)
+        yield Line(f"{span} GPUs follow the load over {plural(len(hours), 'hour')}, most from hour {busiest}", "Hours")
 
 
 def _cloud(cloud: Cloud) -> Iterator[Line]:
@@ -350,16 +287,12 @@ def _cloud(cloud: Cloud) -> Iterator[Line]:
         text += f", the mean load {_share(cloud.utilisation_mean)} of what they serve within the limits"
     hours = f"{number(cloud.gpu_hours_per_day, 4)} GPU-hours a day, {number(cloud.gpu_hours_per_month, 4)} a month"
     yield Line(f"{text}; {hours}", "Cloud" if cloud.provider is None else f"Cloud {cloud.provider}")
-    for up in cloud.scale_up:
-        weights = f"{number(up.weights_gb)} GB of weights {number(up.load_s)} s"
-        parts = f"node {number(up.node_start_s)} s, {weights}, engine {number(up.engine_start_s)} s"
-        yield Line(f"{up.workload}: {number(up.total_s)} s until a new replica serves ({parts})", "Scale-up")
-    if cloud.share_of_requests_at_risk is not None:
-        above = f"{cloud.share_of_requests_at_risk * 100:.2g} % of requests come above what is up while replicas load"
-        yield Line(f"{above}; none where scaling begins that much earlier", "At risk")
-    for mix in cloud.mixes:
-        yield Line(_mix(mix), "Mix")
-        yield Line("; ".join(dict.fromkeys(mix.sources)), "Prices", style="dim")
+    if cloud.scale_up:
+        slowest = max(cloud.scale_up, key=lambda up: up.total_s)
+        risk = cloud.share_of_requests_at_risk
+        above = "" if risk is None else f"; {risk * 100:.2g} % of requests come above what is up meanwhile"
+        yield Line(f"{number(slowest.total_s)} s until a new replica of {slowest.workload} serves{above}", "Scale-up")
+    yield from (Line(_mix(mix), "Mix") for mix in cloud.mixes)
 
 
 def _mix(mix: Mix) -> str:
@@ -367,10 +300,9 @@ def _mix(mix: Mix) -> str:
     if mix.spot_usd_per_gpu_hour is not None:
         spot = f", {number(mix.spot_gpu_hours_per_month)} GPU-hours spot at {money(mix.spot_usd_per_gpu_hour)}"
     return (
-        f"{mix.gpu}: {plural(mix.reserved_gpus, 'GPU')} reserved at {money(mix.reserved_usd_per_gpu_hour)}/h, "
-        f"{number(mix.on_demand_gpu_hours_per_month)} GPU-hours a month on demand at "
-        f"{money(mix.on_demand_usd_per_gpu_hour)}{spot}: {rounded_usd(mix.usd_per_month)} a month; all on demand "
-        f"{rounded_usd(mix.usd_per_month_all_on_demand)}, the peak always on {rounded_usd(mix.usd_per_month_peak_always_on)}"
+        f"{rounded_usd(mix.usd_per_month)} a month: {mix.reserved_gpus:,} x {mix.gpu} reserved at "
+        f"{money(mix.reserved_usd_per_gpu_hour)}/h, {number(mix.on_demand_gpu_hours_per_month)} GPU-hours on demand at "
+        f"{money(mix.on_demand_usd_per_gpu_hour)}{spot}; all on demand {rounded_usd(mix.usd_per_month_all_on_demand)}"
     )
 
 
@@ -388,7 +320,7 @@ MOVES = (
     Quantity("workload_gpus", "its GPUs", _count, shown="always"),
     Quantity("gpus", "all GPUs", _count, shown="always"),
     Quantity("nodes", "all nodes", _count, shown="always"),
-    Quantity("usd_per_month", "$ a month around the clock", str, _change, shown="always"),
+    Quantity("usd_per_month", "$/month", str, _change, shown="always"),
 )
 
 
@@ -401,15 +333,9 @@ def _draws(found: Ranges) -> Iterator[Line]:
         low, middle, high = map(rounded_usd, found.usd_per_month)
         yield Line(f"{low}, {middle} and {high} a month around the clock", "Cost")
     moving = [each for each in found.influences if each.rank_correlation]
-    yield from labelled(
-        "Matters most",
-        (f"{e.input}: rank correlation {e.rank_correlation:+.2f} with {e.of} ({e.distribution})" for e in moving),
+    yield from few(
+        "Matters most", [f"{e.input}: rank correlation {e.rank_correlation:+.2f} with {e.of}" for e in moving], "input"
     )
-    still = ", ".join(each.input for each in found.influences if not each.rank_correlation)
-    if still:
-        yield Line(f"{still}: the GPUs are the same in all draws", "No matter")
-    if found.certain:
-        yield Line("; ".join(found.certain), "Held certain")
 
 
 def figures(record: PlanReport) -> tuple[Figure, Figure]:

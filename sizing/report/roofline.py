@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,9 +32,10 @@ from sizing.replica.intensity import Crossings, StepWork
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
-from sizing.report.parts import assumptions, bands
-from sizing.report.parts.question import inputs_of_layout, setup
+from sizing.report.parts import assumptions
+from sizing.report.parts.question import inputs_of_layout, replica_lines
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
+from sizing.report.parts.screen import following, rests_on
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MILLI, TERA
 
@@ -42,10 +43,11 @@ DECODE, PREFILL = "decode", "prefill"
 CONTEXT_TOKENS = 2048  # of the decoding sequences where nothing states them
 MOST_BATCH = 512  # of the sizes shown where none are asked for
 PROMPT_TOKENS = (128, 512, 2048, 8192)
-SHOWN_BATCHES = 3  # operations of more would fill screens; CSV and JSON have them all
+MOST_STEPS = 8  # on a screen
+ROOF_SLACK = 1.005  # share of a roof above which a fitted constant is said to exceed it
+ABOVE = "Above 100 % of a roof: constants fitted to measured kernels exceed the datasheet's bandwidth"
 ROOF_POINTS = 200  # of the roof as drawn: more than a terminal has columns
 ROOM = 3.0  # times the outermost points and ridges, that the picture extends
-ROOF_SLACK = 1.005  # share of a roof above which a fitted constant is said to exceed it
 
 
 class Roof(NamedTuple):
@@ -322,17 +324,6 @@ def _ridge(value: float) -> str:
     return number(value, 4)
 
 
-def _of_crossing(key: str, heading: str, write: Callable[[Any], str] = number, **more: Any) -> Quantity:
-    return Quantity(key, heading, write, lambda named: getattr(named[1], key), **more)
-
-
-CROSSINGS = (
-    in_words("name", "decode operation", lambda named: named[0]),
-    _of_crossing("batch", "compute-bound from batch", "{:,}".format, nothing="never", shown="always"),
-    _of_crossing("least_flops_per_byte", "FLOP/B alone"),
-    _of_crossing("most_flops_per_byte", "FLOP/B at most"),
-    _of_crossing("ridge_flops_per_byte", "ridge FLOP/B", _ridge),
-)
 SIZE = (
     in_words("phase", "phase"),
     Quantity("size", "size", "{:,}".format, lambda one: one.prompt_tokens if one.batch is None else one.batch),
@@ -352,18 +343,20 @@ STEPS = (
     Quantity("mbu", "MBU", percent),
     BOUND,
 )
-OPERATIONS = (*SIZE, in_words("name", "operation"), bands.US_IN_ALL, *ROOFED, BOUND)
 
 
 def sections(record: RooflineReport) -> Iterator[Section]:
-    """Yield the batch from which on decode is compute-bound, a plot, and steps and operations under the roof."""
+    """Yield the batch from which on decode is compute-bound, a plot, and the whole steps."""
     first, *more = verdict(record)
-    yield Facts((*map(Line, more), *setup(record.inputs), *labelled("Roof", map(_roof_words, record.roofs))), first)
+    yield Facts(tuple(map(Line, more)), first)
     yield from _plot(record)
-    yield Table(CROSSINGS, tuple(record.compute_bound_from.by_operation.items()))
-    yield Table(STEPS, record.steps, "/steps")
-    yield _operations(record)
-    yield assumptions.assumed(record.assumptions)
+    sizes = record.steps if len(record.steps) <= MOST_STEPS else record.steps[:: -(-len(record.steps) // MOST_STEPS)]
+    exceeds = any((point.share_of_roof or 0.0) > ROOF_SLACK for point in record.operations)
+    yield Table(STEPS, sizes, "/steps", notes=(Line(ABOVE, style="dim"),) if exceeds else ())
+    roofs = labelled("Roof", map(_roof_words, record.roofs))
+    yield Facts(
+        (*replica_lines(record.inputs, record.inputs["layout"]), *roofs, *rests_on(record.assumptions), following())
+    )
 
 
 def verdict(record: RooflineReport) -> Iterator[str]:
@@ -478,21 +471,3 @@ def _plot(record: RooflineReport) -> Iterator[Figure]:
         intensities = np.geomspace(min(xs), max(xs), ROOF_POINTS).tolist()
         over = _roof_line(roof, intensities, f"roof ({roof.precision.upper()})")
         yield drawn._replace(x_name="FLOP per byte of device memory", y_name="TFLOP/s per GPU", guides=(over,))
-
-
-def _operations(record: RooflineReport) -> Table:
-    """Operations that multiply, at the first, a middle and the last decode batch, and at the longest prompt."""
-    batches, prompts = record.inputs["batches"], record.inputs["prompt_tokens"]
-    picked = {batches[0], batches[len(batches) // 2], batches[-1]} if len(batches) > SHOWN_BATCHES else set(batches)
-    shown = [
-        point
-        for point in record.operations
-        if point.flops > 0
-        and (point.batch in picked if point.batch is not None else point.prompt_tokens == prompts[-1])
-    ]
-    notes = [Line("--format csv has every size, and the operations that only move data", style="dim")]
-    if any((point.share_of_roof or 0.0) > ROOF_SLACK for point in record.operations):
-        notes.append(
-            Line("Above 100 %: the constants fitted to measured kernels exceed the datasheet's bandwidth", style="dim")
-        )
-    return Table(OPERATIONS, shown, "/operations", notes=tuple(notes))

@@ -21,31 +21,31 @@ from sizing.formats.view import (
     Series,
     Table,
     in_words,
-    labelled,
     plain,
 )
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.extras import NOTHING
 from sizing.question.question import situation_of
 from sizing.report.parts import assumptions, bands, pools, traffic
-from sizing.report.parts.assumptions import NO_ITL, NO_ITL_LINE
+from sizing.report.parts.assumptions import NO_ITL
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures
-from sizing.report.parts.memory import LayoutMemory, layout_memory, memory_line
+from sizing.report.parts.layouts import layout_in
+from sizing.report.parts.memory import LayoutMemory, layout_memory
 from sizing.report.parts.pools import SimulatedPools
-from sizing.report.parts.question import LimitInMs, inputs_of_layout, labels, limits_in_ms, setup
+from sizing.report.parts.question import LimitInMs, inputs_of_layout, labels, limits_in_ms, replica_lines
 from sizing.report.parts.requests import latencies
+from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following, memory_bar, rate, rests_on, verdict
+from sizing.report.parts.screen import figures as figures_table
+from sizing.report.parts.screen import latencies as latency_rows
 from sizing.specs.bands import LATENCIES, ErrorBand, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE
 
 OWN = "engine"  # the policy that the engine itself has
 SPREAD_OUT = "--replicas N spreads the load, which one replica is driven with here, over N; llmsize estimate finds N for a demand"
-NOT_CONVERGED = "not converged: the queue kept growing, so latencies depend on how long the run was"
+NOT_CONVERGED = "unstable: the queue kept growing, so latencies depend on how long the run was"
 TOO_LONG = "refused (too long for the cache or the model)"
-WASTED = "wasted: slots empty while requests waited"
-GOODPUT = "; goodput: requests/s that keep every limit"
-OF_MANY = "running and cache of one replica on average, queued in all, most queued on one"
 
 
 class Spread(NamedTuple):
@@ -298,170 +298,97 @@ def _figure(key: str, heading: str, write: Callable[[Any], str] = number) -> Qua
     return Quantity(key, heading, write, lambda row: row.get(key))
 
 
-def _near_nothing(value: float) -> str:
-    """Write a mean near zero with digits beyond two decimals."""
-    return "0" if value < 0.005 else number(value)
-
-
-POLICY = in_words("policy", "policy", itemgetter("policy"))
-RATES = (
-    POLICY,
+COMPARED = (
+    in_words("policy", "policy", itemgetter("policy")),
     _figure("requests_per_s", "requests/s"),
-    _figure("output_tokens_per_s", "tokens/s"),
     *(_figure(f"{q.key}_mean", q.heading, q.write) for q in bands.LATENCY_QUANTITIES),
-    in_words("note", "note", itemgetter("note"), nothing=""),
-)
-PERCENTILES = tuple(
-    Quantity(name, name, milliseconds, itemgetter(at)) for at, name in enumerate(Spread._fields, start=1)
-)
-USE = (
     _figure("gpu_utilisation", "GPU busy", percent),
     _figure("wasted_slot_share", "wasted", percent),
     _figure("batch_mean", "running"),
-    _figure("batch_max", "most running"),
-    _figure("queue_mean", "queued", _near_nothing),
-    _figure("queue_max", "most queued"),
-    _figure("queue_end", "queued at end"),
-    _figure("kv_utilisation_mean", "cache", percent),
-    _figure("kv_utilisation_max", "most cached", percent),
-    _figure("preemptions", "preempted", lambda count: f"{count:,}" if count else "-"),
     _figure("goodput_requests_per_s", "goodput"),
+    in_words(
+        "verdict", "", itemgetter("verdict"), nothing="", style=lambda row: MISSED if row["verdict"] != OK else KEPT
+    ),
 )
-SPARE = ("queued at end", "most cached", "most queued", "most running")
+WASTED = "wasted: slots empty while requests waited; goodput: requests/s that keep every limit"
 
 
 def sections(record: SimulationReport) -> Iterator[Section]:
-    """The figures of one run, or of several in a table; use; the question. Where it does not fit: what would help."""
+    """Yield the verdict and the figures of one run, or of several in a table; use; the load. Else what would help."""
     if record.reason is not None:
-        yield Facts(tuple(_asked(record)), record.reason[0].upper() + record.reason[1:])
-        yield Facts((memory_line(record.memory), *labelled("What would help", record.suggestions)))
+        yield Facts((verdict(record.reason[0].upper() + record.reason[1:], good=False),))
+        yield memory_bar(record.memory)
     else:
-        yield from _one(record, record.runs[0]) if len(record.runs) == 1 else _several(record)
-        yield from _use(record)
-        yield Facts(tuple(_asked(record)))
-    yield assumptions.assumed(record.assumptions)
-
-
-def _one(record: SimulationReport, run: SimulatedRun) -> Iterator[Section]:
-    tokens = f"{number(run.output_tokens_per_s)} output tokens/s"
-    if record.inputs["task"] != GENERATE:
-        tokens = f"{number((run.requests_per_s or 0.0) * record.inputs['isl'])} input tokens/s"
+        yield Facts(tuple(_answer(record)), _headline(record))
+        if len(record.runs) == 1:
+            yield figures_table(_judged(record, record.runs[0]), "simulated", banded=record.disaggregated is None)
+        else:
+            rows = [{**_flat(run), "verdict": _problem(run) or OK} for run in record.runs]
+            yield Table(COMPARED, rows, "/runs", notes=(Line(WASTED, style="dim"),))
     yield Facts(
-        tuple(_answer(record, run)),
-        f"{number(run.requests_per_s)} requests/s ({number(run.requests_per_s_per_gpu)} per GPU), {tokens} from "
-        f"{_deployed(record)}",
+        (*_around(record), *few("Try", record.suggestions, "change"), *rests_on(record.assumptions), following())
     )
-    names = [q for q in bands.LATENCY_QUANTITIES if getattr(run, q.key).mean is not None]
-    label = in_words("latency", "latency" if run.stable else "not converged", itemgetter(0))
-    spreads = [(q.heading, *getattr(run, q.key)) for q in names]
-    yield Table((label, *PERCENTILES), spreads, notes=(bands.run_words(record.bands),))
 
 
-def _several(record: SimulationReport) -> Iterator[Section]:
-    """Rates and mean latencies by policy; marks refer to the notes below."""
-    notes = [Line(f"Mean latencies; {_deployed(record)}", style="dim")]
-    for run in record.runs:
-        notes += [Line(f"! {run.policy}: {_miss(record, run, name)}") for name in run.missed]
-        if run.refused:
-            notes.append(Line(f"x {run.policy}: {plural(run.refused, 'request')} {TOO_LONG}"))
-    if any(not run.stable for run in record.runs):
-        notes.append(Line(f"* {NOT_CONVERGED}"))
-    notes += _remarks(record)
-    own = [f"runs.{index}." for index, run in enumerate(record.runs) if run.policy == OWN]
-    banded = next((prefix for prefix in own if any(path.startswith(prefix) for path in record.bands)), None)
-    words = bands.run_words(record.bands, banded or "")
-    notes.append(words if banded is None else words._replace(text=f"{OWN}: {words.text}"))
-    rows = [{**_flat(run), "note": _marks(run)} for run in record.runs]
-    yield Table(RATES, rows, "/runs", notes=tuple(notes))
-
-
-def _marks(run: SimulatedRun) -> str:
-    return "*" * (not run.stable) + "!" * bool(run.missed) + "x" * bool(run.refused)
-
-
-def _deployed(record: SimulationReport) -> str:
-    i, both = record.inputs, record.disaggregated
-    if both is None:
-        return f"{i['gpus']} x {i['gpu']}, {plural(i['replicas'], 'replica')}"
-    gpus = f"{i['gpus']} x {both.prefill.gpu}" if both.prefill.gpu == both.decode.gpu else plural(i["gpus"], "GPU")
-    return f"{gpus}: {pools.shape_words(both, between=', ')}"
-
-
-def _answer(record: SimulationReport, run: SimulatedRun) -> Iterator[Line]:
-    refused = f", {run.refused:,} {TOO_LONG}" if run.refused else ""
-    duration = milliseconds((run.duration_s or 0.0) / MILLI)
-    yield Line(f"{run.completed:,} of {run.arrived:,} requests served in {duration}{refused}")
-    if not run.stable:
-        yield Line(f"Unstable, latencies {NOT_CONVERGED}", style="bold")
-    yield from (Line(_miss(record, run, name), style="bold") for name in run.missed)
-    kept = [
-        f"{name.removesuffix('_ms').upper()} {limit.statistic} {milliseconds(limit.ms)}"
-        for name, limit in record.inputs["limits"].items()
-        if limit is not None
-    ]
-    if kept and not run.missed and run.completed:
-        yield Line(f"Limits kept: {', '.join(kept)}")
-    yield from _remarks(record)
-
-
-def _remarks(record: SimulationReport) -> Iterator[Line]:
-    yield from map(Line, record.suggestions)
-    if NO_ITL in record.assumptions:
-        yield NO_ITL_LINE
-
-
-def _miss(record: SimulationReport, run: SimulatedRun, name: str) -> str:
-    limit = record.inputs["limits"][f"{name}_ms"]
-    value = getattr(getattr(run, f"{name}_ms"), limit.statistic)
-    return f"Limit missed: {name.upper()} {limit.statistic} {milliseconds(value)}, limit {milliseconds(limit.ms)}"
-
-
-def _use(record: SimulationReport) -> Iterator[Section]:
-    """Use over time of the replicas under each policy, or of each pool, and the transfer between pools."""
-    both = record.disaggregated
-    if both is None:
-        limited, several = any(record.inputs["limits"].values()), record.inputs["replicas"] > 1
-        dim = tuple(Line(text, style="dim") for text in (WASTED + GOODPUT * limited, *[OF_MANY] * several))
-        yield Table((POLICY, *USE), list(map(_flat, record.runs)), "/runs", notes=dim, spare=SPARE)
-        return
-    way = f"{milliseconds(both.kv_transfer_ms)} on average, in TTFT: {pools.transfer_words(both.kv_transfer)}"
-    rows = [{"pool": name, **getattr(both, name)._asdict()} for name in ("prefill", "decode")]
-    below = (Line(OF_MANY, style="dim"), Line(way, "KV transfer"))
-    yield Table((in_words("pool", "pool", itemgetter("pool")), *USE), rows, "/disaggregated", notes=below, spare=SPARE)
-
-
-def _asked(record: SimulationReport) -> Iterator[Line]:
-    """Model, precision, ISL, OSL, concurrency, TP, engine, load and policy."""
-    i = record.inputs
-    model, engine, *optimised = setup(i)
-    yield model
-    out = f"OSL {traffic.length_words(i, 'osl')}" if i["task"] == GENERATE else i["task"]
-    yield Line(f"ISL {traffic.length_words(i, 'isl')}, {out}{_running(record)}", "Workload")
-    yield Line(traffic.load_words(i), "Load")
-    yield engine
-    yield from optimised
-    policies = ", ".join("the engine's own" if name == OWN else name for name in i["policies"])
-    window = f", batches of {i['batch_size']:,} or after {i['batch_window_s']:g} s" if "batch_size" in i else ""
-    each = f" on each of {i['dp']} attention groups" if i["dp"] > 1 else ""
-    routing = f", {i['routing']} routing" if i["routing"] else ""
-    yield Line(f"{policies}; up to {i['slots']:,} at once{window}{each}{routing}", "Policy")
-
-
-def _running(record: SimulationReport) -> str:
-    """Write the requests in flight over all replicas, running or queued: as asked, else the mean of the only run.
-
-    Requests whose cache is on its way between pools are not counted.
-    """
-    i, run, both = record.inputs, record.runs[0], record.disaggregated
-    stated, replicas = i["load"]["concurrency"], i["replicas"]
-    if len(record.runs) > 1 or run.batch.mean is None:
-        return "" if stated is None else f", concurrency {stated:,}"
+def _headline(record: SimulationReport) -> str:
+    i, both, run = record.inputs, record.disaggregated, record.runs[0]
+    deployed = f"{i['gpus']} x {i['gpu']} = {plural(i['replicas'], 'replica')} x {layout_in(i)}"
     if both is not None:
-        running = sum(pool.batch_mean * pool.replicas + pool.queue_mean for pool in (both.prefill, both.decode))
-        return f", concurrency {number(running)}"
-    in_flight = float(stated or run.batch.mean * replicas + (run.queue.mean or 0.0))
-    each = f" ({number(in_flight / replicas)} per replica)" if replicas > 1 else ""
-    return f", concurrency {number(in_flight)}{each}"
+        deployed = f"{plural(i['gpus'], 'GPU')}: {pools.shape_words(both, between=', ')}"
+    rate = f": {number(run.requests_per_s)} requests/s" if len(record.runs) == 1 else f", {len(record.runs)} policies"
+    return deployed + rate
+
+
+def _answer(record: SimulationReport) -> Iterator[Line]:
+    """Yield the verdict, which the exit code says too, and how much was simulated."""
+    run = record.runs[0]
+    problems = [
+        f"{each.policy}: {text}" if len(record.runs) > 1 else text for each in record.runs if (text := _problem(each))
+    ]
+    limited = any(record.inputs["limits"].values())
+    text = "; ".join(problems) or ("Every limit is kept" if limited else "Every request is served, no limit is set")
+    yield verdict(text[0].upper() + text[1:], good=record.passed)
+    if len(record.runs) == 1:
+        duration = milliseconds((run.duration_s or 0.0) / MILLI)
+        busy = "" if run.gpu_utilisation is None else f"; GPUs busy {percent(run.gpu_utilisation)} of the time"
+        yield Line(f"{run.completed:,} of {run.arrived:,} requests served in {duration}{busy}")
+
+
+def _problem(run: SimulatedRun) -> str:
+    """Write what is wrong with a run; empty where nothing is."""
+    parts = [] if run.stable else [NOT_CONVERGED]
+    parts += [f"{' and '.join(name.upper() for name in run.missed)} over the limit"] if run.missed else []
+    parts += [f"{plural(run.refused, 'request')} {TOO_LONG}"] if run.refused else []
+    return "; ".join(parts) or ("" if run.completed else "nothing was served")
+
+
+def _judged(record: SimulationReport, run: SimulatedRun) -> Iterator[Judged]:
+    """Yield the latencies and rates of a run, held against the limits."""
+    yield from latency_rows(
+        lambda name, statistic: getattr(getattr(run, name), statistic),
+        record.inputs["limits"],
+        lambda name, statistic: record.bands.get(f"{name}.{statistic}"),
+    )
+    yield rate("requests/s", run.requests_per_s, band=record.bands.get("requests_per_s"))
+    if run.goodput_requests_per_s is not None:
+        yield rate("requests/s within limits", run.goodput_requests_per_s)
+
+
+def _around(record: SimulationReport) -> Iterator[Line]:
+    """Yield the load, the replica, and its use over time."""
+    i, run, both = record.inputs, record.runs[0], record.disaggregated
+    out = f"OSL {traffic.length_words(i, 'osl')}" if i["task"] == GENERATE else i["task"]
+    yield Line(f"{traffic.load_words(i)}; ISL {traffic.length_words(i, 'isl')}, {out}", "Load")
+    yield from replica_lines(i)
+    if both is not None:
+        for name, pool in (("Prefill", both.prefill), ("Decode", both.decode)):
+            yield Line(f"{percent(pool.gpu_utilisation)} busy, {number(pool.queue_mean)} queued", name)
+        yield Line(
+            f"{milliseconds(both.kv_transfer_ms)}, in TTFT: {pools.transfer_words(both.kv_transfer)}", "Transfer"
+        )
+    elif len(record.runs) == 1 and run.batch.mean is not None:
+        queued = f"{number(run.batch.mean)} running and {number(run.queue.mean)} queued on average"
+        yield Line(f"{queued}, cache {percent(run.kv_utilisation.mean)} full", "Batch")
 
 
 def figures(served: Mapping[str, Run]) -> Iterator[Figure]:

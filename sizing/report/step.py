@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.resolved import Resolved
 from sizing.formats.view import Assumption, Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
-from sizing.formats.words import milliseconds, number, percent
+from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.replica import step as step_model
 from sizing.replica.step import Batch, TimedOperation
 from sizing.report.parts import assumptions, bands, pools
 from sizing.report.parts.pools import TransferSummary, transfer_words
-from sizing.report.parts.question import inputs_of_layout, setup
+from sizing.report.parts.question import inputs_of_layout, replica_lines
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
+from sizing.report.parts.screen import following, rests_on
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import GIGA, MEGA, MILLI
 
 if TYPE_CHECKING:
     from sizing.answers.pair import PairOfLayouts  # loaded where pools are asked for
     from sizing.report.parts.pools import TransferSummary
+
+
+MOST_SHOWN = 10  # operations on a screen, the longest
 
 
 class StepOperation(NamedTuple):
@@ -211,9 +215,9 @@ OPERATIONS = (
 
 
 def sections(record: StepReport) -> Iterator[Section]:
-    """Yield a step's time, its labels, and its operations in order."""
+    """Yield a step's time, its labels, and the operations that take longest."""
     yield from _step(record)
-    yield assumptions.assumed(record.assumptions)
+    yield Facts((*rests_on(record.assumptions), following()))
 
 
 def sections_of_pools(record: StepPools) -> Iterator[Section]:
@@ -222,26 +226,30 @@ def sections_of_pools(record: StepPools) -> Iterator[Section]:
         yield from _step(record.prefill, "Prefill pool: ")
     if record.kv_transfer is not None:
         way = f"{milliseconds(record.kv_transfer_ms)} a prompt: {transfer_words(record.kv_transfer)}"
-        yield Facts((Line(way, "KV transfer"),))
+        yield Facts((Line(way, "Transfer"),))
     if record.decode is not None:
         yield from _step(record.decode, "Decode pool: ")
-    yield assumptions.assumed(record.assumptions)
+    yield Facts((*rests_on(record.assumptions), following()))
 
 
 def _step(record: StepReport, pool: str = "") -> Iterator[Section]:
     i, batch = record.inputs, record.inputs["batch"]
     launches = f", launches {number(record.launch_s / MILLI)} (beside it)" if record.launch_s else ""
-    groups = f"; sequences spread over {i['dp']} attention groups, the prompt on one, times of the fullest"
+    groups = f"; over {i['dp']} attention groups, the prompt on one, times of the fullest" if i["dp"] > 1 else ""
+    decode = f"{batch['decode']:,} decoding at {batch['context']:,} tokens" if batch["decode"] else ""
+    prefill = f"{batch['prefill']:,} new prompt tokens after {batch['prior']:,} cached" if batch["prefill"] else ""
     yield Facts(
         (
-            *setup(i),
             Line(
-                f"{batch['decode']:,} decoding at {batch['context']:,} tokens; {batch['prefill']:,} new prompt tokens "
-                f"after {batch['prior']:,} cached{groups if i['dp'] > 1 else ''}",
-                "Batch",
+                f"GPU {number(record.gpu_s / MILLI, 4)} ms{launches}, host {number(record.host_s / MILLI)} ms ({i['host']}); "
+                f"MFU {percent(record.mfu)}, MBU {percent(record.mbu)}"
             ),
+            Line(f"{', '.join(filter(None, (decode, prefill)))}{groups}", "Batch"),
+            *replica_lines(i, i["layout"]),
         ),
-        f"{pool}{number(record.total_s / MILLI, 4)} ms: GPU {number(record.gpu_s / MILLI, 4)}{launches}, host "
-        f"{number(record.host_s / MILLI)} ({i['host']}); MFU {percent(record.mfu)}, MBU {percent(record.mbu)}",
+        f"{pool}{number(record.total_s / MILLI, 4)} ms",
     )
-    yield Table(OPERATIONS, record.operations, "/operations")
+    longest = sorted(record.operations, key=lambda operation: -operation.seconds)[:MOST_SHOWN]
+    more = len(record.operations) - len(longest)
+    notes = (Line(f"{plural(more, 'shorter operation')}: --verbose", style="dim"),) if more else ()
+    yield Table(OPERATIONS, longest, "/operations", notes=notes)

@@ -19,7 +19,6 @@ from sizing.formats.view import (
     Section,
     Table,
     in_words,
-    labelled,
     plain,
 )
 from sizing.formats.words import plural, stated
@@ -37,12 +36,12 @@ from sizing.report.parts.layouts import (
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
 from sizing.report.parts.question import inputs
+from sizing.report.parts.screen import few, following, rests_on, verdict
 from sizing.specs.errors import InputError
 
 SCHEMA = "llmsize.sweep/1"
 INPUT = "input"
-MOST_ROWS = 200
-MOST_REASONS = 6
+MOST_ROWS = 15  # on a screen
 
 
 class SweepRow(NamedTuple):
@@ -228,16 +227,17 @@ ANSWER = (
 
 
 def sections(record: Sweep) -> Iterator[Section]:
-    """Yield the number of feasible combinations, a row for each, and why others are infeasible."""
+    """Yield the number of feasible combinations, the first of them, and why others are infeasible."""
     served = f"{record.feasible_rows:,} of {plural(len(record.rows), 'combination')} can be served"
-    yield Facts(tuple(_asked(record)), served)
+    how = "each confirmed by simulation" if record.verified else "not simulated (--verify)"
+    yield Facts((verdict(f"{served}, {how}", good=record.feasible), *_asked(record)))
     shown = record.rows[:MOST_ROWS]
     more = len(record.rows) - len(shown)
-    notes = (Line(f"{plural(more, 'more row')}: --format csv", style="dim"),) if more else ()
+    notes = (Line(f"{plural(more, 'more row')}: --verbose, --format csv", style="dim"),) if more else ()
     varied = (_varied(name, not isinstance(values[0], str)) for name, values in record.varied.items())
     yield Table((*varied, *ANSWER), shown, "/rows", notes=notes)
-    yield Facts(tuple(_reasons(record)))
-    yield assumptions.assumed(record.assumptions)
+    reasons = list(dict.fromkeys(row["detail"] for row in record.rows if not row["feasible"]))
+    yield Facts((*few("Refused", reasons, "reason"), *rests_on(record.assumptions), following()))
 
 
 def _varied(name: str, is_number: bool) -> Quantity:
@@ -248,17 +248,8 @@ def _varied(name: str, is_number: bool) -> Quantity:
 
 
 def _asked(record: Sweep) -> Iterator[Line]:
-    i = record.inputs
-    for name, label in {"model": "Model", "workload": "Workload", "gpu": "GPU", "engine_version": "Engine"}.items():
-        if i.get(name) is not None:
-            engine = f"{i.get('engine_title', '')} " if name == "engine_version" else ""
-            yield Line(f"{engine}{i[name]}".strip(), label)
-    yield Line("each size" if record.verified else "no: figures are the closed form's (--verify)", "Simulated")
-
-
-def _reasons(record: Sweep) -> Iterator[Line]:
-    """Yield the first few reasons of infeasible combinations."""
-    reasons = list(dict.fromkeys(row["detail"] for row in record.rows if not row["feasible"]))
-    more = len(reasons) - MOST_REASONS
-    rest = [f"and {more:,} more reasons: --format csv"] if more > 0 else []
-    yield from labelled("Not possible", (*reasons[:MOST_REASONS], *rest))
+    """Yield what is the same in all rows."""
+    names = ("model", "workload", "gpu", "engine_title", "engine_version")
+    shared = [str(record.inputs[name]) for name in names if record.inputs.get(name) is not None]
+    if shared:
+        yield Line(", ".join(shared), "For all")

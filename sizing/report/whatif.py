@@ -19,7 +19,6 @@ from sizing.formats.view import (
     Section,
     Table,
     in_words,
-    labelled,
     plain,
 )
 from sizing.formats.words import milliseconds, money, number, plural
@@ -27,10 +26,10 @@ from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.layouts import cache_called, gpus_called, shape, usd_per_million_output_tokens, weights_called
-from sizing.report.parts.question import LABELS, inputs, labels, lengths, model_line, optimised
+from sizing.report.parts.question import LABELS, inputs, labels, replica_lines
+from sizing.report.parts.screen import few, following, rests_on
 
-NOTE = "req/s/GPU is the most that a GPU serves within the limits; latencies are means at the demand"
-SIMULATED = "; as it is and best together are simulated, the others the closed form's, held against its own"
+NOTE = "requests/s: the most of one GPU within the limits; $/M: output tokens"
 
 
 class AnswerSummary(NamedTuple):
@@ -271,41 +270,35 @@ COLUMNS = (
     in_words("name", "optimisation", itemgetter(0)),
     _figure("gpu", "GPU", str, is_number=False),
     _figure("gpus", "GPUs", "{:,}".format),
-    _figure("max_requests_per_s_per_gpu", "req/s/GPU", number),
+    _figure("max_requests_per_s_per_gpu", "requests/s", number),
     _figure("ttft_ms", "TTFT", milliseconds),
     _figure("itl_ms", "ITL", milliseconds),
-    _figure("usd_per_million_output_tokens", "$/M tokens", money),
+    _figure("usd_per_million_output_tokens", "$/M", money),
 )
 
 
 def sections(record: WhatIfReport) -> Iterator[Section]:
-    """The best combination; the question; all answers; needs and risks of helpful options; impossible options."""
-    i, base = record.inputs, record.base
-    yield Facts((), _verdict(record))
-    yield Facts(tuple(_asked(record)))
+    """Yield the best combination, all answers, and what helpful options need."""
+    i, best = record.inputs, record.best
+    checked = "" if best is None else " (confirmed by simulation)" if best.answer.verified else " (not simulated)"
+    lines = [] if best is None else [Line(f"{best.options}: {best.answer.layout}{checked}")]
+    yield Facts(tuple(lines), _verdict(record))
     answers = list(_answers(record))
     if answers:
         columns = [column for column in COLUMNS if column.key != "gpu" or len(i["gpus_considered"]) > 1]
-        note = NOTE + (SIMULATED if base is not None and base.verified else "")
-        yield Table(tuple(columns), answers, notes=(Line(note, style="dim"),))
-    helpful = [option for option in record.options if option.helps]
-    more = Line("--json has what the others need and risk", "More")
-    yield Facts(
-        (
-            *(line for option in helpful for line in _needs(option)),
-            *[more] * (len(helpful) < len(record.options)),
-            *labelled("Not possible", (f"{one.name}: {one.reason}" for one in record.not_possible)),
-        )
-    )
-    yield assumptions.assumed(record.assumptions)
+        yield Table(tuple(columns), answers, notes=(Line(NOTE, style="dim"),))
+    together = () if best is None else best.names
+    helpful = [f"{option.options}: {option.needs}" for option in record.options if option.name in together]
+    refused = [f"{one.name}: {one.reason}" for one in record.not_possible]
+    helps = [*few("Needs", helpful, "option", 1), *few("Refused", refused, "option", 1)]
+    yield Facts((*replica_lines(i), *helps, *rests_on(record.assumptions), following()))
 
 
 def _verdict(record: WhatIfReport) -> str:
     base, best = record.base, record.best
     if best is None:
         return "Nothing that was tried helps" if base else "Infeasible, and no optimisation that was tried changes that"
-    checked = "" if best.answer.verified else " (not simulated)"
-    what = f"{' + '.join(best.names)}: {plural(best.answer.gpus, 'GPU')}{checked}"
+    what = f"{' + '.join(best.names)}: {plural(best.answer.gpus, 'GPU')}"
     if base is None:
         return f"Feasible with {what}; infeasible without"
     if best.gpus_saved:
@@ -314,41 +307,12 @@ def _verdict(record: WhatIfReport) -> str:
     return f"{what}, as without; each could serve {most} in place of {without} requests/s"
 
 
-def _asked(record: WhatIfReport) -> Iterator[Line]:
-    """Model, lengths, engine, optimisations, and the layouts before and after."""
-    i, base = record.inputs, record.base
-    formats = i["weight_precision"], i["kv_precision"]
-    weights, cache = formats if base is None else (base.weight_precision, base.kv_precision)
-    yield model_line(i["model"], weights, cache)
-    yield Line(lengths(i), "Workload")
-    yield Line(f"{i['engine_title']} {i['engine_version']}", "Engine")
-    yield from optimised(i)
-    if base is not None:
-        yield Line(base.layout, "As it is")
-    if record.best is not None:
-        yield Line(record.best.answer.layout, "Best together")
-
-
 def _answers(record: WhatIfReport) -> Iterator[tuple[str, AnswerSummary | OptionReport]]:
     base, closed = record.base, record.base_closed_form
     if base is not None:
         yield "as it is", base
         if closed is not None and closed.gpus != base.gpus:
             yield "closed form", closed  # which the others are held against
-    yield from ((option.name, option) for option in record.options)
+    yield from ((option.name, option) for option in record.options if option.helps)
     if record.best is not None:
         yield "best together", record.best.answer
-
-
-def _needs(option: OptionReport) -> Iterator[Line]:
-    yield Line(f"{option.options}  ({option.title})", option.name)
-    yield Line(f"needs {option.needs}", " ")
-    yield Line(f"risk: {option.risk}", " ", "dim")
-    if option.sensitivity:
-        yield Line(f"assumes {option.assumes}; {', '.join(map(_varied, option.sensitivity))}", " ")
-
-
-def _varied(one: Sensitivity) -> str:
-    if one.gpus is None:
-        return f"{one.value:g} is infeasible"
-    return f"{one.value:g} gives {plural(one.gpus, 'GPU')} and {number(one.max_requests_per_s_per_gpu)} req/s/GPU"

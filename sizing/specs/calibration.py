@@ -28,21 +28,34 @@ class Fitted(Spec):
 
 
 class NotFitted(Spec):
-    """Rows that are left out of a fit: whose source or GPU contains a text, of one version or of all; and why."""
+    """Rows that are left out of a fit: whose source, GPU or notes contain a text, of one version or of all; and why."""
 
     source: Text | None = None
     gpu: Text | None = None
     engine_version: Text | None = None
+    notes: Text | None = None
     why: Text
 
 
 class BandRules(Spec):
-    """How error bands are found: rows and groups that a class needs; tails tried beyond each end; share to be covered."""
+    """How error bands are found: rows of a run by mode, rows and groups that a class needs; tails tried; share to be covered."""
 
+    rows_per_run: dict[Text, PositiveInt]
     least_rows: PositiveInt
     least_groups: PositiveInt
     tails: tuple[Annotated[float, Field(ge=0, lt=0.5, strict=True)], ...]
     covered: Fraction
+
+
+class CorrectionRules(Spec):
+    """How corrections of step times are found: groups that a class needs; equal groups without error that draw its factors to
+    one; share of the error of groups left out by which a correction must lessen it; share by which it may raise that of a metric.
+    """
+
+    least_groups: PositiveInt
+    shrink_groups: NonNegative
+    least_gain: NonNegative
+    most_loss: NonNegative
 
 
 class KeptKernels(Spec):
@@ -101,5 +114,6 @@ class Calibration(OneFile):
     rounds: PositiveInt
     least_gain: NonNegative
     bands: BandRules
+    corrections: CorrectionRules
     kernels: KernelRules
     date: Text

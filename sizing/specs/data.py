@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sizing.specs.bands import Correction, Situation, uncorrected
 from sizing.specs.gpu import AssumedEfficiency, Assumptions
+from sizing.specs.runs import PublishedRuns
 from sizing.specs.workload import Defaults, Formats
 
 
@@ -19,3 +20,4 @@ class Data:
     formats: Formats
     defaults: Defaults
     correction: Callable[[Situation], Correction] = uncorrected
+    runs: PublishedRuns | None = None

@@ -6,13 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sizing.specs.units import MICRO
 from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text
 
 
 class When(Spec):
     """Where a row of a setting holds, beyond its version range; an absent condition always holds.
 
-    Memory is the smallest total that nvidia-smi reports, in GiB. `gpus` counts tp x pp of one replica.
+    Memory is the smallest total that nvidia-smi reports, in GiB. `gpus` counts tp x pp of one replica. `switched`: whether a
+    switch joins the GPUs of a server (NVSwitch), in place of PCIe or bridges of two. `states`: whether the model has recurrent states.
     """
 
     min_memory_gib: Positive | None = None
@@ -25,6 +27,8 @@ class When(Spec):
     gpu_lacks: tuple[Text, ...] = ()
     architecture: tuple[Text, ...] = ()
     attention: Literal["mla", "hybrid", "other"] | None = None
+    switched: Annotated[bool, Field(strict=True)] | None = None
+    states: Annotated[bool, Field(strict=True)] | None = None
 
 
 class Row(Spec):
@@ -40,7 +44,7 @@ class Row(Spec):
 
 
 class GraphMemory(Spec):
-    """CUDA-graph memory of one GPU in GiB: a value to plan with and the range seen."""
+    """CUDA-graph memory of one GPU in GiB: a value to plan with and the range seen, where all batch sizes are captured."""
 
     gib: NonNegative
     low_gib: NonNegative
@@ -48,10 +52,56 @@ class GraphMemory(Spec):
 
 
 class ForwardActivation(Spec):
-    """Peak of one forward pass: tokens * (per_hidden * hidden + per_intermediate * intermediate/tp) bytes."""
+    """Peak of one forward pass, in bytes a token: per_hidden * hidden + the largest of the layers' buffers.
+
+    A dense MLP has per_intermediate * intermediate/tp, a recurrent layer per_state_width * the width of its convolution.
+    """
 
     per_hidden_bytes: NonNegative
     per_intermediate_bytes: NonNegative
+    per_state_width_bytes: NonNegative = 0.0
+
+
+class VisionProfile(Spec):
+    """Peak of the image encoder in an engine's profile run, in bytes a patch and hidden value: on every GPU, and split over TP."""
+
+    whole_bytes: NonNegative
+    split_bytes: NonNegative
+
+
+class LongContext(Spec):
+    """Contexts above so many `tokens` switch chunked prefill on, with a token budget of its own."""
+
+    tokens: PositiveInt
+    max_num_batched_tokens: PositiveInt
+
+
+class ExpertPadding(Spec):
+    """Multiples that kernels round widths of MXFP4 experts up to: each GPU's part of the intermediate size, and the hidden size."""
+
+    intermediate: PositiveInt
+    hidden: PositiveInt
+
+
+class StateRule(Spec):
+    """How an engine holds recurrent states beside a cache that grows.
+
+    `pages`: one pool, cut into blocks that hold a state or as many tokens (vLLM); groups of layers share it, as large as
+    the smallest type of layer, or the largest where that is less than `group_spread` times as many. `split`: a pool of
+    their own, `share` of the one for tokens (SGLang). `reserved`: for every sequence that may run, before the pool.
+
+    A sequence holds `slots` states, `cached_slots` of them with prefix caching (None: one a block), and `per_drafted` for
+    each drafted token. `spare_slots` are of no sequence. `checked`: the engine won't start with more sequences than blocks.
+    """
+
+    rule: Literal["pages", "split", "reserved"]
+    group_spread: Annotated[float, Field(ge=1, le=10, strict=True)] = 1.5
+    share: NonNegative = 0.0
+    slots: PositiveInt = 1
+    cached_slots: PositiveInt | None = 1
+    per_drafted: NonNegativeInt = 0
+    spare_slots: NonNegativeInt = 0
+    checked: Annotated[bool, Field(strict=True)] = False
 
 
 class MemoryReserve(Spec):
@@ -74,27 +124,40 @@ class MemoryReserve(Spec):
 
 
 class GraphSizes(Spec):
-    """Batch sizes captured as CUDA graphs: `head`, then steps of `step` to `step_until`, then `wide_step` to `most`."""
+    """Batch sizes captured as CUDA graphs: `head`, then steps of `step` to `step_until`, then `wide_step` to `most`.
+
+    `per_sequence` ends them at so many tokens a sequence that may run.
+    """
 
     head: tuple[PositiveInt, ...]
     step: PositiveInt
     step_until: PositiveInt
     wide_step: PositiveInt
     most: PositiveInt
+    per_sequence: PositiveInt | None = None
+
+    def count(self, most: int) -> int:
+        """Sizes of up to `most` tokens, at least one."""
+        fine = min(most, self.step_until) // self.step
+        wide = max(0, min(most, self.most) - self.step_until) // self.wide_step
+        return max(1, sum(size <= most for size in self.head) + fine + wide)
+
+
+LAYER_LAUNCHES = 11  # of a dense layer: two norms, four products, rotary embedding, attention, activation, two sums
 
 
 class HostTime(Spec):
     """Host time of one step: t = per_step + per_sequence * running sequences; `overlapped` hides it under the GPU.
 
     `per_kernel_us` is the gap before each kernel of an engine that launches them one by one, without CUDA graphs;
-    `eager_layer_us` what launching a layer takes in steps beyond `captured_prefill_tokens`, which the GPU waits for where it
+    `eager_launch_us` what launching a kernel takes in steps beyond `captured_prefill_tokens`, which the GPU waits for where it
     is faster; `per_streamed_token_us` what each sequence adds in a server whose loop sends the tokens back itself.
     """
 
     per_step_us: NonNegative
     per_sequence_us: NonNegative
     per_kernel_us: NonNegative = 0.0
-    eager_layer_us: NonNegative = 0.0
+    eager_launch_us: NonNegative = 0.0
     per_streamed_token_us: NonNegative = 0.0
     overlapped: Annotated[bool, Field(strict=True)]
     points: PositiveInt | None = None
@@ -159,7 +222,8 @@ class EngineSettings(Spec):
     (TensorRT-LLM: a fraction of what is left). `admission`: `prompt` admits when the prompt's blocks are free,
     `first_chunk` when those of its first chunk are, `reserve` when prompt and output are, `estimate` by SGLang's
     running estimate. `unlike_windows`: whether windowed layers whose cache has another shape than the full layers' are
-    still cut to their window, or kept in full. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
+    still cut to their window, or kept in full. `state_alignment_tokens`: blocks of a hybrid model are a multiple of it.
+    `pp_remainder` may be the layers of each stage, as asked. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
     CUDA graphs. `budget_covers_context` raises max_num_batched_tokens to the context length where that
     is longer.
     """
@@ -175,13 +239,17 @@ class EngineSettings(Spec):
     block_tokens: PositiveInt
     blocks_lost: NonNegativeInt
     unlike_windows: Literal["windowed", "full"]
+    states: StateRule
+    state_alignment_tokens: PositiveInt
+    vision_profile: VisionProfile | None = None
     vocabulary_padding: PositiveInt
-    mxfp4_width_padding: PositiveInt
+    mxfp4_padding: ExpertPadding
     fp8_block: PositiveInt
-    pp_remainder: Literal["last", "before_last", "tail", "head", "must_divide"]
+    pp_remainder: Literal["last", "before_last", "tail", "head", "must_divide"] | tuple[PositiveInt, ...]
     max_num_seqs: PositiveInt
     max_num_batched_tokens: PositiveInt
     budget_covers_context: Flag = False
+    long_context: LongContext | None = None
     chunked_prefill: Flag
     step_order: Literal["mixed", "prefill_first", "decode_first"]
     admission: Literal["prompt", "first_chunk", "reserve", "estimate"]
@@ -212,6 +280,28 @@ class EngineSettings(Spec):
             "overlapped": False,
         }
         return self.model_copy(update={"host": host.model_copy(update=slower)})
+
+    def chunked(self) -> EngineSettings:
+        """The settings of an engine whose long context switches chunked prefill on: decodes go first."""
+        assert self.long_context is not None
+        budget = self.long_context.max_num_batched_tokens
+        return self.model_copy(
+            update={"max_num_batched_tokens": budget, "chunked_prefill": True, "step_order": "decode_first"}
+        )
+
+    def eager(self, layers: int) -> EngineSettings:
+        """The settings of an engine without CUDA graphs: the host launches each layer of every step, while the GPU works."""
+        host = self.host
+        launching = host.per_step_us + layers * LAYER_LAUNCHES * host.eager_launch_us
+        slower = {"per_step_us": launching, "eager_launch_us": 0.0, "overlapped": True}
+        nothing = GraphMemory(gib=0.0, low_gib=0.0, high_gib=0.0)
+        without = {"cuda_graphs": nothing, "full_decode_graph": False, "captured_prefill_tokens": 0}
+        return self.model_copy(update={**without, "host": host.model_copy(update=slower)})
+
+    def waiting(self, seconds: float) -> EngineSettings:
+        """The settings of an engine that waits so long in every step, for weights that come over a bus."""
+        longer = {"per_step_us": self.host.per_step_us + seconds / MICRO, "overlapped": False}
+        return self.model_copy(update={"host": self.host.model_copy(update=longer)})
 
     def in_process(self) -> EngineSettings:
         """The settings of an engine that is called directly: nothing in front of it, nothing streamed."""

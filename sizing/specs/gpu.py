@@ -36,6 +36,7 @@ Sharpness = Annotated[float, Field(ge=0.1, le=1_000, strict=True)]
 # A size marketed in GB is at most that many GiB, with room for rounding.
 MARKETED_SLACK = 1.01
 MIB_PER_GIB = 1024
+BRIDGED_GPUS = 2  # joined by one bridge
 # FP16 may be slowed down for a market, never to less than this share of BF16.
 MOST_BF16_PER_FP16 = 4
 
@@ -144,6 +145,11 @@ class Datasheet(Spec):
     sources: tuple[Text, ...]
     date: Text
     note: Text | None = None
+
+    @property
+    def switched(self) -> bool:
+        """Whether a link joins all GPUs of a server, in place of PCIe or bridges of a few."""
+        return self.link is not None and self.link.domain_gpus > BRIDGED_GPUS
 
     @property
     def island_gpus(self) -> int:
@@ -272,6 +278,25 @@ class Gpu(Spec):
     prices: tuple[Price, ...] = ()
 
 
+class Slicing(Spec):
+    """Multiprocessors of a card and `of` each of its slices, by parts of seven; of cards with `name` in theirs where it is stated."""
+
+    architecture: Text
+    name: Text = ""
+    multiprocessors: PositiveInt
+    of: dict[str, PositiveInt]
+
+
+class Slices(OneFile):
+    """The file hardware_profiles/_mig.yaml: how cards are cut into slices."""
+
+    FILE = "hardware_profiles/_mig.yaml"
+
+    slices: tuple[Slicing, ...]
+    source: Text
+    date: Text
+
+
 class AssumedEfficiency(Spec):
     """Constants for GPUs without measurements: one set an architecture, borrowed from its nearest measured relative."""
 
@@ -289,6 +314,26 @@ class SmallKernels(Spec):
     memory: Efficiency
     source: Text
     date: Text
+
+
+class Launches(Spec):
+    """Launches of one operation of a layer in a step that no graph holds, by the operation's name; one where none is stated."""
+
+    by_operation: dict[Text, Positive]
+    source: Text
+    date: Text
+
+    def of(self, name: str) -> float:
+        """Launches of an operation."""
+        return self.by_operation.get(name, 1.0)
+
+
+class PcieCollectives(Spec):
+    """Start-up of a collective over PCIe and the most that a card reaches on a host's bus, by GPUs of the group (ascending)."""
+
+    gpus: tuple[PositiveInt, ...]
+    alpha_us: tuple[NonNegative, ...]
+    most_gb_per_s: tuple[Positive, ...]
 
 
 class AssumedEfficiencies(OneFile):
@@ -309,10 +354,11 @@ class Assumptions(OneFile):
     small_kernels: SmallKernels
     link_efficiency: Efficiency
     link_alpha_us: NonNegative
-    pcie_alpha_us: NonNegative
+    pcie: PcieCollectives
     inter_node_efficiency: Efficiency
     inter_node_alpha_us: NonNegative
     weight_only_compute: Efficiency
+    launches: Launches
     source: Text
     date: Text
 

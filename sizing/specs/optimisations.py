@@ -286,12 +286,15 @@ class Lora(Spec):
         return f"{self.slots}x{self.rank}{OF_EXPERTS if self.experts else ''}"
 
 
+MOST_PIXELS = 100_000  # of a side
+
+
 class Images(Spec):
     """Images of a request, all of one size in pixels."""
 
     count: Annotated[int, Field(gt=0, le=10_000, strict=True)]
-    height: Annotated[int, Field(gt=0, le=100_000, strict=True)]
-    width: Annotated[int, Field(gt=0, le=100_000, strict=True)]
+    height: Annotated[int, Field(gt=0, le=MOST_PIXELS, strict=True)]
+    width: Annotated[int, Field(gt=0, le=MOST_PIXELS, strict=True)]
 
 
 class KvOffload(Spec):

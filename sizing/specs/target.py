@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sizing.specs.bands import Band, LoadRegion
+from sizing.specs.bands import LATENCIES
+from sizing.specs.runs import Confidence
 from sizing.specs.workload import Limits
 
 
@@ -14,8 +15,7 @@ class Target:
 
     `concurrency` are requests in flight in a closed loop. A `population` asks at random times: so many are in flight on
     average or, with a think time, wait for an answer or think about it; the rate follows from the answer's own E2E.
-    `pessimistic` are the error bands on whose worse edges to size (empty: as predicted), at `pessimistic_load` where
-    that is known.
+    Without a `confidence` sizes are as predicted.
     """
 
     requests_per_s: float | None
@@ -23,8 +23,7 @@ class Target:
     limits: Limits
     offline: bool
     max_utilisation: float
-    pessimistic: tuple[Band, ...] = ()
-    pessimistic_load: LoadRegion | None = None
+    confidence: Confidence | None = None
     population: float | None = None
     think_time_s: float = 0.0
 
@@ -44,3 +43,9 @@ class Target:
     def population_of(self, requests_per_s: float, e2e_s: float) -> float:
         """Little's law: how many are in flight or think at a rate with this E2E."""
         return requests_per_s * (e2e_s + self.think_time_s)
+
+    @property
+    def decisive(self) -> tuple[str, ...]:
+        """The times that decide whether a size keeps limits and demand; offline work has no limits."""
+        stated = () if self.offline else tuple(name for name in LATENCIES if getattr(self.limits, name) is not None)
+        return stated if self.concurrency is not None else (*stated, "throughput")

@@ -116,6 +116,20 @@ def parse_share(value: str | float) -> float:
     return share
 
 
+SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_bytes(text: str) -> float:
+    """Bytes of `25G` and `25GiB` (2^30), `25g` and `25GB` (10^9), as engines read them. Raises ValueError for other text."""
+    size = text.strip()
+    number = size.removesuffix("B").removesuffix("b").removesuffix("i")
+    unit = number[-1:]
+    if unit in SIZES:
+        factor = SIZES[unit.lower()] if size.endswith("B") and not size.endswith("iB") else SIZES[unit]
+        return plain_float(number[:-1]) * factor
+    return plain_float(number)
+
+
 def lognormal_mean_below(mean: float, std: float, longest: float) -> float:
     """Mean of min(X, longest) for a lognormal X with a mean and a standard deviation."""
     sigma2 = math.log1p((std / mean) ** 2)

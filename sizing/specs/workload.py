@@ -8,9 +8,9 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from sizing.specs import values
 from sizing.specs.demand import Demand, RequestsEach, StatedProfile
-from sizing.specs.engine import All2All, Imbalance
+from sizing.specs.engine import All2All, Flag, Imbalance
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
-from sizing.specs.units import lognormal_mean_below, parse_duration_s, parse_limit, parse_share
+from sizing.specs.units import lognormal_mean_below, parse_bytes, parse_duration_s, parse_limit, parse_share
 from sizing.specs.values import (
     AnyCase,
     AsShare,
@@ -31,6 +31,8 @@ Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", 
 KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
 Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
 Objective = Literal["gpus", "cost", "energy"]
+# How far a search for layouts goes: sizes of a node with replicas of them; pipelines too; every size that divides the model.
+Reach = Literal["usual", "pipelines", "all"]
 # What a request is for, in vLLM's words; all but `generate` pool the states of a prompt and give no tokens.
 Task = Literal["generate", "embed", "classify", "score"]
 GENERATE: Task = "generate"
@@ -71,6 +73,11 @@ def _one_or_several(value: Any) -> Any:
         if len(value) > MOST_GPU_TYPES:
             raise ValueError(f"holds {len(value):,} names, at most {MOST_GPU_TYPES} are compared")
     return value
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    """Read `20,22`."""
+    return tuple(int(part) for part in text.split(","))
 
 
 def _backend(value: Any) -> Any:
@@ -161,6 +168,9 @@ class Serving(Spec):
     """How the engine is run; everything absent takes the engine version's own default.
 
     `expert_imbalance` is the load of the busiest rank of experts over the mean, as measured; random routing where absent.
+    `kv_cache_bytes` of a GPU are the cache whatever the memory fraction, `max_total_tokens` the most tokens in it;
+    `cpu_offload_gb` GiB of a GPU's weights stay in host memory; `pp_layers` are the layers of each pipeline stage;
+    `language_model_only` leaves out the image encoder.
     """
 
     engine: Text = "vllm"
@@ -177,6 +187,22 @@ class Serving(Spec):
     max_num_seqs: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] | None = None
     max_num_batched_tokens: Annotated[int, Field(gt=0, le=10_000_000, strict=True)] | None = None
     cuda_graphs_gib: Annotated[float, Field(ge=0, le=1000, strict=True)] | None = None
+    kv_cache_bytes: Annotated[float, Field(gt=0, le=1e15, strict=True), written(parse_bytes)] | None = None
+    max_total_tokens: PositiveInt | None = None
+    prefix_caching: Flag | None = None
+    enforce_eager: Flag | None = None
+    cpu_offload_gb: Annotated[float, Field(gt=0, le=10_000, strict=True)] | None = None
+    pp_layers: Annotated[tuple[PositiveInt, ...], written(_whole_numbers)] | None = None
+    language_model_only: Flag | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _depth_of_layers(cls, data: Any) -> Any:
+        """Take the number of pipeline stages from their layers where nothing else says it."""
+        layers = data.get("pp_layers") if isinstance(data, dict) else None
+        if layers is None or data.get("pp") is not None:
+            return data
+        return {**data, "pp": len(_whole_numbers(layers) if isinstance(layers, str) else layers)}
 
 
 # What a profile by hour says itself.
@@ -193,6 +219,7 @@ class Planning(Spec):
     max_utilisation: Annotated[Fraction, AsShare] | None = None
     headroom: Growth | None = None
     objective: Annotated[Objective, AnyCase] | None = None
+    layouts: Annotated[Reach, AnyCase] | None = None
     requests_per_user_per_day: RequestsEach | None = None
     active_hours: Annotated[float, Field(gt=0, le=24, strict=True)] | None = None
     peak_to_mean: Annotated[float, Field(ge=1, le=1_000, strict=True)] | None = None
@@ -286,6 +313,8 @@ class Defaults(OneFile):
     trace_window_s: Positive
     max_gpus_per_replica: PositiveInt
     max_pp: PositiveInt
+    gpus_compared: tuple[Text, ...]
+    most_gpus_compared: PositiveInt
     source: Text
     date: Text
 

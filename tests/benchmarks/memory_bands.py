@@ -46,11 +46,13 @@ def band_of(metric: str, names: tuple[str, ...]) -> Band:
     """Return the band of a quantity; what a log bounds from one side only says nothing of it."""
     found = []
     for case in CASES:
-        stated = [name for name in names if "value" in case["expect"].get(name, {})]
+        stated = [name for name in names if "value" in case.get("expect", {}).get(name, {})]
         try:
             predicted = {name: _value(_use(case), name, case) for name in stated}
             found += [
-                (case["id"], case["expect"][name]["value"] / predicted[name]) for name in stated if predicted[name]
+                (case["id"], case.get("expect", {})[name]["value"] / predicted[name])
+                for name in stated
+                if predicted[name]
             ]
         except InputError as error:
             print(f"{case['id']} left out: {error.faults[0].message}")

@@ -143,7 +143,7 @@ def ratios(rng: np.random.Generator, spread: float, groups: int = 60) -> list[Ra
     return found
 
 
-RULES = BandRules(least_rows=20, least_groups=4, tails=(0.1, 0.05, 0.02), covered=0.8)
+RULES = BandRules(rows_per_run={}, least_rows=20, least_groups=4, tails=(0.1, 0.05, 0.02), covered=0.8)
 
 
 def test_bands_are_as_wide_as_the_rows_of_a_class() -> None:

@@ -39,11 +39,15 @@ CARDS = {
 }
 
 
+ON_PCIE = ("T4 16GB", "RTX 4090", "L40S 48GB", "RTX PRO 6000 Blackwell Server")
+
+
 def on(
     gpu: str, tp: int = 1, pp: int = 1, attention: Literal["mla", "hybrid", "other"] = "other"
 ) -> SettingsConditions:
     architecture, memory_mib = CARDS[gpu]
-    return SettingsConditions(gpu, architecture, memory_mib / 1024, tp, pp, attention)
+    switched, states = gpu not in ON_PCIE, attention == "hybrid"
+    return SettingsConditions(gpu, architecture, memory_mib / 1024, tp, pp, attention, switched, states)
 
 
 DEPLOYMENTS = [

@@ -217,15 +217,6 @@ def test_the_command_that_checks_an_answer_runs(
         assert rate == pytest.approx(found["throughput"]["requests_per_s_per_replica"], rel=1e-5)
 
 
-def test_explained_answers_show_that_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*FEASIBLE, "--explain"]) == 0
-    told = capsys.readouterr().out.partition("Check it with\n")[2].partition("\n\n")[0]
-    command = answer(capsys, *FEASIBLE[1:])["simulate_command"]
-    assert shlex.split(told.replace("\\\n", "")) == shlex.split(command)
-    assert run(FEASIBLE) == 0
-    assert "Check it" not in capsys.readouterr().out
-
-
 def test_profiles_of_one_name_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = tmp_path / "mine.yaml"
     copy.write_bytes((ROOT / "hardware_profiles" / "gpus" / "h100-sxm.yaml").read_bytes())

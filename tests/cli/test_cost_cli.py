@@ -125,8 +125,8 @@ def test_a_rate_without_a_mean_is_that_rate_around_the_clock(capsys: pytest.Capt
     assert any(a["what"] == "load" and "stated demand" in a["value"] for a in found["assumptions"])
     assert run(["cost", *SMALL, "--rps", "0.5", "--own", server, "--api", "1,3"]) == 0
     table = " ".join(capsys.readouterr().out.split())
-    assert "Cheapest API at $1 / $3, $41,000 a year" in table
-    assert "0.500 requests/s, the stated demand around the clock" in table
+    assert "Cheapest: API at $1 / $3, $41,000 a year" in table
+    assert "the stated demand around the clock" in table
     assert "--profile" in table
 
 
@@ -148,20 +148,6 @@ def test_requests_in_flight_have_a_mean_too(capsys: pytest.CaptureFixture[str]) 
     assert part["load"] == "mean_load"
     assert part["mean_requests_per_s"] == pytest.approx(whole["load_requests_per_s"] / 6)
     assert part["sized_to_mean"] == pytest.approx(6)
-
-
-def test_a_cost_outside_its_own_band_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    biased = ("rag", "-g", "mi300x,h100-sxm", "--no-verify")
-    found = asked(capsys, *biased)
-    for index, option in enumerate(found["options"]):
-        band = found["bands"][f"options.{index}.usd_per_1k_requests.full_use"]
-        inside = band["low"] <= option["usd_per_1k_requests"]["full_use"] <= band["high"]
-        assert inside == (not option["gpu"].startswith("MI300X"))
-    assert run(["cost", *biased]) == 0
-    table = " ".join(capsys.readouterr().out.split())
-    assert "MI300X 192GB (dearer as measured): predictions of this kind have been off to one side" in table
-    assert run(["cost", "rag", "-g", "h100-sxm", "--no-verify"]) == 0
-    assert "off to one side" not in " ".join(capsys.readouterr().out.split())
 
 
 def test_servers_too_small_on_one_type_leave_that_type_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -229,7 +215,7 @@ def test_infeasible_is_a_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cost", *SMALL[:-2], "1ms", "--no-verify", "--rps", "20"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "Infeasible" in out
-    assert "What would help TTFT limit" in out
+    assert "Try TTFT limit" in out
     assert "H100 SXM 80GB: H100 SXM 80GB" not in out
 
 
@@ -256,7 +242,7 @@ def test_table_csv_and_markdown(capsys: pytest.CaptureFixture[str], server: str)
     asking = ("cost", *CALLS, "--own", server, "--api", "1,3")
     assert run([*asking]) == 0
     table = capsys.readouterr().out
-    for word in ("own (server.yaml)", "full use", "mean load", "Break-even", "Energy", "kWh per million output tokens"):
+    for word in ("own (server.yaml)", "full use", "mean load", "cheaper", "Likely range"):
         assert word in table
     assert run([*asking, "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

@@ -73,7 +73,7 @@ def test_every_form_has_both_steps(capsys: Capsys) -> None:
     assert run([*BASE, pools, "-g", "h100-sxm"]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
-    assert out.index("Prefill pool: ") < out.index("KV transfer") < out.index("Decode pool: ")
+    assert out.index("Prefill pool: ") < out.index("Transfer") < out.index("Decode pool: ")
 
 
 @pytest.mark.parametrize(

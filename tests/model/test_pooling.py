@@ -162,8 +162,6 @@ def test_a_table_speaks_of_no_outputs(capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["estimate", *ASKED, "--task", "embed", "--no-verify"]) == 0
     text = capsys.readouterr().out
     assert "ISL 512, embed" in text
-    assert "51,200 input tokens/s" in text
-    assert "per million input tokens" in text
     assert "output tokens" not in text
     assert "OSL" not in text
 
@@ -206,8 +204,6 @@ def test_other_reports_speak_of_inputs_too(capsys: pytest.CaptureFixture[str], t
     for point in curve["lines"][0]["points"]:
         assert point["output_tokens_per_s_per_gpu"] == 0
         assert point["bands"] == {}
-    assert run(["curve", *where, "--tp", "1", "--concurrency", "1,8"]) == 0
-    assert "input tokens/s per GPU" in " ".join(capsys.readouterr().out.split())
     for command in ("whatif", "compare", "cost", "plan"):
         assert run([command, *where, "--rps", "50", *(() if command == "plan" else ("--json",))]) == 0
         assert "NaN" not in capsys.readouterr().out

@@ -276,5 +276,5 @@ def test_offline_work_of_a_year_may_be_even() -> None:
 def test_the_estimate_says_how_its_peak_came_about(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", "call-centre", "-g", "h100-sxm", "--no-verify"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "mean 28.54 requests/s (30,000,000 calls a year x 30 requests / 31,536,000 s)" in shown
-    assert "busiest time 199.8 requests/s (peak 7 x mean)" in shown
+    assert "200 requests/s" in shown
+    assert "30,000,000 calls a year x 30 requests / 31,536,000 s, peak 7 x mean" in shown

@@ -46,15 +46,20 @@ def step_s(tokens: float, **host: float) -> float:
 
 
 def test_launches_bound_a_step_that_no_graph_holds() -> None:
-    """32 layers of 1,000 us take 32 ms to launch, longer than 513 tokens take to compute; 512 run as a graph."""
-    assert step_s(513, eager_layer_us=1000) == pytest.approx(0.032)
-    assert step_s(512, eager_layer_us=1000) == step_s(512, eager_layer_us=0) < 0.02
-    assert step_s(8192, eager_layer_us=1000) == step_s(8192, eager_layer_us=0) > 0.1
+    """32 layers of 9 operations (2 norms, 4 products, rotary embedding, attention, activation), and
+    embedding, norm, head and sampling, at 100 us each, longer than 513 tokens take to compute; 512 run as a graph."""
+    assert step_s(513, eager_launch_us=100) == pytest.approx((32 * 9 + 4) * 100e-6)
+    assert step_s(512, eager_launch_us=100) == step_s(512, eager_launch_us=0) < 0.02
+    assert step_s(8192, eager_launch_us=100) == step_s(8192, eager_launch_us=0) > 0.1
 
 
 def test_the_simulator_s_clock_bounds_them_alike() -> None:
     of = served("llama-3.1-70b", "sglang:0.5.9", tp=4)
-    launching_s = 80 * of.kernels.settings.host.eager_layer_us * 1e-6
+    launching_s = step.launch_s(of.kernels)
+    each_us = of.kernels.settings.host.eager_launch_us
+    assert launching_s == pytest.approx(
+        (80 * 11 + 6) * each_us * 1e-6
+    )  # two all-reduces a layer, and of embedding and logits
     taken_s, _ = of.clock.step([Piece(0, 16.0, 0.0)], DecodeBatch(), False)
     assert taken_s == pytest.approx(launching_s)
     assert of.clock.step([Piece(0, 16_000.0, 0.0)], DecodeBatch(), False)[0] > launching_s

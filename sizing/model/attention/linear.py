@@ -38,16 +38,21 @@ def matrices(mixer: LinearAttention, hidden_size: int, tp: int) -> tuple[Matrix,
     return tuple(found)
 
 
-def _state_bytes(mixer: LinearAttention, tp: int) -> float:
+def _conv_width(mixer: LinearAttention, tp: int) -> float:
     key_width, value_width = _widths(mixer, tp)
+    return 2 * key_width + value_width
+
+
+def _state_bytes(mixer: LinearAttention, tp: int) -> float:
     recurrent = mixer.value_heads / tp * mixer.key_head_dim * mixer.value_head_dim * mixer.state_bytes
-    tail = (mixer.conv_kernel - 1) * (2 * key_width + value_width) * ACTIVATION_BYTES
-    return recurrent + tail
+    return recurrent + (mixer.conv_kernel - 1) * _conv_width(mixer, tp) * ACTIVATION_BYTES
 
 
 def cache(mixer: LinearAttention, tp: int, kv_bytes: float) -> Cache:
     """The state of a sequence in one layer on one GPU. It depends on neither length nor cache precision."""
-    return Cache(fixed_bytes_per_sequence=_state_bytes(mixer, tp))
+    return Cache(
+        fixed_bytes_per_sequence=_state_bytes(mixer, tp), bytes_per_drafted=_conv_width(mixer, tp) * ACTIVATION_BYTES
+    )
 
 
 def _flops_per_token(mixer: LinearAttention, tp: int) -> float:

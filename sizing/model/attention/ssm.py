@@ -30,15 +30,20 @@ def matrices(mixer: SsmAttention, hidden_size: int, tp: int) -> tuple[Matrix, ..
     )
 
 
+def _conv_width(mixer: SsmAttention, tp: int) -> float:
+    return _inner_width(mixer, tp) + 2 * _group_width(mixer, tp)
+
+
 def _state_bytes(mixer: SsmAttention, tp: int) -> float:
-    conv_width = _inner_width(mixer, tp) + 2 * _group_width(mixer, tp)
     recurrent = _inner_width(mixer, tp) * mixer.state_size * mixer.state_bytes
-    return recurrent + (mixer.conv_kernel - 1) * conv_width * ACTIVATION_BYTES
+    return recurrent + (mixer.conv_kernel - 1) * _conv_width(mixer, tp) * ACTIVATION_BYTES
 
 
 def cache(mixer: SsmAttention, tp: int, kv_bytes: float) -> Cache:
     """The state of a sequence in one layer on one GPU. It depends on neither length nor cache precision."""
-    return Cache(fixed_bytes_per_sequence=_state_bytes(mixer, tp))
+    return Cache(
+        fixed_bytes_per_sequence=_state_bytes(mixer, tp), bytes_per_drafted=_conv_width(mixer, tp) * ACTIVATION_BYTES
+    )
 
 
 def decode(mixer: SsmAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
@@ -14,7 +15,7 @@ from sizing.model.extras import Encoder
 from sizing.model.operations import ACTIVATION_BYTES, Operation, gemm
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.model import Model, Vision
-from sizing.specs.optimisations import Images
+from sizing.specs.optimisations import MOST_PIXELS, Images
 
 if TYPE_CHECKING:
     from sizing.specs.facts import EncoderFacts, ImageRule
@@ -97,6 +98,21 @@ def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[s
         rule.evidence,
         own=True,
     )
+
+
+def with_largest(model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Model:
+    """The model with the sizes of the largest image that its encoder takes."""
+    if model.vision is None:
+        return model
+    found = encoder(Images(count=1, height=MOST_PIXELS, width=MOST_PIXELS), model, assumed, rules)
+    patches = found.pieces * found.patches
+    return replace(model, vision=replace(model.vision, largest_tokens=found.tokens, largest_patches=patches))
+
+
+def without_encoder(model: Model) -> Model:
+    """The model without its image encoder, which takes part in no step of text alone."""
+    rest = model.extra_parameters - model.vision_parameters
+    return replace(model, vision=None, vision_parameters=0, extra_parameters=rest)
 
 
 def _cut(asked: Images, vision: Vision, rule: ImageRule) -> Cut | None:

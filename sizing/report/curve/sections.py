@@ -8,28 +8,25 @@ from typing import Any
 
 from sizing.answers.points import METRICS, CurvePoint
 from sizing.formats.view import (
-    NOTHING,
     Document,
     Facts,
     Figure,
     Line,
     Mark,
-    Prose,
     Quantity,
     Rows,
     Section,
     Series,
-    Table,
     Tick,
-    in_words,
     labelled,
     rows_of,
 )
-from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.formats.words import milliseconds, number, plural
 from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, line_name, shape
-from sizing.report.parts import assumptions, bands
-from sizing.report.parts.bands import LATENCY_QUANTITIES, REQUESTS_PER_S
-from sizing.report.parts.question import lengths, limits_in_words
+from sizing.report.parts import screen
+from sizing.report.parts.bands import REQUESTS_PER_S
+from sizing.report.parts.question import lengths
+from sizing.report.parts.screen import Judged
 from sizing.specs.units import Statistics
 
 
@@ -78,17 +75,12 @@ def rows(record: CurveRecord) -> Rows:
 # --- sections ------------------------------------------------------------------------------------------------------------
 
 PER_8 = "requests/s per 8 GPUs"
-MOST_REASONS = 6
+MOST_ENDS = 3  # points of a Pareto set on a screen: the fastest, a middle one, the most throughput
 LOADS = {
-    "closed": "closed loop: so many requests are in flight at any time and start together, as benchmark tools run it; TTFT is longer "
-    "than under arrivals at a rate, for which estimate sizes (--arrivals poisson)",
+    "closed": "closed loop, as benchmark tools run it: TTFT is longer than under arrivals at a rate, for which estimate sizes",
+    "pools": "a closed loop is not simulated over two pools, so all predicted lines are under Poisson arrivals",
     "poisson": "Poisson arrivals at the rate that keeps so many in flight on average, as estimate sizes",
 }
-NO_CLOSED_LOOP = "a closed loop is not simulated over two pools, so all predicted lines are under Poisson arrivals; in flight on pools: over both"
-LEGEND = (
-    "C chosen, P Pareto set, K knee, F cache full, W more in flight than slots or any stable rate: requests wait; T, I, E over the limit on TTFT, "
-    "ITL, E2E (T? where it is not stated). Means; all figures and percentiles: --format csv"
-)
 
 
 def _engine(line: LineRecord) -> str:
@@ -116,78 +108,58 @@ def _points(record: CurveRecord, mark: str) -> list[tuple[LineRecord, CurvePoint
 
 
 def sections(record: CurveRecord) -> Iterator[Section]:
-    """Yield the chosen point, a plot, a table for each line, undrawn lines, Pareto set, knees and full caches."""
-    title, *facts = _verdict(record)
-    yield Facts((*facts, *_setup(record)), title.text)
+    """Yield the chosen point with its figures, a plot, and the Pareto set; or why no point is feasible."""
+    yield _verdict(record)
+    for line, point in _points(record, "chosen"):
+        yield screen.figures(_judged(line, point, record), line.origin, banded=line.origin == "predicted")
     drawn = figure(record)
     if any(series.marks for series in drawn.series):
         yield drawn
-    for index, line in enumerate(record.lines):
-        if line.points:
-            yield _table(record, line, f"/lines/{index}/points")
-    if any(line.points for line in record.lines):
-        yield Prose((Line(LEGEND, style="dim"),))
-    yield Facts(tuple(_refused(record)))
-    yield Facts((*_pareto(record), *_knees(record), *_full(record)))
-    yield assumptions.assumed(record.assumptions)
+    refused = [f"{line_name(line)}{_on(line, record)}: {line.reason}" for line in record.lines if not line.fits]
+    yield Facts(
+        (
+            *_setup(record),
+            *_pareto(record),
+            *screen.few("Not drawn", refused, "line", 1),
+            *screen.rests_on(record.assumptions),
+            screen.following(),
+        )
+    )
 
 
-def _verdict(record: CurveRecord) -> Iterator[Line]:
+def _verdict(record: CurveRecord) -> Facts:
     if not record.feasible:
         detail = record.limiting.detail if record.limiting is not None else "no point"
-        yield Line(detail[0].upper() + detail[1:])
-        return
+        return Facts((screen.verdict(detail[0].upper() + detail[1:], good=False),))
     ((line, point),) = _points(record, "chosen")
-    where, of = ("", "pair of pools") if line.pools is not None else (" on a replica", "replica")
+    where = "" if line.pools is not None else " on a replica"
+    within = "keeps every limit" if any(record.limits.values()) else "no limit is set"
     at = f"{line_name(line)} on {line.gpu} with {point.concurrency:,} in flight{where}"
-    yield Line(f"{number(point.requests_per_s_per_8_gpus)} {PER_8}: {at}")
-    within = "within the limits" if any(record.limits.values()) else "no limit is set"
-    finer = "; a finer --concurrency around it may find a better one" if line.origin == "predicted" else ""
-    yield Line(f"The highest throughput per GPU of the points drawn ({line.origin}), {within}{finer}")
-    yield Line("; ".join(_latencies(point, record)), "Latency")
-    per_gpu = point.requests_per_s_per_gpu or 0.0
-    rates = f"{number(point.requests_per_s)} requests/s per {of} of {plural(line.gpus or 0, 'GPU')}, {number(per_gpu)} per GPU"
-    tokens = (
-        f"{number(point.output_tokens_per_s_per_gpu)} output tokens/s per GPU, "
-        f"{number(point.output_tokens_per_s_per_user)} per user"
+    return Facts(
+        (screen.verdict(f"The highest throughput per GPU of the points drawn ({line.origin}); {within}", good=True),),
+        f"{number(point.requests_per_s_per_8_gpus)} {PER_8}: {at}",
     )
-    if not record.inputs["osl"]:
-        tokens = f"{number(per_gpu * record.inputs['isl'])} input tokens/s per GPU"
-    yield Line(f"{rates}; {tokens}", "Throughput")
-    if point.bands:
-        yield _bands(point)
 
 
-def _latencies(point: CurvePoint, record: CurveRecord) -> Iterator[str]:
-    """Yield the means of a point and, where a limit bounds another statistic, that statistic."""
-    for metric in METRICS:
-        limit = record.limits[metric]
-        names = dict.fromkeys(("mean", *((limit.statistic,) if limit is not None else ())))
-        stated = [(point.latency(metric, statistic), statistic) for statistic in names]
-        words = [f"{milliseconds(value_ms)} {statistic}" for value_ms, statistic in stated if value_ms is not None]
-        if words:
-            yield f"{metric.upper()} {', '.join(words)}"
-
-
-def _bands(point: CurvePoint) -> Line:
-    """Write the error bands of a point, and the numbers outside their own bands."""
-    shown = [quantity for quantity in (*LATENCY_QUANTITIES, REQUESTS_PER_S) if quantity.key in point.bands]
-    of = {quantity.heading: (point.bands[quantity.key], getattr(point, quantity.key)) for quantity in shown}
-    off = [heading for heading, (band, value) in of.items() if not band.low <= value <= band.high]
-    bias = f". {', '.join(off)}: predictions of this kind have been off to one side, by more than the range"
-    return bands.words(point.bands, shown, "runs", bias if off else "")
+def _judged(line: LineRecord, point: CurvePoint, record: CurveRecord) -> Iterator[Judged]:
+    """Yield the latencies and the rate of the chosen point."""
+    limits = {f"{metric}_ms": record.limits[metric] for metric in METRICS}
+    yield from screen.latencies(
+        lambda name, statistic: point.latency(name.removesuffix("_ms"), statistic),
+        limits,
+        lambda name, statistic: point.bands.get(name) if statistic == "mean" else None,
+    )
+    of = f"requests/s of {plural(line.gpus or 0, 'GPU')}"
+    yield screen.rate(of, point.requests_per_s, band=point.bands.get(REQUESTS_PER_S.key))
 
 
 def _setup(record: CurveRecord) -> Iterator[Line]:
     i = record.inputs
-    yield Line(f"{i['model']}, {lengths(i)}", "Model")
-    limits = [limits_in_words(record.limits)] if any(record.limits.values()) else []
-    if assumptions.NO_ITL in record.assumptions:
-        limits.append("that on ITL does not apply")
-    yield Line(", ".join(limits) or "none", "Limits")
-    yield Line(LOADS[i.get("arrivals", "closed")], "Load")
-    if i.get("pools") is not None:
-        yield Line(NO_CLOSED_LOOP, " ")
+    model = f"{i['model']}, {lengths(i)}"
+    yield Line(f"{model}, {i['engine_title']} {i['engine_version']}" if "engine" in i else model, "Model")
+    in_pools = i.get("pools") is not None
+    yield Line(LOADS["pools" if in_pools else i.get("arrivals", "closed")], "Load")
+    if in_pools:
         yield Line(f"fixed along a line: {i['pools']['fixed']}", "Pools")
 
 
@@ -248,82 +220,13 @@ def _title(record: CurveRecord) -> str:
     )
 
 
-def _percent(share: float) -> str:
-    return percent(share).removesuffix(" %")
-
-
-COLUMNS = (
-    Quantity("concurrency", "in flight", "{:,}".format),
-    *(Quantity(f"{metric}_ms", f"{metric.upper()} ms") for metric in METRICS),
-    Quantity("requests_per_s_per_8_gpus", "req/s /8 GPUs"),
-    Quantity("output_tokens_per_s_per_gpu", "tok/s /GPU"),
-    Quantity("output_tokens_per_s_per_user", "tok/s /user"),
-    Quantity("mbu", "MBU %", _percent),
-    Quantity("mfu", "MFU %", _percent),
-    Quantity("kv_cache_utilisation", "cache %", _percent),
-)
-SPARE = ("MFU %", "tok/s /user", "MBU %", "tok/s /GPU")
-
-
-def _table(record: CurveRecord, line: LineRecord, at: str) -> Table:
-    """A row for each concurrency, with the statistic of the axis where that is not the mean."""
-    axis, columns, spare = record.x, list(COLUMNS), list(SPARE)
-    if axis.statistic != "mean":
-        columns.insert(4, Quantity("x_ms", f"{axis.statistic} {axis.metric.upper()} ms"))
-        spare.insert(2, f"{axis.metric.upper()} ms")
-    measured = ", measured" if line.origin == "measured" else ""
-    heading = f"{line_name(line)}{measured} on {line.gpu}, {_engine(line)}"
-    kept = [column for column in columns if any(column.text(point) not in (NOTHING, "0") for point in line.points)]
-    said = in_words("marks", "marks", _marks, nothing="")
-    return Table((*kept, said), line.points, at, heading, spare=tuple(spare))
-
-
-def _marks(point: CurvePoint) -> str | None:
-    """Write the marks of a point, a letter each, and the limits that it breaks, where known."""
-    letters = {"C": point.chosen, "P": point.pareto, "K": point.knee, "F": point.cache_full, "W": point.beyond_slots}
-    over = {False: "", None: "?"}
-    broken = "".join(
-        f"{metric[0].upper()}{over[met]}"
-        for metric, met in point.limits_met.items()
-        if met is not True and point.requests_per_s
-    )
-    return f"{''.join(letter for letter, holds in letters.items() if holds)} {broken}".strip() or None
-
-
-def _refused(record: CurveRecord) -> Iterator[Line]:
-    refused = [f"{line_name(line)}{_on(line, record)}: {line.reason}" for line in record.lines if not line.fits]
-    more = [f"and {len(refused) - MOST_REASONS} more: --format csv"] if len(refused) > MOST_REASONS else []
-    yield from labelled("Not drawn", [*refused[:MOST_REASONS], *more])
-
-
 def _pareto(record: CurveRecord) -> Iterator[Line]:
     """Yield the Pareto set, fastest first: throughput at latency."""
     for origin, label in (("measured", "Pareto, measured"), ("predicted", "Pareto set")):
         found = [(line, point) for line, point in _points(record, "pareto") if line.origin == origin]
-        words = "; ".join(
+        words = [
             f"{number(point.requests_per_s_per_8_gpus)} at {milliseconds(point.x_ms)} "
-            f"({line_name(line)}{_on(line, record)}, {point.concurrency:,})"
+            f"({shape(line)}{_on(line, record)}, {point.concurrency:,} in flight)"
             for line, point in sorted(found, key=lambda entry: entry[1].x_ms or 0.0)
-        )
-        if words:
-            yield Line(f"{PER_8} at {record.x.statistic} {record.x.metric.upper()} (line, in flight): {words}", label)
-
-
-def _knees(record: CurveRecord) -> Iterator[Line]:
-    found = [
-        f"{line_name(line)}{_on(line, record)} at {point.concurrency:,}" for line, point in _points(record, "knee")
-    ]
-    if found:
-        yield Line("in flight: " + "; ".join(found), "Knees")
-
-
-def _full(record: CurveRecord) -> Iterator[Line]:
-    """Yield the concurrency at which each cache is full, and its capacity."""
-    found = []
-    for line in record.lines:
-        if line.cache_holds is not None:
-            first = next((f"from {point.concurrency:,}" for point in line.points if point.cache_full), "at none drawn")
-            holds = f"(holds {number(line.cache_holds)}, the engine runs {line.slots:,})"
-            found.append(f"{line_name(line)}{_on(line, record)} {first} {holds}")
-    if found:
-        yield Line("in flight, of mean length: " + "; ".join(found), "Cache full")
+        ]
+        yield from labelled(label, words if len(words) <= MOST_ENDS else (words[0], words[len(words) // 2], words[-1]))

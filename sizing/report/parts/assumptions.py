@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sizing.answers.answer import Answer, Pool
-from sizing.formats.view import Assumption, Facts, Line
-from sizing.formats.words import stated
+from sizing.formats.view import Assumption
 from sizing.model import settings
 from sizing.model.architecture import is_moe
 from sizing.model.extras import Cached
@@ -16,13 +15,12 @@ from sizing.question.question import Question
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of
 from sizing.replica.step import every_operation
+from sizing.specs.engine import Engine
 from sizing.specs.units import GIGA, MICRO
 from sizing.specs.values import Kind
 from sizing.specs.workload import Workload
 
 NO_ITL = Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
-NO_ITL_LINE = Line("No tokens after the first (OSL 1): the limit on ITL does not apply")
-KINDS = ("assumed", "derived", "datasheet", "measured")  # the least sure first
 KIND_OF_EVIDENCE: dict[str, Kind] = {
     "read": "datasheet",
     "measured": "measured",
@@ -58,7 +56,7 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
         "memory_fraction": question.service.serving.memory_fraction,
         "max_num_seqs": question.service.serving.max_num_seqs,
         "max_num_batched_tokens": question.service.serving.max_num_batched_tokens,
-        "cuda_graphs": question.service.serving.cuda_graphs_gib,
+        "cuda_graphs": 0.0 if question.service.serving.enforce_eager else question.service.serving.cuda_graphs_gib,
     }
     fraction = "reserve" if chosen.settings.memory_fraction is None else "memory_fraction"
     for name in (
@@ -70,18 +68,33 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
         "max_num_batched_tokens",
     ):
         if given.get(name) is None:
-            yield _of_setting(question, chosen, name)
+            yield _of_sequences(question, chosen) if name == "max_num_seqs" else _of_setting(question, chosen, name)
+    if chosen.memory.warm_up_gib:
+        outside = settings.source_of(*_where(question, chosen), "graphs_in_budget")
+        what = "missing outside the memory fraction for CUDA graphs and the sampler's warm-up, which may fail at start"
+        yield Assumption(what, round(chosen.memory.warm_up_gib, 2), "GiB", "derived", outside.source)
     for note in chosen.plan.notes:
         yield Assumption("precision", note, "", "derived", "; ".join(sheet.sources))
 
 
+def _of_sequences(question: Question, chosen: Replica) -> Assumption:
+    """The engine's own number of sequences, or the smaller one that the cache has recurrent states for."""
+    default, most = _of_setting(question, chosen, "max_num_seqs"), chosen.settings.max_num_seqs
+    if most == default.value or chosen.memory.most_num_seqs is None:
+        return default
+    row = settings.source_of(*_where(question, chosen), "states")
+    what = f"{default.what}, as the cache has recurrent states for no more than about that; the engine's default is {default.value:,}"
+    return Assumption(what, most, "", "derived", row.source)
+
+
+def _where(question: Question, chosen: Replica) -> tuple[Engine, str, settings.SettingsConditions]:
+    """(engine, version, conditions) by which rows of the engine's profile were chosen."""
+    service = question.service
+    return service.engine, service.engine_version, conditions_of(service, chosen.gpu_type.gpu, chosen.layout)
+
+
 def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
-    row = settings.source_of(
-        question.service.engine,
-        question.service.engine_version,
-        conditions_of(question.service, chosen.gpu_type.gpu, chosen.layout),
-        name,
-    )
+    row = settings.source_of(*_where(question, chosen), name)
     value = row.value
     shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
     unit = "GiB" if name == "non_torch_gib" else ""
@@ -146,9 +159,14 @@ def of_steps(
     small = kernels.assumptions.small_kernels
     yield Assumption("small kernels", small.t0_us, "us each", "assumed", small.source)
     yield _of_setting(question, chosen, "host")
+    by = kernels.correction
+    if (by.decode, by.prefill) != (1.0, 1.0):
+        factors = f"decode x {by.decode:g}, prefill x {by.prefill:g}"
+        of = f"medians of {by.groups} groups of published runs like it, each judged by the others: {by.source}"
+        yield Assumption("correction of step times", factors, "", "measured", of)
     if question.service.extras.speculation is not None:
         yield _of_setting(question, chosen, "speculation")
-    if chosen.settings.host.eager_layer_us:
+    if chosen.settings.host.eager_launch_us:
         yield _of_setting(question, chosen, "captured_prefill_tokens")
 
 
@@ -306,23 +324,3 @@ def _habits_assumed(workload: Workload) -> tuple[str, ...]:
         return ()
     each = ("requests_per_user_per_day",)
     return each if planning.profile is not None else (*each, "active_hours", "peak_to_mean")
-
-
-def assumed(assumptions: Iterable[Assumption], *, sources: bool = False) -> Facts:
-    """The assumptions of a result, a paragraph for each kind; with `sources`, each by number and listed below."""
-    numbers: dict[str, int] = {}
-    lines: list[Line] = []
-    for kind in KINDS:
-        said = [_said(a, numbers if sources else None) for a in assumptions if a.kind == kind]
-        if said:
-            lines.append(Line("; ".join(said), kind.capitalize(), style="dim"))
-    for index, text in enumerate(numbers, start=1):
-        lines.append(Line(f"[{index}] {text}", "Sources" if index == 1 else " ", style="dim"))
-    return Facts(tuple(lines))
-
-
-def _said(a: Assumption, numbers: dict[str, int] | None) -> str:
-    text = f"{a.what}: {stated(a.value)} {a.unit}".rstrip()
-    if numbers is None or not a.source:
-        return text
-    return f"{text} [{numbers.setdefault(a.source, len(numbers) + 1)}]"

@@ -7,18 +7,17 @@ Error bands of a report's numbers: the predictions among them, the class of each
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import shelf
-from sizing.formats.view import Explanation, Line, Quantity, in_words
-from sizing.formats.words import between, gib, milliseconds, money, number, percent, rounded_usd
+from sizing.formats.view import Explanation, Quantity, in_words
+from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
 from sizing.model.extras import NOTHING
 from sizing.question.question import situation_of
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, MemoryFigures, Throughput
-from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Bands, ErrorBand, Situation, find, region
+from sizing.specs.bands import LATENCIES, Band, BandMetric, Bands, ErrorBand, Situation, find, region
 from sizing.specs.units import MICRO
 
 
@@ -76,8 +75,6 @@ STATISTICS = (
 )  # all of one class: percentiles were published too rarely for their own
 
 
-LABEL = "Error band"
-MEANS = tuple(q._replace(key=f"{q.key}.mean") for q in LATENCY_QUANTITIES)  # as paths of bands
 MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (WEIGHTS_GIB, KV_CACHE_GIB))
 
 
@@ -138,11 +135,11 @@ def of_load(
     alone = here._replace(mode="served", load="solo")  # one request is served alike however the rest would come
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
-    if request.target.requests_per_s is None and best.pool.edge == AS_PREDICTED:
+    if request.target.requests_per_s is None and best.pool.margin == 1.0:
         yield Predicted("load.requests_per_s", load.requests_per_s, "throughput", here)
         for name, value in throughput._asdict().items():
             yield Predicted(f"throughput.{name}", value, "throughput", here)
-    if best.pool.edge == AS_PREDICTED:
+    if best.pool.margin == 1.0 or request.target.amount is not None:
         heaviest = best.pool.capacity.amount if request.target.concurrency is not None else best.pool.capacity.decoding
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)
@@ -184,81 +181,3 @@ def _class(band: Band, situation: Situation) -> str:
 
 def _word(name: str, value: str) -> str:
     return f"{name} {value}" if name == "load" else value
-
-
-def memory_words(bands: Mapping[str, ErrorBand]) -> Line:
-    """The bands of one GPU's weights and cache pool."""
-    return words(bands, MEMORY, "engine logs")
-
-
-def run_words(bands: Mapping[str, ErrorBand], prefix: str = "") -> Line:
-    """The bands of a simulated run: its latencies, and its rate where that is a prediction."""
-    here = [q._replace(key=prefix + q.key) for q in (*MEANS, REQUESTS_PER_S)]
-    return words(bands, [q for q in here if q.key in bands], "runs")
-
-
-def words(bands: Mapping[str, ErrorBand], shown: Sequence[Quantity], noun: str, bias: str = "") -> Line:
-    """The range of each figure (its key is the path of its band), the figures without one, and the number of `noun`
-    behind them.
-    """
-    ranges = [(q, bands[q.key]) for q in shown if q.key in bands]
-    if not ranges:
-        return Line(f"no published {noun} like this", LABEL)
-    said = ", ".join(f"{q.heading} {between(band.low, band.high, q.write)}" for q, band in ranges)
-    counts = [band.n for _, band in ranges]
-    of = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
-    lacking = [q.heading for q in shown if q.key not in bands]
-    none = f"; {', '.join(lacking)}: no published {noun} like this" if lacking else ""
-    return Line(f"{said} (8 in 10 of {of} published {noun} like this){none}{bias}", LABEL)
-
-
-def answer_words(
-    bands: Mapping[str, ErrorBand],
-    load: LoadFigures,
-    latency: Latency,
-    inputs: Mapping[str, Any],
-    *,
-    conservative: bool,
-) -> Line:
-    """The bands of an answer's latencies, and of the rate: the one served where it is predicted, else the most.
-
-    A size on the edge of a rate's band (`conservative`) has been found by that edge, so it has no band of its own.
-    """
-    shown = [q._replace(key=f"latency.{q.key}") for q in MEANS]
-    if latency.itl_ms.mean is None:
-        shown = [q for q in shown if q.heading != "ITL"]
-    if "load.requests_per_s" in bands:
-        shown.append(REQUESTS_PER_S._replace(key="load.requests_per_s"))
-    elif not conservative or "load.max_requests_per_s" in bands:
-        shown.append(MAX_REQUESTS_PER_S._replace(key="load.max_requests_per_s"))
-    roots = {"load": load, "latency": latency}
-    off = [
-        q.heading
-        for q in shown
-        if (band := bands.get(q.key)) is not None and not band.low <= _at(q.key, roots) <= band.high
-    ]
-    bias = (
-        f". {', '.join(off)}: predictions of this kind have been off to one side, by more than the range" if off else ""
-    )
-    if off and not conservative:
-        bias += "; --conservative sizes on their worse edges"
-    missed = " and ".join(_missed(bands, load, inputs))
-    if missed:
-        bias += f". Over the whole range {missed}{'' if conservative else ': --conservative sizes on that'}"
-    return words(bands, shown, "runs", bias)
-
-
-def _at(path: str, roots: Mapping[str, Any]) -> float:
-    first, *rest = path.split(".")
-    return cast(float, reduce(getattr, rest, roots[first]))
-
-
-def _missed(bands: Mapping[str, ErrorBand], load: LoadFigures, inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Write the demand, or the limits on means, that a whole range misses."""
-    most = bands.get("load.max_requests_per_s")
-    if most is not None and inputs["demand"]["stated"] and most.high < load.requests_per_s:
-        yield f"most requests/s is below the {number(load.requests_per_s)} asked"
-    for q in LATENCY_QUANTITIES:
-        limit, band = inputs["limits"][q.key], bands.get(f"latency.{q.key}.mean")
-        if limit is not None and band is not None and limit.statistic == "mean" and band.low > limit.ms:
-            yield f"{q.heading} is over its limit"

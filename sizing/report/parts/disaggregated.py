@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Pool, spent
-from sizing.formats.view import Facts, Line
+from sizing.formats.view import Facts, Line, Section
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
-from sizing.report.parts import repeat
+from sizing.report.parts import repeat, screen
 from sizing.report.parts.figures import statistics
-from sizing.report.parts.layouts import RejectedLayout, headline, latencies, nodes, rejected, sizes
+from sizing.report.parts.layouts import RejectedLayout, headline, nodes, rejected, sizes
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import (
     LATENCIES,
@@ -23,7 +23,7 @@ from sizing.report.parts.pools import (
     transfer_words,
     unserved,
 )
-from sizing.report.parts.question import LimitsInMs
+from sizing.report.parts.question import demand_line, replica_lines
 from sizing.specs.units import MILLI, Statistics
 
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
@@ -227,62 +227,48 @@ def _aggregated(answer: Answer) -> Aggregated:
     )
 
 
-def sections(found: Disaggregated, limits: LimitsInMs) -> Iterator[Facts]:
-    """Yield both pools with their figures and the comparison, then the heading of the answer that serves as one."""
-    if found.prefill is None or found.decode is None or found.kv_transfer is None:
+def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Section]:
+    """Yield both pools with their figures, and serving as one beside them; or what is in the way."""
+    prefill, decode, way = found.prefill, found.decode, found.kv_transfer
+    if prefill is None or decode is None or way is None:
         title = "Infeasible: no pools for prefill and decode meet the demand within the limits"
-        yield Facts((Line(found.why, "Nearest"),), title)
-    else:
-        named = found.prefill.gpu != found.decode.gpu
-        yield _answer(found, {"prefill": found.prefill, "decode": found.decode}, limits, named=named)
-        tried = found.sizes_tried
-        way = f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {transfer_words(found.kv_transfer)}"
-        yield Facts(
-            (
-                Line(f"{_used(found.prefill)}; TTFT alone {milliseconds(found.prefill.solo_ms)}", "Prefill pool"),
-                Line(f"{_used(found.decode)}; ITL alone {milliseconds(found.decode.solo_ms)}", "Decode pool"),
-                Line(f"the {found.binding} pool is nearer to its most", "Binds"),
-                Line(way, "KV transfer"),
-                Line(
-                    "no (--no-verify)" if tried is None else f"both pools, {plural(tried, 'size')} tried", "Simulated"
-                ),
-                Line(found.needs, "Needs"),
-            )
-        )
-    yield Facts((), "Serving as one:")
-
-
-def _answer(found: Disaggregated, pools: Mapping[str, PoolFigures], limits: LimitsInMs, *, named: bool) -> Facts:
-    shape = " + ".join(f"{name} {pool_words(pool, named=named)}" for name, pool in pools.items())
-    ratio = " : ".join(str(pool.gpus) for pool in pools.values())
-    wide = [
-        f"a {name} replica over {pool.nodes_per_replica} nodes"
-        for name, pool in pools.items()
-        if pool.nodes_per_replica > 1
-    ]
-    served = (
-        f"Serves {number(found.requests_per_s)} requests/s ({number(found.requests_per_s_per_gpu)} per GPU); GPUs of prefill to "
-        f"those of decode {ratio}" + "".join(f"; {text}" for text in ([", ".join(wide)] if wide else []))
+        yield Facts((screen.verdict(found.why, good=False), demand_line(inputs), *replica_lines(inputs)), title)
+        return
+    named = prefill.gpu != decode.gpu
+    shape = f"prefill {pool_words(prefill, named=named)} + decode {pool_words(decode, named=named)}"
+    holds = screen.kept(any(inputs["limits"].values()), found.sizes_tried is not None)
+    yield Facts(
+        (screen.verdict(f"{holds}; {_against(found)}", good=True),),
+        headline(found.gpus or 0, None if named else decode.gpu, shape, found.usd_per_hour),
     )
-    spreads = (found.ttft_ms, found.itl_ms, found.e2e_ms)
-    return Facts(
-        (Line(served), Line(latencies(spreads, limits)), Line(_against(found))),
-        headline(found.gpus or 0, None if named else pools["decode"].gpu, shape, found.usd_per_hour),
+    rows = screen.latencies(lambda name, statistic: getattr(getattr(found, name), statistic), inputs["limits"])
+    most = min(prefill.most_requests_per_s, decode.most_requests_per_s)
+    yield screen.figures([*rows, screen.rate("most requests/s", most, found.requests_per_s)], banded=False)
+    transfer = f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {transfer_words(way)}"
+    yield Facts(
+        (
+            demand_line(inputs),
+            *replica_lines(inputs),
+            Line(_used(prefill), "Prefill"),
+            Line(_used(decode), "Decode"),
+            Line(transfer, "Transfer"),
+            Line(found.needs, "Needs"),
+            Line(found.why, "Why"),
+        )
     )
 
 
 def _against(found: Disaggregated) -> str:
     other = found.aggregated
     if other is None:
-        return f"Beats serving as one: {found.why}"
-    itl = f", ITL {milliseconds(other.itl_ms)}" if other.itl_ms is not None else ""
-    alternative = f"{plural(other.gpus, 'GPU')}, {number(other.requests_per_s)} requests/s, TTFT {milliseconds(other.ttft_ms)}{itl}"
-    verdict = "Beats serving as one" if found.beats_aggregated else "Does not beat serving as one"
-    return f"{verdict} ({alternative}): {found.why}"
+        return "nothing meets the demand as one"
+    verdict = "better" if found.beats_aggregated else "no better"
+    return f"{verdict} than serving as one ({plural(other.gpus, 'GPU')}, {number(other.requests_per_s)} requests/s)"
 
 
 def _used(pool: PoolFigures) -> str:
+    nodes = f", a replica over {pool.nodes_per_replica} nodes" if pool.nodes_per_replica > 1 else ""
     return (
-        f"at {percent(pool.utilisation)} of its highest rate; within the limits at most {number(pool.most_requests_per_s)} "
-        f"requests/s, ended by {limit_words(pool.limit)}"
+        f"{plural(pool.gpus, 'GPU')}, {percent(pool.utilisation)} busy{nodes}; at most {number(pool.most_requests_per_s)} "
+        f"requests/s, by {limit_words(pool.limit)}"
     )

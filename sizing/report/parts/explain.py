@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from sizing.answers.answer import Answer, Outcome, Pool
-from sizing.formats.view import Explanation, Facts, Line
-from sizing.formats.words import number
+from sizing.formats.view import Explanation
 from sizing.question.question import Question
 from sizing.replica import batching
 from sizing.replica.step import Step
 from sizing.report.parts import conversations
 from sizing.report.parts.figures import Figures, LoadFigures, MemoryFigures
-from sizing.specs.bands import AS_PREDICTED
 from sizing.specs.engine import EngineSettings
+from sizing.specs.runs import EVEN
 from sizing.specs.units import MILLI
 
 POOL_FORMULAS = {
@@ -66,7 +65,7 @@ def _of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> It
         "max concurrency", m.max_concurrency, "sequences", "derived",
         "(KV cache - reserved blocks) / cache of one sequence of max_model_len tokens, in whole blocks",
         f"KV cache {m.kv_cache_gib:.2f} GiB, one sequence of {m.max_model_len:,} tokens {m.sequence_gib:.4f} GiB, "
-        f"{m.kv_bytes_per_token:,.0f} bytes a token ({kv_format}), block {settings.block_tokens} tokens",
+        f"{m.kv_bytes_per_token:,.0f} bytes a token ({kv_format}), block {m.block_tokens} tokens",
         "model's config, engine profile",
     )  # fmt: skip
 
@@ -89,11 +88,11 @@ def _of_deployment(best: Answer, request: Question, load: LoadFigures) -> Iterat
         f"utilisation <= {request.target.max_utilisation:g} of the highest stable rate",
         "closed form of in-flight batching",
     )  # fmt: skip
-    if pool.edge != AS_PREDICTED:
+    if pool.margin != 1.0:
         yield Explanation(
-            "rate counted on", pool.edge.throughput, "of the predicted", "measured",
-            "conservative: limits / high, highest stable rate * low of the error bands over all loads, none better than 1",
-            ", ".join(f"{name} {factor:g}" for name, factor in pool.edge._asdict().items()),
+            "margin for the confidence asked", pool.margin, "times the demand", "measured",
+            "most as predicted / most with latencies and throughput of a published run; the quantile of these over runs",
+            f"confidence {EVEN if request.target.confidence is None else request.target.confidence.share:.0%}",
             "published measurements over predictions",
         )  # fmt: skip
     yield Explanation(
@@ -184,11 +183,3 @@ def _of_money(best: Answer, question: Question, figures: Figures) -> Iterator[Ex
             "$/h / (output tokens/s * 3600) * 1e6",
             f"{cost.usd_per_hour:.4g} $/h, {figures.throughput.output_tokens_per_s:,.4g} output tokens/s", "definition",
         )  # fmt: skip
-
-
-def explained(explanations: Iterable[Explanation]) -> Iterator[Facts]:
-    """Yield each number with its formula, the values in it, and their source."""
-    for e in explanations:
-        value = number(e.value, 5) if isinstance(e.value, float) else str(e.value)
-        lines = (Line(e.formula, "  formula"), Line(e.inputs, "  values"), Line(e.source, "  source"))
-        yield Facts(lines, f"{e.what} = {value} {e.unit}".rstrip() + f"  [{e.kind}]")

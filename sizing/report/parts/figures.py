@@ -72,7 +72,10 @@ class MemoryFigures(NamedTuple):
     """Memory of one GPU of the tightest rank, and the capacity of the replica's cache pool.
 
     Of the weights `beside_gib` run beside the model (draft, adapters, image encoder); of the pool `shared_prefix_gib`
-    are prefixes that sequences share.
+    are prefixes that sequences share. A sequence that decodes holds `resident_gib` of the `sequence_gib` that the engine
+    reckons with; `state_cache_gib` is a pool of recurrent states beside that of tokens, whose blocks have `block_tokens`.
+    `most_num_seqs` bounds sequences at once where states do, and more won't start where `starts` is False; `warm_up_gib` is
+    missing for graphs and the sampler outside the fraction. One sequence needs `least_memory_fraction`, null where none does.
     """
 
     visible_gib: float
@@ -94,6 +97,13 @@ class MemoryFigures(NamedTuple):
     deficit_gib: float
     beside_gib: float = 0.0
     shared_prefix_gib: float = 0.0
+    resident_gib: float = 0.0
+    state_cache_gib: float = 0.0
+    block_tokens: int = 1
+    most_num_seqs: int | None = None
+    starts: bool = True
+    warm_up_gib: float = 0.0
+    least_memory_fraction: float | None = None
 
 
 class Users(NamedTuple):
@@ -253,8 +263,8 @@ def bound(step: Step) -> str:
     return "compute" if step.mfu > step.mbu else "memory"
 
 
-def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
-    """The memory of a layout, and the longest sequence that fits, named as in the records."""
+def memory_figures(used: MemoryUse, longest: int, least: float | None = None) -> MemoryFigures:
+    """The memory of a layout, the longest sequence that fits and the least memory fraction, named as in the records."""
     return MemoryFigures(
         visible_gib=used.visible_gib,
         budget_gib=used.budget_gib,
@@ -275,6 +285,13 @@ def memory_figures(used: MemoryUse, longest: int) -> MemoryFigures:
         deficit_gib=used.deficit_gib,
         beside_gib=used.beside_gib,
         shared_prefix_gib=used.shared_prefix_gib,
+        resident_gib=used.resident_gib,
+        state_cache_gib=used.state_cache_gib,
+        block_tokens=used.block_tokens,
+        most_num_seqs=used.most_num_seqs,
+        starts=used.starts,
+        warm_up_gib=used.warm_up_gib,
+        least_memory_fraction=least,
     )
 
 

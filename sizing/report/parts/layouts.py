@@ -6,32 +6,31 @@ Figures and names of any answer, of replicas that serve as one or of separate po
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sizing.answers.answer import Answer, Pool
-from sizing.formats.view import Line, Table, in_words, labelled
+from sizing.formats.view import Line, labelled
 from sizing.formats.words import milliseconds, money, plural
 from sizing.model.architecture import SIZES, Layout
 from sizing.planning import cost
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
-from sizing.report.parts import bands
-from sizing.report.parts.figures import Statistics
-from sizing.report.parts.question import LimitInMs, LimitsInMs
+from sizing.report.parts.screen import dollars
+from sizing.specs.bands import Sure
 from sizing.specs.units import MILLI
 
 T = TypeVar("T")
 
-MOST_LAYOUTS = 7  # of one GPU type, the answer among them; JSON and CSV have them all
-MOST_TYPES = 12
-MOST_REJECTED = 4
-LEAST_SAVING = 0.01  # of the price an hour, below which another layout is not called cheaper
+MOST_OTHERS = 3  # layouts beside the answer; --verbose, JSON and CSV have them all
 HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no size and no limit would change these
 
 
 class Deployment(NamedTuple):
-    """The answer: all GPUs, replicas, the layout of one replica, and the nodes (or larger link domains) that it spans."""
+    """The answer: all GPUs, replicas, the layout of one replica, and the nodes (or larger link domains) that it spans.
+
+    With `gpus_sure` GPUs most published runs like it would keep the limits; null where too few are like it.
+    """
 
     gpu: str
     gpu_id: str
@@ -45,6 +44,7 @@ class Deployment(NamedTuple):
     cp: int
     dcp: int
     nodes_per_replica: int
+    gpus_sure: int | None = None
 
 
 class Alternative(NamedTuple):
@@ -133,8 +133,8 @@ def nodes(pool: Pool) -> int:
     return -(-pool.replica.layout.gpus // pool.replica.gpu_type.gpu.datasheet.island_gpus)
 
 
-def deployment(best: Answer) -> Deployment:
-    """The deployment of an answer of one pool."""
+def deployment(best: Answer, sure: Sure | None = None) -> Deployment:
+    """The deployment of an answer of one pool, with the GPUs that are sure to do."""
     pool = best.pool
     return Deployment(
         gpu=pool.replica.gpu_type.name,
@@ -144,6 +144,7 @@ def deployment(best: Answer) -> Deployment:
         gpus_per_replica=pool.replica.layout.gpus,
         **sizes(pool.replica.layout),
         nodes_per_replica=nodes(pool),
+        gpus_sure=None if sure is None else sure.gpus,
     )
 
 
@@ -178,72 +179,37 @@ def rejected(refusal: Refusal) -> RejectedLayout:
     )
 
 
-SHAPE = in_words("layout", "layout", lambda a: f"{a.replicas} x {layout(a)}", shown="always")
-COMPARED = (
-    bands.GPUS._replace(write=str, shown="always"),
-    bands.GPU._replace(shown="differs"),
-    SHAPE,
-    bands.WEIGHTS._replace(shown="differs"),
-    bands.TTFT._replace(shown="always"),
-    bands.ITL._replace(of=lambda a: a.itl_ms or None, shown="always"),
-    bands.USD_PER_HOUR._replace(shown="always"),
-)
+def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
+    """Yield the nearest other layouts that meet the demand: of each shape the best, and the cheapest of all.
 
-
-def compared(found: Sequence[Alternative], *, several: bool, simulated: bool) -> Iterator[Table]:
-    """Yield a table of the layouts that meet the demand, the best first: a few of one GPU type, or the best of each of
-    `several`.
-
-    Those that differ in expert parallelism and in nothing else that is shown stand for each other. `simulated` says of
-    the best that its latencies are not of the closed form.
+    Of several GPU types, the best of each and precision comes first.
     """
-    distinct = _first_of(found, lambda a: tuple(quantity.text(a._replace(ep=1)) for quantity in COMPARED))
-    if several:
-        by_precision = _first_of(distinct, lambda a: (a.gpu, a.weight_precision))
-        distinct = by_precision if len(by_precision) <= MOST_TYPES else _first_of(distinct, lambda a: a.gpu)
-    shown = distinct[: MOST_TYPES if several else MOST_LAYOUTS]
-    if len(shown) < 2:
-        return
-    notes = ["only the first row was simulated, the others are the closed form's"] if simulated else []
-    if more := len(distinct) - len(shown):
-        notes.append(f"{plural(more, 'more GPU type' if several else 'more layout')}: --format csv")
-    yield Table(COMPARED, shown, notes=(Line("; ".join(notes), style="dim"),) if notes else ())
+    distinct = _first_of((best, *others), lambda a: (a.gpu, a.weight_precision, a.gpus, layout(a._replace(ep=1))))[1:]
+    by_type = _first_of(distinct, lambda a: (a.gpu, a.weight_precision))
+    ordered = dict.fromkeys((*by_type, *distinct))
+    priced = [a for a in ordered if a.usd_per_hour is not None]
+    least = min(priced, key=lambda a: a.usd_per_hour or 0.0, default=None)
+    shown = list(ordered)[:MOST_OTHERS]
+    if least is not None and least not in shown and (least.usd_per_hour or 0.0) < (best.usd_per_hour or math.inf):
+        shown[-1] = least
+    yield from labelled("Instead", [_called(best, a) for a in shown])
 
 
-def cheaper(best: Alternative, others: Iterable[Alternative], *, simulated: bool) -> Iterator[Line]:
-    """Yield a line for the cheapest layout where it costs clearly less than the best, as the fewest GPUs may be
-    expensive ones.
+def _called(best: Alternative, a: Alternative) -> str:
+    gpus = plural(a.gpus, "GPU") if a.gpu == best.gpu else f"{a.gpus} x {a.gpu}"
+    weights = "" if a.weight_precision == best.weight_precision else f" {a.weight_precision.upper()}"
+    price = "" if a.usd_per_hour is None else f", {money(a.usd_per_hour)}/h"
+    itl = f", ITL {milliseconds(a.itl_ms)}" if a.itl_ms else ""
+    return f"{gpus}{weights} = {a.replicas} x {layout(a)}{price}, TTFT {milliseconds(a.ttft_ms)}{itl}"
 
-    What has no price can't be compared; then the cheapest is named with its price alone.
+
+def not_possible(found: Sequence[RejectedLayout], said: str) -> list[str]:
+    """The refusals in words, of each GPU type and reason the nearest, those that a size or a limit would change first.
+
+    Those for the reason that is `said` already are left out.
     """
-    least = min(
-        (a for a in others if a.usd_per_hour is not None), key=lambda a: (a.usd_per_hour or 0.0, a.gpus), default=None
-    )
-    if least is None:
-        return
-    saved = ""
-    if best.usd_per_hour is not None:
-        share = (least.usd_per_hour or 0.0) / best.usd_per_hour - 1
-        if share > -LEAST_SAVING:
-            return
-        saved = f" ({share * 100:.0f} %)"
-    weights = "" if least.weight_precision == best.weight_precision else f" {least.weight_precision.upper()}"
-    checked = ", not simulated" if simulated else ""
-    yield Line(
-        f"{'Cheaper' if saved else 'Cheapest known'}: {least.gpus} x {least.gpu}{weights} = "
-        f"{plural(least.replicas, 'replica')} x {layout(least)}, {money(least.usd_per_hour)}/h{saved}{checked}; --objective cost"
-    )
-
-
-def not_possible(
-    found: Sequence[RejectedLayout], served: Container[str], *, several: bool, feasible: bool
-) -> Iterator[Line]:
-    """Yield the misses that teach something: of one GPU type the nearest, of `several` one for each that is not `served`."""
-    shown = _of_types(found, served) if several else _of_layouts(found, feasible=feasible)
-    said = [f"{r.gpu} {layout(r)}: {r.detail}" if several else f"{layout(r)}: {r.detail}" for r in shown]
-    if more := len(found) - len(shown):
-        said.append(f"{plural(more, 'more layout' if shown else 'layout')} rejected: --format csv lists each")
-    yield from labelled("Not possible", said)
+    nearest = sorted((r for r in found if r.reason != said), key=_nearness)
+    return [f"{r.gpu} {layout(r)}: {r.detail}" for r in _first_of(nearest, lambda r: (r.gpu, r.reason))]
 
 
 def _nearness(r: RejectedLayout) -> tuple[bool, float, int]:
@@ -253,20 +219,6 @@ def _nearness(r: RejectedLayout) -> tuple[bool, float, int]:
 
 def _gpus(r: RejectedLayout) -> int:
     return r.tp * r.pp * r.dp * r.cp
-
-
-def _of_layouts(found: Sequence[RejectedLayout], *, feasible: bool) -> list[RejectedLayout]:
-    # Refusals by hardware or engine are shown next to an answer only where there are no others.
-    teaching = [r for r in found if r.reason not in HARD_REASONS]
-    nearest = sorted(teaching or ([] if feasible else found), key=_nearness)
-    return _first_of(nearest, lambda r: (r.reason in HARD_REASONS or r.tp, r.reason))[:MOST_REJECTED]
-
-
-def _of_types(found: Sequence[RejectedLayout], served: Container[str]) -> list[RejectedLayout]:
-    """The nearest refusal of every GPU type without a feasible layout, fewest GPUs first."""
-    nearest = sorted(found, key=_nearness)
-    of_type = _first_of([r for r in nearest if r.gpu not in served], lambda r: r.gpu)
-    return sorted(of_type, key=lambda r: (_gpus(r), r.gpu))
 
 
 def _first_of(found: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
@@ -339,25 +291,5 @@ def _each(found: Answer, called: Callable[[Pool], str]) -> str:
 
 
 def headline(gpus: int, gpu: str | None, shape: str, usd_per_hour: float | None) -> str:
-    """Write an answer: `10 x H100 = 5 replicas x TP2, $61.55/h`; `gpu` is None for pools of two GPU types."""
-    price = f"{money(usd_per_hour)}/h" if usd_per_hour is not None else "no price known"
-    return f"{plural(gpus, 'GPU') if gpu is None else f'{gpus} x {gpu}'} = {shape}, {price}"
-
-
-def latencies(spreads: Iterable[Statistics | None], limits: LimitsInMs) -> str:
-    """Write the means of TTFT, ITL and E2E in ms and, for a limited one, the statistic that the limit bounds."""
-    return ", ".join(
-        _latency(name, spread, limits[f"{name}_ms"])
-        for name, spread in zip(("ttft", "itl", "e2e"), spreads, strict=True)
-        if spread is not None and spread.mean is not None
-    )
-
-
-def _latency(name: str, spread: Statistics, limit: LimitInMs | None) -> str:
-    mean = f"{name.upper()} {milliseconds(spread.mean)}"
-    if limit is None:
-        return mean
-    bound = f"limit {milliseconds(limit.ms)}"
-    if limit.statistic != "mean":
-        bound = f"{limit.statistic} {milliseconds(getattr(spread, limit.statistic))}, {bound}"
-    return f"{mean} ({bound})"
+    """Write an answer: `10 x H100 = 5 replicas x TP2, $61.55/h, $44,900 a month`; `gpu` is None for pools of two types."""
+    return f"{plural(gpus, 'GPU') if gpu is None else f'{gpus} x {gpu}'} = {shape}, {dollars(usd_per_hour)}"

@@ -1,4 +1,4 @@
-"""The memory of one GPU: its figures, and the line that several reports show."""
+"""The memory of one GPU under a layout, and the changes that make a sequence fit."""
 
 from __future__ import annotations
 
@@ -7,25 +7,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sizing.answers.resolved import Resolved, resolve
-from sizing.formats.view import Assumption, Line
-from sizing.formats.words import gib
+from sizing.formats.view import Assumption
+from sizing.formats.words import number
 from sizing.model.architecture import Layout
 from sizing.question.question import situation_of
+from sizing.replica.replica import unstarted
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures, memory_figures
-
-
-def memory_line(m: MemoryFigures) -> Line:
-    """One GPU's memory on a line: parts, pool, budget, visible."""
-    graphs = f"CUDA graphs {gib(m.cuda_graphs_gib)}" + ("" if m.cuda_graphs_in_budget else " on top")
-    extras = f" ({gib(m.beside_gib)} of them beside the model)" if m.beside_gib else ""
-    shared = f" (shared prefixes {gib(m.shared_prefix_gib)})" if m.shared_prefix_gib else ""
-    return Line(
-        f"weights {gib(m.weights_gib)}{extras}, activation {gib(m.activation_gib)}, other {gib(m.non_torch_gib)}, {graphs}, "
-        f"KV cache {gib(m.kv_cache_gib)}{shared} of {gib(m.budget_gib)} GiB budget ({gib(m.visible_gib)} visible)",
-        "Memory per GPU",
-    )
 
 
 class LayoutMemory(NamedTuple):
@@ -39,16 +28,19 @@ class LayoutMemory(NamedTuple):
     assumptions: tuple[Assumption, ...]
 
 
-def layout_memory(resolved: Resolved) -> LayoutMemory:
-    """The memory of one GPU under a layout."""
-    figures = memory_figures(resolved.memory, resolved.replica.longest_that_fits())
-    fits = resolved.memory.fits and resolved.refused is None
+def layout_memory(resolved: Resolved, sequences: int = 1) -> LayoutMemory:
+    """The memory of one GPU under a layout that is to hold so many of the longest sequences."""
+    replica, used = resolved.replica, resolved.memory
+    figures = memory_figures(used, replica.longest_that_fits(), replica.least_fraction(sequences))
+    fits = used.fits and used.starts and resolved.refused is None
+    if sequences > 1:
+        fits = fits and used.max_concurrency >= sequences
     return LayoutMemory(
         fits=fits,
         memory=figures,
         predicted=tuple(bands.of_memory(figures, situation_of(resolved.question, resolved.gpu_type.gpu))),
-        reason=_reason(resolved),
-        suggestions=() if fits else tuple(_suggestions(resolved)),
+        reason=_reason(resolved, sequences),
+        suggestions=() if fits else tuple(_suggestions(resolved, sequences)),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
             *assumptions.of_memory(resolved.question, resolved.replica),
@@ -56,10 +48,15 @@ def layout_memory(resolved: Resolved) -> LayoutMemory:
     )
 
 
-def _reason(resolved: Resolved) -> str | None:
+def _reason(resolved: Resolved, sequences: int) -> str | None:
     if resolved.refused is not None:
         return f"{resolved.layout} is refused: {resolved.refused}"
     if resolved.memory.fits:
+        if not resolved.memory.starts:
+            return unstarted(resolved.replica)
+        if sequences > 1 and resolved.memory.max_concurrency < sequences:
+            tokens, most = resolved.memory.max_model_len, resolved.memory.max_concurrency
+            return f"does not fit: {sequences:,} sequences of {tokens:,} tokens, where the cache holds {number(most)}"
         return None
     sequence = f"one sequence of {resolved.memory.max_model_len:,} tokens needs"
     if resolved.memory.shared_prefix_gib:
@@ -67,23 +64,36 @@ def _reason(resolved: Resolved) -> str | None:
     return f"does not fit: {sequence} {resolved.memory.deficit_gib:,.1f} GiB more per GPU"
 
 
-def _suggestions(resolved: Resolved) -> Iterator[str]:
+def _suggestions(resolved: Resolved, sequences: int) -> Iterator[str]:
     """Yield the changes that make a sequence fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
+    if resolved.memory.fits and not resolved.memory.starts:
+        yield f"--max-num-seqs {resolved.memory.most_num_seqs}"
+        return
+    if resolved.memory.fits and resolved.refused is None:  # too many sequences for the cache
+        least = resolved.replica.least_fraction(sequences)
+        if least is not None:
+            yield f"--gpu-memory-utilization {least:g}"
     longest = resolved.replica.longest_that_fits()
-    if resolved.refused is None and longest > 0 and resolved.question.service.extras.cached.within(longest):
+    if (
+        not resolved.memory.fits
+        and resolved.refused is None
+        and longest > 0
+        and resolved.question.service.extras.cached.within(longest)
+    ):
         yield f"--max-model-len {longest}"
     for tp in range(resolved.layout.tp + 1, resolved.gpu_type.gpu.datasheet.island_gpus + 1):
-        if _fits(resolved, layout=replace(resolved.layout, tp=tp)):
+        if _fits(resolved, sequences, layout=replace(resolved.layout, tp=tp)):
             yield f"--tp {tp}"
             break
-    if resolved.plan.weight_bits > 8 and _fits(resolved, precision="fp8"):
+    if resolved.plan.weight_bits > 8 and _fits(resolved, sequences, precision="fp8"):
         yield "--precision fp8"
-    if resolved.plan.kv_bits > 8 and _fits(resolved, kv_precision="fp8"):
+    if resolved.plan.kv_bits > 8 and _fits(resolved, sequences, kv_precision="fp8"):
         yield "--kv-precision fp8"
 
 
 def _fits(
     resolved: Resolved,
+    sequences: int,
     *,
     layout: Layout | None = None,
     precision: str | None = None,
@@ -97,4 +107,5 @@ def _fits(
         precision or resolved.plan.weight_format,
         resolved.data,
     )
-    return tried.refused is None and tried.memory.fits
+    held = sequences == 1 or tried.memory.max_concurrency >= sequences
+    return tried.refused is None and tried.memory.fits and held

@@ -11,7 +11,7 @@ from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.architecture import Layout
 from sizing.model.extras import prefixes
 from sizing.question import demand as demands
-from sizing.question.demand import Habits
+from sizing.question.demand import Habits, Readings
 from sizing.question.question import Question
 from sizing.replica.replica import Replica
 from sizing.specs.gpu import GpuType
@@ -204,22 +204,19 @@ def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
     }
 
 
-def model_line(model: str, weights: str, cache: str) -> Line:
-    """Model and formats."""
-    return Line(f"{model}, {weights.upper()} weights, {cache.upper()} KV cache", "Model")
-
-
-def setup(inputs: dict[str, Any]) -> tuple[Line, ...]:
-    """Model, engine and optimisations of a report about one layout."""
+def replica_lines(inputs: Mapping[str, Any], layout: str = "") -> tuple[Line, ...]:
+    """Model, precisions, engine and optimisations; on one GPU type with its `layout`."""
     i = inputs
+    where = f", {layout} on {i['gpu']}" if layout else ""
+    cache = "" if i["kv_precision"] == "auto" else f", {i['kv_precision'].upper()} KV cache"
+    engine = f"{i['engine_title']} {i['engine_version']}"
     return (
-        model_line(i["model"], i["weight_precision"], i["kv_precision"]),
-        Line(f"{i['engine_title']} {i['engine_version']}, {i['layout']} on {i['gpu']}", "Engine"),
+        Line(f"{i['model']}, {i['weight_precision'].upper()} weights{cache}, {engine}{where}", "Replica"),
         *optimised(i),
     )
 
 
-def optimised(inputs: dict[str, Any]) -> tuple[Line, ...]:
+def optimised(inputs: Mapping[str, Any]) -> tuple[Line, ...]:
     """A line of the optimisations; no line without any."""
     text = optimisations(inputs)
     lines = (Line(text, "Optimised"),) if text else ()
@@ -227,7 +224,7 @@ def optimised(inputs: dict[str, Any]) -> tuple[Line, ...]:
     return (*lines, Line(said, "Turns")) if said else lines
 
 
-def turns(inputs: dict[str, Any]) -> str:
+def turns(inputs: Mapping[str, Any]) -> str:
     """Write the growth of prompts in conversations, and the share found in cache; empty where requests are not turns."""
     conversation = inputs.get("conversation")
     if conversation is None:
@@ -244,7 +241,7 @@ def turns(inputs: dict[str, Any]) -> str:
     return text
 
 
-def optimisations(inputs: dict[str, Any]) -> str:
+def optimisations(inputs: Mapping[str, Any]) -> str:
     """The optimisations in words; empty without any."""
     return "; ".join(_parts(inputs.get("optimisations") or {}))
 
@@ -281,36 +278,48 @@ def _parts(asked: dict[str, Any]) -> Iterator[str]:
         yield f"{percent(offload['hit'])} of a prompt restored from host memory{rate}"
 
 
-OWN_WORDS = (
-    "requests_per_s",
-    "concurrency",
-    "concurrent_users",
-    "daily_active_users",
-)  # said elsewhere, unless a profile or chance comes on top
+MIDDLES = "of {} the middle counts: llmsize plan --uncertain shows the spread"
 
 
-STATED_RATES = ("requests_per_s", "mean_requests_per_s")  # whose first step says that it is the middle of a range
-
-
-def steps_line(demand: dict[str, Any], *, always: bool = False) -> Line | None:
-    """The steps from the stated figure to the peak; None without any step worth showing."""
-    steps = demand["steps"]
-    plain = demand["kind"] in OWN_WORDS and demand["profile"] is None and demand["poisson_percentile"] is None
-    parts = [f"{step['what']} {number(step['requests_per_s'], 4)} requests/s ({step['how']})" for step in steps]
-    if plain and not always:
-        parts = []
-    ranges = demand["ranges"]
-    said = f"demand.{demand['kind']}" if parts and demand["kind"] in STATED_RATES else None
-    if ranges and set(ranges) == {said}:
-        parts.append("llmsize plan --uncertain shows the spread")
-    elif ranges:
-        spans = ", ".join(
-            f"{name.partition('.')[2]} {span['low']:g} to {span['high']:g}"
-            for name, span in ranges.items()
-            if name != said
+def demand_line(inputs: Mapping[str, Any], demand: Mapping[str, Any] | None = None, same: str = "") -> Line:
+    """The demand, the `same` in other units, the lengths of a request, and how the rate came about."""
+    asked = demand or inputs["demand"]
+    rate, steps = asked["requests_per_s"], asked["steps"]
+    what = "as much as the GPUs serve" if rate is None else f"{number(rate)} requests/s"
+    what = people_words(asked) or what
+    grown = f" + {percent(inputs['headroom'])}" if inputs.get("headroom") else ""
+    hows = [step["how"] for step in steps if step["how"] != "as stated"]
+    if asked["ranges"]:
+        spans = (
+            f"{name.partition('.')[2]} {span['low']:g} to {span['high']:g}" for name, span in asked["ranges"].items()
         )
-        parts.append(f"of {spans} the middle counts; llmsize plan --uncertain shows the spread")
-    return Line("; ".join(parts), "Demand") if parts else None
+        hows.append(f"{MIDDLES.format(', '.join(spans))}")
+    return Line(f"{what}{grown}{same}, {lengths(inputs)}" + (f"; {', '.join(hows)}" if hows else ""), "Demand")
+
+
+def people_words(demand: Mapping[str, Any]) -> str | None:
+    """Write a demand of concurrent users or requests in flight; None for a rate."""
+    if demand["concurrent_users"] is not None:
+        return (
+            f"{number(demand['concurrent_users'])} users who think {number(demand['think_time_s'])} s after an answer"
+        )
+    if demand["concurrency"] is None:
+        return None
+    return f"{number(demand['concurrency'])} requests in flight" + (" (closed loop)" if demand["closed_loop"] else "")
+
+
+def readings(inputs: Mapping[str, Any], read: Readings, users: float | None) -> str:
+    """Write a demand in its other units: a rate, requests in flight, concurrent users, and users a day."""
+    demand = inputs["demand"]
+    said = {
+        "requests_per_s": f"{number(read.requests_per_s)} requests/s",
+        "concurrency": f"{number(read.in_flight)} in flight",
+        "concurrent_users": f"{number(read.users)} users who think {number(read.think_time_s)} s",
+    }
+    others = [words for name, words in said.items() if demand[name] is None]
+    if users is not None:
+        others.append(f"{number(users)} daily active users")
+    return "".join(f" = {words}" for words in others)
 
 
 def limits_in_words(limits: LimitsInMs) -> str:

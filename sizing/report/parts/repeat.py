@@ -10,11 +10,12 @@ from sizing.answers.answer import Answer, Pool
 from sizing.catalog.files import expanded
 from sizing.catalog.shelf import is_path
 from sizing.question.question import Question, SeparatePools
+from sizing.replica.replica import Replica
 from sizing.report.parts.layouts import sizes
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 
-WIDTH = 58  # of a line of a shell command: with its continuation it is below the narrowest terminal
+SWITCHED = ""  # in place of a value: an option that takes none
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
 
 
@@ -32,32 +33,21 @@ def command(best: Answer, question: Question) -> str:
         "--engine": f"{service.engine.name}:{service.engine_version}",
         **({f"--{name}": size for name, size in _sizes(best.pool)} if sides is None else {}),
         "--disaggregate": None if sides is None else _pools(best, question, sides),
-        **_serving(question),
+        **_serving(question, chosen),
         "--task": service.task if service.model.pooled else None,
         **_optimised(question),
         **_lengths(question),
         **_load(best, question),
         **dict(_limits(question)),
     }
-    words = (str(word) for name, value in options.items() if value is not None for word in (name, value))
+    words = (
+        str(word)
+        for name, value in options.items()
+        if value is not None
+        for word in (name, value)
+        if word is not SWITCHED
+    )
     return shlex.join(("llmsize", "simulate", *words))
-
-
-def shell_lines(command: str) -> str:
-    """A command in lines that a shell takes as one command when pasted, each short enough not to be folded."""
-    parts: list[str] = []
-    for word in map(shlex.quote, shlex.split(command)):  # a value stays on the line of its option
-        if word.startswith("-") or not parts:
-            parts.append(word)
-        else:
-            parts[-1] += f" {word}"
-    lines = [f"  {parts[0]}"]
-    for part in parts[1:]:
-        if len(lines[-1]) + 1 + len(part) > WIDTH:
-            lines.append(f"    {part}")
-        else:
-            lines[-1] += f" {part}"
-    return " \\\n".join(lines)
 
 
 def _pools(best: Answer, question: Question, sides: SeparatePools) -> str:
@@ -86,14 +76,23 @@ def gpu_argument(gpu_type: GpuType, question: Question) -> str:
     return gpu_type.id
 
 
-def _serving(question: Question) -> dict[str, float | str | None]:
-    """The stated engine settings; the command defaults to the others."""
-    serving = question.service.serving
+def _serving(question: Question, chosen: Replica) -> dict[str, float | str | None]:
+    """The stated engine settings, and the sequences that recurrent states bound; the command defaults to the others."""
+    serving, most = question.service.serving, chosen.settings.max_num_seqs
+    bound = most if most == chosen.memory.most_num_seqs else None
     return {
         "--gpu-memory-utilization": serving.memory_fraction,
-        "--max-num-seqs": serving.max_num_seqs,
+        "--max-num-seqs": serving.max_num_seqs or bound,
         "--max-num-batched-tokens": serving.max_num_batched_tokens,
         "--cuda-graphs-gib": serving.cuda_graphs_gib,
+        "--kv-cache-memory-bytes": None if serving.kv_cache_bytes is None else f"{serving.kv_cache_bytes:.0f}",
+        "--max-total-tokens": serving.max_total_tokens,
+        "--cpu-offload-gb": serving.cpu_offload_gb,
+        "--pp-layers": None if serving.pp_layers is None else ",".join(map(str, serving.pp_layers)),
+        "--enable-prefix-caching": SWITCHED if serving.prefix_caching else None,
+        "--no-enable-prefix-caching": SWITCHED if serving.prefix_caching is False else None,
+        "--enforce-eager": SWITCHED if serving.enforce_eager else None,
+        "--language-model-only": SWITCHED if serving.language_model_only else None,
         "--all2all-backend": serving.all2all_backend,
         "--expert-imbalance": serving.expert_imbalance,
     }

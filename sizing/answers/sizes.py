@@ -1,0 +1,315 @@
+"""The sizes of a layout in order, from the closed form's on: which of them a simulation refuted, which one it confirmed.
+
+A size that fails is followed by one as much larger as it missed by: by what the closed form asks for when corrected by the
+simulation, and by twice the step before where it failed again. A size that holds after one that failed sends the search back
+between the two. Where only a budget of GPUs is given, the steps are of less load in place of more replicas.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from sizing.answers.answer import Answer, Pool
+from sizing.answers.search import at_share, replicas, with_count
+from sizing.engine.simulation import Run
+from sizing.question.question import Question, SeparatePools
+from sizing.replica.capacity import Capacity, most_of
+from sizing.specs.data import Data
+from sizing.specs.errors import UntimedError
+from sizing.specs.workload import Limits
+
+LATENCIES = ("ttft", "itl", "e2e")
+ROUNDING = 1e-6  # of a demand, by which sums over replicas may differ from it
+LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a simulation misses a limit
+TINY = 1e-6
+MOST_OF_ONE = 12  # sizes of one layout simulated before it is given up
+COARSE = 0.02  # of a size, to which the smallest that holds is found: thousands of replicas are not counted one by one
+
+
+class Verdict(NamedTuple):
+    """What a simulation says of a size: whether it holds, the largest ratio of a latency to its limit, and whether chance may
+    have decided. `measured` is the size with what was measured, `corrected` with the most that it serves corrected by it.
+    """
+
+    holds: bool
+    missed: float
+    sure: bool
+    measured: Answer
+    corrected: Answer
+
+
+@dataclass(slots=True)
+class Sizes:
+    """The sizes of one layout (or pair of them): `bound` is the best that it may still come to, `next` the one to try.
+
+    Steps count from the closed form's size. `refuted` are those that a simulation refuted, ascending, `high` is the first that
+    one confirmed. Sizes that a short run decides on are checked by a `thorough` one where the search ends.
+    """
+
+    first: Answer
+    question: Question
+    data: Data
+    bound: Answer
+    next: Answer
+    step: int = 0
+    thorough: bool = False
+    refuted: dict[int, Verdict] = field(default_factory=dict)
+    high: int = -1
+    confirmed: Verdict | None = None
+    tries: int = 0
+
+    @classmethod
+    def of(cls, first: Answer, question: Question, data: Data) -> Sizes:
+        """The sizes of a layout, none of them tried."""
+        return cls(first, question, data, first, first)
+
+    @property
+    def low(self) -> int:
+        """The last step that was refuted."""
+        return max(self.refuted, default=-1)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the confirmed size is the smallest that holds, beyond doubt."""
+        return self.confirmed is not None and (self.first.separate or (self._narrowed and self._doubtful is None))
+
+    @property
+    def _narrowed(self) -> bool:
+        return self.high - self.low <= max(1, self._coarse(self.high))
+
+    @property
+    def _doubtful(self) -> int | None:
+        """The step next to the limit on which chance may have decided."""
+        assert self.confirmed is not None
+        if not self.confirmed.sure:
+            return self.high
+        return self.low if self.refuted and not self.refuted[self.low].sure else None
+
+    def judge(self, verdict: Verdict) -> bool:
+        """Note what a simulation says of the next size, and go on; False where there is no other to try."""
+        self.tries += 1
+        if verdict.holds:
+            self.high, self.confirmed = self.step, verdict
+            self.refuted = {step: found for step, found in self.refuted.items() if step < self.step}
+            return self._onward()
+        if self.first.separate:
+            following = _following_pair(verdict.measured, self.question, self.data)
+            if following is not None:
+                self.bound = self.next = following
+            return following is not None and self.tries < MOST_OF_ONE
+        before, self.refuted[self.step] = self.low, verdict
+        if self.confirmed is not None and self.step < self.high:
+            return self._onward()
+        self.confirmed = None
+        if len(self.refuted) >= MOST_OF_ONE:
+            return False
+        more = self._corrected(verdict.measured) - self.low
+        again = 2 * (self.low - before) if before >= 0 else 1
+        return self._at(self.low + max(1, again, more if before >= 0 else more // 2))
+
+    def _onward(self) -> bool:
+        """Go to where the limit should be met, by the logarithm of what was missed; every other time to the middle."""
+        assert self.confirmed is not None
+        if self.settled:
+            self.bound = self.confirmed.corrected
+        elif self._narrowed:
+            assert self._doubtful is not None
+            self._at(self._doubtful, thorough=True)
+        else:
+            low, high, wide = self.low, math.log(max(self.confirmed.missed, TINY)), self.high - self.low
+            over = math.log(self.refuted[low].missed) if self.refuted and self.refuted[low].missed < math.inf else 0.0
+            share = over / (over - high) if self.tries % 2 and over > 0 > high else 0.5
+            self._at(min(self.high - 1, max(low + 1, low + math.ceil(share * wide))))
+        return True
+
+    def _at(self, step: int, *, thorough: bool = False) -> bool:
+        """Go to a step; False where the demand has no such size."""
+        pool = self._sized(step)
+        if pool is None:
+            return False
+        self.step, self.next, self.thorough = step, Answer((pool,)), thorough
+        least = self._sized(self.low + 1) if self.low + 1 < step else pool
+        assert least is not None
+        self.bound = Answer((least,))
+        return True
+
+    @property
+    def _scales(self) -> bool:
+        """Whether the demand decides how many replicas there are."""
+        return self.question.target.amount is not None
+
+    @property
+    def _share(self) -> int | None:
+        """Requests in flight of a replica at first, where sizes differ by them alone."""
+        target = self.question.target
+        if target.concurrency is None or self.question.rules.headroom or self.first.pool.margin != 1.0:
+            return None
+        return -(-target.concurrency // self.first.pool.count)
+
+    def _sized(self, step: int) -> Pool | None:
+        pool = self.first.pool
+        if not self._scales:
+            return at_share(pool, LESS_LOAD**step)
+        count, share, in_flight = pool.count + step, self._share, self.question.target.concurrency
+        if share is not None and in_flight is not None and step:
+            if step >= share:
+                return None
+            count = -(-in_flight // (share - step))
+        return pool if count == pool.count else with_count(pool, count, self.question, self.data)
+
+    def _corrected(self, measured: Answer) -> int:
+        """The step that the closed form asks for when corrected by a simulation."""
+        pool, run = measured.pool, measured.run
+        assert run is not None
+        most = _most(pool, tightened(pool, run, self.question.target.limits), self.question)
+        if most is None:
+            return 0
+        if not self._scales:
+            share = most.requests_per_s / pool.margin / self.first.pool.point.requests_per_s
+            return math.ceil(math.log(min(share, 1.0)) / math.log(LESS_LOAD))
+        needed, share_before = replicas(self.question, pool.replica, most, pool.margin), self._share
+        if share_before is None:
+            return needed - self.first.pool.count
+        in_flight = self.question.target.concurrency
+        assert in_flight is not None
+        return min(share_before - -(-in_flight // needed), share_before - 1)
+
+    def _coarse(self, step: int) -> int:
+        if not self._scales or self._share is not None:
+            return 1
+        return round(COARSE * (self.first.pool.count + step))
+
+
+# --- pairs of pools ---------------------------------------------------------------------------------------------------
+
+
+def _following_pair(failed: Answer, question: Question, data: Data) -> Answer | None:
+    """The pair to try after one that failed; None where no other is allowed."""
+    asked = question.space.pools
+    assert asked is not None
+    scales = question.target.requests_per_s is not None
+    return (_larger if scales else _lighter)(failed, question, data, asked)
+
+
+def next_size(pool: Pool, run: Run, question: Question) -> int:
+    """The replicas to try next: what the closed form asks for when corrected by the simulation, one more at least.
+
+    The correction is gone half of the way at a time: it is largest where a limit is broken, and falls with the load.
+    """
+    most = _most(pool, tightened(pool, run, question.target.limits), question)
+    needed = pool.count if most is None else replicas(question, pool.replica, most)
+    return pool.count + max(1, (needed - pool.count) // 2)
+
+
+def _larger(pair: Answer, question: Question, data: Data, asked: SeparatePools) -> Answer | None:
+    """The pair with the replicas that the closed form asks for when corrected by the simulation; None where they are given.
+
+    Where it outgrows its node the cache takes the network.
+    """
+    from sizing.answers.pools import fits_node, joined, phase_requests, with_counts
+
+    phases = phase_requests(question, asked, None)
+    more = lacking(pair, question)
+    runs = _runs_of_phases(pair)
+    counts = [
+        next_size(pool, run, of) if grows else pool.count
+        for pool, run, of, grows in zip(pair.pools, runs, phases, more, strict=True)
+    ]
+    if any(grows and fixed is not None for grows, fixed in zip(more, asked.given, strict=True)):
+        return None
+    grown = with_counts(pair, counts, phases, data)
+    assert pair.transfer is not None
+    if not pair.transfer.link.within_node or fits_node(grown):
+        return grown
+    try:
+        apart = joined(grown, question, asked, within_node=False)
+    except UntimedError:  # no network to grow over
+        return None
+    return replace(apart, pools=(with_count(apart.prefill, counts[0], phases[0], data), apart.decode))
+
+
+def _runs_of_phases(pair: Answer) -> tuple[Run, Run]:
+    """What was measured of each phase: TTFT as the client sees it for prefill, ITL and E2E of the decode pool alone."""
+    whole, prefill, decode = pair.run, pair.prefill.run, pair.decode.run
+    assert whole is not None and prefill is not None and decode is not None
+    return (
+        replace(prefill, latencies_s=whole.latencies_s | {"itl": {}, "e2e": {}}),
+        replace(decode, latencies_s=decode.latencies_s | {"ttft": {}}),
+    )
+
+
+def _lighter(pair: Answer, question: Question, data: Data, asked: SeparatePools) -> Answer:
+    from sizing.answers.pools import phase_requests, with_counts
+
+    at = question.with_(requests_per_s=LESS_LOAD * pair.requests_per_s)
+    return with_counts(pair, [pool.count for pool in pair.pools], phase_requests(at, asked, None), data)
+
+
+def lacking(pair: Answer, question: Question) -> tuple[bool, bool]:
+    """Whether each pool is too small by what a simulation measured: it misses its limit, or does not keep up."""
+    limits, run = question.target.limits, pair.run
+    assert run is not None
+
+    def short(pool: Pool, name: str) -> bool:
+        limit, measured = getattr(limits, name), run.latencies_s[name]
+        missed = limit is not None and bool(measured) and measured[limit.statistic] > limit.seconds
+        return missed or (pool.run is not None and not pool.run.stable)
+
+    prefill, decode = short(pair.prefill, "ttft"), short(pair.decode, "itl")
+    if not prefill and not decode:  # E2E alone, or requests that no pool takes
+        return pair.tightest.phase == "prefill", pair.tightest.phase == "decode"
+    return prefill, decode
+
+
+# --- the most that a size serves, as corrected by a simulation --------------------------------------------------------
+
+
+def corrected(answer: Answer, question: Question) -> Answer:
+    """A simulated size with the most that it serves corrected by what the simulation saw.
+
+    Where the simulated statistic is above the closed form's, the limit is tightened by that ratio before the closed form is
+    asked how much more load it takes; so headroom and latencies of one answer come from one picture. Separate pools stay as
+    they are.
+    """
+    if answer.separate or answer.run is None:
+        return answer
+    pool, limits = answer.pool, tightened(answer.pool, answer.run, question.target.limits)
+    if limits is question.target.limits:
+        return answer
+    rate = pool.point.requests_per_s
+    load = rate if question.target.amount is None else question.target.amount / pool.count
+    most = _most(pool, limits, question)
+    if most is None or most.amount <= load:
+        most = replace(pool.capacity, amount=load, requests_per_s=rate)
+    else:
+        most = replace(most, decoding=pool.capacity.decoding)
+    return replace(answer, pools=(replace(pool, capacity=most),))
+
+
+def keeps_headroom(answer: Answer, question: Question) -> bool:
+    """Whether a size serves headroom and margin on top of the demand, as corrected by the simulation."""
+    demand = question.target.amount
+    if answer.separate or not demand or (not question.rules.headroom and answer.pool.margin == 1.0):
+        return True
+    most = answer.pool.capacity.amount * answer.pool.count
+    return most >= demand * (1 + question.rules.headroom) * answer.pool.margin * (1 - ROUNDING)
+
+
+def _most(pool: Pool, limits: Limits, question: Question) -> Capacity | None:
+    (most,) = most_of([pool.load], question.with_(limits=limits).target)
+    return most
+
+
+def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
+    """The limits, each that a simulation came nearer to than the closed form tightened by that ratio."""
+    for name in LATENCIES:
+        limit = getattr(limits, name)
+        if limit is None or not run.latencies_s[name]:
+            continue
+        ratio = run.latencies_s[name][limit.statistic] / pool.closed_s(name)[limit.statistic]
+        if ratio > 1:
+            tighter = limit.model_copy(update={"seconds": limit.seconds / ratio})
+            limits = limits.model_copy(update={name: tighter})
+    return limits

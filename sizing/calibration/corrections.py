@@ -1,0 +1,330 @@
+"""Corrections of step times: factors for decode and for prefill that centre the predictions of groups left out.
+
+Every time of a row follows from its steps: with decode steps d times as long and prefill p times, a time t becomes
+t * (p * (1 - s) + d * s), where s is the share of decode steps. One more simulation with longer decode steps tells s.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import date
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from sizing.calibration.fit import group_of
+from sizing.catalog.measured import MeasuredRow
+from sizing.evidence.errors import BAND_METRICS, is_driven
+from sizing.evidence.predict import BAND_MODES, Prediction, predict
+from sizing.evidence.rows import resolve
+from sizing.specs.bands import UNCORRECTED, BandMetric, Correction, ModelKind, Situation, region
+from sizing.specs.calibration import CorrectionRules
+from sizing.specs.errors import InputError
+from sizing.specs.runs import COLUMNS, TIMES
+
+Floats = NDArray[np.float64]
+TRIED = Correction(decode=1.25)  # longer decode steps, to see which share of a time they are
+LOG_FACTORS = np.round(np.arange(-1.2, 1.21, 0.04), 2)  # of the factors that are tried: 0.3 to 3.3
+MODES = ("served", "offline")  # that questions are of
+# The fields of a correction's class, the narrowest class first.
+CLASSES: tuple[tuple[str, ...], ...] = (
+    ("mode", "vendor", "engine", "architecture", "kind"),
+    ("mode", "vendor", "engine", "kind"),
+    ("mode", "vendor", "engine"),
+)
+FITTED: tuple[BandMetric, ...] = ("ttft", "itl", "throughput")
+ROWS_PER_CHUNK, RUNS_PER_LOAD = 16, 4
+
+
+class Timing(NamedTuple):
+    """A measured time over its prediction (of a rate: predicted over measured), and the share of decode steps in it."""
+
+    ratio: float
+    decode_share: float
+
+    def corrected(self, by: Correction) -> float:
+        """The ratio where predictions are corrected."""
+        return self.ratio / (by.prefill * (1 - self.decode_share) + by.decode * self.decode_share)
+
+
+class Seen(NamedTuple):
+    """A measured row, its class and group, and how its times compare with predictions; by the names of bands."""
+
+    row: MeasuredRow
+    situation: Situation
+    group: str
+    timings: dict[BandMetric, Timing]
+    correction: Correction = UNCORRECTED
+
+    def ratio(self, metric: BandMetric) -> float | None:
+        """Measured time over predicted, as corrected by the groups of others; None where it was not measured."""
+        timing = self.timings.get(metric)
+        return None if timing is None else timing.corrected(self.correction)
+
+
+def observe(rows: Sequence[MeasuredRow], jobs: int) -> list[Seen]:
+    """The rows that can be predicted, served ones simulated with their own steps and with longer decode steps."""
+    order = sorted(range(len(rows)), key=lambda i: (rows[i].gpu, rows[i].model, rows[i].engine, rows[i].tp or 1))
+    with ProcessPoolExecutor(jobs, initializer=_ignore_interrupts) as pool:
+        found = pool.map(_observe, [rows[i] for i in order], chunksize=ROWS_PER_CHUNK)
+        return [one for one in found if one is not None]
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _observe(row: MeasuredRow) -> Seen | None:
+    try:
+        case = resolve(row)
+    except InputError:
+        return None
+    plain = predict(case)
+    if plain.missed:
+        return None
+    gpu, slower, mode = case.replica.gpu_type.gpu, plain, BAND_MODES[row.mode]
+    if mode == "served":
+        kernels = replace(case.deployed.kernels, correction=TRIED)
+        slower = predict(replace(case, deployed=replace(case.deployed, kernels=kernels)))
+    kind: ModelKind = "moe" if case.is_moe else "dense"
+    engine = case.replica.service.engine.name
+    situation = Situation(mode, gpu.vendor, engine, gpu.architecture, kind, region(plain.in_flight))
+    return Seen(row, situation, group_of(row), _timings(row, plain, slower))
+
+
+def _timings(row: MeasuredRow, plain: Prediction, slower: Prediction) -> dict[BandMetric, Timing]:
+    found: dict[BandMetric, Timing] = {}
+    for name, measured in row.measured().items():
+        predicted, later = plain.values.get(name, 0.0), slower.values.get(name, 0.0)
+        if predicted <= 0 or later <= 0 or is_driven(row, name):
+            continue
+        metric = BAND_METRICS[name]
+        ratio, longer = measured / predicted, later / predicted
+        if metric == "throughput":
+            ratio, longer = 1 / ratio, 1 / longer
+        found[metric] = Timing(ratio, min(1.0, max(0.0, (longer - 1) / (TRIED.decode - 1))))
+    if "e2e" not in found and {"ttft", "itl"} <= found.keys():  # E2E = TTFT + ITL * (OSL - 1)
+        measured, predicted, later = (
+            ttft + (row.osl - 1) * itl
+            for ttft, itl in (
+                (row.ttft_ms or 0.0, row.itl_ms or 0.0),
+                *((values["ttft_ms"], values["itl_ms"]) for values in (plain.values, slower.values)),
+            )
+        )
+        share = min(1.0, max(0.0, (later / predicted - 1) / (TRIED.decode - 1)))
+        found["e2e"] = Timing(measured / predicted, share)
+    return found
+
+
+# --- the factors of a class --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Mean absolute logarithmic errors with every pair of factors: metrics x groups x decode x prefill, NaN without rows."""
+
+    groups: tuple[str, ...]
+    of: Floats
+
+    @classmethod
+    def find(cls, seen: Sequence[Seen]) -> Errors:
+        """The errors of rows."""
+        groups = tuple(dict.fromkeys(one.group for one in seen))
+        decode, prefill = np.exp(LOG_FACTORS)[:, np.newaxis], np.exp(LOG_FACTORS)[np.newaxis, :]
+        found = np.full((len(FITTED), len(groups), LOG_FACTORS.size, LOG_FACTORS.size), np.nan)
+        for (number, name), (place, group) in product(enumerate(FITTED), enumerate(groups)):
+            known = [one.timings[name] for one in seen if one.group == group and name in one.timings]
+            if known:
+                off = [
+                    np.abs(np.log(t.ratio / (prefill * (1 - t.decode_share) + decode * t.decode_share))) for t in known
+                ]
+                found[number, place] = np.mean(off, axis=0)
+        return cls(groups, found)
+
+    def at(self, group: int, by: Correction) -> Floats:
+        """The errors of a group by metric, with factors between those tried."""
+        (i, u), (j, v) = (
+            divmod(float(np.interp(np.log(factor), LOG_FACTORS, np.arange(LOG_FACTORS.size))), 1.0)
+            for factor in (by.decode, by.prefill)
+        )
+        (i, k), (j, m) = ((int(at), min(int(at) + 1, LOG_FACTORS.size - 1)) for at in (i, j))
+        of = self.of[:, group]
+        found: Floats = (of[:, i, j] * (1 - v) + of[:, i, m] * v) * (1 - u) + (
+            of[:, k, j] * (1 - v) + of[:, k, m] * v
+        ) * u
+        return found
+
+
+Form = Callable[[Floats], tuple[int, int]]
+
+
+def _one(errors: Floats) -> tuple[int, int]:
+    place = int(np.argmin(np.diagonal(errors)))
+    return place, place
+
+
+def _two(errors: Floats) -> tuple[int, int]:
+    decode, prefill = np.unravel_index(int(np.argmin(errors)), errors.shape)
+    return int(decode), int(prefill)
+
+
+# One factor of all steps, or one each; of saturated runs nothing tells prefill and decode apart.
+FORMS: dict[str, tuple[Form, ...]] = {"served": (_one, _two), "offline": (_one,)}
+
+
+def fitted(errors: Floats, form: Form, rules: CorrectionRules) -> Correction:
+    """The factors with the least mean error over groups, drawn to one the more the fewer groups there are."""
+    groups = errors.shape[1]
+    kept = groups / (groups + rules.shrink_groups)
+    of_groups = np.nanmean(errors, axis=0)
+    decode, prefill = (float(np.exp(kept * LOG_FACTORS[place])) for place in form(of_groups.mean(axis=0)))
+    return Correction(decode=float(f"{decode:.3g}"), prefill=float(f"{prefill:.3g}"), groups=groups)
+
+
+def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[Correction], list[Seen]]:
+    """The corrections of all classes with enough groups, and the rows, each corrected by the other groups of its class.
+
+    The form of a class is the one with the least error on groups left out. A class that no form helps has the factors 1, so
+    that it takes none of a wider class.
+    """
+    found: list[Correction] = []
+    corrected: dict[int, Correction] = {}
+    for conditions in CLASSES:
+        classes: dict[tuple[str | None, ...], list[int]] = {}
+        for number, one in enumerate(seen):
+            if one.situation.mode in MODES and any(name in one.timings for name in FITTED):
+                key = tuple(getattr(one.situation, name) for name in conditions)
+                classes.setdefault(key, []).append(number)
+        for key, members in sorted(classes.items(), key=str):
+            of_class = [seen[number] for number in members]
+            errors = Errors.find(of_class)
+            if len(errors.groups) < rules.least_groups:
+                continue
+            whole, without = _judged(errors, FORMS[str(key[0])], rules)
+            sources = ", ".join(dict.fromkeys(one.row.source for one in of_class))
+            stated = dict(zip(conditions, key, strict=True))
+            found.append(Correction.model_validate({**whole.model_dump(), **stated, "source": sources}))
+            for number in members:
+                corrected.setdefault(number, without[seen[number].group])
+    return found, [one._replace(correction=corrected.get(number, UNCORRECTED)) for number, one in enumerate(seen)]
+
+
+def _judged(errors: Errors, forms: Sequence[Form], rules: CorrectionRules) -> tuple[Correction, dict[str, Correction]]:
+    """The correction of a class, and for each group that of the others.
+
+    Of the forms whose median error of groups left out is not larger in any metric, the one with the least mean.
+    """
+    places, nothing = range(len(errors.groups)), Correction(groups=len(errors.groups))
+    before = np.array([errors.at(place, nothing) for place in places])
+    found, least = (nothing, dict.fromkeys(errors.groups, nothing)), _mean(before)
+    for form in forms:
+        others = [fitted(np.delete(errors.of, place, axis=1), form, rules) for place in places]
+        off = np.array([errors.at(place, by) for place, by in zip(places, others, strict=True)])
+        worse = np.nanmedian(off, axis=0) > np.nanmedian(before, axis=0) + rules.most_loss
+        if _mean(off) < least * (1 - rules.least_gain) and not worse.any():
+            least = _mean(off)
+            found = fitted(errors.of, form, rules), dict(zip(errors.groups, others, strict=True))
+    return found
+
+
+def _mean(errors: Floats) -> float:
+    return float(np.nanmean(errors, axis=1).mean())
+
+
+# --- what is written and shown ------------------------------------------------------------------------------------------
+
+
+def corrections_table(found: Sequence[Correction]) -> Table:
+    """The corrections by class."""
+    table = Table(
+        "mode", "vendor", "engine", "architecture", "kind", "decode", "prefill", "groups", title="corrections"
+    )
+    for one in found:
+        table.add_row(
+            *(getattr(one, name) or "any" for name in CLASSES[0]), *map(str, (one.decode, one.prefill, one.groups))
+        )
+    return table
+
+
+def centred_table(seen: Sequence[Seen]) -> Table:
+    """Medians over groups of times measured over predicted and of their absolute errors, before and after correction."""
+    title = "measured over predicted time: median of groups, median error; uncorrected, and corrected by other groups"
+    table = Table("mode", "metric", "groups", "ratio", "corrected", "error, %", "corrected", title=title)
+    for mode, metric in product(MODES, (*FITTED, "e2e")):
+        groups: dict[str, list[tuple[float, float]]] = {}
+        for one in seen:
+            timing = one.timings.get(metric)
+            if one.situation.mode == mode and timing is not None:
+                groups.setdefault(one.group, []).append((timing.ratio, timing.corrected(one.correction)))
+        if groups:
+            ratios = np.array([np.median(values, axis=0) for values in groups.values()])
+            off = np.array([np.median(np.abs(1 / np.array(values) - 1), axis=0) for values in groups.values()])
+            middle, error = np.median(ratios, axis=0), 100 * np.median(off, axis=0)
+            table.add_row(mode, metric, str(len(groups)), *(f"{x:.2f}" for x in middle), *(f"{x:.0f}" for x in error))
+    return table
+
+
+def rendered_corrections(found: Sequence[Correction]) -> str:
+    """The file of corrections as text, a line a correction."""
+    lines = []
+    for one in found:
+        stated = {name: value for name, value in one.model_dump().items() if value is not None and name != "source"}
+        fields = ", ".join(f"{name}: {value}" for name, value in stated.items())
+        lines.append(f'  - {{{fields}, source: "{one.source}"}}')
+    return _file(
+        "Factors of step times that centre predictions, by class, the narrowest first: medians of published runs.",
+        ["corrections:", *lines] if lines else ["corrections: []"],
+    )
+
+
+def rendered_runs(seen: Sequence[Seen], least_groups: int) -> str:
+    """The file of published runs as text: of each group and load a few, spread over how slow they were."""
+    spread: dict[tuple[Situation, str], list[Seen]] = {}
+    for one in seen:
+        if one.situation.mode in MODES:
+            spread.setdefault((one.situation, one.group), []).append(one)
+    names = sorted({group for _, group in spread})
+    lines = []
+    for (situation, group), members in sorted(spread.items(), key=str):
+        members.sort(key=lambda one: one.ratio("e2e") or one.ratio("throughput") or 1.0)
+        places = np.linspace(0, len(members) - 1, min(RUNS_PER_LOAD, len(members)))
+        for one in (members[int(place)] for place in places):
+            lines.append(" ".join((*map(str, situation[:-1]), str(names.index(group)), *_times(one))))
+    return _file(
+        "Published runs: times measured over predicted, as corrected by the runs of other groups; a dash: not measured.",
+        [
+            f"least_groups: {least_groups}",
+            "groups:",
+            *(f'  - "{name}"' for name in names),
+            f"# {' '.join(COLUMNS)}",
+            "runs: |",
+            *(f"  {line}" for line in lines),
+        ],
+    )
+
+
+def _times(one: Seen) -> list[str]:
+    """The times of a run; in a closed loop a request's throughput is as its E2E, by Little's law."""
+    times = {name: one.ratio(name) for name in TIMES}
+    if times["throughput"] is None:
+        times["throughput"] = times["e2e"]
+    return ["-" if time is None else f"{time:.3g}" for time in times.values()]
+
+
+def _file(what: str, lines: Sequence[str]) -> str:
+    return "\n".join(
+        (
+            f"# {what}",
+            "# Written by `python -m sizing.calibration.bands`.",
+            *lines,
+            'source: "published benchmark runs, each with its source beside the measurement"',
+            f'date: "{date.today().isoformat()}"',
+            "",
+        )
+    )

@@ -1,0 +1,159 @@
+"""All that a record says, as sections without a word of any command: figures by name, lists as tables, what it rests on.
+
+Names and units are those of JSON in words: `usd_per_hour` 61.55 reads `$61.6 per hour`, `weights_gib` 33.8 `weights 33.8 GiB`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any
+
+from sizing.formats.view import NOTHING, Assumption, Explanation, Facts, Line, Quantity, Section, Table
+from sizing.formats.words import gib, milliseconds, number, plural, rounded_usd, stated
+
+KINDS = ("assumed", "derived", "datasheet", "measured")  # of what a result rests on, the least sure first
+LEFT_OUT = ("schema", "assumptions", "explanations")  # the first says nothing, the others have sections of their own
+MOST_ROWS = 60  # of a list; JSON and CSV have them all
+USD = "usd_"
+DIGITS = 4
+WRITERS: dict[str, Callable[[float], str]] = {
+    "_ms": milliseconds,
+    "_gib": lambda value: f"{gib(value)} GiB",
+    "_w": lambda value: f"{number(value)} W",
+}
+
+
+def details(record: Any) -> Iterator[Section]:
+    """Yield every figure of a record, its lists, the derivation of its numbers, and what it rests on."""
+    fields = {name: _listed(value) for name, value in _fields(record) if name not in LEFT_OUT}
+    lists = {name: value for name, value in fields.items() if _is_list(value)}
+    single = {name: value[0] for name, value in lists.items() if len(value) == 1}
+    yield Facts(tuple(_lines({**fields, **single}, "")))
+    for name, value in lists.items():
+        yield from _table(_words(name), value)
+    explanations = getattr(record, "explanations", ())
+    yield from explained(explanations)
+    yield assumed(getattr(record, "assumptions", ()), sources=bool(explanations))
+
+
+def _fields(value: Any) -> Iterable[tuple[str, Any]]:
+    return value.items() if isinstance(value, dict) else zip(value._fields, value, strict=True)
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, dict) or hasattr(value, "_fields")
+
+
+def _is_list(value: Any) -> bool:
+    return (
+        isinstance(value, (tuple, list)) and not hasattr(value, "_fields") and len(value) > 0 and _is_nested(value[0])
+    )
+
+
+def _listed(value: Any) -> Any:
+    """A mapping of records as a list of them with their names."""
+    if isinstance(value, dict) and value and all(hasattr(entry, "_fields") for entry in value.values()):
+        return tuple({"name": name, **dict(_fields(entry))} for name, entry in value.items())
+    return value
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _lines(fields: dict[str, Any], label: str) -> Iterator[Line]:
+    """Yield plain values on one line, and a line for each record in them, labelled with its path."""
+    plain = {name: value for name, value in fields.items() if not _is_nested(value) and not _is_list(value)}
+    said = [text for name, value in plain.items() if (text := _said(name, value, label))]
+    if said:
+        yield Line(", ".join(said), _words(label) or "figures", style="dim")
+    for name, value in fields.items():
+        if _is_nested(value):
+            yield from _lines(dict(_fields(value)), f"{label} {name}".strip())
+
+
+def _said(name: str, value: Any, label: str) -> str:
+    """Write a value with its name and unit; a part of a figure, such as its p95, has the figure's unit."""
+    if value is None or value in ((), [], ""):
+        return ""
+    if isinstance(value, bool):
+        return f"{_words(name)} {'yes' if value else 'no'}"
+    if isinstance(value, (tuple, list)):
+        return f"{_words(name)} {', '.join(map(str, value))}"
+    if isinstance(value, str):
+        return f"{_words(name)} {value}"
+    if isinstance(value, int):
+        return f"{_words(name)} {value:,}"
+    if name.startswith(USD):
+        return f"{rounded_usd(value)} {_words(name.removeprefix(USD))}"
+    for ending, write in WRITERS.items():
+        if name.endswith(ending) or label.endswith(ending):
+            return f"{_words(name.removesuffix(ending))} {write(value)}"
+    return f"{_words(name)} {number(value, DIGITS)}"
+
+
+def _table(title: str, records: Sequence[Any]) -> Iterator[Table]:
+    """Yield a list of records as a table of the plain values that differ, then the lists in them."""
+    rows = [{name: _cell(value) for name, value in _fields(record)} for record in records[:MOST_ROWS]]
+    nested = [
+        name
+        for name in rows[0]
+        if any(
+            _is_nested(value) or _is_list(value) for record in records for key, value in _fields(record) if key == name
+        )
+    ]
+    columns = [
+        Quantity(name, _words(name), str, itemgetter(name), is_number=_is_number(rows, name), shown="differs")
+        for name in rows[0]
+        if name not in nested
+    ]
+    more = len(records) - len(rows)
+    notes = (Line(f"{plural(more, 'more row')}: --format csv", style="dim"),) if more else ()
+    yield Table(tuple(columns), rows, title=title, notes=notes)
+    for number_, record in enumerate(records, start=1):
+        for name, value in _fields(record):
+            if _is_list(value):
+                yield from _table(f"{title} {number_}: {_words(name)}", value)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, (tuple, list)):
+        return "; ".join(map(str, value)) or NOTHING
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _is_number(rows: Sequence[dict[str, str]], name: str) -> bool:
+    return all(row[name] == NOTHING or row[name][:1].isdigit() for row in rows)
+
+
+def explained(explanations: Iterable[Explanation]) -> Iterator[Facts]:
+    """Yield each number with its formula, the values in it, and their source."""
+    for e in explanations:
+        value = number(e.value, 5) if isinstance(e.value, float) else str(e.value)
+        lines = (Line(e.formula, "  formula"), Line(e.inputs, "  values"), Line(e.source, "  source"))
+        yield Facts(lines, f"{e.what} = {value} {e.unit}".rstrip() + f"  [{e.kind}]")
+
+
+def assumed(assumptions: Iterable[Assumption], *, sources: bool = False) -> Facts:
+    """What a result rests on, a paragraph for each kind; with `sources`, each by number and listed below."""
+    numbers: dict[str, int] = {}
+    lines: list[Line] = []
+    for kind in KINDS:
+        said = [_input(a, numbers if sources else None) for a in assumptions if a.kind == kind]
+        if said:
+            lines.append(Line("; ".join(said), kind.capitalize(), style="dim"))
+    for index, text in enumerate(numbers, start=1):
+        lines.append(Line(f"[{index}] {text}", "Sources" if index == 1 else " ", style="dim"))
+    return Facts(tuple(lines))
+
+
+def _input(a: Assumption, numbers: dict[str, int] | None) -> str:
+    text = f"{a.what}: {stated(a.value)} {a.unit}".rstrip()
+    if numbers is None or not a.source:
+        return text
+    return f"{text} [{numbers.setdefault(a.source, len(numbers) + 1)}]"

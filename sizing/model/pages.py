@@ -1,0 +1,95 @@
+"""Recurrent states beside a cache that grows: how a pool is cut for a hybrid model, by the rule of its engine.
+
+`specs.engine.StateRule` states the rules. vLLM's blocks hold a layer's state or as many tokens; SGLang has two pools;
+TensorRT-LLM sets states of all sequences aside. A model without states, or without anything else, has no such cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import lru_cache
+from typing import NamedTuple
+
+from sizing.model import architecture
+from sizing.model.architecture import Stage
+from sizing.model.attention.terms import Cache
+from sizing.model.extras import drafts
+from sizing.model.shard import Shard
+
+
+class Pages(NamedTuple):
+    """Blocks of one pool: `block_tokens` tokens of a group of layers, or one state of it.
+
+    `block_bytes` are those of all layers of a group. A sequence takes `growing` blocks for every `block_tokens` tokens, and
+    `states` blocks (or one a block of tokens: None) in each of `state_groups`.
+    """
+
+    block_tokens: int
+    block_bytes: float
+    growing: int
+    state_groups: int
+    states: int | None
+
+    def blocks(self, token_blocks: int) -> int:
+        """Blocks of a sequence whose tokens fill `token_blocks` of one group."""
+        held = max(token_blocks, 1) if self.states is None else self.states
+        return self.growing * token_blocks + self.state_groups * held
+
+
+def states_held(shard: Shard) -> int | None:
+    """States that one sequence holds in each layer; None for one a block of tokens."""
+    rule = shard.settings.states
+    slots = rule.cached_slots if shard.settings.prefix_caching else rule.slots
+    return None if slots is None else slots + rule.per_drafted * _drafted(shard)
+
+
+def state_bytes(shard: Shard, stage: Stage) -> float:
+    """Bytes of one state of every layer of a stage on one GPU."""
+    return sum(count * _state(shard, held) for held, count in caches(shard, stage))
+
+
+def _drafted(shard: Shard) -> int:
+    return shard.extras.verified - 1
+
+
+def _state(shard: Shard, held: Cache) -> float:
+    return held.fixed_bytes_per_sequence + held.bytes_per_drafted * _drafted(shard)
+
+
+def caches(shard: Shard, stage: Stage) -> tuple[tuple[Cache, int], ...]:
+    """What one layer caches on one GPU of a stage, and the number of such layers, kind by kind."""
+    return tuple(
+        (architecture.layer_cache(shard.model.kinds[index], shard.layout, shard.plan.kv_bytes), count)
+        for index, count in stage.layers
+    )
+
+
+@lru_cache(maxsize=4096)
+def pages(shard: Shard, stage: Stage) -> Pages | None:
+    """The blocks of a stage whose layers share one pool; None where no state is paged."""
+    settings = shard.settings
+    growing: Counter[float] = Counter()
+    states: Counter[float] = Counter()
+    for held, count in caches(shard, stage):
+        if held.bytes_per_token:
+            growing[held.bytes_per_token] += count
+        if held.fixed_bytes_per_sequence:
+            states[_state(shard, held)] += count
+    if settings.states.rule != "pages" or not growing or not states:
+        return None
+    token_bytes = max(growing)
+    if shard.extras.draft is not None and stage.last:  # its layers of attention are of the same type
+        growing[token_bytes] += round(drafts.cache_bytes(shard.extras.draft, shard.draft) / token_bytes)
+    align = settings.state_alignment_tokens
+    block = align * math.ceil(max(states) / (align * token_bytes))
+    types = [*growing.values(), *states.values()]
+    fewest, most = min(types), max(types)
+    group = most if most < settings.states.group_spread * fewest else fewest
+    return Pages(
+        block,
+        group * block * token_bytes,
+        sum(math.ceil(layers / group) for layers in growing.values()),
+        sum(math.ceil(layers / group) for layers in states.values()),
+        states_held(shard),
+    )

@@ -1,0 +1,196 @@
+"""The first screen of every command: headline, verdict, figures held against their limits, what binds, what comes next.
+
+A screen answers in at most 24 lines of 80 columns. All else that a record says follows with --verbose (`formats.details`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from sizing.formats.details import KINDS
+from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
+from sizing.formats.words import between, gib, money, number, percent, plural, rounded_usd, stated
+from sizing.planning.provision import HOURS_PER_MONTH
+from sizing.report.parts.bands import LATENCY_QUANTITIES
+from sizing.report.parts.figures import MemoryFigures
+from sizing.report.parts.question import LimitsInMs
+from sizing.specs.bands import ErrorBand
+
+KEPT, MISSED, DIM = "green", "red", "dim"
+OK, BINDS, OVER, NONE = "ok", "ok, binds", "missed", "does not apply"
+MEAN = "mean"
+UNKNOWN = "No published runs like this: how far off the predictions are is not known"
+SINGLE = "one replica: no redundancy"
+OBJECTIVES = {"gpus": "fewest GPUs", "cost": "lowest cost", "energy": "lowest power"}
+MOST_LINES = 3  # of changes that would help, of alternatives, of what is not possible
+PRICE = "price"
+ASKABLE = {  # assumptions that a user could have stated, as options name them
+    "requests per user per day": "{} requests/user/day",
+    "active hours": "{} h/day",
+    "peak to mean": "peak {} x mean",
+    PRICE: "{} per GPU-hour",
+}
+BORROWED = "borrowed"
+NEXT = "--verbose shows the rest"
+DERIVED = f"{NEXT}, --explain derives it"
+
+
+class Judged(NamedTuple):
+    """A predicted figure, the range of 8 in 10 published runs like it, its limit, and whether that is kept."""
+
+    name: str
+    predicted: str
+    span: str | None
+    limit: str | None
+    verdict: str
+
+    def style(self) -> str:
+        """Green where a limit is kept, red where it is missed."""
+        return {OK: KEPT, BINDS: KEPT, OVER: MISSED}.get(self.verdict, "")
+
+
+JUDGED = (
+    in_words("name", "", shown="always"),
+    in_words("predicted", "predicted")._replace(is_number=True),
+    in_words("span", "likely range", nothing=""),
+    in_words("limit", "limit", nothing=""),
+    in_words("verdict", "", nothing="", style=Judged.style),
+)
+
+
+def figures(rows: Iterable[Judged], known: str = "predicted", *, banded: bool = True) -> Table:
+    """The table of figures and limits under how the figures are `known`; without the range that predictions should have
+    (`banded`), it says so.
+    """
+    found = tuple(rows)
+    unknown = banded and not any(row.span for row in found)
+    name, value, *others = JUDGED
+    columns = (name, value._replace(heading=known), *others)
+    return Table(columns, found, notes=(Line(UNKNOWN, style=DIM),) if unknown else ())
+
+
+def latencies(
+    value: Callable[[str, str], float | None],
+    limits: LimitsInMs,
+    band: Callable[[str, str], ErrorBand | None] = lambda name, statistic: None,
+    binding: str = "",
+) -> Iterator[Judged]:
+    """Yield TTFT, ITL and E2E, each in the statistic that its limit bounds (the mean without one).
+
+    `value` (ms) and `band` are by the name of the latency (`ttft_ms`) and the statistic.
+    """
+    for quantity in LATENCY_QUANTITIES:
+        limit = limits[quantity.key]
+        statistic = MEAN if limit is None else limit.statistic
+        found, error = value(quantity.key, statistic), band(quantity.key, statistic)
+        if found is None and limit is None:
+            continue
+        verdict = ""
+        if limit is not None:
+            kept = BINDS if binding == quantity.heading.lower() else OK
+            verdict = NONE if found is None else kept if found <= limit.ms else OVER
+        yield Judged(
+            f"{quantity.heading} {statistic}",
+            quantity.text_of(found),
+            None if error is None else between(error.low, error.high, quantity.write),
+            None if limit is None else quantity.write(limit.ms),
+            verdict,
+        )
+
+
+def rate(
+    name: str, value: float | None, least: float | None = None, band: ErrorBand | None = None, *, binds: bool = False
+) -> Judged:
+    """A rate, or requests in flight, and the `least` that is asked for."""
+    kept = least is None or value is None or value >= least * (1 - 1e-9)
+    return Judged(
+        name,
+        number(value),
+        None if band is None else between(band.low, band.high, number),
+        None if least is None else f"{number(least)} asked",
+        "" if least is None else OVER if not kept else BINDS if binds else OK,
+    )
+
+
+def missed(rows: Iterable[Judged]) -> list[str]:
+    """The names of figures that miss their limits."""
+    return [row.name for row in rows if row.verdict == OVER]
+
+
+def verdict(text: str, *, good: bool) -> Line:
+    """The sentence that a command's exit code says too."""
+    return Line(text, style=f"bold {KEPT if good else MISSED}")
+
+
+def kept(limited: bool, verified: bool) -> str:
+    """Write that the limits, if any are set (`limited`), are kept, and whether a simulation confirmed it."""
+    how = "confirmed by simulation" if verified else "not simulated (--no-verify)"
+    return f"Every limit is kept, {how}" if limited else f"No limit is set, {how}"
+
+
+def dollars(usd_per_hour: float | None) -> str:
+    """Write what GPUs cost an hour and a month, around the clock."""
+    if usd_per_hour is None:
+        return "no price known"
+    return f"{money(usd_per_hour)}/h, {rounded_usd(usd_per_hour * HOURS_PER_MONTH)} a month"
+
+
+def used(headroom: float, gpus: int) -> str:
+    """Write the share of a deployment that a demand takes, within the limits."""
+    return f"uses {percent(1 / (1 + headroom))} of {'one GPU' if gpus == 1 else f'the {gpus:,} GPUs'}"
+
+
+def memory_line(m: MemoryFigures) -> Line:
+    """Weights and cache of one GPU's memory, and what the cache holds."""
+    holds = f"room for {number(m.max_concurrency)} x {m.max_model_len:,} tokens"
+    if not m.fits:
+        holds = f"{m.max_model_len:,} tokens need {gib(m.deficit_gib)} more"
+    parts = f"weights {gib(m.weights_gib)}, KV cache {gib(m.kv_cache_gib)} of {gib(m.visible_gib)} GiB"
+    return Line(f"{parts}: {holds}", "Memory")
+
+
+def memory_bar(m: MemoryFigures) -> Whole:
+    """The memory of one GPU as a bar."""
+    parts = (
+        Segment("weights", m.weights_gib, "W"),
+        Segment("activation", m.activation_gib, "a"),
+        Segment("CUDA graphs and other", m.non_torch_gib + m.cuda_graphs_gib, "o"),
+        Segment("KV cache", m.kv_cache_gib, "K"),
+        *([Segment("recurrent states", m.state_cache_gib, "s")] if m.state_cache_gib else []),
+    )
+    return Whole("One GPU", parts, m.visible_gib, lambda size: f"{gib(size)} GiB")
+
+
+def few(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES) -> Iterator[Line]:
+    """Yield the first `most` of `texts`, a line each, and how many more there are."""
+    more = [f"{plural(len(texts) - most, f'more {noun}')}: --verbose"] if len(texts) > most else []
+    yield from labelled(label, (*texts[:most], *more))
+
+
+def would_help(suggestions: Sequence[str]) -> Iterator[Line]:
+    """Yield the changes that make a question feasible, or that none was found."""
+    yield from few("Try", suggestions or ("no single change that was tried",), "change")
+
+
+def rests_on(assumptions: Sequence[Assumption]) -> Iterator[Line]:
+    """Yield what a user could have stated, and how the inputs are known, counted."""
+    askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0]]
+    said = {a.what: ASKABLE[a.what].format(_value(a)) for a in askable}
+    kernels = sum(str(a.value).startswith(BORROWED) for a in assumptions)
+    texts = [*said.values(), *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
+    if texts:
+        yield Line(", ".join(texts), "Assumed", DIM)
+    counts = [(sum(a.kind == kind for a in assumptions), kind) for kind in reversed(KINDS)]
+    words = ", ".join(f"{count} {kind}" for count, kind in counts if count)
+    if words:
+        yield Line(f"{plural(len(assumptions), 'input')}: {words}", "Rests on", DIM)
+
+
+def _value(a: Assumption) -> str:
+    return money(a.value) if a.what == PRICE and not isinstance(a.value, str) else stated(a.value)
+
+
+def following(text: str = NEXT) -> Line:
+    """The options and commands that come next."""
+    return Line(text, "Next", DIM)

@@ -1,0 +1,82 @@
+"""Corrections of step times: a class with a known bias is centred, one without or with too few groups stays as it is."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+import yaml
+
+from sizing.calibration.corrections import Seen, Timing, corrections_of, rendered_corrections, rendered_runs
+from sizing.catalog.measured import MeasuredRow
+from sizing.specs.bands import Corrections, Situation
+from sizing.specs.calibration import CorrectionRules
+from sizing.specs.runs import PublishedRuns
+
+HERE = Situation("served", "NVIDIA", "vllm", "hopper", "moe", "low")
+RULES = CorrectionRules(least_groups=3, shrink_groups=0.0, least_gain=0.02, most_loss=0.05)
+ROW = cast(MeasuredRow, SimpleNamespace(source="a source"))
+SHARES = {"ttft": 0.2, "itl": 0.9, "throughput": 0.8}  # of decode steps in each time
+
+
+def seen(decode: float, prefill: float, groups: int = 8, noise: float = 0.03) -> list[Seen]:
+    """Runs whose decode and prefill steps take so many times what is predicted, but for a group's own error."""
+    rng = np.random.default_rng(3)
+    found = []
+    for group in range(groups):
+        own = float(np.exp(rng.normal(0, noise)))
+        timings = {
+            name: Timing(own * (prefill * (1 - share) + decode * share), share) for name, share in SHARES.items()
+        }
+        found += [Seen(ROW, HERE, f"group {group}", timings)] * 3  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize(("decode", "prefill"), [(1.5, 1.5), (1.3, 0.8), (0.8, 1.4)])
+def test_a_known_bias_is_centred(decode: float, prefill: float) -> None:
+    found, corrected = corrections_of(seen(decode, prefill), RULES)
+    first = found[0]
+    assert (first.decode, first.prefill) == pytest.approx((decode, prefill), rel=0.06)
+    assert (first.groups, first.architecture, first.source) == (8, "hopper", "a source")
+    for name in SHARES:
+        ratios = [one.ratio(name) for one in corrected]  # type: ignore[arg-type]
+        assert np.median(np.array(ratios, dtype=float)) == pytest.approx(1.0, abs=0.05)
+
+
+def test_what_is_centred_or_known_of_too_few_stays() -> None:
+    centred, corrected = corrections_of(seen(1.0, 1.0), RULES)
+    assert {(one.decode, one.prefill) for one in centred} == {(1.0, 1.0)}
+    few, as_seen = corrections_of(seen(1.5, 1.5, groups=2), RULES)
+    assert few == []
+    assert as_seen == seen(1.5, 1.5, groups=2)
+    assert corrected[0].ratio("ttft") == seen(1.0, 1.0)[0].timings["ttft"].ratio
+
+
+def test_a_group_has_no_part_in_its_own_correction() -> None:
+    runs = seen(1.4, 1.4)
+    odd = [one._replace(timings={name: Timing(9.0, 0.5) for name in SHARES}) for one in runs[:3]]  # type: ignore[arg-type]
+    _, with_odd = corrections_of([*odd, *runs[3:]], RULES)
+    _, without = corrections_of(runs, RULES)
+    assert with_odd[0].correction == without[0].correction
+
+
+def test_fewer_groups_are_drawn_to_one() -> None:
+    shrunk = RULES.model_copy(update={"shrink_groups": 1.0})
+    found = [corrections_of(seen(1.6, 1.6, groups, noise=0.0), shrunk)[0][0].decode for groups in (3, 8, 20)]
+    assert 1.0 < found[0] < found[1] < found[2] <= 1.6
+
+
+def test_the_files_say_what_was_found() -> None:
+    found, corrected = corrections_of(seen(1.5, 1.5), RULES)
+    read = Corrections.model_validate(yaml.safe_load(rendered_corrections(found)))
+    assert read.of(HERE).decode == found[0].decode
+    runs = PublishedRuns.model_validate(yaml.safe_load(rendered_runs(corrected, 3)))
+    like = runs.like(HERE, ("ttft", "itl", "throughput"))
+    assert like is not None and like.groups == 8
+    assert like.of("itl") == pytest.approx(1.0, abs=0.2)
+    assert runs.like(HERE, ("ttft", "e2e")) is None
+    assert runs.like(HERE._replace(engine="sglang"), ("ttft",)) is None
+    other = runs.like(HERE._replace(architecture="blackwell", load="high"), ("ttft",))
+    assert other is not None and other.groups == 8

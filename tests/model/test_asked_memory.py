@@ -1,0 +1,112 @@
+"""What may be asked of memory: a stated cache, eager mode, offloaded weights, stages of given layers, a model without images."""
+
+from __future__ import annotations
+
+import pytest
+from builders import data
+
+from sizing.answers.deployment import deployment
+from sizing.answers.resolved import Resolved
+from sizing.question.ask import ask_layout
+from sizing.specs.errors import InputError
+from sizing.specs.units import GIB, parse_bytes
+
+
+def deployed(**options: object) -> Resolved:
+    given = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "max_model_len": 8192, **options}
+    return deployment(ask_layout(**given), data())
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("25G", 25 * GIB), ("25GiB", 25 * GIB), ("25GB", 25e9), ("25g", 25e9), ("1000", 1000.0)]
+)
+def test_sizes_are_read_as_engines_do(text: str, size: float) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["25X", "G", "", "-1G"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        deployed(kv_cache_bytes=text)
+
+
+def test_a_stated_cache_is_the_pool_whatever_the_fraction() -> None:
+    for fraction in (0.5, 0.9):
+        assert deployed(kv_cache_bytes="20G", memory_fraction=fraction).memory.kv_cache_gib == 20
+    assert deployed(kv_cache_bytes="200G").memory.kv_cache_gib < 80
+
+
+def test_most_tokens_cap_the_cache() -> None:
+    assert deployed(max_total_tokens=100_000).memory.kv_cache_tokens == pytest.approx(100_000, abs=16)
+    whole = deployed().memory
+    assert deployed(max_total_tokens=10_000_000).memory == whole
+
+
+def test_eager_mode_gives_the_memory_of_graphs_to_the_cache() -> None:
+    eager, graphed = deployed(enforce_eager=True).memory, deployed().memory
+    assert eager.cuda_graphs_gib == 0
+    assert eager.kv_cache_gib - graphed.kv_cache_gib == pytest.approx(graphed.cuda_graphs_gib)
+
+
+def test_offloaded_weights_leave_the_card_and_slow_each_step() -> None:
+    """4 GiB over 64 GB/s are 67 ms a step."""
+    offloaded, whole = deployed(cpu_offload_gb=4.0), deployed()
+    assert whole.memory.weights_gib - offloaded.memory.weights_gib == pytest.approx(4)
+    assert offloaded.memory.kv_cache_gib - whole.memory.kv_cache_gib == pytest.approx(4)
+    waits_us = offloaded.settings.host.per_step_us - whole.settings.host.per_step_us
+    assert waits_us == pytest.approx(4 * GIB / 64e9 * 1e6)
+
+
+def test_stages_hold_the_layers_that_they_are_given() -> None:
+    asked = deployed(pp_layers="20,12")
+    assert [sum(count for _, count in stage.layers) for stage in asked.replica.shard.stages] == [20, 12]
+    assert asked.layout.pp == 2
+    assert "33" not in (asked.refused or "")
+    assert deployed(pp_layers="20,13").refused == "20, 13 layers are not the model's 32 over PP2"
+
+
+def test_without_images_the_encoder_takes_nothing() -> None:
+    seeing, reading = (deployed(model="qwen3-vl-8b", language_model_only=only).memory for only in (False, True))
+    assert seeing.weights_gib - reading.weights_gib > 0.5
+    assert seeing.activation_gib > reading.activation_gib
+
+
+def test_fewer_sequences_capture_fewer_graphs() -> None:
+    """A 27B over two RTX 5090 with 16 sequences logs 0.13 GiB. https://github.com/noonghunna/club-3090/issues/1087"""
+    few = deployed(model="qwen3.6-27b", gpu="rtx-5090", tp=2, precision="fp8", engine="vllm:0.24.0", max_num_seqs=16)
+    assert few.memory.cuda_graphs_gib == pytest.approx(0.13, abs=0.02)
+
+
+def test_the_least_fraction_is_the_least() -> None:
+    least = deployed().replica.least_fraction()
+    assert least is not None
+    assert deployed(memory_fraction=least).memory.fits
+    assert not deployed(memory_fraction=least - 0.001).memory.fits
+    more = deployed().replica.least_fraction(20)
+    assert more is not None and more - least == pytest.approx(19 / 79.19, abs=0.002)
+    assert deployed().replica.least_fraction(1000) is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tp", "gib"),
+    [("rtx-3090", 2, 0.3), ("a100-pcie-80gb", 2, 0.3), ("h100-sxm", 2, 2.1), ("rtx-3090", 1, 0.25)],
+)
+def test_what_lies_outside_depends_on_the_link(gpu: str, tp: int, gib: float) -> None:
+    assert deployed(gpu=gpu, tp=tp, engine="vllm:0.24.0").memory.non_torch_gib == gib
+
+
+def test_a_long_context_is_chunked_by_v0_itself() -> None:
+    """From 0.5.3 above 32,768 tokens. https://github.com/vllm-project/vllm/blob/v0.7.3/vllm/engine/arg_utils.py"""
+    long, short = (deployed(engine="vllm:0.7.2", max_model_len=tokens).settings for tokens in (131_072, 32_768))
+    assert (long.max_num_batched_tokens, long.chunked_prefill) == (2048, True)
+    assert (short.max_num_batched_tokens, short.chunked_prefill) == (32_768, False)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "gib"),
+    [("0.10.1", "h100-sxm", 65.97), ("0.11.0", "h100-sxm", 64.38), ("0.33.0", "a100-sxm-80gb", 65.97)],
+)
+def test_mxfp4_is_padded_as_the_kernel_does(version: str, gpu: str, gib: float) -> None:
+    """Marlin pads 2880 to 2944 and 3072; Triton swizzles. Logs: https://github.com/vllm-project/vllm/issues/23278 and 33155."""
+    used = deployed(model="gpt-oss-120b", gpu=gpu, engine=f"vllm:{version}").memory
+    assert used.weights_gib == pytest.approx(gib, rel=0.005)

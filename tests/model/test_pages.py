@@ -1,0 +1,135 @@
+"""Hybrid models: blocks, groups and states by the rules of their engines, against worked numbers and logs."""
+
+from __future__ import annotations
+
+import pytest
+from builders import data, real_model
+
+from sizing.answers.deployment import deployment
+from sizing.answers.resolved import Resolved
+from sizing.model import pages
+from sizing.question.ask import ask_layout
+from sizing.specs.units import GIB
+
+
+def deployed(**options: object) -> Resolved:
+    return deployment(ask_layout(**options), data())
+
+
+def cut(**options: object) -> pages.Pages:
+    shard = deployed(**options).replica.shard
+    found = pages.pages(shard, shard.stages[0])
+    assert found is not None
+    return found
+
+
+def test_a_state_of_27b_takes_784_tokens_of_a_block() -> None:
+    """10,240 x 3 x 2 B of convolution and 48 x 128 x 128 x 4 B of state are 3,207,168 B; 4,096 B a token, in sixteens.
+    https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/model_executor/layers/mamba/mamba_utils.py
+    """
+    found = cut(model="qwen3.5-27b", gpu="h100-sxm", engine="vllm:0.20.0")
+    assert pages.state_bytes(deployed(model="qwen3.5-27b", gpu="h100-sxm").replica.shard, whole("qwen3.5-27b")) == (
+        48 * 3_207_168
+    )
+    assert (found.block_tokens, found.growing, found.state_groups) == (784, 1, 3)
+    assert found.block_bytes == 16 * 784 * 4096
+
+
+def whole(name: str):  # type: ignore[no-untyped-def]
+    from sizing.model.architecture import whole
+
+    return whole(real_model(name))
+
+
+def test_latent_attention_aligns_to_64_tokens() -> None:
+    """Kimi-Linear over two GPUs: 1,085,440 B of state, 1,152 B a token: 960 tokens, 7 layers a group, 128 blocks of 120,000
+    tokens. https://github.com/vllm-project/vllm/issues/28228
+    """
+    found = cut(model="kimi-linear-48b-a3b", gpu="rtx-3090", tp=2, engine="vllm:0.11.0", precision="int4")
+    assert (found.block_tokens, found.growing, found.state_groups, found.states) == (960, 1, 3, 1)
+    assert found.blocks(125) == 128
+    assert found.blocks(125) * found.block_bytes / GIB == pytest.approx(0.923, abs=0.001)
+
+
+def test_an_fp8_cache_doubles_the_block() -> None:
+    sixteen, eight = (
+        cut(model="qwen3.5-27b", gpu="h100-sxm", engine="vllm:0.20.0", kv_precision=kv) for kv in ("auto", "fp8")
+    )
+    assert eight.block_tokens == 2 * sixteen.block_tokens
+
+
+@pytest.mark.parametrize(
+    ("version", "speculative", "caching", "states"),
+    [
+        ("0.11.0", None, None, 1),
+        ("0.12.0", None, None, 1),
+        ("0.12.0", None, True, None),
+        ("0.20.0", None, None, 1),
+        ("0.20.0", "mtp:3", None, 4),
+        ("0.24.0", "mtp:3", True, 5),
+        ("0.26.0", None, None, 2),
+        ("0.26.0", None, False, 1),
+    ],
+)
+def test_states_of_a_request(version: str, speculative: str | None, caching: bool | None, states: int | None) -> None:
+    """One, and one a drafted token; two with prefix caching, which is on by itself from 0.26.0.
+    https://github.com/vllm-project/vllm/blob/v0.20.0/vllm/v1/kv_cache_interface.py
+    """
+    options = {"speculative": speculative, "prefix_caching": caching}
+    given = {name: value for name, value in options.items() if value is not None}
+    assert cut(model="qwen3.5-27b", gpu="h200-sxm", engine=f"vllm:{version}", **given).states == states
+
+
+def test_drafting_layers_share_the_groups_of_attention() -> None:
+    """16 layers of attention and one of the module: 17 a group, so 48 layers of states make three."""
+    found = cut(
+        model="qwen3.6-27b",
+        gpu="rtx-3090",
+        tp=2,
+        engine="vllm:0.24.0",
+        kv_precision="fp8",
+        speculative="mtp:3",
+        prefix_caching=True,
+    )
+    assert (found.block_tokens, found.growing, found.state_groups) == (1600, 1, 3)
+    assert found.block_bytes == 17 * 1600 * 1024
+    assert found.blocks(164) == 179
+
+
+def test_more_sequences_than_blocks_do_not_start_from_0_20() -> None:
+    options = {"model": "qwen3.5-27b", "gpu": "h100-sxm", "memory_fraction": 0.95}
+    old, new = (deployed(engine=f"vllm:{version}", **options).memory for version in ("0.19.0", "0.20.0"))
+    assert old.starts and old.most_num_seqs is None
+    assert not new.starts and new.fits
+    most = new.most_num_seqs
+    assert most is not None
+    assert deployed(engine="vllm:0.20.0", max_num_seqs=most, **options).memory.starts
+    assert deployed(engine="vllm:0.20.0", enforce_eager=True, **options).memory.starts
+
+
+def test_sglang_gives_states_a_pool_of_their_own() -> None:
+    """Qwen3.5-397B over two GPUs: 82 states (and one of padding) in 7.42 GiB beside 580,364 tokens in 8.30 GiB.
+    https://github.com/kvcache-ai/ktransformers/issues/1870
+    """
+    used = deployed(
+        model="qwen3.5-397b-a17b",
+        gpu="b300",
+        tp=2,
+        engine="sglang:0.5.9",
+        precision="int4",
+        kv_cache_bytes=f"{15.72 * GIB:.0f}",
+        max_model_len=32768,
+    ).memory
+    assert used.state_cache_gib == pytest.approx(7.42, rel=0.01)
+    assert used.kv_cache_gib == pytest.approx(8.30, rel=0.01)
+    assert used.kv_cache_tokens == pytest.approx(580_364, rel=0.01)
+    assert used.most_num_seqs == 82 // 3
+
+
+def test_tensorrt_llm_sets_states_of_all_sequences_aside() -> None:
+    few, many = (
+        deployed(model="nemotron-h-56b", gpu="h200-sxm", engine="tensorrt-llm:1.2", max_num_seqs=n).memory
+        for n in (8, 16)
+    )
+    assert few.state_cache_gib == pytest.approx(many.state_cache_gib / 2)
+    assert few.kv_cache_gib - many.kv_cache_gib == pytest.approx(few.state_cache_gib, rel=0.05)

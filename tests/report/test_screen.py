@@ -1,0 +1,193 @@
+"""Laws of the first screen: short, no wider than the terminal, the figures of JSON, a verdict that the exit code says too."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+from test_report import CASES, FEASIBLE, document, document_of, parsed, terminal, widest
+
+from sizing.cli.main import run
+from sizing.formats.text import render, render_for
+from sizing.formats.view import Facts, Table
+from sizing.formats.words import milliseconds, number
+from sizing.report.estimate import sections
+from sizing.report.parts.screen import KEPT, MISSED, OBJECTIVES, Judged
+
+MOST_LINES = 24
+SCREENS = {
+    "memory": (["memory", "-m", "llama-3.1-8b", "-g", "h100-sxm"], 0),
+    "memory that is short": (["memory", "-m", "llama-3.1-70b", "-g", "l40s"], 1),
+    "compare": (["compare", "chat", "-g", "h100-sxm,l40s", "--no-verify", "--jobs", "1"], 0),
+    "plan": (["plan", "chat", "-g", "h100-sxm", "--no-verify"], 0),
+    "plan that fails": (["plan", "chat", "-g", "l4", "--tp", "1", "--no-verify"], 1),
+    "cost": (["cost", "chat", "-g", "h100-sxm", "--no-verify"], 0),
+    "whatif": (["whatif", "chat", "-g", "h100-sxm", "--no-verify"], 0),
+    "step": (["step", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--decode", "8", "--context", "500"], 0),
+    "simulate": (["simulate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "500", "--osl", "50", "--rps", "2", "--requests", "40"], 0),
+    "simulate that misses": (["simulate", "-m", "llama-3.1-8b", "-g", "l4", "--isl", "500", "--osl", "50", "--rps", "1", "--requests", "40", "--itl", "1ms"], 1),
+    "sweep": (["sweep", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--vary", "rps=5,20", "--jobs", "1"], 0),
+}  # fmt: skip
+Capture = pytest.CaptureFixture[str]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("name", CASES)
+def test_an_answer_takes_one_screen(name: str, width: int) -> None:
+    assert len(terminal(document(name), width).splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_every_command_takes_one_screen_and_its_colour_is_its_exit_code(
+    name: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, code = SCREENS[name]
+    assert run(arguments) == code
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= MOST_LINES and widest(text) <= 80 and text.isascii()
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert run(arguments) == code
+    coloured = capsys.readouterr().out
+    without = re.sub(r"\x1b\[[\d;]*m", "", coloured)
+    assert [line.rstrip() for line in without.splitlines()] == text.splitlines()
+    first = re.search(r"\x1b\[1;3([12])m", coloured)  # bold red or bold green
+    if first is not None:
+        assert first[1] == ("1" if code else "2")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_verdict_is_green_where_the_answer_is_feasible(name: str) -> None:
+    found = document(name)
+    first = next(iter(sections(found)))
+    assert isinstance(first, Facts)
+    assert first.lines[0].style.endswith(KEPT if found.feasible else MISSED)
+
+
+def judged(name: str) -> dict[str, Judged]:
+    """The table of figures of a case by name."""
+    table = next(section for section in sections(document(name)) if isinstance(section, Table))
+    return {row.name: row for row in table.records}
+
+
+@pytest.mark.parametrize("name", FEASIBLE)
+def test_each_figure_is_that_of_json_and_its_verdict_follows_from_its_limit(name: str) -> None:
+    found, rows = parsed(name), judged(name)
+    for latency in ("ttft", "itl", "e2e"):
+        limit = found["inputs"]["limits"][f"{latency}_ms"]
+        statistic = limit["statistic"] if limit else "mean"
+        value = found["latency"][f"{latency}_ms"][statistic]
+        row = rows.get(f"{latency.upper()} {statistic}")
+        if row is None:
+            assert value is None and limit is None
+            continue
+        assert row.predicted == milliseconds(value)
+        band = found["bands"].get(f"latency.{latency}_ms.{statistic}")
+        assert (row.span is None) == (band is None)
+        if limit is None:
+            assert row.verdict == "" and row.limit is None
+        else:
+            assert row.limit == milliseconds(limit["ms"])
+            binds = found["limiting"]["limit"] == latency
+            kept = "ok, binds" if binds else "ok"
+            assert row.verdict == ("does not apply" if value is None else kept if value <= limit["ms"] else "missed")
+    demand = found["inputs"]["demand"]["requests_per_s"]
+    assert (demand is not None) == ("most requests/s" in rows)
+    if demand is not None:
+        assert rows["most requests/s"].predicted == number(found["load"]["max_requests_per_s"])
+        assert rows["most requests/s"].limit == f"{number(demand)} asked"
+    assert not any(row.verdict == "missed" for row in rows.values())
+
+
+@pytest.mark.parametrize("name", FEASIBLE)
+def test_what_a_demand_takes_is_a_share_of_the_gpus(name: str) -> None:
+    found, text = parsed(name), " ".join(terminal(document(name)).split())
+    gpus, demand = found["deployment"]["gpus"], found["inputs"]["demand"]
+    if demand["requests_per_s"] or demand["concurrency"]:
+        share = 100 / (1 + found["load"]["headroom"])
+        assert f"uses {share:.0f} % of {'one GPU' if gpus == 1 else f'the {gpus:,} GPUs'}" in text
+    assert ("no redundancy" in text) == (found["deployment"]["replicas"] == 1)
+    assert "headroom" not in text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_inputs_are_counted_by_how_they_are_known(name: str) -> None:
+    (line,) = [line for line in terminal(document(name)).splitlines() if line.startswith("Rests on")]
+    total, *counts = map(int, re.findall(r"\d+", line))
+    assert total == sum(counts) == len(document(name).assumptions)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_that_json_says_stands_behind_verbose(name: str) -> None:
+    text = " ".join(render(document_of(document(name)), detailed=True).split())
+    assert text.startswith(" ".join(terminal(document(name)).split()))
+    for section in ("load", "throughput", "utilisation", "cost", "memory"):
+        for key, value in (parsed(name)[section] or {}).items():
+            if value is not None and not key.startswith("usd_"):
+                words = re.sub(r"_(ms|gib|w)$", "", key).replace("_", " ")
+                assert words in text, key
+    for assumption in document(name).assumptions:
+        assert assumption.what in text
+
+
+def test_several_gpu_types_say_by_what_they_are_compared() -> None:
+    by = OBJECTIVES[document("several").inputs["objective"]]
+    assert f"the {by} of 3 GPU types" in " ".join(terminal(document("several")).split())
+    assert "GPU types" not in terminal(document("feasible"))
+
+
+def test_layouts_that_differ_in_expert_parallelism_alone_are_named_once() -> None:
+    lines = [line for line in terminal(document("experts")).splitlines() if " GPUs = " in line]
+    shapes = [re.sub(r" EP\d+", "", line.partition(" = ")[2].partition(",")[0]) for line in lines]
+    assert len(shapes) == len(set(shapes))
+
+
+def test_colour_is_for_terminals_and_can_be_forced_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = document_of(document("feasible"))
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    plain, tty = io.StringIO(), Terminal()
+    assert "\x1b" not in render_for(found, plain) and "\x1b[" in render_for(found, tty)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in render_for(found, plain)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in render_for(found, plain) and "\x1b" not in render_for(found, tty)
+
+
+def test_a_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "150")
+    text = render_for(document_of(document("feasible")), Terminal())
+    assert 80 < widest(text) <= 150
+
+
+def test_the_memory_bar_is_as_long_as_the_card_and_shows_what_is_too_much(capsys: Capture) -> None:
+    found: dict[str, Any] = {}
+    for name, (arguments, _) in SCREENS.items():
+        if name.startswith("memory"):
+            run([*arguments, "--json"])
+            found[name] = json.loads(capsys.readouterr().out)["memory"]
+            run(arguments)
+            bar = next(line for line in capsys.readouterr().out.splitlines() if "[" in line)
+            inside, beyond = re.search(r"\[(.*)\](!*)", bar).groups()  # type: ignore[union-attr]
+            weights = found[name]["weights_gib"] / max(found[name]["visible_gib"], sum_of(found[name]))
+            assert len(inside) + len(beyond) == 60
+            assert bool(beyond) == (not found[name]["fits"])
+            if not beyond:
+                assert inside.count("W") / 60 == pytest.approx(weights, abs=1 / 60)
+
+
+def sum_of(memory: dict[str, Any]) -> float:
+    parts = ("weights_gib", "activation_gib", "non_torch_gib", "cuda_graphs_gib", "kv_cache_gib")
+    return float(sum(memory[name] for name in parts))
