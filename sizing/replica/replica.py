@@ -16,6 +16,7 @@ from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
 from sizing.model.settings import Service
 from sizing.model.shard import Shard
+from sizing.specs.bands import MemoryKind
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu, GpuType
@@ -56,6 +57,13 @@ class Replica:
     def shard(self) -> Shard:
         """What its GPUs hold and run."""
         return Shard(self.service.model, self.layout, self.settings, self.plan, self.service.extras)
+
+    @property
+    def memory_kind(self) -> MemoryKind:
+        """The class of its memory, by which engine logs are told apart."""
+        if architecture.has_states(self.service.model):
+            return "hybrid"
+        return "pcie" if self.layout.stage_gpus > 1 and not self.gpu_type.gpu.datasheet.switched else "plain"
 
     def memory_at(self, tokens: int) -> MemoryUse:
         """Memory where sequences have up to `tokens` tokens."""
