@@ -262,6 +262,8 @@ def resolve_settings(service: Service, gpu: Gpu, layout: Layout) -> EngineSettin
         resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
     if service.extras.speculation is not None:
         resolved = resolved.speculating()
+    if service.optimisations.prefix is not None:  # what is found in a cache says that there is one
+        resolved = resolved.model_copy(update={"prefix_caching": True})
     serving = service.serving
     if serving.enforce_eager:
         resolved = resolved.eager(len(service.model.layers))
@@ -286,7 +288,6 @@ def _resolved(
 ) -> tuple[Service, EngineSettings, PrecisionPlan]:
     """The service with its extras on a layout, its settings and its formats there."""
     resolved = resolve_settings(service, gpu_type.gpu, layout)
-    extras = service.extras.on(layout.dp, resolved.block_tokens)
     plan = precision.plan(
         service.model,
         gpu_type.gpu,
@@ -294,8 +295,10 @@ def _resolved(
         data.formats,
         precision=precision_name,
         kv_precision=service.kv_precision,
-        extras=extras,
+        extras=service.extras,
     )
+    shard = Shard(service.model, layout, resolved, plan, service.extras)
+    extras = service.extras.on(layout.dp, memory.block_tokens(shard, shard.stages[0]))
     return service if extras is service.extras else replace(service, extras=extras), resolved, plan
 
 
