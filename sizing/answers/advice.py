@@ -56,7 +56,7 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     size = _confirmed(replace(outcome, question=loosest, answers=sizes), data, simulated).confirmed
     if size is None or size.gpus >= best.gpus:
         return None
-    measured_s = size.latency_s(name)[limit.statistic] * getattr(size.pool.edge, name)
+    measured_s = size.latency_s(name)[limit.statistic]
     gpu = size.pool.replica.gpu_type.name
     if name in SURE and limit.statistic == "mean":
         return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, gpu)
@@ -125,8 +125,8 @@ def _fewer(found: Sequence[Pool], question: Question, gpus: int) -> tuple[Pool, 
         e
         for e, most in zip(found, mosts, strict=True)
         if most is not None
-        and solo_over(e.load, e.edge.limits(question.target.limits)) is None
-        and replicas(question, e.replica, most) * e.replica.layout.gpus < gpus
+        and solo_over(e.load, question.target.limits) is None
+        and replicas(question, e.replica, most, e.margin) * e.replica.layout.gpus < gpus
     )
 
 

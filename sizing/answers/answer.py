@@ -18,7 +18,7 @@ from sizing.replica.capacity import Capacity
 from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
-from sizing.specs.bands import AS_PREDICTED, UNCORRECTED, Correction, Edge, Sure
+from sizing.specs.bands import UNCORRECTED, Correction, Sure
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:  # the simulator is loaded where something is simulated
@@ -35,8 +35,8 @@ Progress = Callable[[int, int], None]  # called with what is done, and all there
 class Pool:
     """Equal replicas of one layout that do one phase of a request, at the load that each of them gets.
 
-    `capacity` is the most that one replica serves within all limits, `point` its operating point; by its `edge` it may
-    turn out worse than predicted. `undelayed` is a prefill pool as if its caches took no time to hand over; None of other
+    `capacity` is the most that one replica serves within all limits, `point` its operating point. For a confidence that is
+    asked the demand is multiplied by the `margin`. `undelayed` is a prefill pool as if its caches took no time to hand over; None of other
     pools. `run` is what a simulation measured of this pool by itself, where it is one of two.
     """
 
@@ -44,7 +44,7 @@ class Pool:
     count: int
     capacity: Capacity
     point: Point
-    edge: Edge = AS_PREDICTED
+    margin: float = 1.0
     undelayed: Timed | None = None
     run: Run | None = None
 
@@ -241,7 +241,7 @@ class Outcome:
     confirmed: the first answer is then the last that was tried. `pairing` says of separate pools what was turned down.
 
     An estimate adds what would help: `relaxation` of a limit, or `suggestions` where there is no answer; `predicted`, the
-    answer without caution where it was sized on the worse edges of the error bands; what separate pools take for the
+    answer as predicted where a confidence was asked; what separate pools take for the
     same, where they are asked for; and how many GPUs are sure to do, where that was asked.
     """
 

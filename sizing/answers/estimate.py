@@ -10,6 +10,7 @@ from sizing.answers.search import REACHES, layout_of, search
 from sizing.answers.sure import sure
 from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
+from sizing.specs.runs import EVEN, Confidence
 
 
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
@@ -31,7 +32,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         outcome,
         relaxation=advice.relaxation(outcome, data, simulated=simulated) if feasible and relaxed else None,
         suggestions=() if feasible else advice.suggestions(outcome, data, simulated=simulated),
-        predicted=_predicted(outcome, whole, data, simulated) if question.target.pessimistic else None,
+        predicted=_predicted(outcome, whole, data, simulated) if question.target.confidence is not None else None,
         separate_pools=answer(question, data, simulated=simulated) if question.space.pools is not None else None,
         sure=None if outcome.best is None else sure(outcome.best, outcome.question, data.runs),
     )
@@ -40,8 +41,18 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
 def answer(question: Question, data: Data, *, simulated: bool = True, order: Order = preference) -> Outcome:
     """The answers to a question in `order`, the first confirmed by simulation where `simulated`.
 
-    They are of separate pools where the question asks for these.
+    They are of separate pools where the question asks for these. A demand is never sized with less than even odds: where
+    fewer than half of the published runs like the answer would keep its limits, it is searched for again with half of them.
     """
+    found = _answered(question, data, simulated=simulated, order=order)
+    asked = sure(found.best, found.question, data.runs) if found.answer is not None and found.best is not None else None
+    if data.runs is None or asked is None or asked.chance is None or asked.chance >= EVEN:
+        return found
+    even = _answered(question.with_(confidence=Confidence(EVEN, data.runs)), data, simulated=simulated, order=order)
+    return replace(even, question=even.question.with_(confidence=None))
+
+
+def _answered(question: Question, data: Data, *, simulated: bool, order: Order) -> Outcome:
     if question.space.pools is None:
         outcome = search(question, data)
     else:
@@ -75,7 +86,7 @@ def confirmed(outcome: Outcome, data: Data, *, order: Order = preference) -> Out
 
 def _predicted(cautious: Outcome, question: Question, data: Data, simulated: bool) -> Answer | None:
     """The answer without caution; a size found with caution keeps the limits without it too."""
-    plain = question.with_(pessimistic=(), pessimistic_load=None)
+    plain = question.with_(confidence=None)
     answers = (answer(plain, data, simulated=simulated).answer, cautious.answer)
     found = [each for each in answers if each is not None]
     return min(found, key=lambda each: preference(each, plain), default=None)

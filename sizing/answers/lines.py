@@ -16,7 +16,6 @@ import numpy as np
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged, past_first, point_of
-from sizing.answers.sizes import limits_of
 from sizing.answers.verify import FEWEST_REQUESTS, lengths_of, simulated, steady
 from sizing.engine.simulation import ROUNDS, ReplicaSet, Traffic, set_of, simulate
 from sizing.model.architecture import Layout
@@ -318,7 +317,7 @@ def by_rate(best: Answer, question: Question, *, simulates: bool, is_answer: boo
     Rates at which the queue keeps growing are left out: their latencies depend on how long one looks. The load of `best`
     itself is one of the points, and chosen, where it `is_answer`. Limits are kept at the band's edge that `best` is sized on.
     """
-    most, limits = highest_stable(best.pool.load), limits_of(best, question.with_(limits=applying(question)))
+    most, limits = highest_stable(best.pool.load), applying(question)
     own = best.requests_per_s / best.pool.count / most.requests_per_s
     found = [(own, best)] if is_answer else []
     for share in SHARES:

@@ -7,22 +7,20 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, get_args
 
-from sizing.answers import counts
+from sizing.answers import counts, sure
 from sizing.answers.answer import Answer, Outcome, Pool, preference
 from sizing.answers.counts import Reply, Trial
 from sizing.question.question import Question
-from sizing.replica.capacity import Capacity, edge_of, most_of, point_at_rate, points_of, solo_over
+from sizing.replica.capacity import Capacity, most_of, point_at_rate, points_of, solo_over
 from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
-from sizing.specs.bands import region
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Reach
 
 REACHES: tuple[Reach, ...] = get_args(Reach)  # of a search for layouts, from near to far
-CAUTIOUS_ROUNDS = 3  # the bands of one load ask for another size, whose load may have other bands
 
 
 class Bounded(NamedTuple):
@@ -45,18 +43,14 @@ def timed(replica: Replica, timing: Timing) -> Timed | Refusal:
 
 def alone(load: Timed, question: Question) -> Timed | Refusal:
     """Turn a layout down whose lone request breaks a limit."""
-    edge = edge_of(load.replica, question.target)
-    over = solo_over(load, edge.limits(question.target.limits))
+    over = solo_over(load, question.target.limits)
     if over is None:
         return load
     name, value_s, limit_s = over
-    factor = getattr(edge, name)
-    worse = f" ({value_s * factor * 1e3:,.1f} ms at its band's worse edge)" if factor > 1 else ""
     return _reject(
         load.replica,
         name,
-        f"{name.upper()} of a request that is alone is {value_s * 1e3:,.1f} ms{worse}, the limit "
-        f"{limit_s * factor * 1e3:,.1f} ms",
+        f"{name.upper()} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms",
         value_s / limit_s - 1,
     )
 
@@ -74,29 +68,41 @@ def sized(layouts: Sequence[Bounded], question: Question) -> list[Pool | Refusal
     """Size each layout for the demand; all of them are asked at once."""
     entries = [_counted(bounded, question) for bounded in layouts]
     good = [entry for entry in entries if not isinstance(entry, Refusal)]
-    loads, mosts, counts = zip(*good, strict=True) if good else ((), (), ())
+    loads, mosts, counts, _ = zip(*good, strict=True) if good else ((), (), (), ())
     points: Iterator[Point] = iter(points_of(loads, question.target, mosts, counts))
     return [
         entry
         if isinstance(entry, Refusal)
-        else Pool(entry.load, entry.replicas, entry.most, next(points), edge_of(entry.load.replica, question.target))
+        else _with_margin(Pool(entry.load, entry.replicas, entry.most, next(points), entry.margin), question)
         for entry in entries
     ]
+
+
+def _with_margin(pool: Pool, question: Question) -> Pool:
+    """The pool, at less load by its margin where a budget alone says how many replicas there are."""
+    target = question.target
+    if pool.margin == 1.0 or target.requests_per_s is not None or target.concurrency is not None:
+        return pool
+    return at_share(pool, 1 / pool.margin)
 
 
 class _Counted(NamedTuple):
     load: Timed
     most: Capacity
     replicas: int
+    margin: float
 
 
 def _counted(bounded: Bounded, question: Question) -> _Counted | Refusal:
     replica, most = bounded.load.replica, bounded.most
     if most is None:
         return _reject(replica, "capacity", "no load meets all limits at a stable utilisation", 1.0)
-    count = replicas(question, replica, most)
+    margin = _margin(bounded.load, question)
+    if isinstance(margin, str):
+        return _reject(replica, "confidence", margin, math.inf)
+    count = replicas(question, replica, most, margin)
     if count > 0:
-        return _Counted(bounded.load, most, count)
+        return _Counted(bounded.load, most, count, margin)
     return _reject(
         replica,
         "gpu_budget",
@@ -109,12 +115,25 @@ def _reject(replica: Replica, reason: str, detail: str, shortfall: float) -> Ref
     return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, reason, detail, shortfall)
 
 
-def replicas(question: Question, replica: Replica, most: Capacity) -> int:
-    """Replicas that the demand takes, or that the GPU budget allows where there is no demand."""
-    if question.target.concurrency is not None:
-        return demand.replicas_for(question.target.concurrency * (1 + question.rules.headroom), most.amount)
-    if question.target.requests_per_s is not None:
-        return demand.replicas_for(question.target.requests_per_s * (1 + question.rules.headroom), most.amount)
+def _margin(load: Timed, question: Question) -> float | str:
+    """The margin for the confidence that is asked, 1 without; or why it is not known, or none is large enough."""
+    asked = question.target.confidence
+    if asked is None:
+        return 1.0
+    found = sure.margins(load, question, asked.runs)
+    if isinstance(found, str):
+        return f"not known: {found}"
+    margin = found.of(asked.share)
+    if math.isfinite(margin):
+        return margin
+    return f"no load keeps the limits in {asked.share:.0%} of the published runs of {found.groups} groups like this"
+
+
+def replicas(question: Question, replica: Replica, most: Capacity, margin: float = 1.0) -> int:
+    """Replicas that the demand takes with a margin, or that the GPU budget allows where there is no demand."""
+    wanted = question.target.concurrency if question.target.concurrency is not None else question.target.requests_per_s
+    if wanted is not None:
+        return demand.replicas_for(wanted * (1 + question.rules.headroom) * margin, most.amount)
     return (question.rules.gpu_budget or replica.layout.gpus) // replica.layout.gpus
 
 
@@ -147,7 +166,7 @@ def _evaluated_at(pool: Pool, count: int, question: Question, data: Data) -> Poo
 
 def resized(pool: Pool, most: Capacity, question: Question, data: Data) -> Pool:
     """The pool with the replicas that a question takes when each serves `most`."""
-    count = replicas(question, pool.replica, most)
+    count = replicas(question, pool.replica, most, pool.margin)
     if question.service.extras.cached.varies and pool.undelayed is None:
         return with_count(pool, count, question, data)
     return _at(replace(pool, capacity=most), count, question)
@@ -190,7 +209,7 @@ def search(question: Question, data: Data) -> Outcome:
             return _spread(asked, data)
         return chosen(bounded(tabulated(asked, data), asked), asked)
 
-    return widened(question, lambda asked: settled(asked, once))
+    return widened(question, once)
 
 
 def widened(question: Question, search_within: Callable[[Question], Outcome]) -> Outcome:
@@ -274,19 +293,6 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
     there = _at(result, trial.replicas, question)
     alive = counts.alive(there.replica, question.target, there.point, trial.replicas)
     return Reply(result.count, 1.0 if alive is None else alive.kept)
-
-
-def settled(question: Question, once: Callable[[Question], Outcome]) -> Outcome:
-    """The outcome of a search. With caution it takes the error bands at the load of its own answer."""
-    found = once(question)
-    for _ in range(CAUTIOUS_ROUNDS if question.target.pessimistic else 0):
-        if found.best is None:
-            break
-        load = region(found.best.pool.point.running)
-        if load == found.question.target.pessimistic_load:
-            break
-        found = once(question.with_(pessimistic_load=load))
-    return found
 
 
 def tabulated(question: Question, data: Data) -> list[Timed | Refusal]:

@@ -26,13 +26,6 @@ MOST_OF_ONE = 12  # sizes of one layout simulated before it is given up
 COARSE = 0.01  # of a size, to which the smallest that holds is found: thousands of replicas are not counted one by one
 
 
-def limits_of(answer: Answer, question: Question) -> Limits:
-    """The limits that a simulation must keep: those asked for, each at the edge that its pool is sized on."""
-    prefill, decode = (pool.edge.limits(question.target.limits) for pool in (answer.prefill, answer.decode))
-    tighter = min((of.e2e for of in (prefill, decode) if of.e2e is not None), key=lambda e2e: e2e.seconds, default=None)
-    return Limits(ttft=prefill.ttft, itl=decode.itl, e2e=tighter)
-
-
 @dataclass(slots=True)
 class Sizes:
     """The sizes of one layout (or pair of them): `bound` is the best that it may still come to, `next` the one to try.
@@ -137,9 +130,9 @@ class Sizes:
         if most is None:
             return 0
         if not self._scales:
-            share = most.requests_per_s / self.first.pool.point.requests_per_s
+            share = most.requests_per_s / pool.margin / self.first.pool.point.requests_per_s
             return math.ceil(math.log(min(share, 1.0)) / math.log(LESS_LOAD))
-        needed, share_before = replicas(self.question, pool.replica, most), self._share
+        needed, share_before = replicas(self.question, pool.replica, most, pool.margin), self._share
         if share_before is None:
             return needed - self.first.pool.count
         in_flight = self.question.target.concurrency
@@ -219,7 +212,7 @@ def _lighter(pair: Answer, question: Question, data: Data, asked: SeparatePools)
 
 def lacking(pair: Answer, question: Question) -> tuple[bool, bool]:
     """Whether each pool is too small by what a simulation measured: it misses its limit, or does not keep up."""
-    limits, run = limits_of(pair, question), pair.run
+    limits, run = question.target.limits, pair.run
     assert run is not None
 
     def short(pool: Pool, name: str) -> bool:
@@ -259,12 +252,12 @@ def corrected(answer: Answer, question: Question) -> Answer:
 
 
 def keeps_headroom(answer: Answer, question: Question) -> bool:
-    """Whether a size serves the headroom that is asked for on top of the demand, as corrected by the simulation."""
+    """Whether a size serves headroom and margin on top of the demand, as corrected by the simulation."""
     demand = question.target.concurrency or question.target.requests_per_s
-    if answer.separate or not demand or not question.rules.headroom:
+    if answer.separate or not demand or (not question.rules.headroom and answer.pool.margin == 1.0):
         return True
     most = answer.pool.capacity.amount * answer.pool.count
-    return most >= demand * (1 + question.rules.headroom) * (1 - ROUNDING)
+    return most >= demand * (1 + question.rules.headroom) * answer.pool.margin * (1 - ROUNDING)
 
 
 def _most(pool: Pool, limits: Limits, question: Question) -> Capacity | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
 from sizing.answers.estimate import answer, confirmed
-from sizing.answers.search import Bounded, bounded, chosen, search, settled, tabulated, widened
+from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, widened
 from sizing.model.settings import Service
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
@@ -76,7 +76,7 @@ class Searches:
         """The outcome of `question`, from earlier searches where they agree."""
         if question.service.extras.cached.varies:  # layouts that are timed at their own number of replicas
             return search(question, self.data)
-        return widened(question, lambda asked: settled(asked, self._once))
+        return widened(question, self._once)
 
     def _once(self, question: Question) -> Outcome:
         key = _of_layouts(question)
@@ -100,7 +100,7 @@ def _of_layouts(question: Question) -> Hashable:
     return (
         tuple(getattr(service, name) for name in _PLAIN),
         tuple(id(getattr(service, name)) for name in LOOKED_UP),
-        (target.offline, id(target.pessimistic), target.pessimistic_load),
+        target.offline,
         tuple((id(option.gpu), option.id, option.usd_per_gpu_hour, option.shares_name) for option in space.gpu_types),
         (space.precisions, space.layouts),
     )

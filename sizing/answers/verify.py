@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, shape_of
 from sizing.answers.search import with_extras_found
-from sizing.answers.sizes import LATENCIES, Sizes, corrected, keeps_headroom, limits_of
+from sizing.answers.sizes import LATENCIES, Sizes, corrected, keeps_headroom
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, set_of, simulate
 from sizing.question.question import Question
@@ -119,7 +119,7 @@ class _Checked:
 
 def _checked(size: Answer, question: Question, seed: int) -> _Checked:
     measured = simulated(size, question, seed=seed)
-    answer, limits = corrected(measured, question), limits_of(measured, question)
+    answer, limits = corrected(measured, question), question.target.limits
     assert measured.run is not None
     holds = meets(measured.run, limits) and keeps_headroom(answer, question)
     return _Checked(measured, answer, holds, _missed(measured.run, limits))
@@ -155,7 +155,7 @@ def _found(outcome: Outcome, left: list[_Turn], nearest: _Checked | None, done: 
 
 def simulated(answer: Answer, question: Question, *, seed: int = 0) -> Answer:
     """An answer with what a simulation measures of it under the demand, for longer where chance may decide on a limit."""
-    found, limits = driven(answer, question, REQUESTS, seed), limits_of(answer, question)
+    found, limits = driven(answer, question, REQUESTS, seed), question.target.limits
     assert found.run is not None
     if question.target.concurrency is not None or not is_close(found.run, limits):
         return found

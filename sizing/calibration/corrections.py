@@ -286,7 +286,7 @@ def rendered_runs(seen: Sequence[Seen], least_groups: int) -> str:
         members.sort(key=lambda one: one.ratio("e2e") or one.ratio("throughput") or 1.0)
         places = np.linspace(0, len(members) - 1, min(RUNS_PER_LOAD, len(members)))
         for one in (members[int(place)] for place in places):
-            lines.append(" ".join((*map(str, situation), str(names.index(group)), *_times(one))))
+            lines.append(" ".join((*map(str, situation[:-1]), str(names.index(group)), *_times(one))))
     return _file(
         "Published runs: times measured over predicted, as corrected by the runs of other groups; a dash: not measured.",
         [

@@ -52,7 +52,7 @@ def command(
 
 
 def to_size(question: Question, values: Mapping[str, Any]) -> Question:
-    """The question to search for: as stated, or on the worse edges of the error bands."""
+    """The question to search for: as predicted, or for a confidence."""
     from sizing.question.ask import cautious
 
-    return cautious(question) if values["conservative"] else question
+    return cautious(question, values["confidence"], values["conservative"])

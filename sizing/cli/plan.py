@@ -44,7 +44,9 @@ WORKLOAD_OPTIONS = (
     *LIMIT_OPTIONS,
     *SERVING_OPTIONS,
     *OPTIMISATION_OPTIONS,
-    *(option for option in PLANNING_OPTIONS if option.name != "conservative"),  # --uncertain says how sure it is
+    *(
+        option for option in PLANNING_OPTIONS if option.name not in ("confidence", "conservative")
+    ),  # --uncertain says how sure it is
     *(option for option in PLAN_OPTIONS if option.field),
 )
 RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if not option.field)

@@ -174,7 +174,7 @@ def _curve(outcome: Outcome, question: Question, data: Data, simulated: bool) ->
     from sizing.report.curve.record import record
     from sizing.report.page import first_metric
 
-    request = question.with_(requests_per_s=None, concurrency=None, gpu_budget=None, pessimistic=())
+    request = question.with_(requests_per_s=None, concurrency=None, gpu_budget=None, confidence=None)
     lines = (line_of(answer, request, data) for answer in outcome.best_of_each()[:MOST_LINES])
     found = [line for line in lines if line is not None]
     if not found:

@@ -13,7 +13,7 @@ from sizing.question.values import QUESTION_OPTIONS
 if TYPE_CHECKING:
     from sizing.question.question import Question
 
-NOT_TAKEN = ("conservative",)  # sizes are compared as predicted
+NOT_TAKEN = ("confidence", "conservative")  # sizes are compared as predicted
 OPTIONS = tuple(option for option in QUESTION_OPTIONS if option.name not in NOT_TAKEN)
 
 

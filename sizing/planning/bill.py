@@ -25,7 +25,7 @@ from sizing.question.names import SEPARATE
 from sizing.question.question import Question, load_data, situation_of
 from sizing.question.values import unpooled
 from sizing.specs import demand
-from sizing.specs.bands import AS_PREDICTED, Band, Bands, find, region
+from sizing.specs.bands import Band, Bands, find, region
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu, GpuType, Price
 
@@ -285,11 +285,11 @@ def _options(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOption]:
 
 
 def _band(best: Answer, question: Question) -> Band | None:
-    """The error band of the highest rate of an answer; none where the rate is on the edge of the band already.
+    """The error band of the highest rate of an answer; none of a rate that has a margin already.
 
     Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
     """
-    if best.pool.edge != AS_PREDICTED or question.service.extras != NOTHING or question.service.model.pooled:
+    if best.pool.margin != 1.0 or question.service.extras != NOTHING or question.service.model.pooled:
         return None
     heaviest = best.pool.capacity.amount if question.target.concurrency is not None else best.pool.capacity.decoding
     situation = situation_of(question, best.pool.replica.gpu_type.gpu, region(heaviest))

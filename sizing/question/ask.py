@@ -13,6 +13,7 @@ from sizing.catalog import gpus, shelf
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.model.architecture import SIZES, Layout
+from sizing.model.extras import NOTHING
 from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
 from sizing.question.question import (
     PoolSpace,
@@ -35,11 +36,12 @@ from sizing.question.served import (
     with_images,
 )
 from sizing.question.values import QUESTION_OPTIONS, Field, Options, Part, check, options_of, positive, unpooled
-from sizing.specs.bands import Bands
 from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, HandOver
+from sizing.specs.runs import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
+from sizing.specs.units import parse_share
 from sizing.specs.workload import Serving, Workload
 
 Check = Callable[[Workload], Fault | None]
@@ -113,7 +115,7 @@ def ask(workload: str | os.PathLike[str] | None = None, **options: Any) -> Quest
     """
     named = _text("workload", workload)
     question = question_of(named, options_of(QUESTION_OPTIONS, _values(QUESTION_OPTIONS, options)), pooled=True)
-    return cautious(question) if options.get("conservative") else question
+    return cautious(question, options.get("confidence"), options.get("conservative"))
 
 
 def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,18 +216,41 @@ def with_cache_of(workload: Workload, model: FoundModel) -> Workload:
     return workload.model_copy(update={"kv_precision": kv})
 
 
-def cautious(question: Question) -> Question:
-    """The question sized on the worse edges of the error bands. Raises InputError where nothing is sized."""
-    target = question.target
+def cautious(question: Question, confidence: str | None, conservative: bool | None = False) -> Question:
+    """The question sized for a confidence, 90 % where only `conservative` is said.
+
+    Raises InputError for what is no share of 50 to 95 %, where nothing is sized, and where no published runs are like it.
+    """
+    if confidence is None and not conservative:
+        return question
+    share, field, target = _confidence(confidence), "--confidence", question.target
     if target.offline and target.requests_per_s is None and target.concurrency is None:
         raise InputError(
             Fault(
                 "offline work without a demand takes no number of GPUs; its rate is shown with its error band",
-                field="--conservative",
+                field=field,
                 allowed="with --rps, --concurrency or --dau, or another --mode",
             )
         )
-    return question.with_(pessimistic=shelf.only(Bands).bands)
+    runs, service = shelf.only(PublishedRuns), question.service
+    plain = service.extras == NOTHING and not service.model.pooled and question.space.pools is None
+    if not plain or not any(
+        runs.like(service.situation(of.gpu), target.decisive) is not None for of in question.space.gpu_types
+    ):
+        what = f"not known: fewer than {runs.least_groups} groups of published runs are like this"
+        raise InputError(Fault(what, field=field, allowed="without it, as predicted"))
+    return question.with_(confidence=Confidence(share, runs))
+
+
+def _confidence(stated: str | None) -> float:
+    allowed = f"{LEAST_CONFIDENCE:.0%} to {MOST_CONFIDENCE:.0%}"
+    try:
+        share = USUAL if stated is None else parse_share(stated)
+    except ValueError as error:
+        raise InputError(Fault(str(error), field="--confidence", allowed=allowed)) from None
+    if not LEAST_CONFIDENCE <= share <= MOST_CONFIDENCE:
+        raise InputError(Fault(f"{stated} is no confidence", field="--confidence", allowed=allowed))
+    return share
 
 
 def _check_headroom(workload: Workload, options: Options) -> None:

@@ -146,7 +146,7 @@ PARTS = {
 
 def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
     """The situation of a question on a GPU type, by which error bands are looked up."""
-    return question.service.situation(gpu, load or question.target.pessimistic_load)
+    return question.service.situation(gpu, load)
 
 
 def load_data() -> Data:

@@ -224,7 +224,8 @@ PLANNING_OPTIONS = (
     Field("headroom", TEXT, ("--headroom",), "Growth to add to the demand: 0.2, 20%.", PLANNING, "planning.headroom"),
     Field("objective", TEXT, ("--objective",), "gpus, cost or energy. Default: cost where several GPU types with prices are compared, else gpus.", PLANNING, "planning.objective"),
     Field("layouts", TEXT, ("--layouts",), "Layouts to try: usual (TP of 1, 2, 4, 8 within a node; for experts also attention DP with EP; where none of these will do the next), pipelines, all.", PLANNING, "planning.layouts"),
-    Field("conservative", bool, ("--conservative",), "Size on the worse edges of the error bands: limits hold where latencies and rates turn out as far off as 8 in 10 published measurements are.", PLANNING),
+    Field("confidence", TEXT, ("--confidence",), "Size so that this share of published runs like it would keep the limits, 50% to 95%: 90%. Default: as predicted.", PLANNING),
+    Field("conservative", bool, ("--conservative",), "The same as --confidence 90%.", PLANNING),
     Field("price", NUMBER, ("--price",), "$ per GPU-hour in place of the profile's.", PLANNING),
 )  # fmt: skip
 WORKLOAD_OPTIONS = (

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from sizing.model.attention.terms import Numeric
 from sizing.replica import batching
 from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points
-from sizing.replica.replica import Replica
 from sizing.replica.step import Curves
 from sizing.replica.timing import Timed
-from sizing.specs.bands import AS_PREDICTED, Edge, worse_edge
 from sizing.specs.target import Target
 from sizing.specs.workload import Limit, Limits
 
@@ -71,14 +69,6 @@ def violated(points: Points, limits: Limits, index: int) -> str:
     return name_of_worst
 
 
-def edge_of(replica: Replica, target: Target) -> Edge:
-    """How much worse than predicted a target expects a replica to be."""
-    if not target.pessimistic:
-        return AS_PREDICTED
-    situation = replica.service.situation(replica.gpu_type.gpu, target.pessimistic_load)
-    return worse_edge(target.pessimistic, situation)
-
-
 def solo_over(timed: Timed, limits: Limits) -> tuple[str, float, float] | None:
     """(limit, seconds, limit seconds) of the limit that a lone request breaks by the largest factor, or None."""
     ttft, itl = timed.solo_ttft_s, timed.solo_itl_s
@@ -94,10 +84,11 @@ def solo_over(timed: Timed, limits: Limits) -> tuple[str, float, float] | None:
 
 def most_of(found: Sequence[Timed], target: Target) -> list[Capacity | None]:
     """The most that one replica of each layout serves within the limits; None where not even the lightest load does."""
-    edges = [edge_of(timed.replica, target) for timed in found]
     if target.concurrency is not None:
-        return [_most_in_flight(timed, edge.limits(target.limits)) for timed, edge in zip(found, edges, strict=True)]
-    return _together(found, edges, lambda some, rows: _most_at_edge(some, target, edges[rows[0]]))
+        return [_most_in_flight(timed, target.limits) for timed in found]
+    if target.offline:
+        return _together(found, lambda some, rows: _full(some))
+    return _together(found, lambda some, rows: _most_rates(some, target.limits, target.max_utilisation))
 
 
 def highest_stable(timed: Timed) -> Capacity:
@@ -115,32 +106,6 @@ def _most_in_flight(timed: Timed, limits: Limits) -> Capacity | None:
     last = _last_of_leading(ok)
     binding = violated(points, limits, last + 1) if last + 1 < timed.slots else timed.slots_bound
     return Capacity(float(in_flight[last]), float(points.requests_per_s[last]), float(points.decoding[last]), binding)
-
-
-def _most_at_edge(found: Sequence[Timed], target: Target, edge: Edge) -> list[Capacity | None]:
-    """The most where latencies and rates turn out worse: the limits hold still, and what is predicted as the most shrinks
-    by the factor of rates.
-    """
-    if target.offline:
-        return _full(found, edge.throughput)
-    limits, share = target.limits, target.max_utilisation
-    most = _most_rates(found, edge.limits(limits), share)
-    if edge.throughput == 1.0:
-        return most
-    hoped = _most_rates(found, limits, share)
-    return [
-        capacity
-        if capacity is None or plain is None
-        else _at_most(timed, capacity, plain.requests_per_s * edge.throughput)
-        for timed, capacity, plain in zip(found, most, hoped, strict=True)
-    ]
-
-
-def _at_most(timed: Timed, most: Capacity, rate_per_s: float) -> Capacity:
-    if most.amount <= rate_per_s:
-        return most
-    lighter = _loads_at([timed], np.array([rate_per_s]), np.array([most.decoding]))
-    return Capacity(rate_per_s, rate_per_s, float(lighter[0]), most.binding)
 
 
 class _Around(NamedTuple):
@@ -195,14 +160,14 @@ def _heaviest(found: Sequence[Timed], grid: Array, limits: Limits, stable_per_s:
     ]
 
 
-def _full(found: Sequence[Timed], throughput: float) -> list[Capacity | None]:
+def _full(found: Sequence[Timed]) -> list[Capacity | None]:
     """What replicas serve whose slots are always full, of those in prefill and decoding together."""
     stacked, grid = _stacked(found), _geometric(np.array([timed.most_decoding for timed in found]))
     running = batching.open_loop(*stacked, grid, {}).running
     decoding = np.array(
         [np.interp(timed.slots, held, tried) for timed, held, tried in zip(found, running, grid, strict=True)]
     )
-    rates = batching.requests_per_s(*stacked, decoding[:, np.newaxis])[:, 0] * throughput
+    rates = batching.requests_per_s(*stacked, decoding[:, np.newaxis])[:, 0]
     return [
         Capacity(float(rate), float(rate), float(at), timed.slots_bound)
         for timed, rate, at in zip(found, rates, decoding, strict=True)
@@ -221,9 +186,10 @@ def loads_of(timed: Timed, target: Target) -> tuple[Array, Points]:
     grid = np.geomspace(LIGHTEST_LOAD * min(1.0, timed.most_decoding), timed.most_decoding, LOAD_POINTS)
     points = batching.open_loop(timed.curves, timed.batching, grid, wanted)
     stable_per_s = target.max_utilisation * timed.highest_per_s
-    borne = points.stable & (points.running <= timed.slots) & (points.requests_per_s <= stable_per_s)
-    last = max(0, _last_of_leading(borne))
-    return points.requests_per_s[: last + 1], points.row(slice(0, last + 1))
+    served, running = points.requests_per_s, np.maximum.accumulate(points.running)
+    most_per_s = min(stable_per_s, float(np.interp(timed.slots, running, served)))
+    kept = _last_of_leading(points.stable & (served < most_per_s)) + 2  # up to the first that is more than is borne
+    return np.minimum(served[:kept], most_per_s), points.row(slice(0, kept))
 
 
 def _last_of_leading(ok: NDArray[np.bool_]) -> int:
@@ -246,9 +212,9 @@ def points_of(
         ]
     heaviest = np.array([most.decoding for most in mosts])
     if target.requests_per_s is None:
-        return _together(found, None, lambda some, rows: _points(some, heaviest[rows]))
+        return _together(found, lambda some, rows: _points(some, heaviest[rows]))
     rates = target.requests_per_s / np.array(replicas)
-    return _together(found, None, lambda some, rows: _at_rates(some, rates[rows], heaviest[rows]))
+    return _together(found, lambda some, rows: _at_rates(some, rates[rows], heaviest[rows]))
 
 
 def point_at_rate(timed: Timed, requests_per_s: float, most: Capacity) -> Point:
@@ -296,14 +262,11 @@ class Stack(NamedTuple):
     batching: Batching
 
 
-def _together(
-    found: Sequence[Timed], edges: Sequence[Edge] | None, solve: Callable[[list[Timed], list[int]], list[Solved]]
-) -> list[Solved]:
+def _together(found: Sequence[Timed], solve: Callable[[list[Timed], list[int]], list[Solved]]) -> list[Solved]:
     """What `solve` says of each layout: it gets those that can be stacked at once, and their numbers."""
     alike: dict[Hashable, list[int]] = {}
     for number, timed in enumerate(found):
-        edge = edges[number] if edges is not None else None
-        alike.setdefault((edge, shared(timed.curves, timed.batching)), []).append(number)
+        alike.setdefault(shared(timed.curves, timed.batching), []).append(number)
     solved: dict[int, Solved] = {}
     for numbers in alike.values():
         for start in range(0, len(numbers), AT_ONCE):

@@ -30,23 +30,21 @@ from sizing.specs.bands import ErrorBand
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
     from sizing.report.parts.disaggregated import Disaggregated
-    from sizing.specs.bands import Edge
 
 
 NEXT = f"{DERIVED}; llmsize report: a page"
 
 
 class Conservative(NamedTuple):
-    """The cost of sizing on the worse edges of the error bands, against the answer without them; null where infeasible.
+    """The cost of sizing for a confidence, against the answer as predicted; null where infeasible.
 
-    The answer's limits were divided by the latencies' factors, and the highest rate was multiplied by that of
-    throughput.
+    The demand was multiplied by `margin`.
     """
 
     gpus_without: int | None
     extra_gpus: int | None
     requests_per_s_without: float | None
-    factors: Edge | None
+    margin: float | None
 
 
 class Simulation(NamedTuple):
@@ -202,7 +200,7 @@ def _unserved(outcome: Outcome) -> Estimate:
         cost=None,
         limiting=unmet(outcome) if best is None else limiting(best, question, outcome.relaxation),
         bands=bands.bounds(of_memory),
-        conservative=_conservative(best, outcome.predicted) if question.target.pessimistic else None,
+        conservative=_conservative(best, outcome.predicted) if question.target.confidence is not None else None,
         alternatives=tuple(map(layouts.alternative, outcome.answers)),
         rejected=tuple(map(layouts.rejected, outcome.refusals)),
         assumptions=(*assumptions.of_model(question, question.origin.notes), *assumptions.of_limits(question)),
@@ -214,7 +212,7 @@ def _conservative(best: Answer | None, without: Answer | None) -> Conservative:
         gpus_without=None if without is None else without.gpus,
         extra_gpus=None if best is None or without is None else best.gpus - without.gpus,
         requests_per_s_without=None if without is None else without.requests_per_s,
-        factors=None if best is None else best.pool.edge,
+        margin=None if best is None else best.pool.margin,
     )
 
 
@@ -348,7 +346,7 @@ def _verdict(record: Estimate) -> Iterator[Line]:
             if is_demanded(record.inputs)
             else f"{number(c.requests_per_s_without)} requests/s"
         )
-        yield Line(f"On the worse edges of the error bands; as predicted: {without}")
+        yield Line(f"For {record.confidence or 0:.0%} of published runs like it; as predicted: {without}")
 
 
 def nearest(record: Estimate) -> Facts:

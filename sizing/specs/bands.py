@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from sizing.specs.values import NonNegativeInt, OneFile, Positive, PositiveInt, Spec, Text
-from sizing.specs.workload import Limit, Limits
 
 BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]
 DrivingMode = Literal["served", "batch", "offline"]
@@ -140,40 +139,3 @@ def holds(entry: Band | Correction, situation: Situation) -> bool:
 def uncorrected(situation: Situation) -> Correction:
     """No correction, whatever the situation."""
     return UNCORRECTED
-
-
-class Edge(NamedTuple):
-    """How much worse than predicted to expect it: factors of the latencies, 1 or more, and of the highest rate, 1 or less.
-
-    They are multiplied with predictions; without any, all are as predicted.
-    """
-
-    ttft: float = 1.0
-    itl: float = 1.0
-    e2e: float = 1.0
-    throughput: float = 1.0
-
-    def limits(self, limits: Limits) -> Limits:
-        """Limits on what is predicted that keep the given ones where it turns out worse by these factors."""
-        if self == AS_PREDICTED:
-            return limits
-        tighter: dict[str, Limit] = {
-            name: limit.model_copy(update={"seconds": limit.seconds / getattr(self, name)})
-            for name in LATENCIES
-            if (limit := getattr(limits, name)) is not None
-        }
-        return limits.model_copy(update=tighter)
-
-
-AS_PREDICTED = Edge()
-
-
-def worse_edge(bands: Sequence[Band], situation: Situation) -> Edge:
-    """The worse edges of a situation's bands, never better than predicted; a metric without a band as predicted."""
-
-    def of(metric: BandMetric) -> Band | None:
-        return find(bands, metric, situation)
-
-    high = {name: max(1.0, band.high) if (band := of(name)) else 1.0 for name in LATENCIES}
-    rate = of("throughput")
-    return Edge(**high, throughput=min(1.0, rate.low) if rate else 1.0)

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from sizing.specs.bands import BandMetric, Situation
 from sizing.specs.values import OneFile, PositiveInt, Text
 
+USUAL, EVEN = 0.9, 0.5  # 9 of 10 published runs of the kind; as likely as not
+LEAST_CONFIDENCE, MOST_CONFIDENCE = 0.5, 0.95
 TIMES: tuple[BandMetric, ...] = ("ttft", "itl", "e2e", "throughput")
-COLUMNS = ("mode", "vendor", "engine", "architecture", "kind", "load", "group", *TIMES)
+COLUMNS = ("mode", "vendor", "engine", "architecture", "kind", "group", *TIMES)
 # What runs must have in common with a question, the narrowest class first; in other classes nothing is known.
 ALIKE: tuple[tuple[str, ...], ...] = (
-    ("mode", "vendor", "engine", "kind", "architecture", "load"),
     ("mode", "vendor", "engine", "kind", "architecture"),
     ("mode", "vendor", "engine", "kind"),
 )
@@ -85,3 +86,10 @@ class PublishedRuns(OneFile):
             if groups.size >= self.least_groups:
                 return Alike(int(groups.size), 1 / runs[place], table.times[held])
         return None
+
+
+class Confidence(NamedTuple):
+    """How sure a size is to be: the share of the published runs like a question that would keep its limits, and these runs."""
+
+    share: float
+    runs: PublishedRuns

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sizing.specs.bands import Band, LoadRegion
+from sizing.specs.bands import LATENCIES
+from sizing.specs.runs import Confidence
 from sizing.specs.workload import Limits
 
 
@@ -12,8 +13,7 @@ from sizing.specs.workload import Limits
 class Target:
     """How much is to be served, and how fast: at most one kind of demand; rates are those of the peak.
 
-    `pessimistic` are the error bands on whose worse edges to size (empty: as predicted), at `pessimistic_load` where
-    that is known.
+    Without a `confidence` sizes are as predicted.
     """
 
     requests_per_s: float | None
@@ -21,5 +21,10 @@ class Target:
     limits: Limits
     offline: bool
     max_utilisation: float
-    pessimistic: tuple[Band, ...] = ()
-    pessimistic_load: LoadRegion | None = None
+    confidence: Confidence | None = None
+
+    @property
+    def decisive(self) -> tuple[str, ...]:
+        """The times that decide whether a size keeps limits and demand; offline work has no limits."""
+        stated = () if self.offline else tuple(name for name in LATENCIES if getattr(self.limits, name) is not None)
+        return stated if self.concurrency is not None else (*stated, "throughput")

@@ -18,7 +18,6 @@ from sizing.answers import pools as disaggregation
 from sizing.answers import pools as pooled
 from sizing.answers import verify
 from sizing.answers.answer import Answer
-from sizing.answers.sizes import limits_of
 from sizing.catalog import shelf
 from sizing.cli.main import run
 from sizing.cli.options import with_values
@@ -32,7 +31,6 @@ from sizing.model.architecture import Layout
 from sizing.question.question import PoolSpace, SeparatePools
 from sizing.replica import batching, roofline
 from sizing.replica.points import Batching
-from sizing.specs.bands import Bands
 from sizing.specs.optimisations import Disaggregate, HandOver, PoolLayout
 from sizing.specs.workload import Serving, Workload
 
@@ -354,17 +352,6 @@ def test_verified_pools_keep_the_limits() -> None:
     assert checked.best.latency_s("ttft")["p95"] <= 0.8
     assert checked.best.latency_s("itl")["mean"] <= 0.025
     assert checked.best.gpus >= found.answers[0].gpus
-
-
-def test_pools_sized_with_caution_are_checked_at_the_same_edges() -> None:
-    """Each limit is divided by its own factor once, though both pools have edges."""
-    cautious = tight().with_(pessimistic=shelf.only(Bands).bands)
-    found = disaggregation.search(cautious.with_(pools=asked()), data()).best
-    assert found is not None
-    limits, prefill, decode = limits_of(found, cautious), found.prefill.edge, found.decode.edge
-    assert decode.itl > 1 and prefill.ttft > 1
-    assert limits.itl is not None and limits.itl.seconds == pytest.approx(0.025 / decode.itl)
-    assert limits.ttft is not None and limits.ttft.seconds == pytest.approx(0.8 / prefill.ttft)
 
 
 def test_large_pools_are_simulated_in_part_at_no_less_load() -> None:

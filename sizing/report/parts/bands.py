@@ -18,7 +18,7 @@ from sizing.model.extras import NOTHING
 from sizing.question.question import Question, situation_of
 from sizing.replica.replica import Replica
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, MemoryFigures, Throughput
-from sizing.specs.bands import AS_PREDICTED, LATENCIES, Band, BandMetric, Bands, ErrorBand, Situation, find, region
+from sizing.specs.bands import LATENCIES, Band, BandMetric, Bands, ErrorBand, Situation, find, region
 from sizing.specs.units import MICRO
 
 
@@ -141,11 +141,11 @@ def of_load(
     alone = here._replace(mode="served", load="solo")  # one request is served alike however the rest would come
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
-    if request.target.requests_per_s is None and best.pool.edge == AS_PREDICTED:
+    if request.target.requests_per_s is None and best.pool.margin == 1.0:
         yield Predicted("load.requests_per_s", load.requests_per_s, "throughput", here)
         for name, value in throughput._asdict().items():
             yield Predicted(f"throughput.{name}", value, "throughput", here)
-    if best.pool.edge == AS_PREDICTED:
+    if best.pool.margin == 1.0 or request.target.requests_per_s is not None or request.target.concurrency is not None:
         heaviest = best.pool.capacity.amount if request.target.concurrency is not None else best.pool.capacity.decoding
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)

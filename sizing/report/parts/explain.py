@@ -11,8 +11,8 @@ from sizing.replica import batching
 from sizing.replica.step import Step
 from sizing.report.parts import conversations
 from sizing.report.parts.figures import Figures, LoadFigures, MemoryFigures
-from sizing.specs.bands import AS_PREDICTED
 from sizing.specs.engine import EngineSettings
+from sizing.specs.runs import EVEN
 from sizing.specs.units import MILLI
 
 POOL_FORMULAS = {
@@ -89,11 +89,11 @@ def _of_deployment(best: Answer, request: Question, load: LoadFigures) -> Iterat
         f"utilisation <= {request.target.max_utilisation:g} of the highest stable rate",
         "closed form of in-flight batching",
     )  # fmt: skip
-    if pool.edge != AS_PREDICTED:
+    if pool.margin != 1.0:
         yield Explanation(
-            "rate counted on", pool.edge.throughput, "of the predicted", "measured",
-            "conservative: limits / high, highest stable rate * low of the error bands over all loads, none better than 1",
-            ", ".join(f"{name} {factor:g}" for name, factor in pool.edge._asdict().items()),
+            "margin for the confidence asked", pool.margin, "times the demand", "measured",
+            "most as predicted / most with latencies and throughput of a published run; the quantile of these over runs",
+            f"confidence {EVEN if request.target.confidence is None else request.target.confidence.share:.0%}",
             "published measurements over predictions",
         )  # fmt: skip
     yield Explanation(

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from sizing.answers.advice import MOST_RELAXED, nearest_miss
 from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
 from sizing.formats.words import milliseconds, number, percent, plural
-from sizing.question.question import Question, situation_of
-from sizing.specs.bands import worse_edge
+from sizing.question.question import Question
 from sizing.specs.units import MILLI
 
 
@@ -38,9 +37,7 @@ def limiting(best: Answer, question: Question, relaxation: Relaxation | None) ->
     if limit is None:
         return found._replace(detail=_capacity_words(best, question))
     value_ms, limit_ms = best.latency_s(binding)[limit.statistic] / MILLI, limit.seconds / MILLI
-    factor = getattr(best.pool.edge, binding)
-    worse = f" ({milliseconds(value_ms * factor)} at its band's worse edge)" if factor > 1 else ""
-    reached = at_limit(binding, limit.statistic, f"{milliseconds(value_ms)}{worse}", limit_ms)
+    reached = at_limit(binding, limit.statistic, milliseconds(value_ms), limit_ms)
     detail = f"{reached}, reached at {_most(best, question)} a replica{_relaxed_words(best, question, relaxation)}"
     return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms, detail=detail)
 
@@ -72,10 +69,8 @@ def _capacity_words(best: Answer, question: Question) -> str:
     """Write the capacity that would end a replica's load, that load, and settings that raise it."""
     at = f"at {_most(best, question)} a replica"
     if best.pool.capacity.binding == "utilisation":
-        counted = best.pool.edge.throughput
-        of = f" of the band's worse edge, {percent(counted)} of the predicted rate" if counted < 1 else ""
         return (
-            f"stable utilisation ({percent(question.target.max_utilisation)}{of}) {at}: beyond it queues grow in bursts; "
+            f"stable utilisation ({percent(question.target.max_utilisation)}) {at}: beyond it queues grow in bursts; "
             "--max-utilisation"
         )
     if question.service.osl == 1:  # whose slots and cache hold no more than the prompts of a step
@@ -97,11 +92,8 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
     for name in ("ttft", "itl", "e2e"):
         limit = getattr(question.target.limits, name)
         found = served.latencies_s[name].get(limit.statistic) if limit is not None else None
-        factor = getattr(best.pool.edge, name)
-        if found is not None and found * factor > limit.seconds:
-            edge = " at its band's worse edge" if factor > 1 else ""
-            value = milliseconds(found * factor / MILLI) + edge
-            return f"{detail}: {at_limit(name, limit.statistic, value, limit.seconds / MILLI)}"
+        if found is not None and found > limit.seconds:
+            return f"{detail}: {at_limit(name, limit.statistic, milliseconds(found / MILLI), limit.seconds / MILLI)}"
     return detail
 
 
@@ -111,7 +103,7 @@ def unmet(outcome: Outcome) -> Limiting:
     if without is None:
         return nearest
     size = f"{without.gpus} x {without.pool.replica.gpu_type.name} ({without.pool.replica.layout})"
-    return nearest._replace(detail=f"{nearest.detail}; as predicted, without --conservative, {size} serve it")
+    return nearest._replace(detail=f"{nearest.detail}; as predicted, without --confidence, {size} serve it")
 
 
 def _unmet(outcome: Outcome) -> Limiting:
@@ -134,9 +126,8 @@ def _unmet(outcome: Outcome) -> Limiting:
     limit = getattr(outcome.question.target.limits, miss.reason, None)
     if limit is None:
         return found
-    edge = worse_edge(outcome.question.target.pessimistic, situation_of(outcome.question, miss.gpu_type.gpu))
     limit_ms = limit.seconds / MILLI
-    value_ms = limit_ms / getattr(edge, miss.reason) * (1 + miss.shortfall)
+    value_ms = limit_ms * (1 + miss.shortfall)
     return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms)
 
 

@@ -185,12 +185,12 @@ def _shape(pool: Pool, count: int | None) -> str:
 
 def _unconfirmed(found: Outcome) -> str:
     """Write the limit missed by the last simulated size, and the pool with too few stated replicas."""
-    from sizing.answers.sizes import lacking, limits_of
+    from sizing.answers.sizes import lacking
 
     pair, question = found.best, found.question
     tried = f"no size was confirmed by simulation ({found.tries} tried)"
     assert pair is not None and pair.run is not None
-    limits = limits_of(pair, question)
+    limits = question.target.limits
     missed = []
     for name in LATENCIES:
         limit = getattr(limits, name)

@@ -1,0 +1,243 @@
+"""Sizes for a confidence: by published runs of known errors, never fewer GPUs the surer one is to be, never less than even odds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from builders import ask, data, option, real_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sizing.answers.answer import Outcome
+from sizing.answers.estimate import answer, estimate
+from sizing.answers.search import search
+from sizing.answers.sure import margins, sure
+from sizing.cli.main import run
+from sizing.question.question import Question
+from sizing.specs.data import Data
+from sizing.specs.runs import Confidence, PublishedRuns
+
+SHARED = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
+TEN = tuple(0.8 + 0.1 * number for number in range(10))  # 0.8 to 1.7
+Capture = pytest.CaptureFixture[str]
+
+
+def runs_of(times: Sequence[float | tuple[float, ...]], kind: str = "dense") -> PublishedRuns:
+    """Published runs, each of a group of its own, whose TTFT, ITL, E2E and time a request take so much longer."""
+    found = [time if isinstance(time, tuple) else (time,) * 4 for time in times]
+    lines = [f"served NVIDIA vllm hopper {kind} {number} {' '.join(map(str, one))}" for number, one in enumerate(found)]
+    names = tuple(f"group {number}" for number in range(len(lines)))
+    return PublishedRuns(groups=names, runs="\n".join(lines), least_groups=3, source="a test", date="2026-01-01")
+
+
+def with_runs(times: Sequence[float | tuple[float, ...]]) -> Data:
+    return replace(data(), runs=runs_of(times))
+
+
+@cache
+def asked(limit_ms: float | None, rate: float, headroom: float = 0.0) -> Question:
+    limits = {} if limit_ms is None else {"limits": {"itl": f"{limit_ms}ms", "ttft": "p95:2s"}}
+    question = ask(
+        real_model("llama-3.1-8b"),
+        demand={"requests_per_s": rate},
+        serving={"tp": 1},
+        planning={"headroom": headroom},
+        **limits,
+    )
+    return question.with_(gpu_types=(option("h100-sxm"),), precisions=(None,))
+
+
+def answered(question: Question, data_: Data) -> Outcome:
+    return answer(question, data_, simulated=False)
+
+
+def sure_of(question: Question, share: float, runs: PublishedRuns) -> int:
+    found = answered(question.with_(confidence=Confidence(share, runs)), data()).best
+    assert found is not None
+    return found.gpus
+
+
+# --- margins --------------------------------------------------------------------------------------------------------
+
+
+def test_without_limits_a_margin_is_how_much_longer_a_request_takes() -> None:
+    best = search(asked(None, 100.0), data()).best
+    assert best is not None
+    found = margins(best.pool.load, asked(None, 100.0), runs_of(TEN))
+    assert not isinstance(found, str)
+    assert found.groups == 10
+    assert [found.of(share) for share in (0.5, 0.9, 0.95)] == pytest.approx([1.2, 1.6, 1.7])
+    assert found.of(0.1) == 1.0  # never less than predicted
+
+
+def test_a_run_that_is_slower_in_all_serves_what_the_scaled_model_would() -> None:
+    """Times k times as long keep a limit L at the load at which the model keeps L / k, at a k-th of its rate."""
+    question, slower = asked(20.0, 100.0), 1.25
+    best = search(question, data()).best
+    tighter = search(asked(20.0 / slower, 100.0).with_(limits=_tighter(question, slower)), data()).best
+    assert best is not None and tighter is not None
+    found = margins(best.pool.load, question, runs_of((slower, slower, slower)))
+    assert not isinstance(found, str)
+    expected = best.pool.capacity.amount / (tighter.pool.capacity.amount / slower)
+    assert found.of(0.9) == pytest.approx(expected, rel=0.02)
+
+
+def _tighter(question: Question, factor: float) -> Any:
+    limits = question.target.limits
+    changed = {
+        name: limit.model_copy(update={"seconds": limit.seconds / factor})
+        for name in ("ttft", "itl")
+        if (limit := getattr(limits, name)) is not None
+    }
+    return limits.model_copy(update=changed)
+
+
+def test_the_margin_is_joint() -> None:
+    """One run misses TTFT, one ITL, one the rate: each alone is within 8 of 10, all three together are not."""
+    good = [(1.0,) * 4] * 7
+    bad = [(60.0, 1.0, 1.0, 1.0), (1.0, 1.6, 1.0, 1.0), (1.0, 1.0, 1.0, 1.6)]
+    question = asked(20.0, 100.0)
+    best = search(question, data()).best
+    assert best is not None
+    found = margins(best.pool.load, question, runs_of([*good, *bad]))
+    assert not isinstance(found, str)
+    assert found.of(0.7) == pytest.approx(1.0)
+    assert found.of(0.8) > 1.2
+
+
+# --- sizes ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(5.0, 800.0), st.sampled_from([None, 12.0, 20.0, 40.0]), st.lists(st.floats(0.5, 2.0), min_size=3, max_size=12))  # fmt: skip
+@settings(max_examples=15, deadline=None)
+def test_the_surer_the_more_gpus(rate: float, limit: float | None, times: list[float]) -> None:
+    question, runs = asked(limit, round(rate, 1)), runs_of([round(time, 3) for time in times])
+    found = answered(question, replace(data(), runs=runs))
+    assert found.best is not None
+    said = sure(found.best, found.question, runs)
+    assert said.chance is not None and said.chance >= 0.5
+    if said.gpus is not None:
+        assert said.gpus >= found.best.gpus
+        counts = [sure_of(question, share, runs) for share in (0.5, 0.7, 0.9, 0.95)]
+        assert counts == sorted(counts)
+        assert said.gpus == max(found.best.gpus, counts[2])
+
+
+def test_the_sure_number_is_that_of_the_confidence() -> None:
+    question = asked(None, 400.0)
+    found = estimate(question, with_runs(TEN), simulated=False)
+    assert found.sure is not None and found.best is not None
+    assert (found.sure.groups, found.sure.confidence) == (10, 0.9)
+    assert found.sure.gpus == sure_of(question, 0.9, runs_of(TEN))
+    assert 0.5 <= (found.sure.chance or 0.0) < 0.9
+    assert sure_of(asked(None, 400.0, headroom=0.3), 0.9, runs_of(TEN)) > found.sure.gpus
+
+
+def test_no_size_has_less_than_even_odds() -> None:
+    question = asked(None, 400.0)
+    centred = answered(question, with_runs((1.0, 1.0, 1.0, 1.0)))
+    slow = answered(question, with_runs((0.9, 1.5, 1.5, 1.6)))
+    assert centred.best is not None and slow.best is not None
+    assert slow.best.gpus == pytest.approx(1.5 * centred.best.gpus, abs=1)
+    assert slow.question.target.confidence is None
+    budget = question.with_(gpu_budget=centred.best.gpus)
+    assert answered(budget, with_runs((1.0, 1.0, 1.0, 1.0))).answer is not None
+    assert answered(budget, with_runs((0.9, 1.5, 1.5, 1.6))).answer is None
+
+
+def test_too_few_groups_say_nothing() -> None:
+    question = asked(None, 100.0)
+    few = estimate(question, with_runs((1.5, 1.5)), simulated=False)
+    assert few.sure is not None and few.sure.gpus is None and few.sure.chance is None
+    assert few.sure.why_not == "no published runs like this"
+    other = estimate(question, replace(data(), runs=runs_of(TEN, kind="moe")), simulated=False)
+    assert other.sure is not None and other.sure.gpus is None
+
+
+def test_of_a_stated_number_of_gpus_a_confidence_takes_load() -> None:
+    question = asked(20.0, 1.0).with_(requests_per_s=None, gpu_budget=4)
+    plain = answered(question, data()).best
+    surely = answered(question.with_(confidence=Confidence(0.9, runs_of(TEN))), data()).best
+    assert plain is not None and surely is not None
+    assert surely.gpus == plain.gpus == 4
+    assert surely.requests_per_s == pytest.approx(plain.requests_per_s / surely.pool.margin)
+    assert surely.pool.margin > 1.2
+
+
+def test_a_simulated_size_keeps_its_margin() -> None:
+    question = asked(20.0, 300.0).with_(confidence=Confidence(0.9, runs_of(TEN)))
+    found = answer(question, data())
+    assert found.verified and found.best is not None
+    most = found.best.pool.capacity.amount * found.best.pool.count
+    assert most >= 300.0 * found.best.pool.margin * (1 - 1e-6)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def parsed(arguments: list[str], capsys: Capture, code: int = 0) -> dict[str, Any]:
+    assert run([*arguments, "--json"]) == code
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_conservative_is_nine_of_ten(capsys: Capture) -> None:
+    shared = [*SHARED, "--rps", "200", "--itl", "20ms", "--no-verify"]
+    plain = parsed(shared, capsys)
+    first, second = (parsed([*shared, *extra], capsys) for extra in (["--conservative"], ["--confidence", "90%"]))
+    assert first == second
+    assert first["deployment"]["gpus"] >= plain["deployment"]["gpus"]
+    assert first["conservative"]["gpus_without"] == plain["deployment"]["gpus"]
+    assert plain["conservative"] is None and plain["confidence"] == 0.9
+    assert plain["deployment"]["gpus_sure"] >= plain["deployment"]["gpus"]
+    assert plain["evidence"]["groups"] >= 3
+
+
+@pytest.mark.parametrize("stated", ["30%", "0.99", "sure", "96%"])
+def test_other_confidences_are_refused(stated: str, capsys: Capture) -> None:
+    assert run([*SHARED, "--rps", "2", "--confidence", stated]) == 2
+    error = capsys.readouterr().err
+    assert "--confidence" in error and "50% to 95%" in error
+
+
+@pytest.mark.parametrize("more", [["-g", "mi300x", "--engine", "sglang"], ["--prefix-hit", "50%"], ["--disaggregate"]])
+def test_a_confidence_without_published_runs_is_refused(more: list[str], capsys: Capture) -> None:
+    assert run([*SHARED, "--rps", "2", "--confidence", "90%", *more]) == 2
+    assert "--confidence" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ["-m", "openai/gpt-oss-120b", "-g", "h100-sxm", "--isl", "1000", "--osl", "500", "--rps", "10"],
+        ["-m", "llama-3.1-70b", "-g", "mi300x", "--isl", "1000", "--osl", "500", "--rps", "10"],
+        [
+            "-m",
+            "openai/gpt-oss-120b",
+            "-g",
+            "b200",
+            "--isl",
+            "1000",
+            "--osl",
+            "500",
+            "--gpus",
+            "4",
+            "--engine",
+            "sglang",
+        ],
+        [*SHARED[1:], "--concurrency", "100"],
+    ],
+)
+def test_every_figure_lies_inside_its_own_band(question: list[str], capsys: Capture) -> None:
+    record = parsed(["estimate", *question], capsys)
+    assert any(path.startswith("latency") for path in record["bands"])
+    for path, band in record["bands"].items():
+        value = record
+        for name in path.split("."):
+            value = value[name]
+        assert band["low"] <= value <= band["high"], path  # type: ignore[operator]
