@@ -16,6 +16,12 @@ GPUS_COMPARED = 8  # the usual server: throughput is compared per 8 GPUs
 Latencies = Mapping[str, Mapping[str, float]]  # of ttft, itl and e2e in s: {mean, p50, ...}, empty where not known
 
 
+def metrics_of(limits: Mapping[str, object], mode: str) -> tuple[Metric, ...]:
+    """The latencies that matter: the limited ones, else the first token of streams and the whole answer of others."""
+    limited = tuple(name for name in METRICS if limits[name] is not None)
+    return limited or ("ttft" if mode == "streaming" else "e2e",)
+
+
 class LoadSample(NamedTuple):
     """What one load did: `cache_used` is the highest share of the KV cache in use, `waiting` the mean number in no slot."""
 

@@ -53,10 +53,10 @@ def command(
     output, plot, ways = (
         Part(lambda: chosen_format(values)),
         Part(lambda: _picture(values)),
-        Part(lambda: _ways(values)),
+        Part(lambda: ways_of(values)),
     )
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), output, plot, ways)
-    _check_gpu(asked)
+    check_gpu(asked)
     found = record(cost(to_size(asked, values), ways.value, simulated=not values["no_verify"]))
     write(document(found), output.value)
     if plot.value is not None and found.options:
@@ -67,7 +67,8 @@ def command(
         raise typer.Exit(1)
 
 
-def _check_gpu(asked: Question) -> None:
+def check_gpu(asked: Question) -> None:
+    """Refuse a question without a GPU type."""
     if not asked.origin.workload.gpu:
         allowed = "a name (llmsize gpus), or several"
         raise InputError(Fault("is needed: money is of one type of GPU", field="--gpu", allowed=allowed))
@@ -82,7 +83,7 @@ def _picture(values: Mapping[str, Any]) -> Path | None:
     return found
 
 
-def _ways(values: Mapping[str, Any]) -> Ways:
+def ways_of(values: Mapping[str, Any]) -> Ways:
     """Read the options on ways to pay. Raises InputError with all faults."""
     from sizing.planning.bill import Ways
     from sizing.question.values import Part, check

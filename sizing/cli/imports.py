@@ -41,7 +41,9 @@ def command(
     ] = False,
     **values: Any,
 ) -> None:
-    """Read result files of benchmark tools into measured rows, for llmsize validate.
+    """Read result files of benchmark tools into measured rows.
+
+    The rows are those that `llmsize validate` takes.
 
     Exit codes: 0 all runs taken, 2 bad input: good rows are written all the same.
     """

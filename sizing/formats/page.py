@@ -70,6 +70,50 @@ class Shares(NamedTuple):
     width: float = WIDTH
 
 
+class Tile(NamedTuple):
+    """A figure that a decision turns on: its name, its value, and what qualifies it. `style` is good, tight, bad or nothing."""
+
+    label: str
+    value: Cell
+    note: str = ""
+    style: str = ""
+
+
+class Tiles(NamedTuple):
+    """The figures of a decision, side by side."""
+
+    tiles: tuple[Tile, ...]
+
+
+class Verdict(NamedTuple):
+    """A decision in words, good or not; its colour and its icon say the same."""
+
+    is_good: bool
+    title: str
+    lines: tuple[str, ...]
+
+
+class BarRow(NamedTuple):
+    """A named row of a bar chart: its parts, and its figures in words."""
+
+    name: str
+    parts: tuple[Share, ...]
+    text: str
+
+
+class BarChart(NamedTuple):
+    """Rows of horizontal bars over one axis; `zero` is where the axis is 0, None where it begins there.
+
+    `legend` names the parts by their order.
+    """
+
+    title: str
+    rows: tuple[BarRow, ...]
+    legend: tuple[str, ...] = ()
+    zero: float | None = None
+    width: float = WIDTH
+
+
 class Numbered(NamedTuple):
     """A numbered list that cells link to: texts, each with the id of its item."""
 
@@ -82,13 +126,13 @@ class Chapter(NamedTuple):
 
     id: str
     title: str
-    sections: tuple[Prose | Facts | Text | PageTable | Drawings | Shares | Numbered, ...]
+    sections: tuple[Verdict | Tiles | BarChart | Prose | Facts | Text | PageTable | Drawings | Shares | Numbered, ...]
     link: str = ""
     style: str = ""
 
 
-def render(title: str, chapters: Sequence[Chapter], record: Any) -> str:
-    """The page. Raises InputError where jinja2 is missing."""
+def render(title: str, about: str, chapters: Sequence[Chapter], record: Any) -> str:
+    """The page; `about` stands below its title. Raises InputError where jinja2 is missing."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ImportError:
@@ -104,7 +148,7 @@ def render(title: str, chapters: Sequence[Chapter], record: Any) -> str:
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False}
     environment.filters |= {"chart": chart, "kind": lambda section: type(section).__name__}
     template = environment.get_template("page.html.j2")
-    return template.render(title=title, chapters=chapters, version=__version__, document=plain(record))
+    return template.render(title=title, about=about, chapters=chapters, version=__version__, document=plain(record))
 
 
 def value_at(record: Any, pointer: str) -> Any:
@@ -127,12 +171,17 @@ def figure(record: Any, pointer: str, write: Callable[[Any], str]) -> Cell:
 
 
 def page_table(table: Table, *, most: int | None = None, noun: str = "rows", folded: bool = False) -> PageTable:
-    """A table of the records at `table.at`, the first `most` of them; a quantity's key is a pointer below a record."""
+    """A table of the records at `table.at`, the first `most` of them; a quantity's key is a pointer below a record.
+
+    A figure that a quantity takes by itself (`of`) has no place in the record, and so no pointer; nor has one of a table
+    without a place (`at`).
+    """
 
     def cell(index: int, record: Any, quantity: Quantity) -> Cell:
         value = value_at(record, quantity.key) if quantity.of is None else quantity.of(record)
         text = ABSENT if value is None else quantity.write(value)
-        return Cell(text, f"{table.at}/{index}/{quantity.key}" if quantity.is_number else None)
+        in_record = bool(table.at) and quantity.is_number and quantity.of is None
+        return Cell(text, f"{table.at}/{index}/{quantity.key}" if in_record else None)
 
     shown = table.records[:most]
     more = len(table.records) - len(shown)
@@ -155,3 +204,18 @@ def shares(title: str, sizes: Sequence[tuple[str, float]], whole: float, write: 
         x += width
     summary = f"{title}: {', '.join(f'{part.name} {part.text}' for part in parts)}, of {write(whole)}"
     return Shares(title, tuple(parts), summary, round(WIDTH * whole / longest, 1) if longest > whole else None)
+
+
+def bar_chart(
+    title: str, rows: Sequence[tuple[str, Sequence[tuple[str, float]], str]], legend: Sequence[str] = ()
+) -> BarChart:
+    """The bars of rows: a name, (text, value) of each bar, and the figures in words. Bars begin at 0, on either side of it."""
+    values = [0.0, *(value for _, bars, _ in rows for _, value in bars)]
+    low, high = min(values), max(values)
+    scale = WIDTH / (high - low) if high > low else 0.0
+
+    def part(text: str, value: float) -> Share:
+        return Share(text, text, round((min(value, 0.0) - low) * scale, 1), round(abs(value) * scale, 1))
+
+    found = tuple(BarRow(name, tuple(part(*bar) for bar in bars), text) for name, bars, text in rows)
+    return BarChart(title, found, tuple(legend), round(-low * scale, 1) if low < 0 else None)

@@ -106,6 +106,27 @@ def test_charts_show_every_point(tab: Any, files: dict[str, Path]) -> None:
         assert min(sizes) >= 8.5  # CSS pixels: small print, but legible on a phone
 
 
+def test_the_first_column_stays_and_key_columns_are_in_sight(tab: Any, files: dict[str, Path]) -> None:
+    tab.goto(files["rate"].as_uri())
+    for chapter, key in (("#comparison", 2), ("#sensitivity", 3)):  # GPUs and $ a month; change, GPUs and $ a month
+        heads = tab.locator(f"{chapter} thead th")
+        for index in range(key + 1):
+            box = heads.nth(index).bounding_box()
+            assert box["x"] >= 0 and box["x"] + box["width"] <= tab.width + 1, (chapter, index)
+        scroll = tab.locator(f"{chapter} .scroll").first
+        scroll.evaluate("one => { one.scrollLeft = 10000; }")
+        first, last = heads.first.bounding_box(), heads.last.bounding_box()
+        assert first["x"] >= 0 and last["x"] + last["width"] <= tab.width + 1
+
+
+def test_the_decision_is_on_the_first_screen(tab: Any, files: dict[str, Path]) -> None:
+    for name in ("rate", "infeasible"):
+        tab.goto(files[name].as_uri())
+        assert tab.locator(".verdict .icon").is_visible()
+        box = tab.locator(".tiles .value").first.bounding_box()
+        assert box["y"] + box["height"] <= 800
+
+
 def test_the_memory_bar_fills_its_width(tab: Any, files: dict[str, Path]) -> None:
     tab.goto(files["rate"].as_uri())
     bar = tab.locator("svg.bar")

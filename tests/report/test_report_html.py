@@ -14,8 +14,9 @@ import pytest
 import sizing
 from sizing.cli.main import run
 from sizing.formats.charts import chart, linear_ticks, log_ticks
-from sizing.formats.page import value_at
+from sizing.formats.page import bar_chart, value_at
 from sizing.formats.view import Figure, Mark, Series, Tick
+from sizing.formats.words import gib
 
 ASKED = ["report", "chat", "-g", "h100-sxm,h200-sxm"]
 INFEASIBLE = ["report", "-m", "llama-3.1-70b", "-g", "l4", "--tp", "1", "--isl", "1000", "--osl", "200", "--rps", "5"]
@@ -117,8 +118,9 @@ def test_the_json_is_the_estimates_own(page: Read, capsys: pytest.CaptureFixture
 
 def test_the_answer_is_in_words_first(page: Read) -> None:
     d = page.document["estimate"]["deployment"]
-    assert f"{d['gpus']} x {d['gpu']} = {d['replicas']} replica" in page.text
-    assert "What limits it:" in page.text
+    assert f"Yes: {d['gpus']} x {d['gpu']} keep every limit" in page.text
+    assert f"{d['replicas']} replica" in page.text
+    assert "likely range" in page.text and "Binds" in page.text
 
 
 def test_every_assumption_is_listed_with_its_source(page: Read) -> None:
@@ -133,7 +135,89 @@ def test_the_memory_table_adds_up_to_what_is_visible(page: Read) -> None:
     free = m["visible_gib"] - sum(m[part] for part in parts)
     shown = {pointer: text for pointer, text in page.cells if pointer.startswith("/estimate/memory/")}
     assert {f"/estimate/memory/{part}" for part in (*parts, "budget_gib", "visible_gib")} == set(shown)
-    assert f"left free {free:.1f} GiB" in page.text
+    assert f"left free {gib(free)} GiB" in page.text
+
+
+# --- the decision ------------------------------------------------------------------------------------------------
+
+
+def test_the_decision_is_that_of_the_estimate(page: Read) -> None:
+    d, estimate = page.document["decision"], page.document["estimate"]
+    assert d["feasible"] and d["gpus"] == estimate["deployment"]["gpus"] and d["change"] is None
+    # 8,760 h a year; a twelfth of it a month.
+    assert d["usd_per_month"] == pytest.approx(estimate["cost"]["usd_per_hour"] * 730)
+    assert d["usd_per_year"] == pytest.approx(estimate["cost"]["usd_per_hour"] * 8760)
+    limit = estimate["limiting"]
+    assert d["used"] == pytest.approx(limit["value_ms"] / limit["limit_ms"])
+    sure = estimate["deployment"]["gpus_sure"]
+    assert ("/estimate/deployment/gpus_sure" in [pointer for pointer, _ in page.cells]) == (sure is not None)
+    assert {"/decision/gpus", "/decision/usd_per_month", "/decision/used"} <= {pointer for pointer, _ in page.cells}
+    assert "Yes: " in page.text and "keep every limit" in page.text
+
+
+def test_the_page_says_when_by_what_and_at_which_price(page: Read) -> None:
+    assert f"{page.document['written']}, llmsize {sizing.__version__}; price: " in page.text
+    assert page.document["estimate"]["cost"]["price_source"].partition(";")[0] in page.text
+
+
+def test_bars_say_the_sizes_of_the_changes(page: Read) -> None:
+    shown = page.text.partition("What would change the answer")[2].partition("One input changed at a time")[0]
+    for one in page.document["sensitivity"]:
+        share = f"{one['share'] * 100:+.0f} %".replace("-", "\N{MINUS SIGN}")
+        assert one["what"] in shown and share in shown
+        assert f"{one['gpus']} GPU" in shown or f"{one['gpus']} x {one['gpu']}" in shown
+
+
+def test_bars_begin_at_zero_on_both_sides_of_it() -> None:
+    drawn = bar_chart("t", [("a", (("low", -2.0), ("high", 6.0)), "words")])
+    (row,), zero = drawn.rows, drawn.zero
+    assert zero == pytest.approx(drawn.width / 4)
+    low, high = row.parts
+    assert (low.x, low.x + low.width) == (0, zero) and (high.x, high.x + high.width) == (zero, drawn.width)
+    assert bar_chart("t", [("a", (("only", 3.0),), "")]).zero is None
+
+
+def test_an_infeasible_page_shows_the_one_change_that_helps(tmp_path: Path) -> None:
+    asked = [
+        "report",
+        "-m",
+        "llama-3.1-70b",
+        "-g",
+        "h100-sxm",
+        "--tp",
+        "2",
+        "--isl",
+        "1000",
+        "--osl",
+        "200",
+        "--rps",
+        "5",
+    ]
+    found = made([*asked, "--itl", "10ms", "--no-verify"], tmp_path, code=1)
+    d, helps = found.document["decision"], found.document["estimate"]["limiting"]["suggestions"]
+    assert not d["feasible"] and d["gpus"] is None and d["used"] > 1
+    assert f"{d['change']['change']}: {d['change']['gpus']} x {d['change']['gpu']} ({d['change']['layout']})" in helps
+    assert d["change"]["gpus"] == min(int(re.search(r": (\d+) x ", text)[1]) for text in helps)  # type: ignore[index]
+    assert d["change"]["change"] in found.text and "No: this demand cannot be served as asked" in found.text
+
+
+def test_a_plan_and_its_cost_stand_on_the_page_where_they_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["chat", "-g", "h100-sxm", "--no-verify"]
+    rules, ways = ["--spare", "1", "--growth", "5%", "--until", "2027-12", "--from", "2026-12"], ["--own", "hgx-h100"]
+    found = made(["report", *asked, *rules, *ways, "--cloud", "aws"], tmp_path)
+    capsys.readouterr()
+    assert run(["plan", *asked, *rules, "--json"]) == 0
+    assert found.document["plan"] == json.loads(capsys.readouterr().out)
+    assert run(["cost", *asked, *ways, "--cloud", "aws", "--json"]) == 0
+    assert found.document["cost"] == json.loads(capsys.readouterr().out)
+    assert {"plan", "cost"} <= set(found.ids)
+
+
+def test_without_their_options_there_is_no_plan_and_no_cost(page: Read) -> None:
+    assert page.document["plan"] is None and page.document["cost"] is None
+    assert not {"plan", "cost"} & set(page.ids)
 
 
 # --- curves ------------------------------------------------------------------------------------------------------
@@ -318,7 +402,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 def test_an_infeasible_page_says_what_stands_in_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = made(INFEASIBLE, tmp_path, code=1)
-    assert "Infeasible: no layout meets the demand within the limits" in found.text
+    assert "No: this demand cannot be served as asked" in found.text
     assert found.document["estimate"]["limiting"]["detail"] in found.text
     for text in found.document["estimate"]["limiting"]["suggestions"]:
         assert text in found.text

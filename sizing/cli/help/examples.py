@@ -4,7 +4,7 @@ from __future__ import annotations
 
 GROUPS = {
     "Size a service": ("estimate", "compare", "curve", "sweep", "simulate"),
-    "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "validate"),
+    "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "import", "validate"),
     "Plan and pay": ("plan", "cost", "report"),
     "What is known": ("gpus", "models", "engines", "workloads", "completion"),
 }
@@ -47,6 +47,10 @@ EXAMPLES = {
         "llmsize roofline -m llama-3.1-8b -g l40s --batch 1,8,64 --prefill 512,2048",
     ),
     "whatif": ("llmsize whatif rag -g h100-sxm", "llmsize whatif chat -g h100-sxm --no-verify"),
+    "import": (
+        "llmsize import result.json -g h100-sxm --tp 1 -o measured.csv",
+        "llmsize import aiperf.json guidellm.json -m llama-3.1-8b -g l40s -o measured.csv",
+    ),
     "validate": (
         "llmsize validate measured.csv",
         "llmsize validate measured.csv --by engine,gpu,kind --per-row compared.csv",

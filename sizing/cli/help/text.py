@@ -8,6 +8,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 OWN, GENERAL = "Options", "Output"
+OTHERS = "Others"  # commands that no group names
 DEFAULT = "default"  # a text that has the word says its default itself
 
 
@@ -27,7 +28,7 @@ class CommandHelp(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 flags, text = record
-                default = known.get(parameter.name or "")
+                default = known.get((parameter.name or "", _heading(parameter)))
                 said = DEFAULT in text.lower() or default is None
                 panels.setdefault(_heading(parameter), []).append(
                     (flags, text if said else f"{text} [{DEFAULT}: {default}]")
@@ -45,7 +46,9 @@ class GroupHelp(TyperGroup):
         from sizing.cli.help.examples import GROUPS
 
         wide = max(map(len, self.commands))
-        for group, names in GROUPS.items():
+        grouped = {name for names in GROUPS.values() for name in names}
+        others = tuple(name for name in self.commands if name not in grouped)
+        for group, names in ((GROUPS | {OTHERS: others}) if others else GROUPS).items():
             with formatter.section(group):
                 formatter.write_dl([(f"{name:<{wide}}", summary(self.commands[name].help or "")) for name in names])
 
@@ -78,12 +81,13 @@ def _heading(parameter: Any) -> str:
     return str(getattr(parameter, "rich_help_panel", None) or own)
 
 
-def defaults() -> dict[str, str]:
-    """The defaults of options by parameter name: those of planning rules, else those of the workload's own fields."""
+def defaults() -> dict[tuple[str, str], str]:
+    """The defaults of options by parameter and panel: those of planning rules, else those of the workload's own fields."""
     from sizing.cli.options import PLAN_OPTIONS
     from sizing.question.values import QUESTION_OPTIONS
 
-    return {option.name: text for option in (*QUESTION_OPTIONS, *PLAN_OPTIONS) for text in _default(option.field or "")}
+    options = (*QUESTION_OPTIONS, *PLAN_OPTIONS)
+    return {(option.name, option.panel): text for option in options for text in _default(option.field or "")}
 
 
 def _default(path: str) -> Iterator[str]:

@@ -1,72 +1,81 @@
-"""`llmsize report`: the answer and its explanation on one page, from sections that other commands have too."""
+"""`llmsize report`: the decision and what it rests on as chapters of one page, from sections that other commands have too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 
 from sizing import __version__
-from sizing.answers.points import METRICS, CurvePoint, Metric
 from sizing.formats import page
 from sizing.formats.details import KINDS
-from sizing.formats.page import Cell, Chapter, Column, Drawings, Numbered, PageTable, Shares, figure, page_table, shares
-from sizing.formats.view import (
-    Assumption,
-    Facts,
-    Figure,
-    Line,
-    Mark,
-    Prose,
-    Quantity,
-    Series,
-    Table,
-    Text,
-    Tick,
-    in_words,
+from sizing.formats.page import (
+    BarChart,
+    Cell,
+    Chapter,
+    Column,
+    Drawings,
+    Numbered,
+    PageTable,
+    Shares,
+    Tiles,
+    Verdict,
+    figure,
+    page_table,
+    shares,
 )
-from sizing.formats.words import gib, milliseconds, money, number, percent, stated
+from sizing.formats.view import Assumption, Facts, Line, Prose, Quantity, Section, Table, Text, in_words
+from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd, stated
+from sizing.report import cost, plan
 from sizing.report import estimate as answers
 from sizing.report.compare_record import CompareCandidate
-from sizing.report.curve.record import LineRecord, shape
-from sizing.report.curve.sections import PER_8
 from sizing.report.estimate import Estimate
-from sizing.report.page_record import ChangedInput, RateLine, RatePoint, Report
+from sizing.report.page.decision import changes, cost_by_gpu, price_of, tiles, verdict
+from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings
+from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts import bands
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
-from sizing.report.parts.question import LimitInMs, lengths, limits_in_words, optimised
-from sizing.specs.workload import Limits
+from sizing.report.parts.question import lengths, limits_in_words, optimised
 
 MOST_LAYOUTS, MOST_REJECTED = 12, 20
+COMMANDS = "Next"  # the label of commands, which are for a terminal
 
 
 def html(report: Report) -> str:
     """The page as HTML. Raises InputError where jinja2 is missing."""
-    return page.render(report.title, list(chapters(report)), report)
+    return page.render(report.title, _about(report), list(chapters(report)), report)
+
+
+def _about(report: Report) -> str:
+    priced = report.estimate.cost.price_source if report.estimate.cost is not None else None
+    return f"{report.written}, llmsize {__version__}" + (f"; price: {price_of(priced)}" if priced else "")
 
 
 def chapters(report: Report) -> Iterator[Chapter]:
-    """Yield the answer, its memory, curves, a comparison, sensitivities, other layouts, assumptions, commands."""
+    """Yield the decision, what would change it, other GPU types, plan and cost, curves, memory, layouts, assumptions, commands."""
     estimate = report.estimate
-    yield Chapter("answer", "Answer", tuple(_answer(report)), style="" if estimate.feasible else "no")
+    yield Chapter("answer", "Decision", tuple(_answer(report)), style="" if estimate.feasible else "no")
+    yield from _changes(report)
+    yield from _comparison(report)
+    if report.plan is not None:
+        yield Chapter(
+            "plan",
+            "Plan of capacity",
+            tuple(_shown(plan.sections(report.plan), "Sizes and latencies of the plan")),
+            "Plan",
+            "wide",
+        )
+    if report.cost is not None:
+        yield Chapter(
+            "cost", "Ways to pay", tuple(_shown(cost.sections(report.cost), "Cost of each way to pay")), "Cost", "wide"
+        )
+    drawn = tuple(drawings(report))
+    if drawn:
+        note = Prose((Line(RATE_NOTE if report.rates else CURVE_NOTE),))
+        yield Chapter("curves", "Throughput against latency", (note, Drawings(drawn)), "Curves")
+    yield Chapter("question", "What was asked, and figures", tuple(_figures(report)), "Figures")
     if estimate.memory is not None:
         yield Chapter("memory", "Memory of one GPU", tuple(_memory(report, estimate.memory)), "Memory")
-    drawings = tuple(_drawings(report))
-    if drawings:
-        note = Prose((Line(RATE_NOTE if report.rates else CURVE_NOTE),))
-        yield Chapter("curves", "Throughput against latency", (note, Drawings(drawings)), "Curves")
-    if report.comparison is not None:
-        title = (
-            f"The best layout of each ({'each simulated' if report.simulated else 'closed form'}), means of latencies"
-        )
-        candidates = page_table(Table(CANDIDATES, report.comparison.candidates, "/comparison/candidates", title))
-        yield Chapter("comparison", "Comparison of GPU types", (candidates,), "Comparison", "wide")
-    if report.sensitivity:
-        how = "each simulated like the answer" if report.simulated else "closed form, not simulated, like the answer"
-        changes = Table(CHANGES, report.sensitivity, "/sensitivity", f"One input changed at a time ({how})")
-        yield Chapter(
-            "sensitivity", "What would change the answer", (page_table(changes),), "What would change it", "wide"
-        )
     others = tuple(
         page_table(Table(columns, records, f"/estimate/{name}", title), most=most, noun="layouts", folded=True)
         for columns, records, name, title, most in (
@@ -84,24 +93,59 @@ def chapters(report: Report) -> Iterator[Chapter]:
     yield Chapter("repeat", "Repeat it", tuple(commands))
 
 
-def _answer(report: Report) -> Iterator[Prose | Facts | PageTable]:
-    """Yield the answer in the words of the terminal, the question, and the figures."""
+def _changes(report: Report) -> Iterator[Chapter]:
+    if not report.sensitivity:
+        return
+    how = "each simulated like the answer" if report.simulated else "closed form, not simulated, like the answer"
+    table = page_table(Table(CHANGES, report.sensitivity, "/sensitivity", f"One input changed at a time ({how})"))
+    sections: tuple[BarChart | PageTable, ...] = (*changes(report), table)
+    yield Chapter("sensitivity", "What would change the answer", sections, "What would change it", "wide")
+
+
+def _comparison(report: Report) -> Iterator[Chapter]:
+    if report.comparison is None:
+        return
+    how = "each simulated" if report.simulated else "closed form"
+    title = f"The best layout of each ({how}), means of latencies"
+    table = page_table(Table(CANDIDATES, report.comparison.candidates, "/comparison/candidates", title))
+    yield Chapter("comparison", "Comparison of GPU types", (*cost_by_gpu(report), table), "Comparison", "wide")
+
+
+def _shown(sections: Iterable[Section], caption: str) -> Iterator[Facts | Prose | Text | PageTable]:
+    """Yield the sections of another command without its commands; a table that has no title gets the `caption`."""
+    for section in sections:
+        if isinstance(section, Table):
+            if section.records:
+                yield page_table(section._replace(at="", title=section.title or caption))
+        elif isinstance(section, (Facts, Prose)):
+            lines = tuple(line for line in section.lines if line.label != COMMANDS)
+            if lines or section.title:
+                yield section._replace(lines=lines)
+        elif isinstance(section, Text):
+            yield section
+
+
+def _answer(report: Report) -> Iterator[Verdict | Tiles | Facts | Prose | Text | PageTable]:
+    """Yield the verdict, its figures, and what the terminal says below its headline."""
+    yield verdict(report)
+    yield tiles(report)
+    _, *others = answers.sections(report.estimate)
+    yield from _shown(others, "Predictions, with the range of 8 in 10 published runs like this, and the limits")
+
+
+def _figures(report: Report) -> Iterator[Facts | PageTable]:
+    """Yield the question, latencies, and figures of load, throughput and cost."""
     estimate = report.estimate
-    answer, limit = answers.answer(estimate), Line(estimate.limiting.detail, "What limits it")
-    more = (limit,) if estimate.feasible else answers.nearest(estimate).lines
-    yield Prose((*answer.lines, *more, *optimised(estimate.inputs)), answer.title)
-    yield Facts(tuple(_asked(estimate)), "What was asked")
-    if estimate.latency is not None:
-        columns = ("latency", *STATISTICS, "limit", "band of the mean, low", "high", "runs")
-        rows = tuple(_latency(report, quantity) for quantity in bands.LATENCY_QUANTITIES)
-        title = "Latency under load, with the range of 8 in 10 published runs of the kind"
-        yield PageTable(title, tuple(Column(name, name != "latency") for name in columns), rows)
-        shown = FIGURES if estimate.inputs["osl"] else OF_INPUTS
-        heads = (Column("figure", False), Column("value"), Column("unit", False))
-        found = tuple(
-            (Cell(name), figure(report, f"/estimate{at}", write), Cell(unit)) for name, at, write, unit in shown
-        )
-        yield PageTable("Load, throughput, cost", heads, found)
+    yield Facts(tuple(_asked(estimate)))
+    if estimate.latency is None:
+        return
+    rows = tuple(_latency(report, quantity) for quantity in bands.LATENCY_QUANTITIES)
+    title = "Latency under load, with the range of 8 in 10 published runs of the kind"
+    yield PageTable(title, tuple(Column(name, name != "latency") for name in LATENCY_HEADS), rows)
+    shown = FIGURES if estimate.inputs["osl"] else OF_INPUTS
+    heads = (Column("figure", False), Column("value"), Column("unit", False))
+    found = tuple((Cell(name), figure(report, f"/estimate{at}", write), Cell(unit)) for name, at, write, unit in shown)
+    yield PageTable("Load, throughput, cost", heads, found)
 
 
 def _asked(estimate: Estimate) -> Iterator[Line]:
@@ -139,13 +183,17 @@ def _demand(estimate: Estimate) -> str:
     return ", ".join(said) or "as much as can be served"
 
 
-STATISTICS = ("mean", "p50", "p95", "p99")
+MAIN, OTHER = ("mean", "p95"), ("p50", "p99")  # statistics: those that stand first, and the others
+LATENCY_HEADS = ("latency", *MAIN, "limit", "range of the mean from", "to", *OTHER, "published runs")
 
 
 def _latency(report: Report, quantity: Quantity) -> tuple[Cell, ...]:
     """A latency with its statistics, limit and error band."""
     key, estimate = quantity.key, report.estimate
-    statistics = (figure(report, f"/estimate/latency/{key}/{one}", quantity.write) for one in STATISTICS)
+
+    def statistics(names: Iterable[str]) -> Iterator[Cell]:
+        return (figure(report, f"/estimate/latency/{key}/{name}", quantity.write) for name in names)
+
     limit, limited = Cell("none"), estimate.inputs["limits"][key]
     if limited is not None:
         limit = figure(
@@ -156,7 +204,8 @@ def _latency(report: Report, quantity: Quantity) -> tuple[Cell, ...]:
     if band in estimate.bands:
         shown = (("low", quantity.write), ("high", quantity.write), ("n", "{:,}".format))
         edges = tuple(figure(report, f"/estimate/bands/{band}/{end}", write) for end, write in shown)
-    return (Cell(quantity.heading), *statistics, limit, *edges)
+    low, high, runs = edges
+    return (Cell(quantity.heading), *statistics(MAIN), limit, low, high, *statistics(OTHER), runs)
 
 
 FIGURES = (
@@ -220,120 +269,6 @@ def _memory(report: Report, memory: MemoryFigures) -> Iterator[Shares | Prose | 
     yield PageTable("Memory of one GPU, tightest rank", heads, tuple(row(*part) for part in shown), note)
 
 
-COMMON = (Quantity("requests_per_s_per_8_gpus", PER_8), Quantity("requests_per_s_per_gpu", "requests/s a GPU"))
-CURVE_COLUMNS = (
-    Quantity("concurrency", "in flight on a replica", "{:,}".format),
-    *(Quantity(f"{metric}_ms", metric.upper(), milliseconds) for metric in METRICS),
-    *COMMON,
-    Quantity("output_tokens_per_s_per_user", "tokens/s a user"),
-    Quantity("kv_cache_utilisation", "cache used", percent),
-)
-RATE_COLUMNS = (
-    Quantity("requests_per_s_per_replica", "requests/s a replica"),
-    Quantity("share_of_stable", "of the stable rate", percent),
-    Quantity("in_flight", "in flight on a replica"),
-    *(Quantity(f"{metric}_ms/mean", metric.upper(), milliseconds) for metric in METRICS),
-    *COMMON,
-)
-RATE_NOTE = (
-    "A line is a layout, a point a rate of Poisson arrivals at one replica; up and to the left is better. The dashed "
-    "vertical line is the limit, a ring marks the load of the answer. The rates are shares of the highest stable one."
-)
-CURVE_NOTE = (
-    "A line is a layout, a point a number of requests in flight on one replica, all started together; up and to the left is "
-    "better. The dashed vertical line is the limit, a ring marks the most throughput within the limits."
-)
-
-
-def first_metric(limits: Limits, mode: str) -> Metric:
-    """The latency that the best point is marked by: the first limited one, else the default of the mode."""
-    return _metrics({name: getattr(limits, name) for name in METRICS}, mode)[0]
-
-
-def _metrics(limits: Mapping[str, object], mode: str) -> tuple[Metric, ...]:
-    """The latencies to draw: the limited ones, else the default of the mode."""
-    limited = tuple(name for name in METRICS if limits[name] is not None)
-    return limited or ("ttft" if mode == "streaming" else "e2e",)
-
-
-def _drawings(report: Report) -> Iterator[tuple[Figure, PageTable]]:
-    """Yield a chart for each latency to draw, each with the table of its points."""
-    inputs = report.estimate.inputs
-    limits: dict[str, LimitInMs | None] = {name: inputs["limits"][f"{name}_ms"] for name in METRICS}
-    if inputs["osl"] <= 1:
-        limits["itl"] = None
-    for metric in _metrics(limits, inputs["mode"]):
-        limit = limits[metric]
-        statistic = limit.statistic if limit is not None else "mean"
-        series = tuple(Series(_name(line), tuple(_marks(line, metric, statistic))) for line in _lines(report))
-        if any(one.marks for one in series):
-            yield (
-                Figure(
-                    f"{metric.upper()}, {statistic} (ms)",
-                    PER_8,
-                    series,
-                    limit=None if limit is None else Tick(limit.ms, f"limit {milliseconds(limit.ms)}"),
-                    title=f"{metric.upper()} ({statistic}) against throughput",
-                ),
-                _points(report, metric, statistic),
-            )
-
-
-def _lines(report: Report) -> Sequence[LineRecord | RateLine]:
-    if report.curve is None:
-        return report.rates
-    lines: tuple[LineRecord, ...] = report.curve.lines
-    return lines
-
-
-def _name(line: LineRecord | RateLine) -> str:
-    runs = shape(line) if isinstance(line, LineRecord) else layout(line)
-    return ", ".join(part for part in (line.gpu, (line.weight_precision or "").upper(), runs) if part)
-
-
-def _marks(line: LineRecord | RateLine, metric: Metric, statistic: str) -> Iterator[Mark]:
-    for point in line.points:
-        if isinstance(point, CurvePoint):
-            x, load = point.latency(metric, statistic), f"{point.concurrency:,} in flight"
-        else:
-            x = getattr(getattr(point, f"{metric}_ms"), statistic)
-            load = f"{number(point.requests_per_s_per_replica)} requests/s a replica"
-        y = point.requests_per_s_per_8_gpus
-        if not x or y is None:
-            continue
-        broken = "" if point.feasible else "; a limit is broken"
-        latency = f"{metric.upper()} {statistic} {milliseconds(x)}"
-        text = f"{_name(line)}: {load}, {latency}, {number(y)} {PER_8}{broken}"
-        yield Mark(x, y, text=text, chosen=_is_marked(point))
-
-
-def _is_marked(point: CurvePoint | RatePoint) -> bool:
-    return point.chosen if isinstance(point, CurvePoint) else point.is_answer
-
-
-def _points(report: Report, metric: Metric, statistic: str) -> PageTable:
-    rates = report.curve is None
-    shown, root = (RATE_COLUMNS, "/rates") if rates else (CURVE_COLUMNS, "/curve/lines")
-    at = f"{metric}_ms/{statistic}" if rates else f"latency_ms/{metric}/{statistic}"
-    mark, how = "the answer" if rates else "chosen", "simulated" if report.simulated else "closed form"
-
-    def verdict(point: CurvePoint | RatePoint) -> str:
-        return ("yes" if point.feasible else "no") + (f", {mark}" if _is_marked(point) else "")
-
-    def of_line(index: int, line: LineRecord | RateLine) -> PageTable:
-        columns = (
-            in_words("layout", "layout", lambda _: _name(line)),
-            Quantity(at, f"{metric.upper()} {statistic}", milliseconds),
-            *shown,
-            in_words("feasible", "limits kept", verdict),
-        )
-        title = f"Points of the curves ({how}), {metric.upper()} {statistic} on the axis; latencies without a statistic are means"
-        return page_table(Table(columns, line.points, f"{root}/{index}/points", title))
-
-    tables = [of_line(index, line) for index, line in enumerate(_lines(report))]
-    return tables[0]._replace(rows=tuple(row for table in tables for row in table.rows))
-
-
 def _layout(c: CompareCandidate) -> str | None:
     return None if c.replicas is None else f"{c.replicas} x {layout(c)}"
 
@@ -344,15 +279,20 @@ def _limit(c: CompareCandidate) -> str:
     return limit_words(c.limit) + (" limit" if f"{c.limit}_ms" in c.limited else "")
 
 
+def _month(heading: str = "$/month") -> Quantity:
+    return Quantity("usd_per_month", heading, rounded_usd, lambda one: a_month(one.usd_per_hour))
+
+
 CANDIDATES = (
     in_words("gpu", "GPU", lambda c: f"{c.gpu}, {c.weight_precision.upper()}"),
-    in_words("layout", "layout", _layout),
     bands.GPUS._replace(write="{:,}".format),
+    _month(),
+    in_words("layout", "layout", _layout),
     bands.USD_PER_HOUR,
     bands.USD_PER_MILLION_OUTPUT_TOKENS._replace(heading="$ a million output tokens", write=money),
-    bands.POWER_W._replace(heading="W"),
     *bands.LATENCY_QUANTITIES,
     bands.HEADROOM,
+    bands.POWER_W._replace(heading="W"),
     in_words("limit", "what limits it", _limit),
 )
 
@@ -369,19 +309,20 @@ COUNTED = bands.GPUS._replace(write="{:,}".format)
 CHANGES = (
     in_words("what", "input"),
     Quantity("share", "change", lambda share: f"{share * 100:+.0f} %"),
-    Quantity("value", "to", str, _changed),
     COUNTED,
+    Quantity("usd_per_month", "$/month", rounded_usd),
     Quantity("extra_gpus", "more GPUs", "{:+,}".format),
+    Quantity("value", "to", str, _changed),
     bands.REQUESTS_PER_S,
-    bands.USD_PER_HOUR,
     in_words("layout", "then", _then),
 )
 MEETING = "Other layouts that meet the demand (closed form, means)"
 GPU = in_words("gpu", "GPU", lambda one: f"{one.gpu}, {one.weight_precision.upper()}")
 ALTERNATIVES = (
     GPU,
-    in_words("layout", "layout", lambda one: f"{one.replicas} x {layout(one)}"),
     COUNTED,
+    _month(),
+    in_words("layout", "layout", lambda one: f"{one.replicas} x {layout(one)}"),
     bands.REQUESTS_PER_S_PER_GPU._replace(heading="requests/s a GPU"),
     bands.TTFT,
     bands.ITL,
@@ -409,10 +350,10 @@ def _assumptions(report: Report) -> Iterator[Prose | PageTable | Numbered]:
         value = Cell(f"{stated(assumption.value)} {assumption.unit}".rstrip(), pointer)
         source = sources.get(assumption.source)
         cited = Cell("") if source is None else Cell(f"[{source}]", target=f"source-{source}")
-        return Cell(assumption.kind), Cell(assumption.what), value, cited
+        return Cell(assumption.what), value, Cell(assumption.kind), cited
 
     yield Prose((Line(ASSUMED),))
-    heads = tuple(Column(name, False) for name in ("known", "what", "value", "source"))
+    heads = tuple(Column(name, False) for name in ("what", "value", "known", "source"))
     yield PageTable("Inputs by how they are known", heads, tuple(row(*assumption) for assumption in found))
     yield Numbered("Sources", tuple((f"source-{at}", text) for text, at in sources.items()))
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import NamedTuple
 
-from sizing.answers.answer import Answer
+from sizing.answers.answer import Answer, Outcome
+from sizing.answers.brief import Brief
 from sizing.answers.lines import LineByRate
 from sizing.answers.whatif import Effect
+from sizing.planning.growth import MONTHS_PER_YEAR
+from sizing.planning.provision import HOURS_PER_MONTH
+from sizing.report import compare_record, estimate
 from sizing.report.compare_record import Compare
+from sizing.report.cost import CostReport
+from sizing.report.curve import record as curve_record
 from sizing.report.curve.record import CurveRecord
 from sizing.report.estimate import Estimate
 from sizing.report.parts.layouts import sizes
 from sizing.report.parts.limiting import unmet
+from sizing.report.plan_record import PlanReport
 from sizing.specs.units import Statistics
 
 
@@ -30,7 +38,13 @@ class ChangedInput(NamedTuple):
     layout: str | None
     requests_per_s: float | None
     usd_per_hour: float | None
+    usd_per_month: float | None
     reason: str | None
+
+
+def a_month(usd_per_hour: float | None) -> float | None:
+    """$ a month around the clock of $ an hour."""
+    return None if usd_per_hour is None else usd_per_hour * HOURS_PER_MONTH
 
 
 def changed_input(effect: Effect, now: Answer | None) -> ChangedInput:
@@ -51,6 +65,7 @@ def changed_input(effect: Effect, now: Answer | None) -> ChangedInput:
         layout=f"{pool.count} x {pool.replica.layout}" if pool else None,
         requests_per_s=best.requests_per_s if best else None,
         usd_per_hour=best.usd_per_hour if best else None,
+        usd_per_month=a_month(best.usd_per_hour) if best else None,
         reason=change.reason if outcome is None else unmet(outcome).detail if best is None else None,
     )
 
@@ -88,23 +103,94 @@ class RateLine(NamedTuple):
     points: tuple[RatePoint, ...]
 
 
+class HelpfulChange(NamedTuple):
+    """A change that makes an infeasible question feasible, and the deployment with it."""
+
+    change: str
+    gpus: int
+    gpu: str
+    layout: str
+
+
+class Decision(NamedTuple):
+    """The answer in a few figures; money is around the clock, null without an answer or a price.
+
+    `used` is the share that the binding latency takes of its limit, null where no latency binds. `change` is, of an infeasible
+    question, the one change that helps with the fewest GPUs, null where none was found.
+    """
+
+    feasible: bool
+    gpus: int | None
+    usd_per_month: float | None
+    usd_per_year: float | None
+    limit: str
+    used: float | None
+    change: HelpfulChange | None
+
+
 class Report(NamedTuple):
-    """The document of `llmsize report`; `simulated` says whether each size in it was confirmed by simulation.
+    """The document of `llmsize report`, `written` on a day; `simulated` says whether each size in it was confirmed by simulation.
 
     `rates` are latencies by rate, of a demand that arrives as Poisson traffic; `curve` is that of the `curve` command, by
     requests in flight, of one in flight and of offline work. `comparison` is that of the `compare` command, null where
-    there is one candidate or no demand.
+    there is one candidate or no demand; `plan` and `cost` are those of their commands, null where they were not asked for.
     """
 
     title: str
     command: str
+    written: str
     simulated: bool
+    decision: Decision
     estimate: Estimate
     sensitivity: tuple[ChangedInput, ...]
     rates: tuple[RateLine, ...]
     curve: CurveRecord | None
     comparison: Compare | None
+    plan: PlanReport | None = None
+    cost: CostReport | None = None
     schema: str = "llmsize.report/1"
+
+
+def record(
+    found: Brief, command: str, written: date, *, plan: PlanReport | None = None, cost: CostReport | None = None
+) -> Report:
+    """The document of a brief, by the `command` that repeats it."""
+    question, answered, loaded = found.question, estimate.record(found.outcome), found.loaded
+    i = answered.inputs
+    return Report(
+        title=f"GPU sizing of {i['workload'] or i['model']}",
+        command=command,
+        written=written.isoformat(),
+        simulated=found.simulated,
+        decision=_decision(answered, found.outcome),
+        estimate=answered,
+        sensitivity=tuple(changed_input(effect, found.outcome.answer) for effect in found.effects),
+        rates=tuple(map(rate_line, found.rates)),
+        curve=None if loaded is None else curve_record.record(loaded.curve, loaded.question, loaded.grid),
+        comparison=compare_record.record(found.compared, question, question.rules.objective)
+        if found.compared
+        else None,
+        plan=plan,
+        cost=cost,
+    )
+
+
+def _decision(answered: Estimate, outcome: Outcome) -> Decision:
+    helps = () if answered.feasible else outcome.suggestions
+    found = min(helps, key=lambda change: change.gpus, default=None)
+    limit, month = answered.limiting, a_month(answered.cost.usd_per_hour) if answered.cost is not None else None
+    used = None
+    if limit.value_ms is not None and limit.limit_ms is not None:
+        used = limit.value_ms / limit.limit_ms
+    return Decision(
+        feasible=answered.feasible,
+        gpus=answered.deployment.gpus if answered.deployment is not None else None,
+        usd_per_month=month,
+        usd_per_year=None if month is None else month * MONTHS_PER_YEAR,
+        limit=limit.limit,
+        used=used,
+        change=None if found is None else HelpfulChange(found.change, found.gpus, found.gpu, found.layout),
+    )
 
 
 def rate_line(found: LineByRate) -> RateLine:

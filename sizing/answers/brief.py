@@ -1,0 +1,112 @@
+"""What a decision rests on: the answer to one question, what would change it, its latency by load, and other GPU types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+from sizing.answers.answer import Each, Outcome, Progress
+from sizing.answers.compare import candidates_of, compare
+from sizing.answers.curve import Curve, evaluated, marked
+from sizing.answers.estimate import estimate
+from sizing.answers.lines import Grid, Layouts, LineByRate, by_rate, line_of
+from sizing.answers.points import METRICS, applying, metrics_of
+from sizing.answers.whatif import Effect, effects
+from sizing.question.question import Question
+from sizing.specs.data import Data
+
+MOST_LINES = 6  # of a chart, as many as there are colours and markers
+LOADS = tuple(2**power for power in range(9))  # requests in flight on one replica
+SEED = 0
+Watch = Callable[[str], AbstractContextManager[Progress | None]]  # of the name of a part that takes long
+
+
+class Loaded(NamedTuple):
+    """The curve of the best layouts under requests in flight, with the question and the grid that it answers."""
+
+    curve: Curve
+    question: Question
+    grid: Grid
+
+
+class Brief(NamedTuple):
+    """The answer to a question, each size in it `simulated` or not.
+
+    `effects` are those of each input changed; `rates` lines by rate of arrivals, `loaded` the curve of a closed loop in their
+    place; `compared` each GPU type and precision at its best, empty where there is one, or no demand.
+    """
+
+    question: Question
+    simulated: bool
+    outcome: Outcome
+    effects: tuple[Effect, ...]
+    rates: tuple[LineByRate, ...]
+    loaded: Loaded | None
+    compared: tuple[Outcome, ...]
+
+
+def _unwatched(_: str) -> AbstractContextManager[Progress | None]:
+    return nullcontext()
+
+
+def brief(
+    question: Question, data: Data, *, simulated: bool = True, each: Each = map, watch: Watch = _unwatched
+) -> Brief:
+    """Answer a question and all that a decision rests on, sized and simulated alike."""
+    outcome = estimate(question, data, simulated=simulated)
+    with watch("Changing inputs") as progress:
+        changed = tuple(effects(question, data, simulated=simulated, progress=progress))
+    closed = is_closed(question)
+    return Brief(
+        question=question,
+        simulated=simulated,
+        outcome=outcome,
+        effects=changed,
+        rates=() if closed else tuple(_rates(outcome, question, simulated, watch)),
+        loaded=_loaded(outcome, question, data, simulated, each, watch) if closed else None,
+        compared=_compared(question, data, simulated, each, watch),
+    )
+
+
+def is_closed(question: Question) -> bool:
+    """Whether the demand is a closed loop: requests in flight, or offline work with every slot kept full."""
+    target = question.target
+    return target.concurrency is not None or (target.offline and target.requests_per_s is None)
+
+
+def _compared(question: Question, data: Data, simulated: bool, each: Each, watch: Watch) -> tuple[Outcome, ...]:
+    demanded = question.target.requests_per_s is not None or question.target.concurrency is not None
+    if not demanded or len(candidates_of(question)) < 2:
+        return ()
+    with watch("Comparing") as progress:
+        return tuple(compare(question, data, simulated=simulated, each=each, progress=progress))
+
+
+def _rates(outcome: Outcome, question: Question, simulated: bool, watch: Watch) -> Iterator[LineByRate]:
+    """Yield latency by rate of the best layout of each GPU type and precision, the answer's with its own load."""
+    answers = outcome.best_of_each()[:MOST_LINES]
+    with watch("Simulating") as progress:
+        for done, answer in enumerate(answers, start=1):
+            yield by_rate(answer, question, simulates=simulated, is_answer=answer is outcome.answer)
+            if progress is not None:
+                progress(done, len(answers))
+
+
+def _loaded(
+    outcome: Outcome, question: Question, data: Data, simulated: bool, each: Each, watch: Watch
+) -> Loaded | None:
+    """The curve of the best layout of each GPU type and precision; None where none serves the demand."""
+    asked = question.with_(requests_per_s=None, concurrency=None, gpu_budget=None, confidence=None)
+    lines = (line_of(answer, asked, data) for answer in outcome.best_of_each()[:MOST_LINES])
+    found = [line for line in lines if line is not None]
+    if not found:
+        return None
+    layouts = [line.layout for line in found if line.layout is not None]
+    sizes: Any = (tuple(sorted({getattr(layout, name) for layout in layouts})) for name in Layouts._fields)
+    grid = Grid(Layouts(*sizes), LOADS, simulated=simulated, seed=SEED)
+    with watch("Simulating") as progress:
+        drawn = evaluated(found, asked, grid, each=each, progress=progress)
+    limits, mode = applying(asked), question.origin.workload.mode
+    first = metrics_of({name: getattr(limits, name) for name in METRICS}, mode)[0]
+    return Loaded(marked(drawn, limits, first), asked, grid)

@@ -1,0 +1,1 @@
+"""`llmsize report`: the record of a page, its decision, its drawings, its chapters."""

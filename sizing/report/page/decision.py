@@ -1,0 +1,139 @@
+"""The decision of a page: the verdict, its four figures, what would change it, and the cost by GPU type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sizing.formats.page import BarChart, Cell, Tile, Tiles, Verdict, bar_chart, figure
+from sizing.formats.words import milliseconds, money, percent, plural, rounded_usd
+from sizing.report.page.record import ChangedInput, Report, a_month
+from sizing.report.parts.layouts import layout
+from sizing.report.parts.limiting import limit_words
+
+FULL = 0.9  # of a limit: what takes more is near it
+LOWER, HIGHER = "20 % lower", "20 % higher"
+
+
+def verdict(report: Report) -> Verdict:
+    """The decision in words: what keeps the limits, or what is in the way and the one change that helps."""
+    d, deployment, limiting = report.decision, report.estimate.deployment, report.estimate.limiting
+    if deployment is not None:
+        shape = f"{plural(deployment.replicas, 'replica')} x {layout(deployment)}"
+        checked = "confirmed by simulation" if report.simulated else "in closed form, not simulated"
+        return Verdict(True, f"Yes: {deployment.gpus} x {deployment.gpu} keep every limit", (f"{shape}, {checked}.",))
+    helps = "No single change that was tried helps."
+    if d.change is not None:
+        helps = f"The one change that helps with the fewest GPUs: {d.change.change}: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
+    return Verdict(False, "No: this demand cannot be served as asked", (limiting.detail, helps))
+
+
+def tiles(report: Report) -> Tiles:
+    """The figures of the decision."""
+    return Tiles(tuple(_served(report) if report.decision.feasible else _unserved(report)))
+
+
+def _served(report: Report) -> Iterator[Tile]:
+    d, deployment, cost = report.decision, report.estimate.deployment, report.estimate.cost
+    yield Tile(
+        "GPUs", figure(report, "/decision/gpus", "{:,}".format), deployment.gpu if deployment is not None else ""
+    )
+    note = "no price is known"
+    if cost is not None and cost.usd_per_gpu_hour is not None:
+        year = f"{rounded_usd(d.usd_per_year)} a year at {money(cost.usd_per_gpu_hour)} a GPU-hour"
+        note = f"{year}: {price_of(cost.price_source or '')}"
+    yield Tile("Cost a month", figure(report, "/decision/usd_per_month", rounded_usd), note)
+    limit = report.estimate.limiting
+    detail = f"{milliseconds(limit.value_ms)} of {milliseconds(limit.limit_ms)}, {limit.statistic}"
+    yield _tightest(report, "used", detail if d.used is not None else limit.detail.partition(":")[0])
+    yield from _sure(report)
+
+
+def _sure(report: Report) -> Iterator[Tile]:
+    """Yield the GPUs that keep the limits in most published runs like this, or why no number is known."""
+    evidence, deployment, confidence = report.estimate.evidence, report.estimate.deployment, report.estimate.confidence
+    if evidence is None or deployment is None or confidence is None:
+        return
+    label = f"GPUs to be {percent(confidence)} sure"
+    if deployment.gpus_sure is None:
+        yield Tile(label, Cell("not known"), evidence.why_not or "")
+        return
+    chance = f"; {deployment.gpus:,} are enough in {percent(evidence.chance)}" if evidence.chance is not None else ""
+    note = f"of {plural(evidence.groups, 'group')} of published runs like this{chance}"
+    yield Tile(label, figure(report, "/estimate/deployment/gpus_sure", "{:,}".format), note)
+
+
+def _unserved(report: Report) -> Iterator[Tile]:
+    yield _tightest(report, "needed", report.estimate.limiting.detail)
+    change = report.decision.change
+    if change is not None:
+        yield Tile("The change that helps", Cell(change.change), style="good")
+        yield Tile(
+            "GPUs then", figure(report, "/decision/change/gpus", "{:,}".format), f"{change.gpu}, {change.layout}"
+        )
+
+
+def _tightest(report: Report, takes: str, detail: str) -> Tile:
+    name, used = limit_words(report.estimate.limiting.limit), report.decision.used
+    if used is None:
+        return Tile("Tightest limit", Cell(name), detail)
+    style = "bad" if used > 1 else "tight" if used > FULL else ""
+    return Tile(f"Tightest limit: {name}", figure(report, "/decision/used", percent), f"of it {takes}: {detail}", style)
+
+
+def price_of(source: str) -> str:
+    """The offer and the date of a price, of its source in words."""
+    return source.partition(";")[0]
+
+
+def changes(report: Report) -> Iterator[BarChart]:
+    """Yield the effect of each input, 20 % lower and higher, the largest first: in $ a month, without prices in GPUs."""
+    by_input: dict[str, dict[bool, ChangedInput]] = {}
+    for one in report.sensitivity:
+        by_input.setdefault(one.what, {})[one.share > 0] = one
+    month, deployment = report.decision.usd_per_month, report.estimate.deployment
+    if deployment is None or not by_input:
+        return
+    gpu = deployment.gpu
+    priced = month is not None and all(one.usd_per_month is not None for one in report.sensitivity if one.feasible)
+
+    def effect(one: ChangedInput) -> float | None:
+        if not one.feasible:
+            return None
+        return (one.usd_per_month or 0.0) - (month or 0.0) if priced else float(one.extra_gpus or 0)
+
+    def row(name: str, pair: dict[bool, ChangedInput]) -> tuple[str, Sequence[tuple[str, float]], str]:
+        ordered = [pair[key] for key in (False, True) if key in pair]
+        bars = [(_said(one, gpu), effect(one) or 0.0) for one in ordered]
+        return name, bars, "; ".join(text for text, _ in bars)
+
+    rows = [row(name, pair) for name, pair in by_input.items()]
+    rows.sort(key=lambda found: -max(abs(value) for _, value in found[1]))
+    unit = "$ a month" if priced else "GPUs"
+    yield bar_chart(f"Change of the answer in {unit}, one input 20 % lower or higher", rows, (LOWER, HIGHER))
+
+
+def _said(one: ChangedInput, gpu: str) -> str:
+    share = f"{one.share * 100:+.0f} %".replace("-", "\N{MINUS SIGN}")
+    if not one.feasible or one.gpus is None:
+        return f"{share}: not feasible"
+    count = plural(one.gpus, "GPU") if one.gpu == gpu else f"{one.gpus} x {one.gpu}"
+    return f"{share}: {count}" + (
+        f", {rounded_usd(one.usd_per_month)} a month" if one.usd_per_month is not None else ""
+    )
+
+
+def cost_by_gpu(report: Report) -> Iterator[BarChart]:
+    """Yield $ a month of each GPU type and precision that serves the demand, the cheapest first."""
+    found = report.comparison.candidates if report.comparison is not None else ()
+    priced = sorted((month, one) for one in found if one.feasible and (month := a_month(one.usd_per_hour)) is not None)
+    if len(priced) < 2:
+        return
+    rows = [
+        (
+            f"{one.gpu}, {one.weight_precision.upper()}",
+            ((rounded_usd(month), month),),
+            f"{rounded_usd(month)} a month, {plural(one.gpus or 0, 'GPU')}",
+        )
+        for month, one in priced
+    ]
+    yield bar_chart("$ a month of each GPU type, around the clock", rows)

@@ -1,0 +1,117 @@
+"""Latency against throughput: a chart for each latency that matters, each with the table of its points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sizing.answers.points import METRICS, CurvePoint, Metric, metrics_of
+from sizing.formats.page import PageTable, page_table
+from sizing.formats.view import Figure, Mark, Quantity, Series, Table, Tick, in_words
+from sizing.formats.words import milliseconds, number, percent
+from sizing.report.curve.record import LineRecord, shape
+from sizing.report.curve.sections import PER_8
+from sizing.report.page.record import RateLine, RatePoint, Report
+from sizing.report.parts.layouts import layout
+from sizing.report.parts.question import LimitInMs
+
+COMMON = (Quantity("requests_per_s_per_8_gpus", PER_8), Quantity("requests_per_s_per_gpu", "requests/s a GPU"))
+CURVE_COLUMNS = (
+    Quantity("concurrency", "in flight on a replica", "{:,}".format),
+    *(Quantity(f"{metric}_ms", metric.upper(), milliseconds) for metric in METRICS),
+    *COMMON,
+    Quantity("output_tokens_per_s_per_user", "tokens/s a user"),
+    Quantity("kv_cache_utilisation", "cache used", percent),
+)
+RATE_COLUMNS = (
+    Quantity("requests_per_s_per_replica", "requests/s a replica"),
+    Quantity("share_of_stable", "of the stable rate", percent),
+    Quantity("in_flight", "in flight on a replica"),
+    *(Quantity(f"{metric}_ms/mean", metric.upper(), milliseconds) for metric in METRICS),
+    *COMMON,
+)
+RATE_NOTE = (
+    "A line is a layout, a point a rate of Poisson arrivals at one replica; up and to the left is better. The dashed "
+    "vertical line is the limit, a ring marks the load of the answer. The rates are shares of the highest stable one."
+)
+CURVE_NOTE = (
+    "A line is a layout, a point a number of requests in flight on one replica, all started together; up and to the left is "
+    "better. The dashed vertical line is the limit, a ring marks the most throughput within the limits."
+)
+
+
+def drawings(report: Report) -> Iterator[tuple[Figure, PageTable]]:
+    """Yield a chart for each latency to draw, each with the table of its points."""
+    inputs = report.estimate.inputs
+    limits: dict[str, LimitInMs | None] = {name: inputs["limits"][f"{name}_ms"] for name in METRICS}
+    if inputs["osl"] <= 1:
+        limits["itl"] = None
+    for metric in metrics_of(limits, inputs["mode"]):
+        limit = limits[metric]
+        statistic = limit.statistic if limit is not None else "mean"
+        series = tuple(Series(_name(line), tuple(_marks(line, metric, statistic))) for line in _lines(report))
+        if any(one.marks for one in series):
+            yield (
+                Figure(
+                    f"{metric.upper()}, {statistic} (ms)",
+                    PER_8,
+                    series,
+                    limit=None if limit is None else Tick(limit.ms, f"limit {milliseconds(limit.ms)}"),
+                    title=f"{metric.upper()} ({statistic}) against throughput",
+                ),
+                _points(report, metric, statistic),
+            )
+
+
+def _lines(report: Report) -> Sequence[LineRecord | RateLine]:
+    if report.curve is None:
+        return report.rates
+    lines: tuple[LineRecord, ...] = report.curve.lines
+    return lines
+
+
+def _name(line: LineRecord | RateLine) -> str:
+    runs = shape(line) if isinstance(line, LineRecord) else layout(line)
+    return ", ".join(part for part in (line.gpu, (line.weight_precision or "").upper(), runs) if part)
+
+
+def _marks(line: LineRecord | RateLine, metric: Metric, statistic: str) -> Iterator[Mark]:
+    for point in line.points:
+        if isinstance(point, CurvePoint):
+            x, load = point.latency(metric, statistic), f"{point.concurrency:,} in flight"
+        else:
+            x = getattr(getattr(point, f"{metric}_ms"), statistic)
+            load = f"{number(point.requests_per_s_per_replica)} requests/s a replica"
+        y = point.requests_per_s_per_8_gpus
+        if not x or y is None:
+            continue
+        broken = "" if point.feasible else "; a limit is broken"
+        latency = f"{metric.upper()} {statistic} {milliseconds(x)}"
+        text = f"{_name(line)}: {load}, {latency}, {number(y)} {PER_8}{broken}"
+        yield Mark(x, y, text=text, chosen=_is_marked(point))
+
+
+def _is_marked(point: CurvePoint | RatePoint) -> bool:
+    return point.chosen if isinstance(point, CurvePoint) else point.is_answer
+
+
+def _points(report: Report, metric: Metric, statistic: str) -> PageTable:
+    rates = report.curve is None
+    shown, root = (RATE_COLUMNS, "/rates") if rates else (CURVE_COLUMNS, "/curve/lines")
+    at = f"{metric}_ms/{statistic}" if rates else f"latency_ms/{metric}/{statistic}"
+    mark, how = "the answer" if rates else "chosen", "simulated" if report.simulated else "closed form"
+
+    def verdict(point: CurvePoint | RatePoint) -> str:
+        return ("yes" if point.feasible else "no") + (f", {mark}" if _is_marked(point) else "")
+
+    def of_line(index: int, line: LineRecord | RateLine) -> PageTable:
+        columns = (
+            in_words("layout", "layout", lambda _: _name(line)),
+            Quantity(at, f"{metric.upper()} {statistic}", milliseconds),
+            *shown,
+            in_words("feasible", "limits kept", verdict),
+        )
+        title = f"Points of the curves ({how}), {metric.upper()} {statistic} on the axis; latencies without a statistic are means"
+        return page_table(Table(columns, line.points, f"{root}/{index}/points", title))
+
+    tables = [of_line(index, line) for index, line in enumerate(_lines(report))]
+    return tables[0]._replace(rows=tuple(row for table in tables for row in table.rows))
