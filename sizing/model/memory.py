@@ -378,8 +378,8 @@ class Room(NamedTuple):
     sequences: int | None
 
 
-def _room(shard: Shard, stage: Stage, pool: float) -> Room:
-    """A pool less what states of their own take of it, by the rule of the engine."""
+def _room(shard: Shard, stage: Stage, pool: float, slots: int | None) -> Room:
+    """A pool less what states of their own take of it, by the rule of the engine; `slots` of them where a number is stated."""
     settings, rule = shard.settings, shard.settings.states
     one = state_bytes(shard, stage)
     if not one or rule.rule == "pages":
@@ -391,7 +391,10 @@ def _room(shard: Shard, stage: Stage, pool: float) -> Room:
             pool - one * settings.max_num_seqs * shard.layout.pp, one * settings.max_num_seqs * shard.layout.pp, None
         )
     states = max(0.0, pool) * rule.share / (1 + rule.share)
-    slots = max(0, int(states / one) - rule.spare_slots)
+    if slots is None:
+        slots = max(0, int(states / one) - rule.spare_slots)
+    else:
+        states = one * (slots + rule.spare_slots)
     return Room(pool - states, states, slots // (states_held(shard) or 1))
 
 
@@ -410,7 +413,7 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
     if serving.kv_cache_bytes is not None:
         pool, budget = serving.kv_cache_bytes, weights + activation + non_torch + serving.kv_cache_bytes
     pool = min(pool, visible - weights - non_torch - elsewhere)
-    room = _room(shard, stage, pool)
+    room = _room(shard, stage, pool, serving.max_mamba_cache_size)
     if serving.max_total_tokens is not None:
         most = serving.max_total_tokens / shard.layout.dp * growing_bytes(shard, stage)
         room = room._replace(tokens=min(room.tokens, most + lost_bytes(shard, stage)))

@@ -265,6 +265,9 @@ def resolve_settings(service: Service, gpu: Gpu, layout: Layout) -> EngineSettin
     if service.optimisations.prefix is not None:  # what is found in a cache says that there is one
         resolved = resolved.model_copy(update={"prefix_caching": True})
     serving = service.serving
+    if serving.mamba_full_memory_ratio is not None:
+        states = resolved.states.model_copy(update={"share": serving.mamba_full_memory_ratio})
+        resolved = resolved.model_copy(update={"states": states})
     if serving.enforce_eager:
         resolved = resolved.eager(len(service.model.layers))
     if serving.cpu_offload_gb is not None:
