@@ -16,6 +16,7 @@ from optimised_builders import load_of
 from sizing.catalog import gpus
 from sizing.cli.main import run
 from sizing.model import architecture, memory, precision
+from sizing.model.activation import forward_bytes
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.model.shard import Shard
@@ -87,7 +88,7 @@ def test_there_are_no_logits_to_make_room_for() -> None:
     """The profile run peaks in the layers, and what was the logits' goes to the cache."""
     of, base = held(pooled("qwen3-0.6b")), held(real_model("qwen3-0.6b"))
     by = kernels_of(pooled("qwen3-0.6b"), Layout())
-    peak = memory.forward_bytes(by.shard, by.settings.max_num_batched_tokens)
+    peak = forward_bytes(by.shard, by.settings.max_num_batched_tokens)
     assert of.activation_gib * GIB == peak
     assert of.kv_cache_gib - base.kv_cache_gib == pytest.approx(base.activation_gib - of.activation_gib)
     assert base.activation_gib > of.activation_gib
