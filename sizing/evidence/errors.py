@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sizing.catalog import gpus
-from sizing.catalog.measured import COLUMNS, METRICS
+from sizing.catalog.measured import COLUMNS, METRICS, MeasuredRow
 from sizing.evidence.predict import Result
 from sizing.specs.bands import Band, BandMetric, DrivingMode, Situation, find, region
 from sizing.specs.errors import Fault, InputError, nearest
@@ -112,9 +112,9 @@ def situation_of(result: Result) -> Situation:
     )
 
 
-def is_driven(result: Result, metric: str) -> bool:
+def is_driven(row: MeasuredRow, metric: str) -> bool:
     """Whether `metric` was set by the run itself: throughput under a rate."""
-    return result.row.mode == "open_loop" and BAND_METRICS[metric] == "throughput"
+    return row.mode == "open_loop" and BAND_METRICS[metric] == "throughput"
 
 
 def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] = ()) -> tuple[Comparison, ...]:
@@ -129,7 +129,7 @@ def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] 
         situation = situation_of(result)
         for name, measured in result.row.measured().items():
             predicted = result.prediction.values[name]
-            is_band = predicted > 0 and not is_driven(result, name)
+            is_band = predicted > 0 and not is_driven(result.row, name)
             band = find(bands, BAND_METRICS[name], situation) if is_band else None
             low, high = (None, None) if band is None else (predicted * band.low, predicted * band.high)
             key = key_of(result, name, by)

@@ -135,7 +135,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
     served = nothing._replace(
         feasible=True,
         inputs=inputs(question, pool.replica),
-        deployment=layouts.deployment(best)._replace(gpus_sure=None if outcome.sure is None else outcome.sure.gpus),
+        deployment=layouts.deployment(best, outcome.sure),
         load=found.load,
         throughput=found.throughput,
         latency=found.latency,
@@ -231,6 +231,15 @@ def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
         kv_utilisation_max=run.cache_max,
         preemptions=run.preemptions,
     )
+
+
+def shortest(record: Estimate) -> str:
+    """The number of GPUs, with their type where one of several was chosen."""
+    if record.disaggregated is not None:
+        return str(record.disaggregated.gpus)
+    assert record.deployment is not None
+    several = len(record.inputs["gpus_considered"]) > 1
+    return f"{record.deployment.gpus} {record.deployment.gpu_id}" if several else str(record.deployment.gpus)
 
 
 def document(record: Estimate) -> Document[Estimate]:
