@@ -112,4 +112,5 @@ def _of_layouts(question: Question) -> Hashable:
 
 def _of_limits(question: Question) -> Hashable:
     """All inputs of a replica's capacity, except its layout."""
-    return (question.target.limits, question.target.max_utilisation, question.target.concurrency is None)
+    target = question.target
+    return (target.limits, target.max_utilisation, target.unit, target.concurrency is None, target.think_time_s)

@@ -20,8 +20,8 @@ from rich.table import Table
 
 from sizing.calibration.fit import group_of
 from sizing.catalog.measured import MeasuredRow
-from sizing.evidence.errors import BAND_METRICS, BAND_MODES, is_driven
-from sizing.evidence.predict import Prediction, predict
+from sizing.evidence.errors import BAND_METRICS, is_driven
+from sizing.evidence.predict import BAND_MODES, Prediction, predict
 from sizing.evidence.rows import resolve
 from sizing.specs.bands import UNCORRECTED, BandMetric, Correction, ModelKind, Situation, region
 from sizing.specs.calibration import CorrectionRules
