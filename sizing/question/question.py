@@ -252,10 +252,14 @@ def _seeing(model: Model, serving: Serving) -> Model:
         return model
     from sizing.specs.facts import OptimisationFacts  # read for a model that sees
 
-    if serving.language_model_only:
+    limit = serving.limit_mm_per_prompt
+    if serving.language_model_only or (limit is not None and not limit.tower):
         return images.without_encoder(model)
+    if limit is not None and limit.count == 0:
+        return model
     facts = shelf.only(OptimisationFacts)
-    return images.with_largest(model, facts.encoder, facts.image_rules)
+    height, width = (None, None) if limit is None else (limit.height, limit.width)
+    return images.with_largest(model, facts.encoder, facts.image_rules, height, width)
 
 
 def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:

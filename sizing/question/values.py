@@ -200,6 +200,9 @@ SERVING_OPTIONS = (
     Field("enforce_eager", SWITCH, ("--enforce-eager", "--disable-cuda-graph"), "No CUDA graphs: their memory is free, and each layer is launched by the host.", SERVING, "serving.enforce_eager"),
     Field("cpu_offload_gb", NUMBER, ("--cpu-offload-gb",), "GiB of a GPU's weights in host memory, read over PCIe in every step.", SERVING, "serving.cpu_offload_gb"),
     Field("pp_layers", TEXT, ("--pp-layers",), "Layers of each pipeline stage: 20,22.", SERVING, "serving.pp_layers"),
+    Field("limit_mm_per_prompt", TEXT, ("--limit-mm-per-prompt",), "Images of a prompt, as vLLM reads it: '{\"image\": 0, \"video\": 0}' or image=2; none at all leaves the encoder out.", SERVING, "serving.limit_mm_per_prompt"),
+    Field("mamba_full_memory_ratio", NUMBER, ("--mamba-full-memory-ratio",), "SGLang: memory of recurrent states over that of tokens.", SERVING, "serving.mamba_full_memory_ratio"),
+    Field("max_mamba_cache_size", WHOLE, ("--max-mamba-cache-size",), "SGLang: recurrent states held, whatever the ratio.", SERVING, "serving.max_mamba_cache_size"),
     Field("language_model_only", SWITCH, ("--language-model-only",), "Serve a multimodal model without its image encoder.", SERVING, "serving.language_model_only"),
 )  # fmt: skip
 OPTIMISATION_OPTIONS = (
