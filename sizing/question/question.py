@@ -267,10 +267,8 @@ def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_bud
 
     Raises InputError where nothing says how much to serve, and as `demand_of` does.
     """
-    planning, offline = workload.planning, workload.mode == "offline"
-    stated, demanded = workload.demand, demand_of(workload, defaults)
-    closed = stated is not None and bool(stated.closed_loop or offline)  # a batch's clients wait for each other
-    if stated is None and gpu_budget is None and not offline:
+    planning, demanded = workload.planning, demand_of(workload, defaults)
+    if workload.demand is None and gpu_budget is None and workload.mode != "offline":
         raise InputError(
             Fault(
                 "nothing says how much to serve",
@@ -280,15 +278,7 @@ def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_bud
         )
     return Question(
         service,
-        Target(
-            requests_per_s=demanded.peak_per_s if demanded else None,
-            concurrency=stated.concurrency if stated and closed else None,
-            limits=Limits() if offline else workload.limits,
-            offline=offline,
-            max_utilisation=planning.max_utilisation or defaults.max_utilisation,
-            population=None if stated is None or closed else stated.concurrency or stated.concurrent_users,
-            think_time_s=think_time_of(workload, defaults) if stated and stated.concurrent_users else 0.0,
-        ),
+        target_of(workload, defaults, demanded),
         Rules(
             objective=planning.objective or "gpus",
             gpu_budget=gpu_budget,
@@ -301,6 +291,21 @@ def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_bud
             demanded=demanded,
             habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
         ),
+    )
+
+
+def target_of(workload: Workload, defaults: Defaults, demanded: Demanded | None) -> Target:
+    """What a workload asks for, of which `demanded` is the rate; defaults fill the gaps."""
+    stated, offline = workload.demand, workload.mode == "offline"
+    closed = stated is not None and bool(stated.closed_loop or offline)  # a batch's clients wait for each other
+    return Target(
+        requests_per_s=demanded.peak_per_s if demanded else None,
+        concurrency=stated.concurrency if stated and closed else None,
+        limits=Limits() if offline else workload.limits,
+        offline=offline,
+        max_utilisation=workload.planning.max_utilisation or defaults.max_utilisation,
+        population=None if stated is None or closed else stated.concurrency or stated.concurrent_users,
+        think_time_s=think_time_of(workload, defaults) if stated and stated.concurrent_users else 0.0,
     )
 
 
