@@ -8,7 +8,8 @@ between the two. Where only a budget of GPUs is given, the steps are of less loa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Pool
 from sizing.answers.search import at_share, replicas, with_count
@@ -22,15 +23,29 @@ from sizing.specs.workload import Limits
 LATENCIES = ("ttft", "itl", "e2e")
 ROUNDING = 1e-6  # of a demand, by which sums over replicas may differ from it
 LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a simulation misses a limit
+TINY = 1e-6
 MOST_OF_ONE = 12  # sizes of one layout simulated before it is given up
-COARSE = 0.01  # of a size, to which the smallest that holds is found: thousands of replicas are not counted one by one
+COARSE = 0.02  # of a size, to which the smallest that holds is found: thousands of replicas are not counted one by one
+
+
+class Verdict(NamedTuple):
+    """What a simulation says of a size: whether it holds, the largest ratio of a latency to its limit, and whether chance may
+    have decided. `measured` is the size with what was measured, `corrected` with the most that it serves corrected by it.
+    """
+
+    holds: bool
+    missed: float
+    sure: bool
+    measured: Answer
+    corrected: Answer
 
 
 @dataclass(slots=True)
 class Sizes:
     """The sizes of one layout (or pair of them): `bound` is the best that it may still come to, `next` the one to try.
 
-    `low` is the last step that a simulation refuted, `high` the first that it confirmed, with what it measured there.
+    Steps count from the closed form's size. `refuted` are those that a simulation refuted, ascending, `high` is the first that
+    one confirmed. Sizes that a short run decides on are checked by a `thorough` one where the search ends.
     """
 
     first: Answer
@@ -39,9 +54,10 @@ class Sizes:
     bound: Answer
     next: Answer
     step: int = 0
-    low: int = -1
-    high: int | None = None
-    confirmed: Answer | None = None
+    thorough: bool = False
+    refuted: dict[int, Verdict] = field(default_factory=dict)
+    high: int = -1
+    confirmed: Verdict | None = None
     tries: int = 0
 
     @classmethod
@@ -50,48 +66,70 @@ class Sizes:
         return cls(first, question, data, first, first)
 
     @property
+    def low(self) -> int:
+        """The last step that was refuted."""
+        return max(self.refuted, default=-1)
+
+    @property
     def settled(self) -> bool:
-        """Whether the confirmed size is the smallest that holds."""
-        if self.high is None or self.first.separate:
-            return self.high is not None
+        """Whether the confirmed size is the smallest that holds, beyond doubt."""
+        return self.confirmed is not None and (self.first.separate or (self._narrowed and self._doubtful is None))
+
+    @property
+    def _narrowed(self) -> bool:
         return self.high - self.low <= max(1, self._coarse(self.high))
 
-    def holds(self, checked: Answer) -> None:
-        """Note that a simulation confirmed the next size, as corrected by it."""
-        self.tries += 1
-        self.high, self.confirmed = self.step, checked
-        if self.settled:
-            self.bound = checked
-        else:
-            self._at(self.low + max(1, (self.high - self.low) // 2))
+    @property
+    def _doubtful(self) -> int | None:
+        """The step next to the limit on which chance may have decided."""
+        assert self.confirmed is not None
+        if not self.confirmed.sure:
+            return self.high
+        return self.low if self.refuted and not self.refuted[self.low].sure else None
 
-    def fails(self, measured: Answer) -> bool:
-        """Note that a simulation refuted the next size; False where there is no other to try."""
+    def judge(self, verdict: Verdict) -> bool:
+        """Note what a simulation says of the next size, and go on; False where there is no other to try."""
         self.tries += 1
-        if measured.separate:
-            following = _following_pair(measured, self.question, self.data)
+        if verdict.holds:
+            self.high, self.confirmed = self.step, verdict
+            self.refuted = {step: found for step, found in self.refuted.items() if step < self.step}
+            return self._onward()
+        if self.first.separate:
+            following = _following_pair(verdict.measured, self.question, self.data)
             if following is not None:
                 self.bound = self.next = following
             return following is not None and self.tries < MOST_OF_ONE
-        before, self.low = self.low, self.step
-        if self.high is not None:
-            assert self.confirmed is not None
-            if self.settled:
-                self.bound = self.confirmed
-            else:
-                self._at((self.low + self.high) // 2)
-            return True
-        if self.tries >= MOST_OF_ONE:
+        before, self.refuted[self.step] = self.low, verdict
+        if self.confirmed is not None and self.step < self.high:
+            return self._onward()
+        self.confirmed = None
+        if len(self.refuted) >= MOST_OF_ONE:
             return False
+        more = self._corrected(verdict.measured) - self.low
         again = 2 * (self.low - before) if before >= 0 else 1
-        return self._at(max(self.low + max(1, again), self._corrected(measured)))
+        return self._at(self.low + max(1, again, more if before >= 0 else more // 2))
 
-    def _at(self, step: int) -> bool:
+    def _onward(self) -> bool:
+        """Go to where the limit should be met, by the logarithm of what was missed; every other time to the middle."""
+        assert self.confirmed is not None
+        if self.settled:
+            self.bound = self.confirmed.corrected
+        elif self._narrowed:
+            assert self._doubtful is not None
+            self._at(self._doubtful, thorough=True)
+        else:
+            low, high, wide = self.low, math.log(max(self.confirmed.missed, TINY)), self.high - self.low
+            over = math.log(self.refuted[low].missed) if self.refuted and self.refuted[low].missed < math.inf else 0.0
+            share = over / (over - high) if self.tries % 2 and over > 0 > high else 0.5
+            self._at(min(self.high - 1, max(low + 1, low + math.ceil(share * wide))))
+        return True
+
+    def _at(self, step: int, *, thorough: bool = False) -> bool:
         """Go to a step; False where the demand has no such size."""
         pool = self._sized(step)
         if pool is None:
             return False
-        self.step, self.next = step, Answer((pool,))
+        self.step, self.next, self.thorough = step, Answer((pool,)), thorough
         least = self._sized(self.low + 1) if self.low + 1 < step else pool
         assert least is not None
         self.bound = Answer((least,))
@@ -100,14 +138,13 @@ class Sizes:
     @property
     def _scales(self) -> bool:
         """Whether the demand decides how many replicas there are."""
-        target = self.question.target
-        return target.requests_per_s is not None or target.concurrency is not None
+        return self.question.target.amount is not None
 
     @property
     def _share(self) -> int | None:
         """Requests in flight of a replica at first, where sizes differ by them alone."""
         target = self.question.target
-        if target.concurrency is None or self.question.rules.headroom:
+        if target.concurrency is None or self.question.rules.headroom or self.first.pool.margin != 1.0:
             return None
         return -(-target.concurrency // self.first.pool.count)
 
@@ -142,7 +179,7 @@ class Sizes:
     def _coarse(self, step: int) -> int:
         if not self._scales or self._share is not None:
             return 1
-        return int(COARSE * (self.first.pool.count + step))
+        return round(COARSE * (self.first.pool.count + step))
 
 
 # --- pairs of pools ---------------------------------------------------------------------------------------------------
@@ -242,7 +279,7 @@ def corrected(answer: Answer, question: Question) -> Answer:
     if limits is question.target.limits:
         return answer
     rate = pool.point.requests_per_s
-    load = question.target.concurrency / pool.count if question.target.concurrency else rate
+    load = rate if question.target.amount is None else question.target.amount / pool.count
     most = _most(pool, limits, question)
     if most is None or most.amount <= load:
         most = replace(pool.capacity, amount=load, requests_per_s=rate)
@@ -253,7 +290,7 @@ def corrected(answer: Answer, question: Question) -> Answer:
 
 def keeps_headroom(answer: Answer, question: Question) -> bool:
     """Whether a size serves headroom and margin on top of the demand, as corrected by the simulation."""
-    demand = question.target.concurrency or question.target.requests_per_s
+    demand = question.target.amount
     if answer.separate or not demand or (not question.rules.headroom and answer.pool.margin == 1.0):
         return True
     most = answer.pool.capacity.amount * answer.pool.count

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, shape_of
 from sizing.answers.search import with_extras_found
-from sizing.answers.sizes import LATENCIES, Sizes, corrected, keeps_headroom
+from sizing.answers.sizes import LATENCIES, Sizes, Verdict, corrected, keeps_headroom
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, set_of, simulate
 from sizing.question.question import Question
+from sizing.replica.capacity import point_at_rate
 from sizing.replica.points import PERCENTILES
 from sizing.specs.data import Data
 from sizing.specs.workload import Limit, Limits, Tokens
@@ -36,13 +37,13 @@ CLOSE = {"mean": 0.05, "p50": 0.2, "p90": 0.2, "p95": 0.2, "p99": 0.3}
 LONGER, LONGEST = 8, 40
 MISSED = 0.02  # of a limit, which a confirmed answer may miss it by in a longer run
 BATCHES = 20  # of consecutive requests, by whose differences chance is judged
-SURE, SURE_ENOUGH = (
-    2.54,
-    1.0,
-)  # standard errors: Student's 99th percentile of 20 batches; what the longest run must keep
+# Standard errors that decide: a size holds at Student's 99th percentile of 20 batches and is refuted at the 95th, since one
+# too small costs more than one too large; and what the longest run must keep.
+SURE, SURE_TO_MISS, SURE_ENOUGH = 2.54, 1.73, 1.0
 # In E2E times of a request: until a load has settled, the least that is measured then, and until those measured have ended
 # under the same load.
 WARM_UP, MEASURED, COOL_DOWN = 3.0, 4.0, 1.5
+E2E_ROUNDS, E2E_CLOSE = 3, 0.01  # of a rate that follows from E2E, which follows from the rate
 MOST_TRIES = 24  # sizes simulated of each GPU type before giving up; a demand that none of them meets is unconfirmed
 MOST_CHUNKS = 40_000  # prefill steps simulated at most: prompts cut into very many chunks are sampled by fewer requests
 FEWEST_REQUESTS = 200
@@ -63,7 +64,7 @@ def verify(
 ) -> Outcome:
     """The outcome with the best size that the simulator confirms, or the nearest one tried (`passed` False).
 
-    Layouts are tried in the `order` of the best that each may still come to, so that the first one settled is no worse than
+    Layouts are tried in the `order` of the best that each may still come to, so that what is settled first is no worse than
     what any of them would give alone. One that fails comes back at a larger size, or, where only a budget of GPUs is given, at
     less load. Each GPU type adds its `tries`; where so many have confirmed nothing, the shapes of layouts take turns.
     """
@@ -79,13 +80,11 @@ def verify(
         if turn.sizes.settled:
             break
         done, turns[turn.shape] = done + 1, turns[turn.shape] + 1
-        checked = _checked(turn.sizes.next, question, seed)
-        if checked.holds:
-            turn.sizes.holds(checked.answer)
-        else:
-            nearest = checked if nearest is None or checked.missed < nearest.missed else nearest
-            if not turn.sizes.fails(checked.measured):
-                left.remove(turn)
+        verdict = _verdict(turn.sizes.next, question, seed, thorough=turn.sizes.thorough)
+        if not verdict.holds:
+            nearest = verdict if nearest is None or verdict.missed < nearest.missed else nearest
+        if not turn.sizes.judge(verdict):
+            left.remove(turn)
         turn.rank = order(turn.sizes.bound, question)
         if progress is not None:
             progress(done)
@@ -107,22 +106,21 @@ class _Turn:
         return cls(sizes, order(sizes.first, sizes.question), shape)
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """A size as measured, as the measurement corrects it, whether it holds, and the largest ratio of a latency to its limit."""
-
-    measured: Answer
-    answer: Answer
-    holds: bool
-    missed: float
-
-
-def _checked(size: Answer, question: Question, seed: int) -> _Checked:
-    measured = simulated(size, question, seed=seed)
+def _verdict(size: Answer, question: Question, seed: int, *, thorough: bool) -> Verdict:
+    """What a short or a thorough simulation says of a size. Of separate pools, whose sizes do not return, it is thorough."""
+    whole = size.separate and not thorough
+    measured = (
+        simulated(size, question, seed=seed)
+        if whole
+        else driven(_at_own_e2e(size, question, seed), question, LONGEST * REQUESTS, seed)
+        if thorough
+        else briefly(size, question, seed)
+    )
     answer, limits = corrected(measured, question), question.target.limits
     assert measured.run is not None
     holds = meets(measured.run, limits) and keeps_headroom(answer, question)
-    return _Checked(measured, answer, holds, _missed(measured.run, limits))
+    sure = thorough or whole or is_decided(measured.run, question)
+    return Verdict(holds, _missed(measured.run, limits), sure, measured, answer)
 
 
 def _missed(run: Run, limits: Limits) -> float:
@@ -132,14 +130,13 @@ def _missed(run: Run, limits: Limits) -> float:
     return max((of[limit.statistic] / limit.seconds for limit, of in of_each if limit is not None and of), default=1.0)
 
 
-def _found(outcome: Outcome, left: list[_Turn], nearest: _Checked | None, done: int, order: Order) -> Outcome:
+def _found(outcome: Outcome, left: list[_Turn], nearest: Verdict | None, done: int, order: Order) -> Outcome:
     """The outcome with the best that was confirmed, else with what came nearest."""
     question = outcome.question
-    holding = [turn for turn in left if turn.sizes.confirmed is not None]
-    best = min(holding, key=lambda turn: order(turn.sizes.confirmed, question), default=None)  # type: ignore[arg-type]
-    first = (
-        nearest.answer if best is None and nearest is not None else best.sizes.confirmed if best is not None else None
-    )
+    holding = [(turn.sizes.confirmed.corrected, turn) for turn in left if turn.sizes.confirmed is not None]
+    first, best = min(holding, key=lambda found: order(found[0], question), default=(None, None))
+    if best is None and nearest is not None:
+        first = nearest.corrected
     if first is None:
         return outcome
     others = sorted((turn for turn in left if turn is not best), key=lambda turn: turn.rank)
@@ -155,13 +152,41 @@ def _found(outcome: Outcome, left: list[_Turn], nearest: _Checked | None, done: 
 
 def simulated(answer: Answer, question: Question, *, seed: int = 0) -> Answer:
     """An answer with what a simulation measures of it under the demand, for longer where chance may decide on a limit."""
-    found, limits = driven(answer, question, REQUESTS, seed), question.target.limits
+    found = briefly(answer, question, seed)
     assert found.run is not None
-    if question.target.concurrency is not None or not is_close(found.run, limits):
+    return found if is_decided(found.run, question) else driven(found, question, LONGEST * REQUESTS, seed)
+
+
+def briefly(answer: Answer, question: Question, seed: int) -> Answer:
+    """An answer with what a short run measures, or a longer one where the limits are near; chance may still decide."""
+    found = driven(_at_own_e2e(answer, question, seed), question, REQUESTS, seed)
+    limits = question.target.limits
+    assert found.run is not None
+    if question.target.concurrency is not None or (not is_close(found.run, limits) and is_sure(found.run, limits)):
         return found
-    found = driven(answer, question, LONGER * REQUESTS, seed)
-    assert found.run is not None
-    return found if is_sure(found.run, limits) else driven(answer, question, LONGEST * REQUESTS, seed)
+    return driven(found, question, LONGER * REQUESTS, seed)
+
+
+def _at_own_e2e(answer: Answer, question: Question, seed: int) -> Answer:
+    """An answer for people, or requests in flight, at the rate that follows from the E2E measured at it."""
+    target = question.target
+    for _ in range(E2E_ROUNDS if target.population is not None else 0):
+        pool, run = answer.pool, driven(answer, question, REQUESTS, seed).run
+        assert target.population is not None and run is not None
+        if not run.stable or not run.latencies_s["e2e"]:
+            break
+        before = pool.point.requests_per_s
+        after = target.population / pool.count / (run.latencies_s["e2e"]["mean"] + target.think_time_s)
+        if abs(after / before - 1) < E2E_CLOSE:
+            break
+        rate = math.sqrt(before * after)  # half of the way, as E2E falls with the rate
+        answer = replace(answer, pools=(replace(pool, point=point_at_rate(pool.load, rate, pool.capacity)),))
+    return answer
+
+
+def is_decided(run: Run, question: Question) -> bool:
+    """Whether a run says for sure on which side of the limits it ends; a closed loop leaves little to chance."""
+    return question.target.concurrency is not None or is_sure(run, question.target.limits)
 
 
 def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answer:
@@ -205,7 +230,7 @@ def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) ->
     """Simulate one replica of a pool that does all of a request, under its share of the demand."""
     deployed = set_of(pool.load)
     traffic = _traffic(question, seed)
-    if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
+    if question.target.offline and question.target.amount is None:
         full = pool.load.slots  # whatever comes, the next waits
         return simulate(deployed, replace(traffic, in_flight=full, count=ROUNDS * full))
     if question.target.concurrency is not None:
@@ -253,7 +278,7 @@ def is_sure(served: Run, limits: Limits) -> bool:
         limit, values_s = getattr(limits, name), served.measured_s[name]
         if limit is None or not values_s.size:
             continue
-        if _excess(values_s, limit, -SURE) > 0:
+        if _excess(values_s, limit, -SURE_TO_MISS) > 0:
             return True  # beyond doubt missed
         holds &= _excess(values_s, limit, 0.0) <= 0 and _excess(values_s, limit, SURE, 1 + MISSED) <= 0
     return holds

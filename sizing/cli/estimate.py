@@ -30,7 +30,7 @@ def command(
     from sizing.question.ask import question_of
     from sizing.question.question import load_data
     from sizing.question.values import Part, options_of
-    from sizing.report.estimate import document, record
+    from sizing.report.estimate import document, record, shortest
 
     output = Part(lambda: chosen_format(values))
     question = question_of(workload, options_of(QUESTION_OPTIONS, values), output, pooled=True)
@@ -43,8 +43,7 @@ def command(
     if not values["quiet"]:
         write(document(found), output.value)
     elif feasible:
-        gpus = pools.gpus if pools is not None else found.deployment.gpus if found.deployment else None
-        print_text(str(gpus))
+        print_text(shortest(found))
     else:
         complain(f"infeasible: {found.limiting.detail if pools is None else pools.why}")
     if not feasible:

@@ -86,7 +86,10 @@ def engines(name: Name = None, json: AsJson = False) -> None:
     from sizing.catalog import engines as catalogue
 
     if name:
-        found, _ = catalogue.load_engine(name)
+        from sizing.model.settings import check_version
+
+        found, version = catalogue.load_engine(name)
+        check_version(found.spec, version)
         _show(found.id, found.path.name, _stated(found.spec), json)
         return
     rows = []

@@ -141,7 +141,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     check(*besides, own, rules, wrong, twice)
     stated = rules.value
     if values["headroom"] is None and stated.headroom is not None:  # a fleet's, written as options are
-        values = {**values, "headroom": repr(stated.headroom)}
+        values = {**values, "headroom": f"{stated.headroom * 100!r}%"}
     if found is None:
         question = _priced(workload, values, stated)
         workloads = [FleetWorkload(question.origin.workload_name or "workload", question)]

@@ -28,7 +28,8 @@ class SchedulerRules:
     says what must be free in the cache to let a request in: the first chunk, the prompt, prompt and output, or SGLang's
     estimate. `hold_steps` and `hold_ratio`: prompts wait for others while anything decodes, until prompts and decodes fill
     that share of the budget or so many steps have passed. `poll_steps`: arrivals are looked at only every so many decode
-    steps. Of several attention-data `ranks`, which step together, `slots` are those of all, `budget` is each one's.
+    steps. Of several attention-data `ranks`, which step together, `slots` are those of all, `budget` is each one's. A pass of a
+    pipeline has `microbatches`, each with a budget of its own.
     """
 
     slots: int
@@ -48,15 +49,17 @@ class SchedulerRules:
     hold_ratio: float = 0.0
     poll_steps: int = 0
     ranks: int = 1
+    microbatches: int = 1
 
-    def over(self, ranks: int) -> SchedulerRules:
-        """The rules of `ranks` ranks together. Each rank has these rules."""
+    def over(self, ranks: int, microbatches: int = 1) -> SchedulerRules:
+        """The rules of `ranks` ranks together, each of which has these rules, in a pipeline of so many microbatches."""
         return replace(
             self,
             slots=self.slots * ranks,
             batch_size=self.batch_size * ranks,
             most_prefilling=self.most_prefilling * ranks,
             ranks=ranks,
+            microbatches=microbatches,
         )
 
 

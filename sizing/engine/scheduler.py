@@ -229,13 +229,18 @@ class Scheduler:
     def _left(self) -> list[float]:
         """Units of the next step that prefilling requests (and decodes, where they share it) leave of each rank's budget."""
         rules = self.rules
-        left = [rules.budget - (self._decoding_on_rank() if rules.shared_budget else 0)] * rules.ranks
+        budget = self._budget(rules.mixed and self.batch.size > 0)
+        left = [budget - (self._decoding_on_rank() if rules.shared_budget else 0)] * rules.ranks
         if math.isinf(rules.budget):
             return left
         for request in self.prefilling:
             taken = min(rules.units_per_request, self.total_units(request) - self.done_units[request])
             left[self.ranks.get(request, 0)] -= taken
         return left
+
+    def _budget(self, decodes: bool) -> float:
+        """Units that a rank prefills in a step: where the step is a pass of a pipeline, those of all its microbatches."""
+        return self.rules.budget * (self.rules.microbatches if decodes else 1)
 
     def _decoding_on_rank(self) -> float:
         """Units of a rank's budget that decoding sequences take."""
@@ -280,7 +285,7 @@ class Scheduler:
         decodes = rules.mixed and self.batch.size > 0
         if decodes and not self._make_room(1):
             decodes = rules.mixed and self.batch.size > 0
-        left = rules.budget - (self._decoding_on_rank() if rules.shared_budget and decodes else 0)
+        left = self._budget(decodes) - (self._decoding_on_rank() if rules.shared_budget and decodes else 0)
         left_on = [max(left, 1.0)] * rules.ranks
         pieces: list[Piece] = []
         for request in self.prefilling:
@@ -298,6 +303,8 @@ class Scheduler:
             self.done_units[piece.request] += piece.units
         if decodes:
             self._end_sequences()
+            if rules.microbatches > 1:  # each of those that carry prompts waits for the rest of its own pass
+                extra /= max(1, math.ceil(sum(piece.units for piece in pieces) / rules.budget))
         self._end_prompts(pieces, extra)
 
     def _prior(self, request: int) -> float:

@@ -100,7 +100,7 @@ def schedulers(
         Scheduler(
             requests,
             ticking,
-            rules.over(shard.layout.dp),
+            rules.over(shard.layout.dp, shard.layout.pp),
             replace(template),
             DecodeBatch(windows),
             prefix_hit=shard.extras.cached.share,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sizing.model import architecture
 from sizing.model.architecture import Layout, Stage
+from sizing.model.attention.terms import WindowBlocks
 from sizing.model.extras import adapters, drafts, images
 from sizing.model.pages import caches, pages, state_bytes, states_held
 from sizing.model.precision import PrecisionPlan
@@ -212,8 +213,15 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
             in_flight = min(held.window_tokens - 1 + settings.max_num_batched_tokens, slots)
             blocks = min(all_blocks, math.ceil(in_flight / block) + 1)
         fixed = 0.0 if apart else held.fixed_bytes_per_sequence
-        total += count * (blocks * block * held.bytes_per_token + fixed)
+        windows = sum(_window_bytes(one, slots, settings.max_num_batched_tokens) for one in held.windows)
+        total += count * (blocks * block * held.bytes_per_token + fixed + windows)
     return total
+
+
+def _window_bytes(blocks: WindowBlocks, slots: float, chunk_tokens: int) -> float:
+    """Bytes of a window and the chunk in flight, in blocks of its own, and one block more."""
+    held = min(blocks.window_tokens - 1 + chunk_tokens, slots)
+    return blocks.block_bytes * (math.ceil(held / blocks.block_tokens) + 1)
 
 
 def block_tokens(shard: Shard, stage: Stage) -> int:

@@ -29,7 +29,7 @@ ACTIVATION_BYTES = 2  # activations travel between kernels at 16 bit
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Experts of a layer and what the busiest of `ranks` gets: `pairs` of a token and an expert, `hit` experts, `arriving` tokens.
+    """Experts of a layer and what the busiest of `ranks` gets: `pairs` of a token and an expert, `arriving` tokens.
 
     `inputs` and `width` are of an expert on this rank.
     """
@@ -42,7 +42,6 @@ class Routed:
     gated: bool
     weight_bytes: float
     pairs: Numeric
-    hit: Numeric
     arriving: Numeric
 
 
@@ -145,7 +144,6 @@ def moe(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: float) -> Operation:
         mlp.gated,
         weight_bytes,
         np.maximum(pairs, TINY),
-        np.maximum(hit, TINY),
         rows / mlp.experts_per_token if dispatches(layout, settings) else tokens,
     )
     return Operation(

@@ -14,6 +14,7 @@ from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.model.architecture import SIZES, Layout
 from sizing.model.extras import NOTHING
+from sizing.question.demand import AT_ONCE
 from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
 from sizing.question.question import (
     PoolSpace,
@@ -89,8 +90,8 @@ def decodes(workload: Workload) -> Fault | None:
 def rated(workload: Workload) -> Fault | None:
     """The fault of a workload without a request rate, by which pools are sized."""
     demand = workload.demand
-    if demand is not None and demand.concurrency is not None:
-        what = "pools are sized by a rate, and requests in flight state none"
+    if demand is not None and demand.kind in AT_ONCE:
+        what = "pools are sized by a rate, and requests in flight or concurrent users state none"
         return Fault(what, field=SEPARATE, allowed="with --rps or --dau")
     if demand is None and workload.mode == "offline":
         return Fault("pools are sized by a rate, which offline work has none of", field=SEPARATE, allowed="with --rps")
@@ -224,7 +225,7 @@ def cautious(question: Question, confidence: str | None, conservative: bool | No
     if confidence is None and not conservative:
         return question
     share, field, target = _confidence(confidence), "--confidence", question.target
-    if target.offline and target.requests_per_s is None and target.concurrency is None:
+    if target.offline and target.amount is None:
         raise InputError(
             Fault(
                 "offline work without a demand takes no number of GPUs; its rate is shown with its error band",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from sizing.catalog.gpus import typical_price
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found, only
 from sizing.model import settings
-from sizing.question.values import Options, Part, comma_separated
+from sizing.question.values import THINK_TIME, TURNS, Options, Part, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu, GpuType
@@ -23,6 +23,9 @@ from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 from sizing.specs.workload import Defaults, Precision, Serving, Workload, is_pooled
 
 ALL = "all"
+# What makes options a workload where a file cannot be read, and the fields that may need what the file says.
+STAND_IN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1}
+NEEDS_A_FILE = ("optimisations.prefix", "demand.", "tokens.isl_", "tokens.osl_")
 SEPARATE = "optimisations.disaggregate"
 NO_MODEL = Fault("no workload and no model", field="--model", allowed="a workload file or name, or --model")
 ONE_GPU = "one name (llmsize gpus), or a profile's path"
@@ -96,11 +99,21 @@ class Names(NamedTuple):
     price: Part[float | None]
     engine: Part[tuple[Engine, str]]
     precisions: Part[tuple[str | None, ...]]
+    contradictions: Part[None]
 
     @property
     def parts(self) -> tuple[Part[Any], ...]:
         """All parts, to check them together."""
-        return (self.found, self.workload, self.model, self.gpus, self.price, self.engine, self.precisions)
+        return (
+            self.found,
+            self.workload,
+            self.model,
+            self.gpus,
+            self.price,
+            self.engine,
+            self.precisions,
+            self.contradictions,
+        )
 
     @property
     def name(self) -> str | None:
@@ -147,6 +160,11 @@ def look_up(
     precisions = Part(lambda: precisions_of(options.precision, single=single))
     if not precisions.faults and len(precisions.value) == 1 and precisions.value[0] is not None:
         given["precision"], flags["precision"] = precisions.value[0], "--precision"
+    thinks = given.get(THINK_TIME)
+    if thinks is not None and "demand" not in given and not found.faults and _has_users(found.value):
+        given["demand.think_time"], flags["demand.think_time"] = thinks, flags[THINK_TIME]
+        if found.value is not None and found.value.spec.optimisations.prefix is None and TURNS not in given:
+            del given[THINK_TIME]
     layers = Layers(given, flags, _path_of(found))
 
     def stated(field: str, default: Any = None) -> Any:
@@ -165,6 +183,9 @@ def look_up(
         return str(name)
 
     def whole() -> Workload:
+        if found.faults:  # which do not hide those of options
+            alone = {field: value for field, value in given.items() if not field.startswith(NEEDS_A_FILE)}
+            workloads.override(None, {**STAND_IN, **alone}, flags)
         model_name()
         return workloads.override(found.value.spec if found.value else None, given, flags)
 
@@ -180,7 +201,19 @@ def look_up(
             layers.at(("serving", "engine")),
         ),
         precisions=precisions,
+        contradictions=Part(lambda: raised(options.faults)),
     )
+
+
+def raised(faults: Sequence[Fault]) -> None:
+    """Raise InputError where there are faults."""
+    if faults:
+        raise InputError(faults)
+
+
+def _has_users(found: Found[Workload] | None) -> bool:
+    demand = None if found is None else found.spec.demand
+    return demand is not None and demand.concurrent_users is not None
 
 
 def served_as(found: FoundModel, task: str | None) -> FoundModel:

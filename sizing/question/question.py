@@ -210,6 +210,16 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
     return found
 
 
+def think_time_of(workload: Workload, defaults: Defaults) -> float:
+    """Seconds between an answer and a user's next request: as stated of users or of turns, else the default."""
+    prefix = workload.optimisations.prefix
+    stated = (
+        workload.demand.think_time_s if workload.demand is not None else None,
+        prefix.think_time_s if prefix is not None else None,
+    )
+    return next((seconds for seconds in stated if seconds is not None), defaults.think_time_s)
+
+
 def service_of(
     workload: Workload, model: Model, engine: tuple[Engine, str], extras: Extras = NOTHING, *, full: bool = False
 ) -> Service:
@@ -254,23 +264,26 @@ def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_bud
     Raises InputError where nothing says how much to serve, and as `demand_of` does.
     """
     planning, offline = workload.planning, workload.mode == "offline"
-    demanded = demand_of(workload, defaults)
-    if workload.demand is None and gpu_budget is None and not offline:
+    stated, demanded = workload.demand, demand_of(workload, defaults)
+    closed = stated is not None and bool(stated.closed_loop or offline)  # a batch's clients wait for each other
+    if stated is None and gpu_budget is None and not offline:
         raise InputError(
             Fault(
                 "nothing says how much to serve",
                 field="demand",
-                allowed="one of --rps, --concurrency, --dau (or demand: in the workload), or --gpus alone for what N GPUs serve",
+                allowed="one of --rps, --users, --dau, --concurrency (or demand: in the workload), or --gpus alone for what N GPUs serve",
             )
         )
     return Question(
         service,
         Target(
             requests_per_s=demanded.peak_per_s if demanded else None,
-            concurrency=workload.demand.concurrency if workload.demand else None,
+            concurrency=stated.concurrency if stated and closed else None,
             limits=Limits() if offline else workload.limits,
             offline=offline,
             max_utilisation=planning.max_utilisation or defaults.max_utilisation,
+            population=None if stated is None or closed else stated.concurrency or stated.concurrent_users,
+            think_time_s=think_time_of(workload, defaults) if stated and stated.concurrent_users else 0.0,
         ),
         Rules(
             objective=planning.objective or "gpus",

@@ -7,6 +7,8 @@ in a model, so that part of the fit is left out.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,31 +24,54 @@ TILES = (8, 16, 32, 64, 128, 256)  # rows of a tile
 WIDE = 64  # columns of a tile
 START_TOKENS = 6.0  # over which start-up grows: other kernels sort the first tokens
 WIDTH_MULTIPLE = 128  # that kernels marked so pad widths to
+CLASSES = 12  # of experts, by popularity
 SHARPNESS = 8  # of the bend between an expert that fills less than a tile and one that fills many
 SMALLEST = 0.3  # experts hit, for logarithms
 LEAST = 1e-3  # of anything that is counted
 
 
-def _tiles(routed: Routed, rows: int) -> Numeric:
+class Load(NamedTuple):
+    """What the busiest rank does: experts hit, pairs of its busiest expert, and experts, by class of popularity, with their pairs.
+
+    Of the last two the first axis is that of the classes.
+    """
+
+    hit: Array
+    busiest: Array
+    experts_hit: Array
+    pairs: Array
+
+
+def load(routed: Routed) -> Load:
+    """The load of the rank where experts are unevenly liked: popularity is spread evenly in its logarithm over a stated range."""
+    classes = np.power(only(MeasuredKernels).experts.popularity, (np.arange(CLASSES) + 1 / 2) / CLASSES)
+    own = routed.experts / routed.ranks
+    tokens = np.maximum(routed.pairs * routed.ranks / routed.experts_per_token, LEAST)
+    pairs = np.multiply.outer(classes / classes.mean(), np.asarray(routed.pairs / own))
+    hit = (1 - np.power(1 - np.minimum(pairs / tokens, 1.0), tokens)) * own / CLASSES
+    return Load(np.maximum(hit.sum(axis=0), LEAST), pairs[-1], hit, pairs * own / CLASSES)
+
+
+def _tiles(of: Load, rows: int) -> Array:
     """Tiles of so many rows that the pairs of the rank fill: one an expert hit, and half a tile more than pairs fill of each."""
-    filled = routed.pairs / routed.hit / rows + 1 / 2
-    more: Numeric = routed.hit * np.power(1 + np.power(filled, SHARPNESS), 1 / SHARPNESS)
-    return more
+    filled = of.pairs / np.maximum(of.experts_hit, LEAST) / rows + 1 / 2
+    found: Array = np.sum(of.experts_hit * np.power(1 + np.power(filled, SHARPNESS), 1 / SHARPNESS), axis=0)
+    return found
 
 
 def seconds(kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_per_s: float) -> Numeric:
     """Seconds of the experts of a layer on the busiest rank."""
-    tokens = np.maximum(routed.arriving, LEAST)
+    of, tokens = load(routed), np.maximum(routed.arriving, LEAST)
     p, peak, bandwidth = kernel.p, peak_flops * MICRO * kernel.compute, bytes_per_s * MICRO * kernel.memory
     rule, _, padded = kernel.rule.removesuffix("~").partition(":")
     width = -(-routed.width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE if padded else routed.width
     up, inputs = width * (2 if routed.gated else 1), routed.inputs
-    rows = _rows(rule, kernel.tile_rows, routed, tokens)
+    rows = _rows(rule, kernel.tile_rows, routed, of, tokens)
     busy_us: Numeric = 0.0
     for columns, depth in ((up, inputs), (inputs, width)):
         wide = -(-columns // WIDE) * WIDE
         compute_us = FLOPS_PER_MAC * rows * wide * (depth + kernel.tile_depth) / peak
-        memory_us = routed.hit * columns * depth * routed.weight_bytes / bandwidth
+        memory_us = of.hit * columns * depth * routed.weight_bytes / bandwidth
         most, least = np.maximum(compute_us, memory_us), np.minimum(compute_us, memory_us)
         busy_us = busy_us + most * np.power(1 + np.power(least / most, p), 1 / p)
     copies = routed.experts_per_token * (kernel.copy_us_per_input * inputs + kernel.copy_us_per_width * routed.width)
@@ -59,13 +84,13 @@ def seconds(kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_pe
         + tokens * (kernel.token_us_per_input * inputs + copies)
         + busy_us
     )
-    corrected: Numeric = MICRO * us * np.exp(_correction(kernel, routed, tokens))
+    corrected: Numeric = MICRO * us * np.exp(_correction(kernel, routed, of, tokens))
     return corrected
 
 
-def _rows(rule: str, more: float, routed: Routed, tokens: Numeric) -> Numeric:
+def _rows(rule: str, more: float, routed: Routed, of: Load, tokens: Numeric) -> Numeric:
     """Rows that are computed: whole tiles, each with some more rows' worth of work, by the rule that the kernel cuts them."""
-    by_size = [np.asarray(_tiles(routed, rows) * (rows + more)) for rows in TILES]
+    by_size = [np.asarray(_tiles(of, rows) * (rows + more)) for rows in TILES]
     if rule == "best":
         least: Array = np.min(by_size, axis=0)
         return least
@@ -85,17 +110,15 @@ def _between(tables: list[Array], at: Numeric) -> Numeric:
     return blended
 
 
-def _correction(kernel: ExpertKernel, routed: Routed, tokens: Numeric) -> Numeric:
+def _correction(kernel: ExpertKernel, routed: Routed, of: Load, tokens: Numeric) -> Numeric:
     """The logarithm by which measured times lie above the form."""
     knots = only(MeasuredKernels).experts
     weights = routed.inputs * routed.width * (3 if routed.gated else 2) * routed.weight_bytes / MEGA
     along_tokens = _hats(knots.tokens, tokens)
-    along_bytes = _hats(knots.megabytes, np.maximum(routed.hit, SMALLEST) * weights)
-    along_skew = _hats(
-        knots.unevenness, 1 + np.sqrt(2 * np.log(np.maximum(routed.hit, 1.0)) * routed.hit / routed.pairs)
-    )
-    along_fan = _hats(knots.fan_out, np.full(np.shape(routed.hit), float(routed.experts_per_token)))
-    along_pairs = _hats(knots.pairs, routed.pairs / routed.hit)
+    along_bytes = _hats(knots.megabytes, np.maximum(of.hit, SMALLEST) * weights)
+    along_skew = _hats(knots.unevenness, np.maximum(of.busiest * of.hit / routed.pairs, 1.0))
+    along_fan = _hats(knots.fan_out, np.full(np.shape(of.hit), float(routed.experts_per_token)))
+    along_pairs = _hats(knots.pairs, routed.pairs / of.hit)
     found: Numeric = 0.0
     grid, start = np.asarray(kernel.grid), 0
     axes = (

@@ -137,6 +137,10 @@ class Kernels:
             return self.plan.product_of(operation.role)
         return self.plan.activation
 
+    def quantises(self, operation: Operation) -> bool:
+        """Whether an operation is a product whose inputs are quantised first."""
+        return operation.rule == "gemm" and self.compute_precision(operation) not in SIXTEEN_BIT
+
     def seconds(self, operation: Operation) -> Numeric:
         """Seconds of one execution of `operation`. Attention without work takes 0 s."""
         busy_s = self._timers.get(operation.rule, self._collective)(operation)
@@ -295,10 +299,8 @@ class Kernels:
         """The formats whose measured kernels time the experts: their own, then those that stand in."""
         product, weights = self.plan.product_of("expert"), self.plan.format_of("expert")
         own = WEIGHT_ONLY_ROWS.get(weights, ()) if product in SIXTEEN_BIT else ()
-        return (
-            *own,
-            *(() if product == "fp16" else stand_ins(product)),
-        )  # the tables of BF16 kernels are of newer engines
+        # Published FP16 runs are of engines older than the tables of BF16 kernels.
+        return own if product == "fp16" else (*own, *stand_ins(product))
 
     def _small(self, operation: Operation) -> Numeric:
         constants = self.assumptions.small_kernels
@@ -407,8 +409,12 @@ class Kernels:
             share = assumed.link_efficiency * sheet.link.gb_per_s_per_direction * GIGA
             return sheet.link.kind, share, assumed.link_alpha_us * MICRO
         if gpus <= sheet.node.gpus:
-            share = assumed.link_efficiency * sheet.node.pcie_gb_per_s_per_direction * GIGA
-            return "PCIe", share, assumed.pcie_alpha_us * MICRO
+            size = np.log2(assumed.pcie.gpus)
+            most, alpha_us = (
+                float(np.interp(np.log2(gpus), size, of)) for of in (assumed.pcie.most_gb_per_s, assumed.pcie.alpha_us)
+            )
+            reached = min(most, assumed.link_efficiency * sheet.node.pcie_gb_per_s_per_direction)
+            return "PCIe", reached * GIGA, alpha_us * MICRO
         return self.inter_node_link()
 
     def inter_node_link(self) -> tuple[str, float, float]:

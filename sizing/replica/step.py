@@ -135,7 +135,8 @@ def corrected_s(correction: Correction, step_s: Numeric, decoding_s: Numeric = 0
 def launch_s(kernels: Kernels) -> float:
     """Seconds that launching every kernel of a step with prefill takes that no CUDA graph holds; 0 where the engine states none.
 
-    An operation is one launch, but those that the general assumptions state more for.
+    An operation is one launch, but those that the general assumptions state more for; where no other kernel quantises the inputs
+    of a product, it has one more.
     """
     each_s = MICRO * kernels.settings.host.eager_launch_us
     if not each_s:
@@ -147,7 +148,10 @@ def launch_s(kernels: Kernels) -> float:
         *operations.head(shard, ranks),
         *operations.prefill_attention(shard, ranks, 1.0, 0.0),
     )
-    return each_s * sum(operation.count * stated.of(operation.name) for operation in found)
+    quantises = not kernels.settings.fused_activation_quantisation
+    launches = sum(operation.count * stated.of(operation.name) for operation in found)
+    quantised = sum(operation.count for operation in found if quantises and kernels.quantises(operation))
+    return each_s * (launches + quantised)
 
 
 def launched_s(gpu_s: Numeric, launching_s: Numeric, captured_tokens: int, tokens: Numeric) -> Numeric:

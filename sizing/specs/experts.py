@@ -58,13 +58,14 @@ Knots = Annotated[tuple[float, ...], Field(min_length=2)]
 
 
 class ExpertKnots(Spec):
-    """Axes of the corrections, logarithms to base 2."""
+    """Axes of the corrections, logarithms to base 2; `popularity` is the most liked expert over the least."""
 
     tokens: Knots
     megabytes: Knots
     unevenness: Knots
     fan_out: Knots
     pairs: Knots
+    popularity: Annotated[float, Field(ge=1)]
     source: Text
     date: Text
 

@@ -328,6 +328,14 @@ class Launches(Spec):
         return self.by_operation.get(name, 1.0)
 
 
+class PcieCollectives(Spec):
+    """Start-up of a collective over PCIe and the most that a card reaches on a host's bus, by GPUs of the group (ascending)."""
+
+    gpus: tuple[PositiveInt, ...]
+    alpha_us: tuple[NonNegative, ...]
+    most_gb_per_s: tuple[Positive, ...]
+
+
 class AssumedEfficiencies(OneFile):
     """The file hardware_profiles/_assumed.yaml: what stands in where a GPU has nothing measured."""
 
@@ -346,7 +354,7 @@ class Assumptions(OneFile):
     small_kernels: SmallKernels
     link_efficiency: Efficiency
     link_alpha_us: NonNegative
-    pcie_alpha_us: NonNegative
+    pcie: PcieCollectives
     inter_node_efficiency: Efficiency
     inter_node_alpha_us: NonNegative
     weight_only_compute: Efficiency

@@ -13,10 +13,10 @@ from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import lognormal_mean_below, parse_bytes, parse_duration_s, parse_limit, parse_share
 from sizing.specs.values import (
     AnyCase,
-    AsGrowth,
     AsShare,
     Fraction,
     GroupSize,
+    Growth,
     NonNegative,
     OneFile,
     Positive,
@@ -182,7 +182,7 @@ class Serving(Spec):
     dcp: GroupSize | None = None
     all2all_backend: Annotated[All2All, BeforeValidator(_backend)] | None = None
     expert_imbalance: Imbalance | None = None
-    memory_fraction: Fraction | None = None
+    memory_fraction: Annotated[Fraction, AsShare] | None = None
     max_model_len: PositiveInt | None = None
     max_num_seqs: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] | None = None
     max_num_batched_tokens: Annotated[int, Field(gt=0, le=10_000_000, strict=True)] | None = None
@@ -217,7 +217,7 @@ class Planning(Spec):
     """
 
     max_utilisation: Annotated[Fraction, AsShare] | None = None
-    headroom: Annotated[float, Field(ge=0, le=10, strict=True), AsGrowth] | None = None
+    headroom: Growth | None = None
     objective: Annotated[Objective, AnyCase] | None = None
     layouts: Annotated[Reach, AnyCase] | None = None
     requests_per_user_per_day: RequestsEach | None = None
@@ -309,6 +309,7 @@ class Defaults(OneFile):
     active_hours: Positive
     peak_to_mean: Positive
     headroom: NonNegative
+    think_time_s: NonNegative
     trace_window_s: Positive
     max_gpus_per_replica: PositiveInt
     max_pp: PositiveInt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sizing.catalog.config.fields import MAX_POSITION, Fields
-from sizing.specs.model import LayerKind, MlaAttention
+from sizing.specs.model import CompressedAttention, LayerKind, MlaAttention
 
 SCALING = ("rope_scaling", "rope_parameters")
 # Scalings whose table reaches beyond the stated positions, by their factor; others state the scaled positions.
@@ -34,6 +34,8 @@ def rotary_values(fields: Fields, kinds: tuple[LayerKind, ...]) -> int:
 def _width(kind: LayerKind) -> int:
     if isinstance(kind.mixer, MlaAttention):
         return kind.mixer.qk_rope_head_dim
+    if isinstance(kind.mixer, CompressedAttention):
+        return kind.mixer.rope_dim
     return int(getattr(kind.mixer, "head_dim", 0)) if kind.mixer is not None and kind.mixer.kind != "ssm" else 0
 
 

@@ -154,7 +154,7 @@ def _load(best: Answer, question: Question) -> dict[str, str]:
     if question.target.concurrency is not None:
         # None of the replicas may stay idle.
         return {**replicas, "--concurrency": str(max(count, math.ceil(question.target.concurrency * share)))}
-    if question.target.offline and question.target.requests_per_s is None:
+    if question.target.offline and question.target.amount is None:
         return {**replicas, "--concurrency": str(count * best.pool.load.slots)}
     return {**replicas, "--rps": f"{best.requests_per_s * share:.6g}"}
 
