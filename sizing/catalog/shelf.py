@@ -209,12 +209,13 @@ def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fau
         return Fault(
             f"{query!r} is no {shelf.label} known by name, and a file is named by its path", allowed=f"./{query}"
         )
-    names = [name for entry in known for name in entry.names if _digits(name) == _digits(query)]
+    names = [name for entry in known for name in entry.names if _numbers(name) == _numbers(query)]
     return Fault(f"unknown {shelf.label} {query!r}", allowed=allowed, nearest=nearest(query, names))
 
 
-def _digits(name: str) -> list[str]:
-    return re.findall(r"[0-9]+", name)
+def _numbers(name: str) -> list[str]:
+    """The numbers in a name, each with the letter before it, by which hardware and models are told apart."""
+    return re.findall(r"[a-z]?[0-9]+", hyphenated(name).replace("-", ""))
 
 
 def matched_from(query: str, entry: CatalogEntry) -> str | None:

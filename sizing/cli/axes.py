@@ -7,10 +7,12 @@ from typing import Any
 
 from sizing.answers.sweep import Axis, size
 from sizing.catalog import shelf, workloads
-from sizing.question.names import ALL, Catalog, checked_price, precisions_of
+from sizing.question.names import ALL, Catalog, precisions_of
+from sizing.question.prices import checked_price
 from sizing.question.values import (
     ALLOWED,
     NUMBER,
+    PRICE,
     SHARE,
     WHOLE,
     Field,
@@ -26,7 +28,7 @@ from sizing.specs.workload import Workload
 MOST_ROWS = 1_000_000
 # A valid workload with the fields that others depend on: only the value put into it can be wrong.
 PLAIN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1, "optimisations.prefix.hit": 0.5}
-NUMERIC = (WHOLE, NUMBER, SHARE)
+NUMERIC = (WHOLE, NUMBER, SHARE, PRICE)
 OF_SESSIONS = ("requests_per_session", "session_length")
 OF_TURNS = ("turns", "think_time", "prefix_routing")  # which a hit rate leaves nothing to act on
 

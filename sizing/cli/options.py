@@ -14,6 +14,7 @@ from sizing.question.values import (
     MODEL_OPTIONS,
     NUMBER,
     OPTIMISATION_OPTIONS,
+    PRICE,
     SERVING_OPTIONS,
     SHARE,
     TEXT,
@@ -75,7 +76,7 @@ PLAN_OPTIONS = (
 COST_OPTIONS = (
     Field("own", TEXT, ("--own",), "Own servers: hgx-h100, dgx-h100, hgx-h200, or a file with their price, power, hosting ...", PAID),
     Field("cloud", TEXT, ("--cloud",), "Providers to rent from, with commas: aws,lambda; on demand, or a kind: nebius:spot.", PAID),
-    Field("api", TEXT, ("--api",), "An API's $ per million input and output tokens: 1.0,3.0.", PAID),
+    Field("api", TEXT, ("--api",), "An API's $ per million input and output tokens, 1.0,3.0; or of a provider's list, deepseek:deepseek-v3.2 (llmsize prices).", PAID),
     Field("split", TEXT, ("--split",), "How input and output share a request's cost: the price of an output token over an input token (3), or time. Default: the API's ratio, else time.", PAID),
     Field("plot", TEXT, ("--plot",), "Draw yearly cost against requests a day into FILE.svg, .png or .pdf (llmsize[plot]).", OUTPUT),
 )  # fmt: skip
@@ -187,6 +188,8 @@ def _reading(kind: Any) -> dict[str, Any]:
         return {"parser": _number(_whole, "whole number"), "metavar": "INTEGER"}
     if kind == NUMBER:
         return {"parser": _number(parse_number, "number"), "metavar": "FLOAT"}
+    if kind == PRICE:
+        return {"parser": _price, "metavar": "PRICE"}
     if kind == SHARE:
         return {"parser": _number(parse_share, "share, as 90% or 0.9"), "metavar": "SHARE"}
     return {}
@@ -203,6 +206,11 @@ def _number(kind: Callable[[str], float], noun: str) -> Callable[[str], float]:
             raise typer.BadParameter(str(error) if shares else f"{text!r} is no {noun}") from None
 
     return read
+
+
+def _price(text: str) -> float | str:
+    """A number, or prices by GPU type, which the question reads."""
+    return text if "=" in text else _number(parse_number, "number")(text)
 
 
 def _whole(text: str) -> int:

@@ -193,9 +193,10 @@ def _in_file(fault: Fault, name: str, document: DataFile) -> Fault:
 
 
 def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
-    if rules.cloud is not None and values["price"] is not None:
+    stated = next((name for name in ("price", "provider") if values[name] is not None), None)
+    if rules.cloud is not None and stated is not None:
         message = f"is the price of the provider {rules.cloud!r} already"
-        raise InputError(Fault(message, field="--price", allowed="one of --price and --cloud"))
+        raise InputError(Fault(message, field=f"--{stated}", allowed=f"one of --{stated} and --cloud"))
 
 
 def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizing.catalog import gpus, shelf
 from sizing.catalog.models import FoundModel
@@ -21,9 +21,11 @@ from sizing.question.question import (
     Question,
     SeparatePools,
     Space,
+    demand_of,
     load_data,
     resolve,
     service_of,
+    target_of,
     undemanded,
 )
 from sizing.question.served import (
@@ -42,6 +44,7 @@ from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, HandOver
 from sizing.specs.runs import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
+from sizing.specs.target import Target
 from sizing.specs.units import parse_share
 from sizing.specs.workload import Serving, Workload
 
@@ -264,6 +267,37 @@ def _check_headroom(workload: Workload, options: Options) -> None:
 
 def _unpooled(workload: Workload) -> Fault:
     return unpooled("this command", SEPARATE)
+
+
+class MeasuredQuestion(NamedTuple):
+    """What is asked of measured replicas: a target, growth to add, and the GPU types of the rows that have a profile."""
+
+    target: Target
+    headroom: float
+    workload_name: str | None
+    gpu_types: tuple[GpuType, ...]
+
+
+def measured_question(workload: Found[Workload] | None, options: Options, *parts: Part[Any]) -> MeasuredQuestion:
+    """The demand and limits of a workload and options whose model, lengths and GPU types are those of measured rows.
+
+    Raises InputError with all faults that can be known, those of `parts` too.
+    """
+    data = load_data()
+    names = look_up(workload, options)
+    gpu_types = Part(lambda: names.gpu_types if "gpu" in options.fields else ())
+
+    def asked() -> MeasuredQuestion:
+        stated = names.workload.value
+        target = target_of(stated, data.defaults, demand_of(stated, data.defaults))
+        headroom = stated.planning.headroom
+        return MeasuredQuestion(
+            target, data.defaults.headroom if headroom is None else headroom, names.name, gpu_types.value
+        )
+
+    question = Part(asked, names.layers.by_field)
+    check(*parts, names.found, names.workload, names.price, gpu_types, question)
+    return question.value
 
 
 # --- one layout, without a load ------------------------------------------------------------------------------------------

@@ -10,16 +10,15 @@ from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import engines, gpus, models, workloads
 from sizing.catalog.files import FieldPath, read_yaml, resolved
-from sizing.catalog.gpus import typical_price
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found, only
 from sizing.model import settings
+from sizing.question.prices import PriceRule, price_rule
 from sizing.question.values import THINK_TIME, TURNS, Options, Part, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.optimisations import Disaggregate, read_pools
-from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 from sizing.specs.workload import Defaults, Precision, Serving, Workload, is_pooled
 
 ALL = "all"
@@ -96,7 +95,7 @@ class Names(NamedTuple):
     workload: Part[Workload]
     model: Part[FoundModel]
     gpus: Part[tuple[Found[Gpu], ...]]
-    price: Part[float | None]
+    price: Part[PriceRule]
     engine: Part[tuple[Engine, str]]
     precisions: Part[tuple[str | None, ...]]
     contradictions: Part[None]
@@ -123,13 +122,13 @@ class Names(NamedTuple):
 
     @property
     def gpu_types(self) -> tuple[GpuType, ...]:
-        """The GPU types with the prices to plan with."""
-        return tuple(self.priced(found) for found in self.gpus.value)
+        """The GPU types with the prices to plan with; those that a stated provider does not offer are left out."""
+        rule = self.price.value
+        return tuple(rule.priced(found) for found in self.gpus.value if rule.offers(found))
 
     def priced(self, found: Found[Gpu]) -> GpuType:
-        """A GPU type at the stated price, or else at its typical price."""
-        price = self.price.value
-        return GpuType(found.id, found.spec, *((price, "as asked") if price is not None else typical_price(found.spec)))
+        """A GPU type with the price to plan with."""
+        return self.price.value.priced(found)
 
     @property
     def gpus_matched(self) -> dict[str, str]:
@@ -189,13 +188,14 @@ def look_up(
         model_name()
         return workloads.override(found.value.spec if found.value else None, given, flags)
 
+    found_gpus = Part(lambda: _gpus(tuple(stated("gpu", ())), layers, catalog, single=single))
     return Names(
         layers=layers,
         found=found,
         workload=Part(whole),
         model=Part(lambda: served_as(catalog.model(model_name()), stated("task")), layers.at(("model",))),
-        gpus=Part(lambda: _gpus(tuple(stated("gpu", ())), layers, catalog, single=single)),
-        price=Part(lambda: checked_price(options.price)),
+        gpus=found_gpus,
+        price=Part(lambda: price_rule(options, found_gpus.value, catalog.gpu)),
         engine=Part(
             lambda: catalog.engine(stated("serving.engine", Serving.model_fields["engine"].default)),
             layers.at(("serving", "engine")),
@@ -281,14 +281,6 @@ def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
         taken.add(unique.id)
         distinct.append(unique)
     return tuple(distinct)
-
-
-def checked_price(price: float | None) -> float | None:
-    """A price in $ per GPU-hour. Raises InputError where `price` is out of range."""
-    if price is not None and not LEAST_USD_PER_HOUR <= price <= MOST_USD_PER_HOUR:
-        allowed = f"$ per GPU-hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}"
-        raise InputError(Fault(f"{price:g} is out of range", field="--price", allowed=allowed))
-    return price
 
 
 def gpu_of_decode(text: str | None) -> str | None:

@@ -168,7 +168,9 @@ OPTIMISATIONS = "Optimisations"
 
 SESSION = "sessions."  # below it stand the fields of a demand in sessions
 Share = NewType("Share", float)
+Prices = NewType("Prices", str)  # or one number
 TEXT, WHOLE, NUMBER, SHARE, SWITCH = str | None, int | None, float | None, Share | None, bool | None
+PRICE = Prices | None
 DISAGGREGATE = "--disaggregate"
 POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")  # commands that take separate pools
 
@@ -200,6 +202,9 @@ SERVING_OPTIONS = (
     Field("enforce_eager", SWITCH, ("--enforce-eager", "--disable-cuda-graph"), "No CUDA graphs: their memory is free, and each layer is launched by the host.", SERVING, "serving.enforce_eager"),
     Field("cpu_offload_gb", NUMBER, ("--cpu-offload-gb",), "GiB of a GPU's weights in host memory, read over PCIe in every step.", SERVING, "serving.cpu_offload_gb"),
     Field("pp_layers", TEXT, ("--pp-layers",), "Layers of each pipeline stage: 20,22.", SERVING, "serving.pp_layers"),
+    Field("limit_mm_per_prompt", TEXT, ("--limit-mm-per-prompt",), "Images of a prompt, as vLLM reads it: '{\"image\": 0, \"video\": 0}' or image=2; none at all leaves the encoder out.", SERVING, "serving.limit_mm_per_prompt"),
+    Field("mamba_full_memory_ratio", NUMBER, ("--mamba-full-memory-ratio",), "SGLang: memory of recurrent states over that of tokens.", SERVING, "serving.mamba_full_memory_ratio"),
+    Field("max_mamba_cache_size", WHOLE, ("--max-mamba-cache-size",), "SGLang: recurrent states held, whatever the ratio.", SERVING, "serving.max_mamba_cache_size"),
     Field("language_model_only", SWITCH, ("--language-model-only",), "Serve a multimodal model without its image encoder.", SERVING, "serving.language_model_only"),
 )  # fmt: skip
 OPTIMISATION_OPTIONS = (
@@ -253,7 +258,8 @@ PLANNING_OPTIONS = (
     Field("layouts", TEXT, ("--layouts",), "Layouts to try: usual (TP of 1, 2, 4, 8 within a node; for experts also attention DP with EP; where none of these will do the next), pipelines, all.", PLANNING, "planning.layouts"),
     Field("confidence", TEXT, ("--confidence",), "Size so that this share of published runs like it would keep the limits, 50% to 95%: 90%. Default: as predicted.", PLANNING),
     Field("conservative", bool, ("--conservative",), "The same as --confidence 90%.", PLANNING),
-    Field("price", NUMBER, ("--price",), "$ per GPU-hour in place of the profile's.", PLANNING),
+    Field("price", PRICE, ("--price",), "$ per GPU-hour in place of the profile's: 2.5, or of each GPU type h100-sxm=2.5,h200-sxm=3.1.", PLANNING),
+    Field("provider", TEXT, ("--provider",), "Provider whose price counts, on demand or of a kind: aws, nebius:spot (llmsize prices); GPU types that it does not offer are left out.", PLANNING),
 )  # fmt: skip
 WORKLOAD_OPTIONS = (
     *MODEL_OPTIONS,
@@ -283,7 +289,8 @@ class Options:
     fields: Mapping[str, Any]
     flags: Mapping[str, str]
     precision: str | None = None
-    price: float | None = None
+    price: float | str | None = None
+    provider: str | None = None
     gpus: int | None = None
     faults: tuple[Fault, ...] = ()
 
@@ -339,7 +346,7 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
         given["demand"] = _demand(demand, given, flags)
     elif demand:  # of the workload's own requests in flight
         given["demand.closed_loop"] = True
-    return Options(given, flags, values.get("precision"), values.get("price"), gpus, faults)
+    return Options(given, flags, values.get("precision"), values.get("price"), values.get("provider"), gpus, faults)
 
 
 THINK_TIME, TURNS = "optimisations.prefix.think_time_s", "optimisations.prefix.turns"

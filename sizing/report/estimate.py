@@ -10,7 +10,6 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, plain
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.demand import Readings
-from sizing.question.question import situation_of
 from sizing.report.parts import assumptions, bands, conversations, explain, layouts, pools, repeat, screen
 from sizing.report.parts.conversations import IdleConversations
 from sizing.report.parts.figures import (
@@ -187,7 +186,9 @@ def _unserved(outcome: Outcome) -> Estimate:
     if miss is not None and miss.sized is not None:
         lacking = memory_of(miss.sized)
     of_memory = (
-        () if miss is None or lacking is None else bands.of_memory(lacking, situation_of(question, miss.gpu_type.gpu))
+        ()
+        if miss is None or miss.sized is None or lacking is None
+        else bands.of_memory(lacking, bands.memory_situation(question, miss.sized))
     )
     return Estimate(
         feasible=False,

@@ -16,7 +16,12 @@ def rotary_values(fields: Fields, kinds: tuple[LayerKind, ...]) -> int:
     Source: vLLM, model_executor/layers/rotary_embedding. Learned positions and ALiBi have none, nor
     has attention among state-space layers where no base of it is stated.
     """
-    if fields.flag("alibi") or fields.flag("learned_pos_emb") or fields.stated("word_embed_proj_dim", "n_positions"):
+    if (
+        fields.flag("mla_use_nope")
+        or fields.flag("alibi")
+        or fields.flag("learned_pos_emb")
+        or fields.stated("word_embed_proj_dim", "n_positions")
+    ):
         return 0
     if any(kind.mixer is not None and kind.mixer.kind == "ssm" for kind in kinds) and not fields.stated(
         "rope_theta", *SCALING
