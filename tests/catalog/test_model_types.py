@@ -16,7 +16,7 @@ from places import DATA
 
 from sizing.catalog.config.families import family, model_types
 from sizing.catalog.config.model import read_model
-from sizing.model.architecture import parameters
+from sizing.model.architecture import Layout, layer_cache, parameters
 from sizing.specs.errors import InputError
 from sizing.specs.model import CompressedAttention, Model, ShortConv, SlidingWindowAttention, SsmAttention
 
@@ -155,6 +155,23 @@ def test_values_may_be_narrower_than_keys() -> None:
     full, narrow = read(PLAIN), read({**PLAIN, "v_head_dim": 32})
     # 4 layers, 4 KV heads and 16 query heads, each 32 of 64 values narrower, times the hidden size.
     assert parameters(full) - parameters(narrow) == 4 * (4 + 16) * 32 * 1024
+
+
+def cached(model: Model, kv_bytes: float) -> float:
+    return sum(layer_cache(model.kinds[index], Layout(), kv_bytes).bytes_per_token for index in model.layers)
+
+
+def test_caches_by_hand() -> None:
+    # DeepSeek-V3.2 in FP8: 656 bytes a latent and 132 an index key on each of 61 layers; 16 bit: 1,152 and 132.
+    sparse = read(TYPES["deepseek_v32"]["config"])
+    assert cached(sparse, 1.0) == 61 * (656 + 132)
+    assert cached(sparse, 2.0) == 61 * (1152 + 132)
+    # Keys that choose blocks: 4 KV heads of 64 and one index key of 32 in two of four layers, at 16 bit.
+    sparse_config = {"use_sparse_attention": True, "sparse_attention_freq": [0, 0, 1, 1], "sparse_index_dim": 32}
+    blocks = read({**PLAIN, "sparse_attention_config": {**sparse_config, "sparse_num_index_heads": 4}})
+    assert cached(blocks, 2.0) == 4 * 2 * 4 * 64 * 2 + 2 * 32 * 2
+    # DeepSeek-V4-Flash: a page of 47,808 bytes for 256 tokens in each of 22 tuples of layers (vLLM issue 44376).
+    assert cached(read(TYPES["deepseek_v4"]["config"]), 1.0) == pytest.approx(22 * 47808 / 256)
 
 
 def test_kinds_of_layers_beside_attention() -> None:
