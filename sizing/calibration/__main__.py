@@ -44,7 +44,13 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=processes, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="write the engine profiles")
+    parser.add_argument("--docs", action="store_true", help="print the page on accuracy, from the data that is shipped")
     options = parser.parse_args()
+    if options.docs:
+        from sizing.calibration.docs import accuracy_page
+
+        sys.stdout.write(accuracy_page())
+        return
     console = Console(width=120, highlight=False)
     if options.published or options.report:
         reported = [kernels_left_out()] if options.report else []
@@ -55,7 +61,7 @@ def main() -> None:
             console.print(table)
         return
     if not options.files:
-        parser.error("measured rows are missing")
+        parser.error("measured rows are needed, or --docs, --published, --report")
     calibration = shelf.only(Calibration)
     rows = sample(read_measured(options.files).rows, calibration)
     console.print(f"{len(rows)} rows of {len({group_of(row) for row in rows})} groups")
