@@ -12,7 +12,7 @@ from test_report import CASES, FEASIBLE, document, document_of, parsed, terminal
 
 from sizing.cli.main import run
 from sizing.formats.text import render, render_for
-from sizing.formats.view import Facts, Table
+from sizing.formats.view import Document, Facts, Line, Rows, Table
 from sizing.formats.words import milliseconds, number
 from sizing.report.estimate import sections
 from sizing.report.parts.screen import KEPT, MISSED, OBJECTIVES, Judged
@@ -45,6 +45,14 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("name", CASES)
 def test_an_answer_takes_one_screen(name: str, width: int) -> None:
     assert len(terminal(document(name), width).splitlines()) <= MOST_LINES
+
+
+def test_a_screen_that_is_too_short_keeps_the_answer_and_drops_spare_lines_in_their_order() -> None:
+    lines = tuple(Line(f"line {number}", spare=number % 4) for number in range(40))
+    shown = render(Document(None, lambda _: [Facts(lines)], lambda _: Rows((), ()))).splitlines()
+    assert len(shown) == MOST_LINES
+    kept = [line.spare for line in lines if line.text in shown]
+    assert kept.count(0) == 10 and kept.count(1) == 0 and kept.count(3) == 10
 
 
 @pytest.mark.parametrize("name", SCREENS)
